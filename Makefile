@@ -1,0 +1,47 @@
+# make demo and make test each do all the set-up first, in .venv, from the versions pinned in constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q install -c constraints.txt
+JOBS ?= 2
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/demo
+	$(BIN)/levelhead demo
+
+test: $(VENV)/test
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+bench: $(VENV)/test
+	for file in bench/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+
+# Debian keeps venv in a package of its own; where it is missing and we may, it is installed.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV) || { apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
+
+# torch comes first and alone, by its exact version, so that nothing else chooses its build.
+$(VENV)/torch: $(BIN)/python constraints.txt
+	$(PIP) torch==2.13.0
+	touch $@
+
+$(VENV)/demo: $(VENV)/torch pyproject.toml
+	$(PIP) -e '.[torch,sklearn,plot]'
+	touch $@
+
+# timm and torchvision without what they ask for: it would bring another build of torch.
+$(VENV)/test: $(VENV)/torch pyproject.toml
+	$(PIP) -e '.[test]'
+	$(PIP) --no-deps timm torchvision
+	touch $@ $(VENV)/demo
+
+$(VENV)/dev: $(VENV)/test
+	$(PIP) -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

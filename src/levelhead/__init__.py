@@ -1,0 +1,68 @@
+"""Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it (RS)."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import counts, geometry, measure
+from .adjust import factors, normalize, rescale, shift_logits, tau_normalize
+from .cautions import (
+    BinaryHeadWarning,
+    LeakageWarning,
+    LevelheadWarning,
+    MissingClassWarning,
+    NegativeLogitsWarning,
+    NormWarning,
+    PrecisionWarning,
+)
+from .head import Head
+from .snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from .heads.torch import Adjusted, find_head, rescale_
+    from .hosts.torch import WVN
+
+__version__ = "0.1.0"
+
+# Names whose modules import torch: loaded when first asked for, so that `import levelhead` stays quick.
+_LAZY = {
+    "Adjusted": "heads.torch",
+    "find_head": "heads.torch",
+    "rescale_": "heads.torch",
+    "WVN": "hosts.torch",
+}
+
+__all__ = [
+    "WVN",
+    "Adjusted",
+    "BinaryHeadWarning",
+    "Head",
+    "LeakageWarning",
+    "LevelheadWarning",
+    "MissingClassWarning",
+    "NegativeLogitsWarning",
+    "NormWarning",
+    "PrecisionWarning",
+    "Snapshot",
+    "counts",
+    "factors",
+    "find_head",
+    "geometry",
+    "measure",
+    "normalize",
+    "rescale",
+    "rescale_",
+    "shift_logits",
+    "tau_normalize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
+    value = getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,5 @@
+"""`python -m levelhead` is the command `levelhead`."""
+
+from .cli import main
+
+main()

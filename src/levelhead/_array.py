@@ -1,0 +1,63 @@
+"""The few operations on which numpy and torch differ. torch is used only where the caller already has it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+Array = Any  # a numpy array or a torch tensor
+
+
+def is_torch(x: Array) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """The values of x on the host, half precision widened to float32 (numpy knows no bfloat16)."""
+    if is_torch(x):
+        x = x.detach().cpu()
+        return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
+    return np.asarray(x)
+
+
+def is_floating(x: Array) -> bool:
+    return x.is_floating_point() if is_torch(x) else np.issubdtype(np.asarray(x).dtype, np.floating)
+
+
+def widen(x: Array) -> Array:
+    """x in float32 or better."""
+    if is_torch(x):
+        import torch
+
+        return x.to(torch.promote_types(x.dtype, torch.float32))
+    return x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+
+
+def like(values: np.ndarray, x: Array) -> Array:
+    """Host values as an array of x's kind, dtype and device."""
+    if is_torch(x):
+        import torch
+
+        return torch.as_tensor(values).to(dtype=x.dtype).to(device=x.device)
+    return values.astype(x.dtype)
+
+
+def narrow(x: Array, to: Array) -> Array:
+    """x in the dtype of `to`."""
+    return x.to(to.dtype) if is_torch(x) else x.astype(to.dtype, copy=False)
+
+
+def scale_rows(x: Array, factors: np.ndarray) -> Array:
+    """Row i of x [K, ...] times factors[i], in float32 or better, back in x's dtype."""
+    wide = widen(x)
+    with np.errstate(over="ignore"):  # a result that does not fit is reported by name, by the caller
+        return narrow(wide * like(factors, wide).reshape(-1, *[1] * (x.ndim - 1)), x)
+
+
+def row_norms(x: Array) -> Array:
+    """Length of each row of x [K, d], in float32 or better."""
+    wide = widen(x)
+    return wide.norm(dim=1) if is_torch(x) else np.linalg.norm(wide, axis=1)

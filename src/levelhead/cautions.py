@@ -1,0 +1,29 @@
+"""Warnings of their own class, so that they can be filtered, tested and turned into errors one by one."""
+
+
+class LevelheadWarning(UserWarning):
+    """Whatever levelhead warns of."""
+
+
+class LeakageWarning(LevelheadWarning):
+    """What is called held-out looks like training data: a gamma chosen on it is chosen on nothing."""
+
+
+class NegativeLogitsWarning(LevelheadWarning):
+    """Many true-class logits are negative: scaling pushes those classes down, not up. Use the additive shift."""
+
+
+class BinaryHeadWarning(LevelheadWarning):
+    """A two-class head with opposite rows never changes its mind under scaling. Use the additive shift."""
+
+
+class NormWarning(LevelheadWarning):
+    """Weight norms do not follow the counts (typical of Adam): scaling by counts may not be what bends the head."""
+
+
+class MissingClassWarning(LevelheadWarning):
+    """A class has no sample in the data at hand: it is named and left neutral."""
+
+
+class PrecisionWarning(LevelheadWarning):
+    """Rounding to half precision could flip predictions."""

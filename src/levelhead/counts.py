@@ -1,0 +1,242 @@
+"""How many training samples each class has: counted, profiled, grouped, read and checked."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ._array import is_torch, to_numpy
+
+Counts = Any  # a list, an array, {class: n}, or the labels themselves
+Missing = Literal["error", "neutral"]
+
+
+def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None) -> np.ndarray:
+    """Count labels: samples of each class, [K].
+
+    Args:
+        labels: [N] class indices, or names if `names` lists them.
+        classes: K; one more than the largest label if not given.
+        names: the K class names in order.
+
+    >>> of([0, 0, 2, 1, 0])
+    array([3, 1, 1])
+    """
+    labels = to_numpy(labels)
+    if names is not None and labels.dtype.kind in "UO":
+        index = {str(name): i for i, name in enumerate(names)}
+        unknown = sorted({str(y) for y in labels.tolist()} - index.keys())
+        if unknown:
+            raise ValueError(f"unknown class name {unknown[0]!r}; the classes are {_listed(names)}")
+        labels = np.array([index[str(y)] for y in labels.tolist()])
+    labels = check_labels(labels, classes if classes is not None else (len(names) if names is not None else None))
+    return np.bincount(labels, minlength=classes or (len(names) if names is not None else 0))
+
+
+def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
+    """labels [N] as integers, each from 0 to K - 1; a ValueError that names the first that is not."""
+    labels = to_numpy(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"expected labels [N], got shape {list(labels.shape)}")
+    if labels.dtype.kind not in "iub" and not (labels.dtype.kind == "f" and np.all(labels == np.floor(labels))):
+        raise ValueError(f"expected integer labels, got {labels.dtype}")
+    labels = labels.astype(np.int64)
+    wrong = (labels < 0) if classes is None else (labels < 0) | (labels >= classes)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        top = "" if classes is None else f" to {classes - 1}"
+        raise ValueError(f"expected labels from 0{top}, got {labels[at]} at position {at}")
+    return labels
+
+
+def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
+    """Exponential long tail: ``n_i = int(n_1 (1 / ratio)^(i / (K - 1)))``, i = 0 .. K - 1.
+
+    >>> long_tail(5000, 10, 100).tolist()
+    [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    """
+    _check_profile(largest, classes, ratio)
+    return np.array([max(1, int(largest * (1 / ratio) ** (i / max(1, classes - 1)))) for i in range(classes)])
+
+
+def step(largest: int, classes: int, ratio: float) -> np.ndarray:
+    """Step imbalance: the first half of the classes keeps n_1, the last half gets ``int(n_1 / ratio)``.
+
+    >>> step(500, 4, 10).tolist()
+    [500, 500, 50, 50]
+    """
+    _check_profile(largest, classes, ratio)
+    return np.where(np.arange(classes) < classes - classes // 2, largest, max(1, int(largest / ratio)))
+
+
+def groups(counts: Sequence[int] | np.ndarray, *, many: int = 100, few: int = 20) -> dict[str, np.ndarray]:
+    """Class indices of the many-shot (n > 100), medium-shot (20 to 100) and few-shot (n < 20) classes.
+
+    The rule of Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019. Empty groups are left out.
+
+    >>> {name: members.tolist() for name, members in groups([500, 100, 7, 20]).items()}
+    {'many': [0], 'medium': [1, 3], 'few': [2]}
+    """
+    n = np.asarray(counts)
+    masks = {"many": n > many, "medium": (n <= many) & (n >= few), "few": n < few}
+    return {name: np.flatnonzero(mask) for name, mask in masks.items() if mask.any()}
+
+
+def resolve(
+    counts: Counts, classes: int | None = None, *, names: Sequence[str] | None = None, missing: Missing = "error"
+) -> np.ndarray:
+    """Whatever the user has, as checked counts [K].
+
+    Args:
+        counts: K counts in class order, or {class: n} with indices or known names, or labels to be counted (taken as
+            such only if there are more than K of them, every class occurs and nothing else does: else they are counts).
+        classes: K, where it is known.
+        names: the K class names, where they are known.
+        missing: a class with no samples is an error that names it, or is `neutral`: it is treated as the largest is.
+
+    >>> resolve({"1": 30, "0": 70}, 2).tolist()
+    [70, 30]
+    """
+    if missing not in ("error", "neutral"):
+        raise ValueError(f"expected missing='error' or 'neutral', got {missing!r}")
+    if classes is None and names is not None:
+        classes = len(names)
+    values = _from_mapping(counts, classes, names) if isinstance(counts, Mapping) else _vector(counts, classes, names)
+    if classes is not None and len(values) != classes:
+        raise ValueError(f"expected {classes} counts, one per class, got {len(values)}")
+    if len(values) == 0:
+        raise ValueError("expected one count per class, got none")
+    title = _titles(names)
+    for i, n in enumerate(values.tolist()):
+        if not np.isfinite(n):
+            raise ValueError(f"the count of {title(i)} is {n}; expected a whole number of samples")
+        if n < 0:
+            raise ValueError(f"the count of {title(i)} is negative ({n:g})")
+        if n != int(n):
+            raise ValueError(f"the count of {title(i)} is fractional ({n:g}); give samples, not shares")
+        if n == 0 and missing == "error":
+            raise ValueError(f"{title(i)} has no samples; leave it out, or pass missing='neutral' to leave it as it is")
+    values = values.astype(np.int64)
+    if not values.any():
+        raise ValueError("every class has a count of 0")
+    return np.where(values == 0, values.max(), values)
+
+
+def read(path: str | Path) -> Counts:
+    """Counts from a file: .json (list or {class: n}), .csv (class,n rows or one number a row), .npy, .txt (a number a
+    line). What is read is checked later, by `resolve`, when the classes are known."""
+    path = Path(path)
+    if path.suffix == ".npy":
+        return _parse(path, lambda: np.load(path, allow_pickle=False))
+    if path.suffix == ".json":
+        return _parse(path, lambda: _collection(json.loads(path.read_text(encoding="utf-8"))))
+    if path.suffix == ".csv":
+        return _parse(path, lambda: _from_csv(path))
+    if path.suffix == ".txt":
+        return _parse(path, lambda: [float(word) for word in path.read_text(encoding="utf-8").split()])
+    raise ValueError(f"{path}: expected counts as .json, .csv, .npy or .txt, got {path.suffix or 'no suffix'}")
+
+
+def _parse(path: Path, parse: Any) -> Counts:
+    try:
+        return parse()
+    except OSError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{path}: not a file of counts ({error})") from None
+
+
+def _collection(value: Any) -> Counts:
+    if not isinstance(value, list | dict):
+        raise ValueError("expected a list of counts or {class: n}")
+    return value
+
+
+def _from_csv(path: Path) -> Counts:
+    rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
+    if rows and not _is_number(rows[0][-1]):
+        rows = rows[1:]  # a title row
+    if all(len(row) == 1 for row in rows):
+        return [float(row[0]) for row in rows]
+    if any(len(row) != 2 for row in rows):
+        raise ValueError("expected rows of class,n")
+    twice = {row[0] for i, row in enumerate(rows) if row[0] in {earlier[0] for earlier in rows[:i]}}
+    if twice:
+        raise ValueError(f"class {sorted(twice)[0]!r} is there twice")
+    return {row[0].strip(): float(row[1]) for row in rows}
+
+
+def _from_mapping(counts: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None) -> np.ndarray:
+    known = {str(name): i for i, name in enumerate(names)} if names is not None else {}
+    size = classes if classes is not None else len(counts)
+    values = np.zeros(size)
+    seen: set[int] = set()
+    for key, n in counts.items():
+        if str(key) in known:
+            i = known[str(key)]
+        elif str(key).lstrip("-").isdigit():
+            i = int(key)
+        elif known:
+            raise ValueError(f"unknown class name {str(key)!r}; the classes are {_listed(names or [])}")
+        else:
+            raise ValueError(f"class {str(key)!r} is a name and the classes' names are not known; give their order (names=)")
+        if not 0 <= i < size:
+            raise ValueError(f"unknown class {key!r}; expected classes 0 to {size - 1}")
+        if i in seen:
+            raise ValueError(f"class {key!r} is counted twice")
+        seen.add(i)
+        values[i] = _number(n, key)
+    if len(seen) < size and len(counts) < size:
+        absent = next(i for i in range(size) if i not in seen)
+        raise ValueError(f"{_titles(names)(absent)} has no count; expected {size} counts, one per class, got {len(counts)}")
+    return values
+
+
+def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
+    values = to_numpy(counts) if is_torch(counts) else np.asarray(counts)
+    if values.ndim != 1:
+        raise ValueError(f"expected one count per class, got shape {list(values.shape)}")
+    if values.dtype.kind in "UO" and names is not None and len(values) and isinstance(values[0], str):
+        return of(values, names=names).astype(np.float64)
+    if values.dtype.kind not in "iubf":
+        raise ValueError(f"expected counts as numbers, got {values.dtype if values.dtype != object else list(counts)[:1]}")
+    if classes is not None and len(values) > classes and values.dtype.kind in "iu":
+        inside = (values >= 0) & (values < classes)
+        if inside.all() and (len(np.unique(values)) == classes or len(values) > 2 * classes):
+            return np.bincount(values.astype(np.int64), minlength=classes).astype(np.float64)
+    return values.astype(np.float64)
+
+
+def _check_profile(largest: int, classes: int, ratio: float) -> None:
+    if not (np.isfinite(ratio) and ratio >= 1):
+        raise ValueError(f"expected an imbalance ratio of at least 1, got {ratio}")
+    if largest < 1 or classes < 1:
+        raise ValueError(f"expected at least one class and one sample, got {classes} classes of {largest}")
+
+
+def _titles(names: Sequence[str] | None) -> Any:
+    return lambda i: f"class {i}" if names is None else f"class {i} ({names[i]})"
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(map(str, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(n: Any, key: Any) -> float:
+    try:
+        return float(n)
+    except (TypeError, ValueError):
+        raise ValueError(f"the count of class {key!r} is {n!r}; expected a number") from None
