@@ -1,0 +1,58 @@
+"""Crop and flip of a whole batch as one gather, then normalization: uint8 in, a network's input out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
+    """Pad with zeros, crop back to size at an offset, mirror left to right: all samples at once.
+
+    ``out[b, :, i, j] = padded[b, :, offset[b, 0] + i, offset[b, 1] + j']`` with ``j' = W - 1 - j`` where flipped.
+    The zeros are black pixels: padding comes before normalization, as in the paper's code.
+
+    Args:
+        images: [B, C, H, W], uint8.
+        offsets: [B, 2], row and column of the crop in the padded image, each from 0 to 2 pad; (pad, pad) is the center.
+        flips: [B], bool.
+        pad: pixels added on every side.
+
+    Returns:
+        [B, C, H, W], uint8, in channels-last memory.
+
+    >>> image = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
+    >>> crop_flip(image, torch.tensor([[0, 1]]), torch.tensor([True]), pad=1)[0, 0].tolist()
+    [[0, 0], [2, 1]]
+    """
+    batch, _, height, width = images.shape
+    rows = torch.arange(height, device=images.device) + offsets[:, :1] - pad  # [B, H], in the image's own coordinates
+    across = torch.arange(width, device=images.device)
+    columns = torch.where(flips[:, None], width - 1 - across, across) + offsets[:, 1:] - pad  # [B, W]
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+    sample = torch.arange(batch, device=images.device)[:, None, None]
+    found = images[sample, :, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]]
+    return (found * inside[..., None]).permute(0, 3, 1, 2)  # found is [B, H, W, C]
+
+
+def normalize(
+    images: Tensor, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """``(x / 255 - mean) / std``, channel by channel.
+
+    Args:
+        images: [B, C, H, W], uint8.
+        mean: [C], of pixels from 0 to 1; tensors on the images' device stay there, without a copy from the host.
+        std: [C].
+        dtype: of the result; computed in float32 or better.
+
+    >>> normalize(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), [0.5], [0.25]).flatten().tolist()
+    [-2.0, 2.0]
+    """
+    if not len(mean) == len(std) == images.shape[1]:
+        raise ValueError(f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}")
+    wide = torch.promote_types(dtype, torch.float32)
+    mean, std = (torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std))
+    return ((images.to(wide) / 255 - mean) / std).to(dtype)

@@ -1,0 +1,199 @@
+"""The networks: each is a body that gives features and a head apart, and knows nothing of imbalance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..adjust import unit
+from ..head import Head
+
+HeadKind = Literal["linear", "cosine"]
+Shortcut = Literal["A", "B"]
+Stem = Literal["small", "imagenet"]
+
+
+class Net(nn.Module):
+    """A classifier in two parts: ``logits = head(features(x))``."""
+
+    def __init__(self, body: nn.Module, head: nn.Module):
+        super().__init__()
+        self.body, self.head = body, head
+
+    def features(self, x: Tensor) -> Tensor:
+        """images [B, C, H, W] -> features [B, d]."""
+        return self.body(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+class Cosine(nn.Module):
+    """A head whose logits are cosines: ``l_i = <w_i / ||w_i||, f / ||f||>``. Its scale belongs to the loss."""
+
+    def __init__(self, width: int, classes: int):
+        super().__init__()
+        self.weight = nn.Parameter(unit(torch.rand(classes, width) * 2 - 1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(F.normalize(features), F.normalize(self.weight))
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions and a shortcut: ``relu(bn(conv(relu(bn(conv(x))))) + shortcut(x))``."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: Shortcut):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        if stride == 1 and inputs == outputs:
+            self.shortcut = nn.Identity()
+        elif shortcut == "B":
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        else:
+            self.shortcut = Pad(inputs, outputs, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class Pad(nn.Module):
+    """Shortcut A: every second pixel, new channels filled with zeros on both sides. No parameters."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.stride, self.before = stride, (outputs - inputs) // 2
+        self.after = outputs - inputs - self.before
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
+
+
+class Mean(nn.Module):
+    """Global average pooling: [B, C, H, W] -> [B, C]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))
+
+
+def build(
+    name: str,
+    classes: int,
+    *,
+    head: HeadKind = "linear",
+    shape: tuple[int, int, int] = (3, 32, 32),
+    shortcut: Shortcut = "B",
+    stem: Stem = "small",
+    seed: int = 0,
+) -> Net:
+    """A freshly initialized network. The same arguments give the same weights; the global generator is left alone.
+
+    Args:
+        name: `resnet32`, `resnet18-64`, `digits`, or `timm:NAME` for any model of timm.
+        classes: K.
+        head: `linear`, without a bias as in the paper's networks, or `cosine`.
+        shape: (C, H, W) of an image.
+        shortcut: of the residual networks, `B` (1x1 convolution and batch norm) or `A` (zeros, no parameters).
+        stem: of resnet18-64, `small` (one 3x3 convolution) or `imagenet` (7x7, stride 2, then max pooling).
+        seed: of the initial weights.
+
+    >>> parameters(build("resnet32", 10))
+    466896
+    """
+    for option, value, known in (("head", head, ("linear", "cosine")), ("shortcut", shortcut, ("A", "B")),
+                                 ("stem", stem, ("small", "imagenet"))):
+        if value not in known:
+            raise ValueError(f"expected {option} {' or '.join(map(repr, known))}, got {value!r}")
+    if classes < 2:
+        raise ValueError(f"expected at least 2 classes, got {classes}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        body, width = _body(name, shape, shortcut, stem)
+        return Net(body, Cosine(width, classes) if head == "cosine" else nn.Linear(width, classes, bias=False))
+
+
+def parameters(net: nn.Module) -> int:
+    """How many numbers a network learns."""
+    return sum(p.numel() for p in net.parameters())
+
+
+def head_of(net: Net) -> Head:
+    """The head as a value: ``head_of(net).logits(embed(net, x)) == net(x)``, whichever kind it is."""
+    weight = net.head.weight.detach()  # type: ignore[union-attr]
+    return Head(unit(weight) if isinstance(net.head, Cosine) else weight)
+
+
+def embed(net: Net, x: Tensor) -> Tensor:
+    """The features that `head_of` multiplies: [B, d], of unit length where the head is a cosine one."""
+    features = net.features(x)
+    return F.normalize(features) if isinstance(net.head, Cosine) else features
+
+
+def _body(name: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
+    if name.startswith("timm:"):
+        return _timm(name.removeprefix("timm:"), shape)
+    if name not in _BODIES:
+        raise ValueError(f"unknown network {name!r}; the networks are {', '.join(_BODIES)} and timm:NAME")
+    body, width = _BODIES[name](shape[0], shortcut, stem)
+    for module in body.modules():
+        if isinstance(module, nn.Conv2d):  # N(0, 2 / (k k out))
+            nn.init.normal_(module.weight, 0, math.sqrt(2 / (math.prod(module.kernel_size) * module.out_channels)))
+    return body, width
+
+
+def _residual(stem: list[nn.Module], widths: list[int], blocks: int, shortcut: Shortcut) -> nn.Sequential:
+    layers, inputs = stem, widths[0]
+    for stage, width in enumerate(widths):
+        for i in range(blocks):
+            layers.append(Block(inputs, width, 2 if stage and not i else 1, shortcut))
+            inputs = width
+    return nn.Sequential(*layers, Mean())
+
+
+def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+
+
+def _resnet32(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
+    return _residual(_convolution(channels, 16), [16, 32, 64], 5, shortcut), 64
+
+
+def _resnet18(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
+    imagenet = [*_convolution(channels, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    entry = imagenet if stem == "imagenet" else _convolution(channels, 64)
+    return _residual(entry, [64, 128, 256, 512], 2, shortcut), 512
+
+
+def _digits(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
+    layers = [*_convolution(channels, 16), *_convolution(16, 32, 3, 2), *_convolution(32, 64, 3, 2)]
+    return nn.Sequential(*layers, Mean()), 64
+
+
+_BODIES: dict[str, Callable[[int, Shortcut, Stem], tuple[nn.Module, int]]] = {
+    "resnet32": _resnet32,
+    "resnet18-64": _resnet18,
+    "digits": _digits,
+}
+
+
+def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
+    try:
+        import timm
+    except ImportError as error:
+        raise ImportError(f"timm:{name} needs timm; pip install timm ({error})") from None
+    if not timm.is_model(name):
+        near = ", ".join(timm.list_models(f"*{name.split('.')[0][:6]}*")[:5])
+        raise ValueError(f"timm {timm.__version__} has no model {name!r}" + (f"; near it are {near}" if near else ""))
+    config = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    size: dict[str, Any] = {"img_size": shape[1:]} if config is not None and config.fixed_input_size else {}
+    body = timm.create_model(name, num_classes=0, in_chans=shape[0], **size)
+    with torch.no_grad():  # what timm calls num_features is not always the width before the classifier
+        return body.train(), body.eval()(torch.zeros(1, *shape)).shape[1]

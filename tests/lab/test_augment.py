@@ -1,0 +1,63 @@
+"""Crop and flip against padding and slicing one image at a time."""
+
+import numpy as np
+import pytest
+import torch
+
+from levelhead.lab import augment
+
+
+def one_by_one(images, offsets, flips, pad):
+    padded = np.pad(images, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    height, width = images.shape[2:]
+    out = []
+    for image, (row, column), flip in zip(padded, offsets, flips, strict=True):
+        crop = image[:, row : row + height, column : column + width]
+        out.append(crop[:, :, ::-1] if flip else crop)
+    return np.stack(out)
+
+
+@pytest.mark.parametrize(("shape", "pad"), [((64, 3, 32, 32), 4), ((40, 1, 8, 5), 2), ((7, 3, 6, 6), 0)])
+def test_crop_flip_equals_padding_and_slicing_each_image(shape, pad):
+    random = np.random.default_rng(0)
+    images = random.integers(1, 256, shape, dtype=np.uint8)
+    offsets = random.integers(0, 2 * pad + 1, (shape[0], 2))
+    flips = random.random(shape[0]) < 0.5
+    found = augment.crop_flip(torch.tensor(images), torch.tensor(offsets), torch.tensor(flips), pad=pad)
+    assert found.dtype == torch.uint8
+    np.testing.assert_array_equal(found.numpy(), one_by_one(images, offsets, flips, pad))
+
+
+def test_the_center_crop_without_flip_is_the_image():
+    images = torch.randint(0, 256, (5, 3, 9, 7), dtype=torch.uint8)
+    center = torch.full((5, 2), 4)
+    assert torch.equal(augment.crop_flip(images, center, torch.zeros(5, dtype=torch.bool), pad=4), images)
+
+
+def test_crop_flip_gives_channels_last_memory():
+    images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
+    found = augment.crop_flip(images, torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.bool), pad=1)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert augment.normalize(found, [0.5] * 3, [0.2] * 3).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_padding_is_black_before_normalization():
+    images = torch.full((1, 1, 4, 4), 255, dtype=torch.uint8)
+    found = augment.crop_flip(images, torch.tensor([[0, 0]]), torch.tensor([False]), pad=1)
+    values = augment.normalize(found, [0.25], [0.5])
+    assert values[0, 0, 0].tolist() == [-0.5] * 4  # (0 - 0.25) / 0.5, not 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_normalize_is_the_formula(dtype):
+    images = torch.randint(0, 256, (6, 3, 4, 4), dtype=torch.uint8)
+    mean, std = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2023, 0.1994, 0.2010])
+    expected = (images.numpy() / 255 - mean[:, None, None]) / std[:, None, None]
+    found = augment.normalize(images, mean.tolist(), std.tolist(), dtype)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found.double().numpy(), expected, atol=5 * torch.finfo(dtype).eps)
+
+
+def test_normalize_says_how_many_means_it_needs():
+    with pytest.raises(ValueError, match="expected 3 means and stds, one per channel, got 1 and 1"):
+        augment.normalize(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), [0.5], [0.5])
