@@ -88,7 +88,7 @@ class Recipe:
 @cache
 def presets() -> dict[str, Recipe]:
     """The recipes that come with levelhead, by name."""
-    table = tomllib.loads(files(__package__).joinpath("recipes.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(files("levelhead.lab").joinpath("recipes.toml").read_text(encoding="utf-8"))
     return {name: _recipe(name, values) for name, values in table.items()}
 
 

@@ -1,0 +1,119 @@
+"""CIFAR-10 and CIFAR-100 from the official files: the binary version, or the python version without trusting pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .data import Data, Split
+
+TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+# The folder of each layout, and its training and test files.
+BINARY = {
+    "cifar10": ("cifar-10-batches-bin", [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]),
+    "cifar100": ("cifar-100-binary", ["train.bin"], ["test.bin"]),
+}
+PYTHON = {
+    "cifar10": ("cifar-10-batches-py", [f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]),
+    "cifar100": ("cifar-100-python", ["train"], ["test"]),
+}
+
+# md5 of the python version's files, as torchvision lists them. None is published for the binary version's.
+MD5 = {
+    "cifar10": {
+        "data_batch_1": "c99cafc152244af753f735de768cd75f",
+        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4": "634d18415352ddfa80567beed471001a",
+        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch": "40351d587109b95175f43aff81a1287e",
+    },
+    "cifar100": {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+}
+
+
+def load(name: str, root: Path, *, unofficial: bool = False) -> Data:
+    """`cifar10` or `cifar100` from below root, or from root itself; of two versions the binary one."""
+    classes = 10 if name == "cifar10" else 100
+    for layouts, read in ((BINARY, _read_binary), (PYTHON, _read_python)):
+        folder, train, test = layouts[name]
+        for place in (root / folder, root):
+            if (place / train[0]).is_file() and (place / test[0]).is_file():
+                parts = [_join([read(place / file, name, unofficial) for file in files]) for files in (train, test)]
+                return Data(name, _names(place, name, classes), parts[0], parts[1], largest=50_000 // classes)
+    raise ValueError(f"{root}: no {name} here; expected the folder {BINARY[name][0]} (binary version) or "
+                     f"{PYTHON[name][0]} (python version), as unpacked from the official archive")
+
+
+def _read_binary(path: Path, name: str, unofficial: bool) -> Split:
+    label_bytes = 1 if name == "cifar10" else 2  # the coarse label, then the fine one
+    record = label_bytes + 3072
+    content = np.fromfile(path, np.uint8)
+    if content.size == 0 or content.size % record:
+        raise ValueError(f"{path}: expected records of {record} bytes, got {content.size} bytes; the file is cut "
+                         f"short, or no CIFAR binary file")
+    rows = content.reshape(-1, record)
+    return Split(rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64))
+
+
+def _read_python(path: Path, name: str, unofficial: bool) -> Split:
+    content, key = path.read_bytes(), "labels" if name == "cifar10" else "fine_labels"
+    official, found = MD5[name][path.name], hashlib.md5(content).hexdigest()
+    if found != official and not unofficial:
+        raise ValueError(f"{path}: md5 is {found}, the official file's is {official}; download it again, or pass "
+                         f"--unofficial if it is meant to differ")
+    batch = unpickle(content, path)
+    try:
+        images, labels = np.asarray(batch[b"data"]), np.asarray(batch[key.encode()])
+        return Split(images.reshape(-1, 3, 32, 32), labels.astype(np.int64))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: expected a dict of data [N, 3072] and {key} [N] ({error!r})") from None
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Builds numpy arrays and plain containers. Any other name a pickle asks for is refused, so nothing can run."""
+
+    KNOWN: ClassVar[dict[tuple[str, str], Any]] = {
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        **{(module, "_reconstruct"): np.empty(0).__reduce__()[0]  # type: ignore[index]
+           for module in ("numpy.core.multiarray", "numpy._core.multiarray")},
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.KNOWN:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, and only numpy arrays are allowed")
+        return self.KNOWN[module, name]
+
+
+def unpickle(content: bytes, path: Path) -> Any:
+    """The value of a pickle that holds nothing but containers, strings, numbers and numpy arrays."""
+    try:
+        return _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:  # a broken or hostile pickle can raise anything
+        raise ValueError(f"{path}: not a CIFAR python file ({error})") from None
+
+
+def _join(parts: list[Split]) -> Split:
+    return Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
+
+
+def _names(place: Path, name: str, classes: int) -> tuple[str, ...]:
+    if name == "cifar10":
+        return TEN
+    text, meta = place / "fine_label_names.txt", place / "meta"
+    if text.is_file():
+        names = text.read_text(encoding="utf-8").split()
+    elif meta.is_file():
+        names = [item.decode() for item in unpickle(meta.read_bytes(), meta)[b"fine_label_names"]]
+    else:
+        names = [str(i) for i in range(classes)]
+    if len(names) != classes:
+        raise ValueError(f"{place}: expected {classes} class names, got {len(names)}")
+    return tuple(names)
