@@ -20,6 +20,7 @@ from .snapshot import Snapshot
 if TYPE_CHECKING:
     from .heads.torch import Adjusted, find_head, rescale_
     from .hosts.torch import WVN
+    from .methods import METHODS
 
 __version__ = "0.1.0"
 
@@ -28,10 +29,12 @@ _LAZY = {
     "Adjusted": "heads.torch",
     "find_head": "heads.torch",
     "rescale_": "heads.torch",
+    "METHODS": "methods",
     "WVN": "hosts.torch",
 }
 
 __all__ = [
+    "METHODS",
     "WVN",
     "Adjusted",
     "BinaryHeadWarning",

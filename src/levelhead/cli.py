@@ -35,6 +35,21 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Print the card of one: ldam, wvn+rs, my.py:METHOD.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The methods `train` knows: what each changes, the head it needs, and its card."""
+    from .methods import METHODS, method_named
+    from .methods.card import card, facts, table
+
+    if name is None:
+        show({"methods": [facts(method) for method in METHODS.values()]}, table(METHODS.values()), as_json)
+    else:
+        show(facts(method_named(name)), card(method_named(name)), as_json)
+
+
 def main() -> None:
     """Run the command line: 0 when what was asked was done, 2 with one line on bad input."""
     try:

@@ -1,0 +1,43 @@
+"""The table of methods: Table 1's nine rows in its order, then their variants, then methods beyond the paper."""
+
+from . import (
+    balanced_softmax,
+    baseline,
+    class_balanced,
+    crt,
+    focal,
+    ldam,
+    over_sample,
+    re_weighting,
+    tau_norm,
+    under_sample,
+    wvn,
+)
+from .method import Method
+from .rs import plus_rs
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        # Table 1
+        baseline.METHOD,
+        over_sample.METHOD,
+        under_sample.METHOD,
+        re_weighting.METHOD,
+        focal.METHOD,
+        class_balanced.METHOD,
+        ldam.METHOD,
+        plus_rs(baseline.METHOD),
+        plus_rs(wvn.METHOD),
+        # variants of its rows
+        wvn.METHOD,
+        wvn.RELEASED,
+        plus_rs(wvn.RELEASED),
+        class_balanced.FOCAL,
+        ldam.DRW,
+        # beyond the paper
+        balanced_softmax.METHOD,
+        tau_norm.METHOD,
+        crt.METHOD,
+    )
+}
