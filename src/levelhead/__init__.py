@@ -15,6 +15,7 @@ from .cautions import (
     PrecisionWarning,
 )
 from .head import Head
+from .path import GammaPath, gamma_path
 from .snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = [
     "WVN",
     "Adjusted",
     "BinaryHeadWarning",
+    "GammaPath",
     "Head",
     "LeakageWarning",
     "LevelheadWarning",
@@ -49,6 +51,7 @@ __all__ = [
     "counts",
     "factors",
     "find_head",
+    "gamma_path",
     "geometry",
     "measure",
     "normalize",

@@ -1,0 +1,63 @@
+"""A step function of gamma, known at every breakpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """``values[i]`` holds from ``gammas[i]`` to just before ``gammas[i + 1]``, the last one up to `end`, end included.
+
+    >>> curve = Curve(np.array([0.0, 0.5, 0.8]), np.array([0.3, 0.1, 0.2]), 2.0)
+    >>> curve.at(0.5), curve.at(0.49), curve.at([0.0, 2.0])
+    (0.1, 0.3, array([0.3, 0.2]))
+    >>> curve.plateau()
+    (0.5, 0.8)
+    """
+
+    gammas: np.ndarray
+    values: np.ndarray
+    end: float
+
+    def at(self, gamma: float | np.ndarray | list[float]) -> np.ndarray | float:
+        """The value at one gamma or at many."""
+        where = np.asarray(gamma, np.float64)
+        if np.any((where < self.gammas[0]) | (where > self.end)) or np.isnan(where).any():
+            raise ValueError(f"expected gamma within [{self.gammas[0]:g}, {self.end:g}], got {gamma}")
+        found = self.values[np.searchsorted(self.gammas, where, side="right") - 1]
+        return float(found) if found.ndim == 0 else found
+
+    def plateau(self, tolerance: float = 1e-12) -> tuple[float, float]:
+        """Where the curve is lowest: the widest stretch (a, b) of its minimum, the first of equally wide ones.
+
+        Values within `tolerance` of each other are equal: sums of the same terms in another order.
+        """
+        low = self.values <= self.values.min() + tolerance
+        starts = np.flatnonzero(low & ~np.r_[False, low[:-1]])
+        stops = np.flatnonzero(low & ~np.r_[low[1:], False])
+        a, b = self.gammas[starts], np.r_[self.gammas, self.end][stops + 1]
+        widest = int(np.argmax(b - a))
+        return float(a[widest]), float(b[widest])
+
+    def combine(self, other: Curve, function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Curve:
+        """``function(self, other)`` on the breakpoints of both."""
+        if self.gammas[0] != other.gammas[0] or self.end != other.end:
+            raise ValueError(f"expected curves over the same range, got [{self.gammas[0]:g}, {self.end:g}] and "
+                             f"[{other.gammas[0]:g}, {other.end:g}]")
+        gammas = np.union1d(self.gammas, other.gammas)
+        return Curve(gammas, function(np.asarray(self.at(gammas)), np.asarray(other.at(gammas))), self.end)
+
+
+def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:
+    """The curve that begins at `start` and changes by steps[i] at gammas[i], given in any order."""
+    order = np.argsort(gammas)
+    gammas, totals = gammas[order], start + np.cumsum(steps[order])
+    last = np.flatnonzero(np.r_[gammas[1:] != gammas[:-1], True][: len(gammas)])
+    gammas, totals = gammas[last], totals[last]
+    if len(gammas) and gammas[0] == range[0]:
+        return Curve(gammas, totals, range[1])
+    return Curve(np.r_[range[0], gammas], np.r_[start, totals], range[1])

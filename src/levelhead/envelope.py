@@ -1,0 +1,164 @@
+"""What is predicted along the whole path: the upper envelope of each sample's scores.
+
+The winner of a row is always among its logits of the highest sign, whose (log) scores are straight lines in gamma: the
+prediction changes where the upper envelope of these lines bends, and only to a class of a steeper line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .counts import Counts, resolve
+from .curve import Curve, accumulate
+from .intervals import snap
+from .measure import Kind
+from .rule import Rule, RuleName, make_rule
+from .stream import chunks
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """Every change of every prediction over a range of gammas.
+
+    Args:
+        start: [N], the class predicted at the range's beginning.
+        sample, gamma, klass: [E], sorted by gamma: from `gamma` on, `sample` is predicted to be of class `klass`.
+        previous: [E], the class it was predicted to be of until then.
+        classes: K.
+        range: of gamma.
+    """
+
+    start: np.ndarray
+    sample: np.ndarray
+    gamma: np.ndarray
+    klass: np.ndarray
+    previous: np.ndarray
+    classes: int
+    range: tuple[float, float]
+
+    def predictions(self, gamma: float) -> np.ndarray:
+        """The class predicted at gamma, [N]."""
+        found = self.start.copy()
+        upto = np.searchsorted(self.gamma, gamma, side="right")
+        found[self.sample[:upto]] = self.klass[:upto]  # in order of gamma: the last assignment stays
+        return found
+
+    def joined(self, others: Sequence[Envelope]) -> Envelope:
+        """The envelope of these samples and then those of others."""
+        offsets = np.cumsum([len(self.start), *(len(other.start) for other in others)])
+        every = [self, *others]
+        gamma = np.concatenate([part.gamma for part in every])
+        order = np.argsort(gamma, kind="stable")
+        sample = np.concatenate([self.sample, *(o.sample + n for o, n in zip(others, offsets, strict=False))])
+        return replace(self, start=np.concatenate([part.start for part in every]), sample=sample[order],
+                       gamma=gamma[order], klass=np.concatenate([part.klass for part in every])[order],
+                       previous=np.concatenate([part.previous for part in every])[order])
+
+    def shares(self, gamma: float, weights: np.ndarray | None = None) -> np.ndarray:
+        """The share of each class among the predictions at gamma, [K]; samples weigh `weights` [N]."""
+        return np.bincount(self.predictions(gamma), self._weights(weights), self.classes)
+
+    def mismatch(self, target: np.ndarray | None = None, weights: np.ndarray | None = None) -> Curve:
+        """Half the sum over classes of ``|share - target|``, along the path: 0 if predicted shares are the target's.
+
+        Args:
+            target: prior of the K classes, summing to 1; uniform if not given.
+            weights: [N], of the samples; equal if not given.
+        """
+        target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
+        weight = self._weights(weights)
+        share = np.bincount(self.start, weight, self.classes)
+        klass, sample, sign, order, opens = self._by_class
+        moved = sign * weight[sample]
+        running = np.cumsum(moved)
+        running += (share[klass] - (running[opens] - moved[opens])[np.cumsum(opens) - 1]) if len(klass) else 0
+        distance = np.abs(running - target[klass])
+        steps = np.diff(distance, prepend=0.0)
+        steps[opens] = distance[opens] - np.abs(share - target)[klass[opens]]
+        gammas = np.concatenate([self.gamma, self.gamma])[order]
+        return accumulate(np.abs(share - target).sum() / 2, gammas, steps / 2, self.range)
+
+    def _weights(self, weights: np.ndarray | None) -> np.ndarray:
+        n = len(self.start)
+        return np.full(n, 1 / n) if weights is None else np.asarray(weights, np.float64) / np.sum(weights)
+
+    @cached_property
+    def _by_class(self) -> tuple[np.ndarray, ...]:
+        """Gains and losses of each class in order of gamma: independent of the weights, so sorted once."""
+        klass = np.concatenate([self.klass, self.previous])
+        order = np.lexsort((np.concatenate([self.gamma, self.gamma]), klass))
+        sign = np.repeat([1.0, -1.0], len(self.klass))[order]
+        sample = np.concatenate([self.sample, self.sample])[order]
+        klass = klass[order]
+        return klass, sample, sign, order, np.r_[True, klass[1:] != klass[:-1]][: len(klass)]
+
+
+def envelope(
+    logits: Any, counts: Counts, *, range: tuple[float, float] = (0.0, 2.0), rule: RuleName = "rescale",
+    norms: Any = None, kind: Kind = "logits",
+) -> Envelope:
+    """Every change of every prediction as gamma goes through a range; no labels are needed.
+
+    >>> changes = envelope(np.array([[4.0, 2.0], [4.0, -2.0]]), [400, 100])
+    >>> changes.start, changes.sample, changes.gamma.round(6), changes.klass
+    (array([0, 0]), array([0]), array([0.5]), array([1]))
+    """
+    made = make_rule(rule, resolve(counts, logits.shape[1]), norms=norms)
+    return trace(logits, made, range, kind=kind)
+
+
+def trace(logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits") -> Envelope:
+    """The envelope under a rule (without a kept bias), chunk by chunk."""
+    if rule.bias is not None:
+        raise ValueError("the envelope is of straight lines, which a kept bias bends; ask at single gammas")
+    starts, events = [], []
+    for offset, chunk in chunks(logits, kind=kind):
+        start = rule.scores(chunk, range[0]).argmax(axis=1)
+        starts.append(start)
+        events += [(rows + offset, gamma, new, old) for rows, gamma, new, old in _walk(chunk, start, rule, range)]
+    if not events:
+        events = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    sample, gamma, klass, previous = (np.concatenate(parts) for parts in zip(*events, strict=True))
+    order = np.argsort(gamma, kind="stable")
+    return Envelope(np.concatenate(starts), sample[order], gamma[order], klass[order], previous[order],
+                    logits.shape[1], range)
+
+
+def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float]) -> Iterator[tuple]:
+    """Follow each row's envelope: from the winner's line to the first line that crosses it, until the range ends."""
+    height, slope = _lines(logits.astype(np.float64), rule)
+    rows, current = np.arange(len(start)), start
+    classes = np.arange(logits.shape[1])
+    while len(rows):
+        h, s = np.take_along_axis(height, current[:, None], 1), np.take_along_axis(slope, current[:, None], 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            at = np.where(slope > s, snap((h - height) / (slope - s)), np.inf)
+        when = at.min(axis=1)
+        tied = at == when[:, None]
+        steepest = np.where(tied, slope, -np.inf)
+        new = steepest.argmax(axis=1)
+        here = np.where(tied | (classes == current[:, None]), classes, len(classes)).min(axis=1)  # wins the tie itself
+        alive = when <= range[1]
+        alone = alive & (here != current) & (here != new)
+        if alone.any():  # three lines or more through one point, and one that leads nowhere else comes first
+            yield rows[alone], when[alone], here[alone], current[alone]
+        enters = np.where(here == new, when, np.nextafter(when, np.inf))
+        shown = alive & (enters <= range[1])
+        yield rows[shown], enters[shown], new[shown], np.where(alone, here, current)[shown]
+        rows, current, height, slope = rows[shown], new[shown], height[shown], slope[shown]
+
+
+def _lines(logits: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
+    """Height at 0 and slope of each class's line, -inf for classes of a lower sign than the row's highest."""
+    if not rule.multiplies:
+        return logits, np.broadcast_to(rule.slopes, logits.shape)
+    sign = np.sign(logits)
+    top = sign.max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        height = np.where(top == 0, 0.0, sign * np.log(np.abs(logits)))
+    return np.where(sign == top, height, -np.inf), np.where(sign == top, top * rule.slopes, -np.inf)

@@ -1,0 +1,367 @@
+"""The exact path of predictions over gamma: every gamma at which any sample turns right or wrong.
+
+Everybody sweeps a grid; the whole curve costs less. Of each sample we keep the intervals of gammas at which it is right
+(`intervals.py`, and `ahead.py` where there are several): sort their ends and the curve is known, breakpoint by
+breakpoint, and with it per-class curves, any weights, bootstrap replicates, and merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from ._array import Array, to_numpy
+from .ahead import right_pieces
+from .counts import Counts, check_labels, groups, resolve
+from .curve import Curve, accumulate
+from .envelope import Envelope, trace
+from .intervals import intervals
+from .measure import Kind
+from .rule import Rule, RuleName, make_rule
+from .stream import Progress, chunks
+
+Metric = Literal["error", "balanced_error"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The path at one gamma. Errors and accuracies are shares; class_accuracy [K] is NaN for a class with no sample.
+    The plateau is the stretch of gammas around it over which the metric asked for does not change."""
+
+    gamma: float
+    error: float
+    balanced_error: float
+    class_accuracy: np.ndarray
+    groups: dict[str, float]
+    plateau: tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class GammaPath:
+    """Where each sample is right, and every curve that follows from it.
+
+    A sample is right at gamma if and only if ``lo <= gamma <= hi`` for one of its pieces, to the last bit: where an end
+    is open (a tie goes to the first class) the float next to it is stored. For top-1 without a kept bias, piece i is
+    that of sample i, and a sample that is never right has lo > hi; else a sample may have any number of pieces.
+
+    Args:
+        sample, lo, hi: [M], the pieces.
+        labels: [N].
+        counts: [K], training samples of each class.
+        rule: what gamma does.
+        range: of gamma.
+        k: right means among the first k.
+        weights: [N] of the samples, or None.
+        target: [K], what each class weighs in `balanced_error`; None is uniform over the classes present.
+        logits: what the path was computed from, kept by reference for `predictions`; () after a merge of class shards.
+    """
+
+    sample: np.ndarray
+    lo: np.ndarray
+    hi: np.ndarray
+    labels: np.ndarray
+    counts: np.ndarray
+    rule: Rule
+    range: tuple[float, float]
+    k: int = 1
+    weights: np.ndarray | None = None
+    target: np.ndarray | None = None
+    logits: tuple[Array, ...] = ()
+    kind: Kind = "logits"
+
+    # -- curves -------------------------------------------------------------------------------------------------------
+
+    def curve(self, coefficients: np.ndarray) -> Curve:
+        """``sum_i coefficients[i] [sample i is right]`` over gamma: every metric here is one of these."""
+        start, at, sign, sample = self._events
+        return accumulate(float(coefficients[start].sum()), at, sign * coefficients[sample], self.range)
+
+    @cached_property
+    def error_curve(self) -> Curve:
+        """Share of samples that are wrong, over gamma."""
+        return _complement(self.curve(self._of_error(self._weights)))
+
+    @cached_property
+    def balanced_error_curve(self) -> Curve:
+        """Mean over the classes of each class's own error, over gamma."""
+        return _complement(self.curve(self._of_balance(self._weights)))
+
+    @property
+    def gammas(self) -> np.ndarray:
+        """Every gamma at which a sample turns right or wrong, ascending, [B]; the first is the range's beginning."""
+        return self.error_curve.gammas
+
+    @property
+    def error(self) -> np.ndarray:
+        """Share of samples that are wrong from gammas[i] on, [B]."""
+        return self.error_curve.values
+
+    @property
+    def balanced_error(self) -> np.ndarray:
+        """Mean over the classes (weighted by `target`) of each class's own error from gammas[i] on, [B]."""
+        return self.balanced_error_curve.values
+
+    def class_curve(self, i: int) -> Curve:
+        """Accuracy of class i over gamma, on that class's own breakpoints."""
+        start, at, sign, sample = self._events
+        own, weight = self.labels[sample] == i, self._weights / self._totals[i]
+        base = weight[start][self.labels[start] == i].sum()
+        return accumulate(float(base), at[own], (sign * weight[sample])[own], self.range)
+
+    def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray) -> np.ndarray:
+        """Accuracy of every class at given gammas, [..., K]; NaN for a class with no sample."""
+        wanted = np.atleast_1d(np.asarray(gammas, np.float64))
+        found = np.stack([np.bincount(self.labels, self.right(g) * self._weights, len(self.counts)) for g in wanted])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = found / self._totals
+        return found[0] if np.ndim(gammas) == 0 else found
+
+    @property
+    def groups(self) -> dict[str, Curve]:
+        """Mean class accuracy of the many-, medium- and few-shot classes (rule: `counts.groups`) over gamma."""
+        return {name: self.curve(self._of_classes(members, self._weights)) for name, members in self._groups.items()}
+
+    # -- points -------------------------------------------------------------------------------------------------------
+
+    def right(self, gamma: float) -> np.ndarray:
+        """Whether each sample is right at gamma, [N] bool."""
+        if not self.range[0] <= gamma <= self.range[1]:
+            raise ValueError(f"expected gamma within [{self.range[0]:g}, {self.range[1]:g}], got {gamma:g}; "
+                             "compute the path over a wider range")
+        found = np.zeros(len(self.labels), bool)
+        found[self.sample[(self.lo <= gamma) & (gamma <= self.hi)]] = True
+        return found
+
+    def at(self, gamma: float) -> Point:
+        """Everything at one gamma; its plateau is that of all samples: no sample changes within."""
+        accuracy = self.class_accuracy(gamma)
+        i = int(np.searchsorted(self.gammas, gamma, side="right"))
+        return Point(
+            gamma=float(gamma),
+            error=float(self.error_curve.at(gamma)),
+            balanced_error=float(self.balanced_error_curve.at(gamma)),
+            class_accuracy=accuracy,
+            groups={name: float(np.nanmean(accuracy[members])) for name, members in self._groups.items()},
+            plateau=(float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])),
+        )
+
+    def best(self, metric: Metric = "balanced_error") -> Point:
+        """The middle of the widest plateau on which the metric is lowest."""
+        if metric not in ("error", "balanced_error"):
+            raise ValueError(f"expected metric='error' or 'balanced_error', got {metric!r}")
+        a, b = getattr(self, f"{metric}_curve").plateau()
+        return replace(self.at(a + (b - a) / 2), plateau=(a, b))
+
+    # -- predictions --------------------------------------------------------------------------------------------------
+
+    def predictions(self, gamma: float) -> np.ndarray:
+        """The class predicted at gamma, [N], computed from the logits."""
+        return np.concatenate([self.rule.scores(chunk, gamma).argmax(axis=1)
+                               for part in self._sources() for _, chunk in chunks(part, kind=self.kind)])
+
+    def confusion(self, gamma: float) -> np.ndarray:
+        """[K, K] at gamma: row is the true class, column the predicted one; counts, or sums of weights."""
+        size = len(self.counts)
+        table = np.bincount(self.labels * size + self.predictions(gamma), self.weights, size * size)
+        return table.reshape(size, size)
+
+    @cached_property
+    def envelope(self) -> Envelope:
+        """Every change of every prediction over the range."""
+        parts = [trace(part, self.rule, self.range, kind=self.kind) for part in self._sources()]
+        return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
+
+    def shares(self, gamma: float) -> np.ndarray:
+        """Predicted share of each class at gamma, [K], every true class weighing what it weighs in `balanced_error`:
+        the mean over classes y of ``P(predicted = j | true = y)``."""
+        return np.bincount(self.predictions(gamma), self._of_balance(self._weights), len(self.counts))
+
+    def share_mismatch(self, target: np.ndarray | None = None) -> Curve:
+        """Total variation between those shares and a target prior (uniform if not given), over gamma."""
+        return self.envelope.mismatch(target, self._of_balance(self._weights))
+
+    # -- resampling and merging ---------------------------------------------------------------------------------------
+
+    def bootstrap(
+        self, n: int, rng: np.random.Generator, *, metric: Metric = "balanced_error", stratified: bool = True,
+        gammas: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """n curves [n, G] of the metric, each of a resample of the samples, on the breakpoints or on given gammas.
+
+        Args:
+            n: how many.
+            rng: where the randomness comes from.
+            metric: `error` or `balanced_error`.
+            stratified: resample within each class, so that none is lost; else all samples together.
+            gammas: where, ascending; at all B breakpoints if not given, which takes 8 n B bytes.
+        """
+        where = self.gammas if gammas is None else np.asarray(gammas, np.float64)
+        start, at, sign, sample = self._events
+        bins = np.searchsorted(where, at)  # the first place at which the event has happened
+        coefficients = self._of_error if metric == "error" else self._of_balance
+        curves = np.empty((n, len(where)))
+        for row, times in zip(curves, resamples(self.labels, n, rng, stratified=stratified), strict=True):
+            c = coefficients(self._weights * times)
+            steps = np.bincount(bins, sign * c[sample], len(where) + 1)[: len(where)]
+            row[:] = 1 - (c[start].sum() + np.cumsum(steps))
+        return curves
+
+    def merge(self, other: GammaPath) -> GammaPath:
+        """The path of both sets of samples together, these first."""
+        self._check_same(other)
+        n = len(self.labels)
+        weights = None if self.weights is None and other.weights is None else np.r_[self._weights, other._weights]
+        whole = bool(self.logits and other.logits)
+        return replace(
+            self, sample=np.r_[self.sample, other.sample + n], lo=np.r_[self.lo, other.lo],
+            hi=np.r_[self.hi, other.hi], labels=np.r_[self.labels, other.labels], weights=weights,
+            logits=self.logits + other.logits if whole else (),
+        )
+
+    # -- inner --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Samples right at the beginning; then gamma, sign and sample of every change within the range."""
+        some = self.lo <= self.hi
+        begins, enters = some & (self.lo <= self.range[0]), some & (self.lo > self.range[0])
+        leaves = some & (self.hi < self.range[1])
+        at = np.r_[self.lo[enters], np.nextafter(self.hi[leaves], np.inf)]
+        sign = np.r_[np.ones(int(enters.sum())), -np.ones(int(leaves.sum()))]
+        return self.sample[begins], at, sign, np.r_[self.sample[enters], self.sample[leaves]]
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return np.ones(len(self.labels)) if self.weights is None else self.weights
+
+    @cached_property
+    def _totals(self) -> np.ndarray:
+        return np.bincount(self.labels, self._weights, len(self.counts))
+
+    @property
+    def _groups(self) -> dict[str, np.ndarray]:
+        present = {name: members[self._totals[members] > 0] for name, members in groups(self.counts).items()}
+        return {name: members for name, members in present.items() if len(members)}
+
+    def _of_error(self, weights: np.ndarray) -> np.ndarray:
+        return weights / weights.sum()
+
+    def _of_balance(self, weights: np.ndarray) -> np.ndarray:
+        return self._of_classes(np.arange(len(self.counts)), weights, self.target)
+
+    def _of_classes(self, members: np.ndarray, weights: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
+        """Coefficients of a mean of class accuracies, over those of the classes that are present."""
+        totals = np.bincount(self.labels, weights, len(self.counts))
+        share = np.zeros(len(self.counts))
+        share[members] = 1 if target is None else target[members]
+        share[totals == 0] = 0
+        each = np.divide(share / share.sum(), totals, out=np.zeros_like(share), where=totals > 0)
+        return weights * each[self.labels]
+
+    def _sources(self) -> tuple[Array, ...]:
+        if not self.logits:
+            raise ValueError("this path was merged from class shards and no longer has the logits of all classes")
+        return self.logits
+
+    def _check_same(self, other: GammaPath) -> None:
+        same = (self.range == other.range and self.k == other.k and self.rule.name == other.rule.name
+                and np.array_equal(self.rule.ratios, other.rule.ratios))
+        if not same:
+            raise ValueError("expected paths over the same range, k, rule and counts; compute both alike")
+
+
+def resamples(labels: np.ndarray, n: int, rng: np.random.Generator, *, stratified: bool = True):
+    """n times, how often each sample is drawn in a resample with replacement, [N]; within its class if stratified."""
+    order = np.argsort(labels, kind="stable") if stratified else np.arange(len(labels))
+    group = labels[order] if stratified else np.zeros(len(labels), np.int64)
+    size = np.bincount(group)
+    first, size = (np.cumsum(size) - size)[group], size[group]
+    for _ in range(n):
+        times = np.empty(len(labels))
+        times[order] = np.bincount(first + (rng.random(len(labels)) * size).astype(np.int64), minlength=len(labels))
+        yield times
+
+
+def gamma_path(
+    logits: Array, labels: Array, counts: Counts, *, range: tuple[float, float] = (0.0, 2.0),
+    rule: RuleName = "rescale", k: int = 1, bias: Array | None = None, weights: Array | None = None,
+    target: Array | None = None, norms: Array | None = None, names: Sequence[str] | None = None, kind: Kind = "logits",
+    progress: Progress | None = None,
+) -> GammaPath:
+    """The exact path over gamma.
+
+    Args:
+        logits: [N, K]: an array, a tensor on any device, or a memory-mapped file larger than memory.
+        labels: [N], class indices.
+        counts: training samples of each class.
+        range: of gamma.
+        rule: `rescale` (``l_k r_k^gamma``, r_k = n_max / n_k), `tau` (``l_k / ||w_k||^gamma``, with `norms`), or
+            `shift` (``l_k + gamma log r_k``).
+        k: right means among the first k.
+        bias: [K], a bias that was added to the logits and is kept while the weights are scaled:
+            ``(l_k - b_k) r_k^gamma + b_k``.
+        weights: [N], of the samples.
+        target: [K], prior of the classes where the model will be used; weighs the classes in `balanced_error`.
+        norms: [K], weight norms of the head, for `tau`.
+        names: class names, if counts are given by name.
+        kind: `probabilities` only with `shift`, which works on their logarithms.
+        progress: called with (rows done, rows in all).
+
+    >>> path = gamma_path(np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), np.array([0, 1, 1]), [400, 100])
+    >>> path.gammas.round(3), path.error.round(3)
+    (array([0.   , 0.208, 0.5  , 1.   ]), array([0.667, 0.333, 0.667, 0.333]))
+    >>> path.best("error").gamma
+    1.5
+    """
+    if kind == "probabilities" and rule != "shift":
+        raise ValueError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
+    begin, end = float(range[0]), float(range[1])
+    if not (np.isfinite(begin) and np.isfinite(end) and begin < end):
+        raise ValueError(f"expected a range (from, to) of finite gammas, got {range}")
+    logits = logits if hasattr(logits, "shape") else np.asarray(logits)
+    size = logits.shape[1] if logits.ndim == 2 else 0
+    labels = check_labels(labels, size or None)
+    if size and len(labels) != len(logits):
+        raise ValueError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
+    n = resolve(counts, size or None, names=names)
+    if not (isinstance(k, int | np.integer) and 1 <= k < max(2, size)):
+        raise ValueError(f"expected k from 1 to {size - 1}, got {k}")
+    made = make_rule(rule, n, norms=norms, bias=bias)
+    pieces = []
+    for first, chunk in chunks(logits, kind=kind, progress=progress):
+        own = labels[first : first + len(chunk)]
+        if k == 1 and made.bias is None:
+            lo, hi = intervals(chunk, own, made, (begin, end))
+            pieces.append((np.arange(first, first + len(chunk)), lo, hi))
+        else:
+            sample, lo, hi = right_pieces(chunk, own, made, (begin, end), k)
+            pieces.append((sample + first, lo, hi))
+    sample, lo, hi = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    return GammaPath(sample, lo, hi, labels, n, made, (begin, end), k, _weights(weights, len(labels)),
+                     _target(target, size), (logits,), kind)
+
+
+def _weights(weights: Array | None, n: int) -> np.ndarray | None:
+    if weights is None:
+        return None
+    values = to_numpy(weights).astype(np.float64)
+    if values.shape != (n,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
+        raise ValueError(f"expected weights [{n}], one per sample, finite, not negative, not all 0")
+    return values
+
+
+def _target(target: Array | None, size: int) -> np.ndarray | None:
+    if target is None:
+        return None
+    values = to_numpy(target).astype(np.float64)
+    if values.shape != (size,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
+        raise ValueError(f"expected target [{size}], one share per class, finite, not negative, not all 0")
+    return values / values.sum()
+
+
+def _complement(curve: Curve) -> Curve:
+    return Curve(curve.gammas, 1 - curve.values, curve.end)
