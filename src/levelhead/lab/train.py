@@ -6,8 +6,9 @@ its State takes the very same steps: bit for bit on a CPU with the same number o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from torch import Tensor, nn
 
 from ..head import Head
 from ..methods.method import Method
-from .augment import crop_flip, normalize
-from .data import Data, Split
+from .data import Data
 from .epoch import Plan, plan
-from .nets import Net, embed, head_of
+from .nets import Net, head_of
 from .recipe import Recipe
+from .view import View
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class State:
         epoch: the epoch to go on with.
         step: steps of it already taken.
         weights: the network's state dict.
-        momentum: the optimizer's buffer of each parameter, by the parameter's name; empty before the first step.
+        momentum: the optimizer's buffer of each parameter, by the parameter's name; empty where a stage begins.
         seen: [3] of float64, of this epoch so far: samples, sum of their losses, number of errors.
     """
 
@@ -43,24 +44,21 @@ class State:
     seen: Tensor
 
 
+OnStep = Callable[[Callable[[], State]], None]
+OnEpoch = Callable[[State, dict[str, Any]], None]
+
+
 def fit(
-    net: Net,
-    data: Data,
-    recipe: Recipe,
-    method: Method,
-    *,
-    seed: int = 0,
-    start: State | None = None,
-    on_step: Callable[[Callable[[], State]], None] | None = None,
-    on_epoch: Callable[[State, dict[str, Any]], None] | None = None,
+    net: Net, data: Data, recipe: Recipe, method: Method, *, seed: int = 0, start: State | None = None,
+    on_step: OnStep | None = None, on_epoch: OnEpoch | None = None,
 ) -> State:
     """Train a network in place.
 
     Args:
-        net: on the device to train on, in the precision to train in.
+        net: freshly initialized, on the device and in the precision to train in.
         data: its training split, and its counts, which are the only ones.
         recipe: the optimizer's side.
-        method: which samples, which loss, which projection.
+        method: which samples, which loss, which projection, and a second stage if it has one.
         seed: of batches and crops; the initial weights are the network's own.
         start: a State to go on from.
         on_step: called after every step with a function that gives the State, if it is wanted.
@@ -69,42 +67,58 @@ def fit(
     Returns:
         The State after the last step.
     """
+    fresh_head = net.head.weight.detach().clone()  # type: ignore[union-attr]
+    state = start or State(0, 0, _on_host(net.state_dict()), {}, _nothing())
+    net.load_state_dict(state.weights)
+    for stage in stages(recipe, method):
+        if state.epoch < stage.end:
+            if stage.head_only and (state.epoch, state.step) == (stage.first, 0):
+                with torch.no_grad():
+                    net.head.weight.copy_(fresh_head)  # type: ignore[union-attr]
+            net.body.requires_grad_(not stage.head_only)
+            state = _train(net, data, recipe, stage, seed, state, on_step, on_epoch)
+            net.body.requires_grad_(True)
+    return state
+
+
+def _train(
+    net: Net, data: Data, recipe: Recipe, stage: Stage, seed: int, state: State,
+    on_step: OnStep | None, on_epoch: OnEpoch | None,
+) -> State:
     device, world, rank = next(net.parameters()).device, *_processes()
     images, labels = torch.from_numpy(data.train.images).to(device), torch.from_numpy(data.train.labels).to(device)
-    view = View(recipe, data, next(net.parameters()).dtype)
-    optimizer = torch.optim.SGD(net.parameters(), lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov,
-                                weight_decay=recipe.weight_decay)
-    state = _restore(net, optimizer, start)
+    view, method = View(recipe, data, next(net.parameters()).dtype), stage.method
+    optimizer = _optimizer(net, recipe, state)
     model = net if world == 1 else _distributed(net)
 
-    for epoch in range(state.epoch, recipe.epochs):
-        progress = epoch / recipe.epochs
+    for epoch in range(state.epoch, stage.end):
+        progress = (epoch - stage.first) / (stage.end - stage.first)
         loss_of = method.loss(data.counts, progress)
-        optimizer.param_groups[0]["lr"] = recipe.lr_at(epoch)
         order = plan(data.train.labels, method, seed=seed, epoch=epoch, progress=progress, augment=recipe)
-        first, seen = (state.step, state.seen.to(device)) if epoch == state.epoch else (0, _nothing().to(device))
-        model.train()
-        for step, batch in enumerate(order.batches(recipe.batch, first), first):      # 1: sample a mini-batch
-            torch.manual_seed(int(np.random.SeedSequence([seed, epoch, step]).generate_state(1)[0]))  # for dropout
+        seen = state.seen.to(device)
+        model.train(not stage.head_only)
+        for step, batch in enumerate(order.batches(recipe.batch, state.step), state.step):    # sample a mini-batch
+            optimizer.param_groups[0]["lr"] = stage.lr(epoch, step * recipe.batch / len(order))
+            torch.manual_seed(_number(seed, epoch, step))                                     # of dropout, if any
             mine, weight = share(batch, rank, world)
             y = labels[mine.indices]
             logits = model(view(images, mine))
             losses = loss_of(logits, y)
             optimizer.zero_grad()
-            (losses.sum() * weight).backward()                                        # 2: gradient of the mean loss
+            (losses.sum() * weight).backward()                                                # gradient of their mean
             if method.order == "before":
-                project_(net, method)
-            optimizer.step()                                                          # 3: step
+                project_(net, method)                                                         # (the released code)
+            optimizer.step()                                                                  # step
             if method.order == "after":
-                project_(net, method)                                                 # 4: w_i <- w_i / ||w_i||
-            seen = seen + _tally(losses, logits, y)
+                project_(net, method)                                                         # w_i <- w_i / ||w_i||
+            seen = seen + _tally(losses, logits, y) * (weight > 0)
             if on_step is not None:
                 on_step(lambda: _state(net, optimizer, epoch, step + 1, seen))  # noqa: B023, called at once
-        record = _record(epoch, recipe, seen, net)
+        record = _record(net, epoch, stage.lr(epoch, 0), seen)
         state = _state(net, optimizer, epoch + 1, 0, _nothing())
         if on_epoch is not None:
             on_epoch(state, record)
-    return state
+    return replace(state, momentum={})
 
 
 def project_(net: Net, method: Method) -> None:
@@ -125,45 +139,61 @@ def share(batch: Plan, rank: int, world: int) -> tuple[Plan, float]:
     return (mine, world / len(batch)) if len(mine) else (batch[:1], 0.0)
 
 
-class View:
-    """From stored images to a network's input: gather, crop and flip, normalize."""
+@dataclass(frozen=True)
+class Stage:
+    """Epochs first .. end - 1, under one method.
 
-    def __init__(self, recipe: Recipe, data: Data, dtype: torch.dtype):
-        mean, std = (recipe.mean, recipe.std) if recipe.mean and recipe.std else data.mean_std()
-        if len(mean) != data.shape[0]:
-            raise ValueError(f"recipe {recipe.name} has mean and std of {len(mean)} channels, the images have "
-                             f"{data.shape[0]}; leave them out of the recipe to have them measured")
-        self.pad, self.mean, self.std, self.dtype = recipe.pad, mean, std, dtype
+    Args:
+        head_only: nothing but the head learns: everything else is frozen and in evaluation mode.
+        lr: (epoch, share of the epoch that is over) -> learning rate.
+    """
 
-    def __call__(self, images: Tensor, batch: Plan) -> Tensor:
-        """Samples of the training set as their plan says."""
-        moves = (torch.from_numpy(x).to(images.device) for x in (batch.offsets, batch.flips))
-        return self.plain(crop_flip(images[batch.indices], *moves, pad=self.pad))
-
-    def plain(self, images: Tensor) -> Tensor:
-        """images [B, C, H, W], uint8, as they are."""
-        return normalize(images, self.mean, self.std, self.dtype)
+    first: int
+    end: int
+    method: Method
+    head_only: bool
+    lr: Callable[[int, float], float]
 
 
-@torch.no_grad()
-def features(net: Net, split: Split, view: View, *, batch: int = 512) -> np.ndarray:
-    """What the head multiplies, [N, d], with the network in evaluation mode."""
-    net.eval()
-    device = next(net.parameters()).device
-    parts = [embed(net, view.plain(torch.from_numpy(split.images[at:at + batch]).to(device)))
-             for at in range(0, len(split), batch)]
-    return torch.cat(parts).float().cpu().numpy()
+def stages(recipe: Recipe, method: Method) -> list[Stage]:
+    """The whole training as the recipe has it and, for a method that retrains the head, that; see `Retrain`."""
+    main = Stage(0, recipe.epochs, method, False, lambda epoch, over: recipe.lr_at(epoch))
+    if method.retrain is None:
+        return [main]
+    more = max(1, round(method.retrain.share * recipe.epochs))
+    anew = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
+
+    def half_cosine(epoch: int, over: float) -> float:
+        return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + over) / more)) / 2
+
+    return [main, Stage(recipe.epochs, recipe.epochs + more, anew, True, half_cosine)]
 
 
-def errors(net: Net, data: Data, view: View) -> dict[str, float]:
-    """Share of wrong predictions on every split but the training one."""
-    head = head_of(net).numpy()
-    return {title: float((head.logits(features(net, part, view)).argmax(axis=1) != part.labels).mean())
-            for title, part in data.splits.items() if title != "train"}
+def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
+    learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
+    optimizer = torch.optim.SGD(learning.values(), lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov,
+                                weight_decay=recipe.weight_decay)
+    for name, buffer in state.momentum.items():
+        optimizer.state[learning[name]]["momentum_buffer"] = buffer.to(learning[name].device).clone()
+    return optimizer
+
+
+def _state(net: Net, optimizer: torch.optim.Optimizer, epoch: int, step: int, seen: Tensor) -> State:
+    found = {name: optimizer.state[p].get("momentum_buffer") for name, p in net.named_parameters()}
+    buffers = {name: buffer for name, buffer in found.items() if buffer is not None}
+    return State(epoch, step, _on_host(net.state_dict()), _on_host(buffers), seen.cpu().clone())
+
+
+def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
 
 
 def _nothing() -> Tensor:
     return torch.zeros(3, dtype=torch.float64)
+
+
+def _number(*parts: int) -> int:
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
 def _tally(losses: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
@@ -172,34 +202,15 @@ def _tally(losses: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
         return torch.stack([torch.full_like(wrong, len(labels)).double(), losses.sum().double(), wrong.double()])
 
 
-def _record(epoch: int, recipe: Recipe, seen: Tensor, net: Net) -> dict[str, Any]:
+def _record(net: Net, epoch: int, lr: float, seen: Tensor) -> dict[str, Any]:
     if _processes()[0] > 1:
-        seen = seen.clone()
         dist.all_reduce(seen)
     n, loss, wrong = seen.tolist()
-    if not np.isfinite(loss):
+    if not math.isfinite(loss):
         raise ValueError(f"the loss is {loss} in epoch {epoch + 1}: the training has diverged; lower the learning rate "
-                         f"(recipe {recipe.name} has lr = {recipe.lr})")
+                         f"(it was {lr:g})")
     norms = head_of(net).norms.tolist()
-    return {"epoch": epoch + 1, "lr": recipe.lr_at(epoch), "loss": loss / n, "train_error": wrong / n, "norms": norms}
-
-
-def _state(net: Net, optimizer: torch.optim.Optimizer, epoch: int, step: int, seen: Tensor) -> State:
-    found = {name: optimizer.state[p].get("momentum_buffer") for name, p in net.named_parameters()}
-    buffers = {name: buffer for name, buffer in found.items() if buffer is not None}
-    keep = {title: {k: v.detach().cpu().clone() for k, v in tensors.items()}
-            for title, tensors in (("weights", net.state_dict()), ("momentum", buffers))}
-    return State(epoch, step, keep["weights"], keep["momentum"], seen.cpu().clone())
-
-
-def _restore(net: Net, optimizer: torch.optim.Optimizer, start: State | None) -> State:
-    if start is None:
-        return _state(net, optimizer, 0, 0, _nothing())
-    net.load_state_dict(start.weights)
-    for name, p in net.named_parameters():
-        if name in start.momentum:
-            optimizer.state[p]["momentum_buffer"] = start.momentum[name].to(p).clone()
-    return start
+    return {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n, "norms": norms}
 
 
 def _processes() -> tuple[int, int]:

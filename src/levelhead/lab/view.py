@@ -1,0 +1,56 @@
+"""How a network sees a data set: images to its input, its features, and its errors on what it was not trained on."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .augment import crop_flip, normalize
+from .data import Data, Split
+from .epoch import Plan
+from .nets import Net, embed, head_of
+from .recipe import Recipe
+
+
+class View:
+    """From stored images to a network's input: gather, crop and flip, normalize.
+
+    Args:
+        recipe: pad, and mean and std if it has them.
+        data: whose training pixels are measured if not.
+        dtype: of the network.
+    """
+
+    def __init__(self, recipe: Recipe, data: Data, dtype: torch.dtype = torch.float32):
+        mean, std = (recipe.mean, recipe.std) if recipe.mean and recipe.std else data.mean_std()
+        if len(mean) != data.shape[0]:
+            raise ValueError(f"recipe {recipe.name} has mean and std of {len(mean)} channels, the images have "
+                             f"{data.shape[0]}; leave them out of the recipe to have them measured")
+        self.pad, self.mean, self.std, self.dtype = recipe.pad, mean, std, dtype
+
+    def __call__(self, images: Tensor, batch: Plan) -> Tensor:
+        """Samples of the training set as their plan says."""
+        moves = (torch.from_numpy(x).to(images.device) for x in (batch.offsets, batch.flips))
+        return self.plain(crop_flip(images[batch.indices], *moves, pad=self.pad))
+
+    def plain(self, images: Tensor) -> Tensor:
+        """images [B, C, H, W], uint8, as they are."""
+        return normalize(images, self.mean, self.std, self.dtype)
+
+
+@torch.no_grad()
+def features(net: Net, split: Split, view: View, *, batch: int = 512) -> np.ndarray:
+    """What the head multiplies, [N, d], with the network in evaluation mode."""
+    net.eval()
+    device = next(net.parameters()).device
+    parts = [embed(net, view.plain(torch.from_numpy(split.images[at:at + batch]).to(device)))
+             for at in range(0, len(split), batch)]
+    return torch.cat(parts).float().cpu().numpy()
+
+
+def errors(net: Net, data: Data, view: View) -> dict[str, float]:
+    """Share of wrong predictions on every split but the training one."""
+    head = head_of(net).numpy()
+    return {title: float((head.logits(features(net, part, view)).argmax(axis=1) != part.labels).mean())
+            for title, part in data.splits.items() if title != "train"}
