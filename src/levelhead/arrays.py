@@ -1,0 +1,187 @@
+"""Logits and labels from a file: .npy, .npz, .safetensors, .csv, .parquet. Runs no code of it, maps it where it can.
+
+`FILE:KEY` picks one array of a file that holds several.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+_SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
+                "I8": "<i1", "U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?"}
+
+
+def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
+    """One array of a file, memory-mapped if the format allows it (.npy, .safetensors).
+
+    Args:
+        source: the file, or FILE:KEY for one array of an .npz or .safetensors, one column of a .csv or .parquet.
+        wanted: what is looked for, in messages; also the key that is taken if a file holds several arrays and none is
+            named.
+    """
+    path, key = _split(source)
+    reader = FORMATS.get(path.suffix.lower())
+    if reader is None:
+        raise ValueError(f"{path}: expected {wanted} as {', '.join(FORMATS)}, got {path.suffix or 'no suffix'}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; expected {wanted}")
+    try:
+        return reader(path, key, wanted)
+    except (ValueError, EOFError, BadZipFile) as error:
+        text = str(error)
+        raise ValueError(text if text.startswith(f"{path}: ") else f"{path}: not a file of {wanted} ({text})") from None
+
+
+def titles(source: str | Path) -> list[str] | None:
+    """The column titles of a .csv or .parquet file if they are names: those of the classes, for logits. Else None."""
+    path, key = _split(source)
+    if key is not None or path.suffix.lower() not in (".csv", ".parquet") or not path.is_file():
+        return None
+    if path.suffix.lower() == ".csv":
+        with path.open(newline="", encoding="utf-8") as file:
+            first = next(csv.reader(file), [])
+        return [title.strip() for title in first] if first and not any(map(_is_number, first)) else None
+    return _parquet_module(path).read_schema(path).names
+
+
+def _npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    _no_key(path, key)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    with np.load(path, allow_pickle=False) as archive:
+        return archive[_pick(path, key, archive.files, wanted)]
+
+
+def _safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="numpy") as file:  # checks the whole header, sizes and offsets too
+            name = _pick(path, key, list(file.keys()), wanted)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a whole safetensors file ({error})") from None
+    with path.open("rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        entry = json.loads(file.read(size))[name]
+    if entry["dtype"] not in _SAFETENSORS:
+        raise ValueError(f"{path}: {name!r} is {entry['dtype']}; expected floating-point or integer numbers")
+    if 0 in entry["shape"]:
+        raise ValueError(f"{path}: {name!r} is empty, shape {entry['shape']}")
+    offset = 8 + size + entry["data_offsets"][0]
+    values = np.memmap(path, _SAFETENSORS[entry["dtype"]], "r", offset, tuple(entry["shape"]))
+    if entry["dtype"] == "BF16":  # the upper half of a float32
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values
+
+
+def _csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.reader(file) if row]
+    if not rows:
+        raise ValueError("it is empty")
+    header = titles(path)
+    # A single column of names has a title row only if it says so: a name may stand in the first row too.
+    says_so = header is not None and (len(header) > 1 or header[0] in (wanted, key) or _is_number(rows[-1][0]))
+    body = rows[1:] if says_so else rows
+    if not body:
+        raise ValueError("it holds titles and no data")
+    ragged = next((i for i, row in enumerate(body) if len(row) != len(body[0])), None)
+    if ragged is not None:
+        raise ValueError(f"{path}: data row {ragged} has {len(body[ragged])} values, the first has {len(body[0])}")
+    if key is not None:
+        at = _index(path, key, header or [])
+        body = [[row[at]] for row in body]
+    return _numbers([[cell.strip() for cell in row] for row in body])
+
+
+def _parquet(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    table = _parquet_module(path).read_table(path)
+    if key is not None:
+        table = table.select([table.column_names[_index(path, key, table.column_names)]])
+    columns = [column.to_numpy() for column in table.itercolumns()]
+    if not columns:
+        raise ValueError(f"{path}: it has no columns")
+    if len(columns) == 1:  # a column of labels, or of lists of logits
+        only = columns[0]
+        return np.stack(only) if only.dtype == object and isinstance(only[0], np.ndarray) else _text(only)  # type: ignore[arg-type]
+    return np.column_stack(columns)
+
+
+FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
+    ".npy": _npy, ".npz": _npz, ".safetensors": _safetensors, ".csv": _csv, ".parquet": _parquet,
+}
+
+
+def _split(source: str | Path) -> tuple[Path, str | None]:
+    """FILE or FILE:KEY. A file whose own name holds the colon comes first."""
+    path = Path(source)
+    stem, colon, key = str(source).rpartition(":")
+    if colon and not path.exists() and Path(stem).suffix.lower() in FORMATS:
+        return Path(stem), key
+    return path, None
+
+
+def _pick(path: Path, key: str | None, names: Sequence[str], wanted: str) -> str:
+    listed = ", ".join(names) or "none"
+    if key is not None:
+        if key not in names:
+            raise ValueError(f"{path}: no array {key!r}; it has {listed}")
+        return key
+    if len(names) == 1:
+        return names[0]
+    if wanted in names:
+        return wanted
+    raise ValueError(f"{path}: expected one array, or one called {wanted!r}, got {listed}; name it: {path.name}:KEY")
+
+
+def _index(path: Path, key: str, names: Sequence[str]) -> int:
+    if key not in names:
+        raise ValueError(f"{path}: no column {key!r}; it has {', '.join(names) or 'no titles'}")
+    return list(names).index(key)
+
+
+def _numbers(rows: list[list[str]]) -> np.ndarray:
+    """Rows of text as numbers [N, K], or [N] if each holds one value; a single column of names stays text."""
+    try:
+        values = np.array(rows, dtype=np.float64)
+    except ValueError:
+        if len(rows[0]) == 1:
+            return np.array([row[0] for row in rows])
+        at, cell = next((i, cell) for i, row in enumerate(rows) for cell in row if not _is_number(cell))
+        raise ValueError(f"data row {at} holds {cell!r}; expected a number") from None
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _text(column: np.ndarray) -> np.ndarray:
+    return column.astype(str) if column.dtype == object else column
+
+
+def _no_key(path: Path, key: str | None) -> None:
+    if key is not None:
+        raise ValueError(f"{path}: holds one array and no key; leave out :{key}")
+
+
+def _parquet_module(path: Path) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ImportError(f"{path}: reading .parquet takes pyarrow; pip install 'levelhead[parquet]'") from None
+    return parquet
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

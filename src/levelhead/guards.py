@@ -1,0 +1,134 @@
+"""What is looked at before a gamma is chosen: data that may not be used for it, and heads that scaling does not suit.
+
+Each guard is a function that returns its warning, or None. Its rule stands in its docstring.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ._array import Array, to_numpy
+from .cautions import (
+    BinaryHeadWarning,
+    LeakageWarning,
+    LevelheadWarning,
+    MissingClassWarning,
+    NegativeLogitsWarning,
+    NormWarning,
+)
+from .geometry import norm_follows_count
+from .head import Head
+
+_INSTEAD = "use rule='shift', which adds instead of multiplying"
+
+
+def too_good(right: np.ndarray) -> LevelheadWarning | None:
+    """Fewer than 1 in 500 wrong of at least 300 samples.
+
+    300, because none wrong of fewer is still compatible with an honest error of 1 % (the rule of three). On training
+    data a network is wrong almost nowhere; on unseen long-tailed data almost none is that good.
+    """
+    n, wrong = len(right), int((~right).sum())
+    if n < 300 or wrong * 500 >= n:
+        return None
+    return LeakageWarning(
+        f"{wrong} of {n} samples are wrong at gamma = 0: too good for data the model has not seen; choose gamma on "
+        "samples that it was not trained on, or on unlabelled ones (match_prior)"
+    )
+
+
+def seen_before(logits: Array, training: Array | None) -> LevelheadWarning | None:
+    """At least one row in ten equals a row of the training data, bit for bit."""
+    if training is None:
+        return None
+    held, trained = to_numpy(logits), to_numpy(training)
+    if trained.ndim != 2 or trained.shape[1] != held.shape[1]:
+        raise ValueError(f"expected training logits [M, {held.shape[1]}], got shape {list(trained.shape)}")
+    trained = trained.astype(held.dtype, copy=False)
+    known = {row.tobytes() for row in trained}
+    twice = sum(row.tobytes() in known for row in held)
+    if twice * 10 < len(held):
+        return None
+    return LeakageWarning(
+        f"{twice} of {len(held)} held-out rows are rows of the training data; choose gamma on samples that the model "
+        "was not trained on"
+    )
+
+
+def negative_logits(logits: Array, labels: np.ndarray, rule: str) -> LevelheadWarning | None:
+    """More than one true-class logit in five is negative, and the rule multiplies."""
+    if rule == "shift":
+        return None
+    true = _true_logits(logits, labels)
+    share = float((true < 0).mean())
+    if share <= 0.2:
+        return None
+    return NegativeLogitsWarning(
+        f"{share:.0%} of the true-class logits are negative, and a larger factor pushes those down, not up; {_INSTEAD}"
+    )
+
+
+def binary_head(logits: Array, rule: str) -> LevelheadWarning | None:
+    """Two classes with opposite logits (-z, z), and the rule multiplies: the larger stays the larger."""
+    if rule == "shift" or logits.shape[1] != 2:
+        return None
+    some = to_numpy(logits[:1000]).astype(np.float64)
+    if not np.allclose(some[:, 0], -some[:, 1], rtol=1e-4, atol=1e-6 * np.abs(some).max()):
+        return None
+    return BinaryHeadWarning(f"the two logits are opposite, so scaling never changes a prediction; {_INSTEAD}")
+
+
+def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> LevelheadWarning | None:
+    """Rank correlation of weight norms with counts below -0.3, and the rule scales by counts."""
+    if norms is None or rule != "rescale":
+        return None
+    correlation = norm_follows_count(Head(to_numpy(norms).astype(np.float64)[:, None]), counts)
+    if not correlation < -0.3:
+        return None
+    return NormWarning(
+        f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare classes are "
+        f"not the short ones; {_INSTEAD}, or compare the rules with levelhead.compare"
+    )
+
+
+def missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None) -> LevelheadWarning | None:
+    """A class has no sample among those that gamma is chosen on."""
+    absent = np.flatnonzero(sizes == 0).tolist()
+    if not absent:
+        return None
+    shown = ", ".join(str(i) if names is None else f"{i} ({names[i]})" for i in absent[:8])
+    more = f" and {len(absent) - 8} more" if len(absent) > 8 else ""
+    plural = "classes have" if len(absent) > 1 else "class has"
+    return MissingClassWarning(
+        f"{len(absent)} {plural} no sample here: {shown}{more}; neutral in every measure, but gamma still moves them"
+    )
+
+
+def end_of_range(low: float, high: float, reach: tuple[float, float]) -> LevelheadWarning | None:
+    """The best plateau touches the upper end of the range, and not the whole of it."""
+    if high < reach[1] or low <= reach[0]:
+        return None
+    return LevelheadWarning(
+        f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range= may do better"
+    )
+
+
+def issue(found: Iterable[LevelheadWarning | None], stacklevel: int = 3) -> tuple[str, ...]:
+    """Raise what was found as warnings of their own class; their texts are returned for the result."""
+    cautions = [caution for caution in found if caution is not None]
+    for caution in cautions:
+        warnings.warn(caution, stacklevel=stacklevel + 1)
+    return tuple(f"{type(caution).__name__}: {caution}" for caution in cautions)
+
+
+def _true_logits(logits: Array, labels: np.ndarray) -> np.ndarray:
+    """[N], picked where they lie: a memory-mapped or GPU array is not read whole."""
+    rows = np.arange(len(labels))
+    if isinstance(logits, np.ndarray):
+        return logits[rows, labels]
+    import torch
+
+    return to_numpy(logits[torch.as_tensor(rows), torch.as_tensor(labels, device=logits.device)])
