@@ -37,7 +37,7 @@ class Constant:
         if key not in self._made:
             # A tensor first made in a validation under inference mode could not be trained with.
             with torch.inference_mode(False):
-                self._made[key] = torch.tensor(self.values.tolist(), device=key[0], dtype=key[1])
+                self._made[key] = torch.as_tensor(self.values, device=key[0], dtype=key[1])
         return self._made[key]
 
     def __reduce__(self) -> tuple:

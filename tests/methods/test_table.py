@@ -1,0 +1,205 @@
+"""The contract of a method, held for every row of the table."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import levelhead as lh
+from levelhead.counts import long_tail
+from levelhead.methods import METHODS, Method, Retrain, load, method_named
+from levelhead.methods.card import changes, reference
+
+ROWS = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+TRAINING = ("loss", "sample", "project", "order", "head", "stages", "retrain")
+
+
+@pytest.fixture
+def head():
+    return lh.Head(np.random.default_rng(0).normal(size=(5, 8)))
+
+
+def test_the_table_opens_with_table_1():
+    assert list(METHODS)[:9] == ["baseline", "over-sample", "under-sample", "re-weighting", "focal", "class-balanced",
+                                 "ldam", "baseline+rs", "wvn+rs"]
+    assert lh.METHODS is METHODS
+
+
+@ROWS
+def test_names_are_keys_and_titles_are_unique(method):
+    assert METHODS[method.name] is method
+    assert [other.title for other in METHODS.values()].count(method.title) == 1
+
+
+@ROWS
+def test_methods_survive_pickling(method):
+    assert pickle.loads(pickle.dumps(method)) == method
+
+
+@ROWS
+def test_every_method_has_a_card_with_its_parts_and_a_reference(method):
+    for part in ("Changes:", "Formula:", "Knobs:", "Caveats:", "Reference:"):
+        assert f"\n{part}" in method.card
+    assert reference(method)[-1] in ".1"
+    assert any(year in reference(method) for year in map(str, range(2015, 2026)))
+
+
+@ROWS
+def test_the_card_names_every_slot_that_is_filled(method):
+    said = {line.split(":")[1].split(".")[0] for line in method.card.splitlines() if line.startswith("Changes:")}
+    for slot in changes(method):
+        assert any(slot in words for words in said)
+
+
+@ROWS
+def test_losses_give_one_value_per_sample_for_counts_as_a_list(method):
+    for progress in (0.0, *method.stages, 1.0):
+        values = method.loss([50, 20, 5], progress)(torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2]))
+        assert values.shape == (6,)
+        assert (values >= 0).all()
+
+
+@ROWS
+def test_losses_change_only_at_stages(method):
+    logits, labels = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+    for low, high in zip((0.0, *method.stages), (*method.stages, 1.0), strict=True):
+        early, late = (method.loss([50, 20, 5], low + t * (high - low))(logits, labels) for t in (0.0, 0.99))
+        assert torch.equal(early, late)
+
+
+@ROWS
+def test_samples_are_indices_of_the_labels(method):
+    labels = np.repeat(np.arange(5), long_tail(60, 5, 10))
+    for sample in (method.sample, method.retrain and method.retrain.sample):
+        if sample is not None:
+            indices = sample(labels, np.random.default_rng(0), 0.0)
+            assert indices.dtype.kind == "i"
+            assert 0 <= indices.min() <= indices.max() < len(labels)
+
+
+@ROWS
+def test_projections_give_unit_length_and_repeat_to_nothing(method, head):
+    if method.project is not None:
+        once = method.project(head)
+        np.testing.assert_allclose(once.norms, 1, rtol=1e-12)
+        np.testing.assert_allclose(method.project(once).weight, once.weight, rtol=1e-12)
+        in_torch = method.project(lh.Head(torch.from_numpy(head.weight)))
+        np.testing.assert_allclose(in_torch.weight, once.weight, rtol=1e-12)
+
+
+@ROWS
+def test_adjustments_of_strength_zero_change_nothing(method, head):
+    if method.adjust is not None:
+        assert np.array_equal(method.adjust(head, np.array([9, 7, 5, 3, 1]), 0.0).weight, head.weight)
+        assert not np.array_equal(method.adjust(head, np.array([9, 7, 5, 3, 1]), 0.5).weight, head.weight)
+
+
+@ROWS
+def test_with_equal_counts_nothing_that_reads_counts_does_anything(method, head):
+    """Every loss treats all classes alike, and RS is the identity."""
+    equal, logits, labels = [37] * 5, torch.randn(10, 5, dtype=torch.float64), torch.arange(10) % 5
+    plain = {"ldam": lambda: _ldam(logits, labels), "ldam-drw": lambda: _ldam(logits, labels),
+             "focal": lambda: _focal(logits, labels), "class-balanced-focal": lambda: _focal(logits, labels)}
+    expected = plain.get(method.name, lambda: torch.nn.functional.cross_entropy(logits, labels, reduction="none"))()
+    for progress in (0.0, 0.9):
+        torch.testing.assert_close(method.loss(equal, progress)(logits, labels), expected, rtol=1e-12, atol=1e-14)
+    if method.name.endswith("+rs"):
+        assert np.array_equal(method.adjust(head, np.array(equal), 0.7).weight, head.weight)
+
+
+def _focal(logits, labels):
+    entropy = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    return (1 - torch.exp(-entropy)) * entropy
+
+
+def _ldam(logits, labels):
+    return torch.nn.functional.cross_entropy(
+        30 * (logits - 0.5 * torch.nn.functional.one_hot(labels, 5)), labels, reduction="none")
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 100, 1000])
+@pytest.mark.parametrize("n", [1, 7, 5000])
+def test_with_equal_counts_class_weights_are_exactly_one_and_margins_equal(classes, n):
+    from levelhead.methods.ldam import margins
+
+    for name in ("re-weighting", "class-balanced", "class-balanced-focal"):
+        assert METHODS[name].loss([n] * classes).weights.values.tolist() == [1.0] * classes
+    assert METHODS["balanced-softmax"].loss([n] * classes).shift.values.tolist() == [0.0] * classes
+    assert margins([n] * classes).tolist() == [0.5] * classes
+
+
+@ROWS
+def test_what_only_adjusts_shares_its_training(method):
+    if method.trained_as is not None:
+        other = METHODS[method.trained_as]
+        assert other.trained_as is None
+        assert [getattr(method, slot) for slot in TRAINING] == [getattr(other, slot) for slot in TRAINING]
+    else:
+        assert method.adjust is None
+
+
+@ROWS
+def test_rs_can_follow_any_method_that_does_not_adjust(method):
+    if method.adjust is None:
+        both = method_named(f"{method.name}+rs")
+        assert (both.name, both.trained_as) == (f"{method.name}+rs", method.name)
+    else:
+        with pytest.raises(ValueError, match="already adjusts"):
+            method_named(f"{method.name}+rs")
+
+
+def test_unknown_names_list_the_known_ones():
+    with pytest.raises(ValueError, match=r"unknown method 'lday'; the methods are baseline, .*, crt; .*FILE\.py:NAME"):
+        method_named("lday")
+
+
+def test_a_users_own_method_is_loaded_from_its_file(tmp_path):
+    (tmp_path / "my.py").write_text(
+        "from dataclasses import dataclass, replace\nfrom levelhead import METHODS\n"
+        "@dataclass\nclass Mine:\n    factor: float\n    def __call__(self, counts, progress=0.0):\n"
+        "        return lambda logits, labels: self.factor * METHODS['baseline'].loss(counts)(logits, labels)\n"
+        "METHOD = replace(METHODS['wvn'], name='mine', loss=Mine(2.0))\n")
+    for name in ("mine", "mine+rs"):
+        method = method_named(f"{tmp_path}/my.py:METHOD{name.removeprefix('mine')}")
+        assert method.name == name
+        values = method.loss([1, 1])(torch.zeros(1, 2), torch.tensor([0]))
+        assert values.item() == pytest.approx(2 * np.log(2))
+
+
+@pytest.mark.parametrize(("text", "where", "message"), [
+    (None, "absent.py:METHOD", r"no file .*absent\.py; expected a Python file that defines METHOD"),
+    ("x = 1", "my.py", r"expected a method as FILE\.py:NAME, got '.*my\.py'"),
+    ("x = 1", "my.py:METHOD", r"my\.py has no METHOD; its methods are none"),
+    ("from levelhead.methods.focal import METHOD as A", "my.py:B", r"my\.py has no B; its methods are A"),
+    ("METHOD = {}", "my.py:METHOD", r"expected a levelhead\.methods\.Method, got dict"),
+    ("1 / 0", "my.py:METHOD", r"my\.py does not run: ZeroDivisionError: division by zero"),
+    ("def (", "my.py:METHOD", r"my\.py does not run: SyntaxError"),
+])
+def test_what_is_wrong_with_a_users_file_is_said_in_one_line(tmp_path, text, where, message):
+    if text is not None:
+        (tmp_path / "my.py").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load(f"{tmp_path}/{where}")
+
+
+@pytest.mark.parametrize(("wrong", "message"), [
+    ({"order": "during"}, "method x: expected order='after' or 'before', got 'during'"),
+    ({"head": "conv"}, "method x: expected head='linear' or 'cosine', got 'conv'"),
+    ({"stages": (160,)}, "method x: expected stages between 0 and 1, got "),
+])
+def test_records_check_themselves(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Method("x", "X", METHODS["baseline"].loss, **wrong)
+
+
+def test_a_second_stage_of_no_length_is_refused():
+    with pytest.raises(ValueError, match="expected a positive share of the epochs, got 0"):
+        Retrain(0, METHODS["baseline"].loss)
+
+
+def test_reading_about_methods_loads_no_torch():
+    code = "import sys, levelhead.cli; from levelhead.methods import METHODS; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
