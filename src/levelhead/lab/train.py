@@ -33,7 +33,7 @@ class State:
         epoch: the epoch to go on with.
         step: steps of it already taken.
         weights: the network's state dict.
-        momentum: the optimizer's buffer of each parameter, by the parameter's name; empty where a stage begins.
+        momentum: the optimizer's buffer of each parameter, by the parameter's name; empty at the start.
         seen: [3] of float64, of this epoch so far: samples, sum of their losses, number of errors.
     """
 
@@ -72,9 +72,11 @@ def fit(
     net.load_state_dict(state.weights)
     for stage in stages(recipe, method):
         if state.epoch < stage.end:
-            if stage.head_only and (state.epoch, state.step) == (stage.first, 0):
-                with torch.no_grad():
-                    net.head.weight.copy_(fresh_head)  # type: ignore[union-attr]
+            if (state.epoch, state.step) == (stage.first, 0):
+                state = replace(state, momentum={})  # a fresh optimizer
+                if stage.head_only:
+                    with torch.no_grad():
+                        net.head.weight.copy_(fresh_head)  # type: ignore[union-attr]
             net.body.requires_grad_(not stage.head_only)
             state = _train(net, data, recipe, stage, seed, state, on_step, on_epoch)
             net.body.requires_grad_(True)
@@ -118,7 +120,7 @@ def _train(
         state = _state(net, optimizer, epoch + 1, 0, _nothing())
         if on_epoch is not None:
             on_epoch(state, record)
-    return replace(state, momentum={})
+    return state
 
 
 def project_(net: Net, method: Method) -> None:

@@ -1,0 +1,89 @@
+"""Checkpoints: a State as one safetensors file that is there whole or not at all, its checksum in its name."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from safetensors.torch import load as tensors_of
+from safetensors.torch import save as bytes_of
+from torch import Tensor
+
+from .train import State
+
+KEPT = 2
+_NAME = re.compile(r"checkpoint-(\d+)-(\d+)-([0-9a-f]{16})\.safetensors")
+
+
+def write(folder: Path, state: State) -> Path:
+    """Write a checkpoint, then remove all but the last two. On failure those that were there are still there."""
+    tensors = {f"weights/{name}": tensor.contiguous() for name, tensor in state.weights.items()}
+    tensors |= {f"momentum/{name}": tensor.contiguous() for name, tensor in state.momentum.items()}
+    content = bytes_of({**tensors, "seen": state.seen})
+    path = folder / f"checkpoint-{state.epoch:06d}-{state.step:06d}-{_sum(content)}.safetensors"
+    try:
+        write_bytes(path, content)
+    except OSError as error:
+        last = found(folder)
+        kept = f"the last good checkpoint, {last[0].name}, is still there" if last else "there is no earlier one"
+        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
+        raise OSError(f"{folder}: cannot write a checkpoint, {reason}; {kept}; make room and run the same command "
+                      f"again to go on") from error
+    for old in found(folder)[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def read(path: Path) -> State:
+    """A checkpoint's State; a ValueError if a byte of it has changed."""
+    epoch, step, checksum = _NAME.fullmatch(path.name).groups()  # type: ignore[union-attr]
+    content = path.read_bytes()
+    if _sum(content) != checksum:
+        raise ValueError(f"{path}: damaged, its checksum is {_sum(content)}, not the {checksum} of its name")
+    tensors = tensors_of(content)
+    seen = tensors.pop("seen")
+    parts: dict[str, dict[str, Tensor]] = {"weights": {}, "momentum": {}}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition("/")
+        parts[part][rest] = tensor
+    return State(int(epoch), int(step), parts["weights"], parts["momentum"], seen)
+
+
+def latest(folder: Path) -> tuple[State | None, list[str]]:
+    """The newest State that is whole, and a line on each newer one that is not. An error if none is whole."""
+    damaged: list[str] = []
+    for path in found(folder):
+        try:
+            return read(path), damaged
+        except ValueError as error:
+            damaged.append(str(error))
+    if damaged:
+        raise ValueError(f"{folder}: every checkpoint is damaged ({len(damaged)}: {damaged[0]}); move the folder away "
+                         f"to train from the start")
+    return None, []
+
+
+def found(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, newest first."""
+    named = [(match.groups()[:2], path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(named, reverse=True)]
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole, on the disk, or not at all."""
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _sum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

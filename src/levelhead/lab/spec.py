@@ -1,0 +1,139 @@
+"""A spec: everything that decides what a training run computes, as one value, and its identity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ..methods import Method, method_named
+from .data import Data, Profile, hold_out, imbalance, load
+from .recipe import Recipe, recipe
+
+DEFAULTS = {  # data -> (network, recipe); a folder or a file of one's own has the last
+    "cifar10": ("resnet32", "kim2020"),
+    "cifar100": ("resnet32", "kim2020"),
+    "tiny-imagenet": ("resnet18-64", "kim2020-64"),
+    "digits": ("digits", "digits"),
+    "": ("resnet32", "images"),
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to train, on what, and how.
+
+    Args:
+        data: `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or .npz file.
+        root: folder of the official files.
+        method: a name of `METHODS`, with `+rs` or not, or FILE.py:NAME.
+        profile, ratio, subset, largest, wanted: see `lab.data.imbalance`.
+        hold_out: share of each class kept from training, for choosing gamma.
+        size, skip_bad: of an image folder.
+        unofficial: take CIFAR python files of another md5.
+        net: see `lab.nets.build`; the data's usual one if None.
+        shortcut, stem: its options.
+        recipe: a preset or a .toml file; the data's usual one if None.
+        epochs: to which the recipe is stretched or shortened; its own if None.
+        seed: of initial weights, batches and crops.
+        engine: `plain`, `fast` (CUDA), or `auto`: fast where there is CUDA.
+        dtype: float32, float64, or bfloat16 (fast engine).
+    """
+
+    data: str
+    root: str | None = None
+    method: str = "baseline"
+    profile: Profile = "given"
+    ratio: float = 1.0
+    subset: str | int = "first"
+    largest: int | None = None
+    wanted: tuple[int, ...] | None = None
+    hold_out: float = 0.0
+    size: int = 32
+    skip_bad: bool = False
+    unofficial: bool = False
+    net: str | None = None
+    shortcut: Literal["A", "B"] = "B"
+    stem: Literal["small", "imagenet"] = "small"
+    recipe: str | None = None
+    epochs: int | None = None
+    seed: int = 0
+    engine: Literal["auto", "plain", "fast"] = "auto"
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("auto", "plain", "fast"):
+            raise ValueError(f"expected the engine auto, plain or fast, got {self.engine!r}")
+        if self.dtype not in ("float32", "float64", "bfloat16"):
+            raise ValueError(f"expected the dtype float32, float64 or bfloat16, got {self.dtype!r}")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"expected a seed from 0 on, got {self.seed!r}")
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"expected at least 1 epoch, got {self.epochs}")
+        if self.profile == "given" and self.ratio != 1:
+            raise ValueError(f"a ratio ({self.ratio:g}) needs a profile: long-tail or step")
+
+    @property
+    def title(self) -> str:
+        """How people call the run."""
+        data = Path(self.data).stem or "data"
+        shape = "" if self.profile == "given" else f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
+        return f"{data}{shape}-{self.trained_as.split('/')[-1].replace('.py:', '-')}-{self.seed}"
+
+    @property
+    def trained_as(self) -> str:
+        """The method's name without what it does after training: Baseline and Baseline+RS are one run."""
+        if ".py" in self.method:
+            return self.method.removesuffix("+rs")
+        return self.resolve_method().trained_as or self.method
+
+    def resolve_method(self) -> Method:
+        """The method by its name."""
+        return method_named(self.method)
+
+    def resolve_net(self) -> str:
+        """The network's name."""
+        return self.net or DEFAULTS.get(self.data, DEFAULTS[""])[0]
+
+    def resolve_recipe(self) -> Recipe:
+        """The recipe, over the epochs asked for."""
+        return recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).over(self.epochs)
+
+    def load(self) -> Data:
+        """The data, made imbalanced, with its held-out part."""
+        whole = load(self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial)
+        part = imbalance(whole, self.profile, ratio=self.ratio, subset=self.subset, largest=self.largest,
+                         wanted=self.wanted)
+        return hold_out(part, self.hold_out)
+
+    def identity(self) -> dict[str, Any]:
+        """All that makes the numbers of this run, and nothing that does not: no paths, no adjustment."""
+        facts = asdict(self)
+        for key in ("root", "skip_bad", "unofficial", "epochs"):
+            del facts[key]
+        facts["data"] = Path(self.data).name
+        facts["method"] = Path(self.trained_as).name
+        facts["net"] = self.resolve_net()
+        facts["recipe"] = json.loads(json.dumps(asdict(self.resolve_recipe())))
+        facts["wanted"] = None if self.wanted is None else list(self.wanted)
+        if ".py" in self.method:
+            file = Path(self.trained_as.rpartition(":")[0])
+            facts["method_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        return facts
+
+    @property
+    def key(self) -> str:
+        """Eight hex digits of the identity."""
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def fingerprint(data: Data) -> str:
+    """sha256 of what is trained on and judged by: the images and labels of every split."""
+    digest = hashlib.sha256()
+    for title, part in data.splits.items():
+        digest.update(f"{title} {part.images.shape}".encode())
+        digest.update(part.images.tobytes())
+        digest.update(part.labels.astype("<i8").tobytes())
+    return digest.hexdigest()
