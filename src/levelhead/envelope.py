@@ -18,7 +18,7 @@ from .curve import Curve, accumulate
 from .intervals import snap
 from .measure import Kind
 from .rule import Rule, RuleName, make_rule
-from .stream import chunks
+from .stream import Progress, chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +70,16 @@ class Envelope:
             target: prior of the K classes, summing to 1; uniform if not given.
             weights: [N], of the samples; equal if not given.
         """
+        return accumulate(*self.mismatch_steps(target, weights), self.range)
+
+    def mismatch_steps(
+        self, target: np.ndarray | None = None, weights: np.ndarray | None = None
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """The same as its value at the range's beginning, then the gamma and the size of each step.
+
+        A class's own changes, in order, give its share after each, and its own term is all of the sum that one of them
+        moves: so no table of changes by classes is made. Gammas are in an order that does not depend on the arguments.
+        """
         target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
         weight = self._weights(weights)
         share = np.bincount(self.start, weight, self.classes)
@@ -81,7 +91,7 @@ class Envelope:
         steps = np.diff(distance, prepend=0.0)
         steps[opens] = distance[opens] - np.abs(share - target)[klass[opens]]
         gammas = np.concatenate([self.gamma, self.gamma])[order]
-        return accumulate(np.abs(share - target).sum() / 2, gammas, steps / 2, self.range)
+        return float(np.abs(share - target).sum() / 2), gammas, steps / 2
 
     def _weights(self, weights: np.ndarray | None) -> np.ndarray:
         n = len(self.start)
@@ -112,12 +122,14 @@ def envelope(
     return trace(logits, made, range, kind=kind)
 
 
-def trace(logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits") -> Envelope:
+def trace(
+    logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits", progress: Progress | None = None
+) -> Envelope:
     """The envelope under a rule (without a kept bias), chunk by chunk."""
     if rule.bias is not None:
         raise ValueError("the envelope is of straight lines, which a kept bias bends; ask at single gammas")
     starts, events = [], []
-    for offset, chunk in chunks(logits, kind=kind):
+    for offset, chunk in chunks(logits, kind=kind, progress=progress):
         start = rule.scores(chunk, range[0]).argmax(axis=1)
         starts.append(start)
         events += [(rows + offset, gamma, new, old) for rows, gamma, new, old in _walk(chunk, start, rule, range)]
