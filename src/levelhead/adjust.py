@@ -12,6 +12,7 @@ from .counts import Counts, Missing, resolve
 from .head import Head, check_finite
 
 BiasPolicy = Literal["scale", "keep"]
+_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 
 
 def factors(counts: Counts, gamma: float, *, missing: Missing = "error") -> np.ndarray:
@@ -21,7 +22,8 @@ def factors(counts: Counts, gamma: float, *, missing: Missing = "error") -> np.n
     array([ 1.,  2., 10.])
     """
     n = resolve(counts, missing=missing)
-    return (n.max() / n) ** _finite("gamma", gamma)
+    with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, and that is reported
+        return (n.max() / n) ** _finite("gamma", gamma)
 
 
 def rescale(
@@ -63,7 +65,7 @@ def normalize(head: Head) -> Head:
 
 
 def unit(weight: Array) -> Array:
-    """The bare equation of WVN on weight [K, d], with no check and no host synchronization: for inside a training step."""
+    """The bare equation of WVN on weight [K, d]: no check, no host synchronization, for inside a training step."""
     wide = widen(weight)
     norms = row_norms(wide)
     return narrow(wide / (norms[:, None]), weight)
@@ -111,8 +113,66 @@ def scale(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
     return check_finite(replace(head, weight=scale_rows(head.weight, by), bias=scaled), where)
 
 
+def can_flip(head: Head) -> bool:
+    """Whether scaling rows can change any prediction: not if there is one class, or two with opposite rows.
+
+    Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
+
+    >>> can_flip(Head(np.array([[1.0, 2.0], [-2.0, -4.0]])))
+    False
+    """
+    if head.classes > 2:
+        return True
+    rows = to_numpy(widen(head.weight)).astype(np.float64)
+    if head.bias is not None:
+        rows = np.column_stack([rows, to_numpy(widen(head.bias))])
+    inner, lengths = float(rows[0] @ rows[-1]), np.linalg.norm(rows, axis=1)
+    return head.classes == 2 and not inner <= -(1 - 1e-6) * float(lengths[0] * lengths[1])
+
+
+def rounding_flips(
+    logits: Array, by: np.ndarray, dtype: object, *, head: Head | None = None, features: Array | None = None
+) -> int:
+    """How many predictions could flip because the scaled weights are rounded to `dtype`.
+
+    Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16), not at all if its
+    factor is a power of two. So logit i of x moves by at most ``u f_i sum_k |w_ik x_k|``, and a prediction is safe if
+    the largest logit leads every other by more than the two can move. Without features the sum is not known and
+    ``|l_i| = |sum_k w_ik x_k|`` stands in for it: an estimate, and a bound only where no terms cancel.
+
+    Args:
+        logits: [N, K], before scaling, in more than half precision if they are to be had.
+        by: [K], the factors.
+        dtype: of the stored weights: "float16", "bfloat16", or a numpy or torch dtype.
+        head, features: the head before scaling and features [N, d], for the bound.
+
+    >>> rounding_flips(np.array([[2.0, 1.002], [2.0, 1.5]]), np.array([1.0, 1.995]), "bfloat16")
+    1
+    """
+    name = str(dtype).removeprefix("torch.") if not isinstance(dtype, np.dtype | type) else np.dtype(dtype).name
+    if name not in _ROUNDOFF:
+        raise ValueError(f"expected one of {', '.join(_ROUNDOFF)}, got {name}")
+    scores = to_numpy(logits).astype(np.float64)
+    if scores.ndim != 2 or scores.shape[1] != len(by):
+        raise ValueError(f"expected logits [N, {len(by)}], one column per class, got shape {list(scores.shape)}")
+    size = np.abs(scores)
+    if head is not None and features is not None:
+        whole = head.numpy()
+        size = np.abs(to_numpy(features)) @ np.abs(whole.weight).T + (0 if whole.bias is None else np.abs(whole.bias))
+    reach = _ROUNDOFF[name] * size * np.where(np.frexp(by)[0] == 0.5, 0.0, by)
+    scores = scores * by
+    top = scores.argmax(axis=1)[:, None]
+    room = reach + np.take_along_axis(reach, top, axis=1)
+    close = (np.take_along_axis(scores, top, axis=1) - scores <= room) & (room > 0)
+    np.put_along_axis(close, top, False, axis=1)
+    return int(close.any(axis=1).sum())
+
+
 def _lengths(head: Head) -> np.ndarray:
     norms = to_numpy(head.norms).astype(np.float64)
+    if not np.isfinite(norms).all():
+        long = head.name(int(np.argmin(np.isfinite(norms))))
+        raise ValueError(f"the weight vector of {long} is too long to measure in float32; convert the head to float64")
     if not norms.all():
         raise ValueError(f"the weight vector of {head.name(int(np.argmin(norms)))} is zero and has no direction")
     return norms

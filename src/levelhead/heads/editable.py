@@ -1,0 +1,122 @@
+"""Can this layer's rows be changed in place, and would that change nothing else? If not, why not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrize
+
+Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
+
+
+def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
+    """The layer, if scaling a row of its weight scales that output and nothing else; a ValueError with why not."""
+    for reason in (_wrapped, _uninitialized, _quantized, _parametrized, _without_data):
+        why = reason(layer)
+        if why:
+            raise ValueError(f"cannot change {path or 'the layer'}: {why}")
+    tied = _tied(layer, model)
+    if tied:
+        raise ValueError(f"cannot change {path or 'the layer'}: its weights are tied to {tied}, which would change "
+                         "too; untie them first (give the head a clone of the weights)")
+    assert isinstance(layer, Editable)
+    if not _is_affine(layer):
+        raise ValueError(f"cannot change {path or 'the layer'}: a {type(layer).__name__} does more than W x + b (it "
+                         "may normalize its weights), so scaling a row need not scale its logit")
+    return layer
+
+
+def _wrapped(layer: nn.Module) -> str | None:
+    if hasattr(layer, "base_layer") or hasattr(layer, "lora_A"):
+        return "it is wrapped by LoRA, whose update would not be scaled; merge it first (model.merge_and_unload())"
+    return None
+
+
+def _uninitialized(layer: nn.Module) -> str | None:
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in layer.parameters(recurse=False)):
+        return "it is not initialized yet; run the model once"
+    return None
+
+
+def _quantized(layer: nn.Module) -> str | None:
+    weight = getattr(layer, "weight", None)
+    kind = type(layer)
+    if "quantized" in kind.__module__ or "quantization" in kind.__module__ or hasattr(layer, "qweight"):
+        return f"it is quantized ({kind.__module__}.{kind.__name__}); adjust the float model, then quantize"
+    if isinstance(weight, Tensor):
+        held = type(weight.data)
+        if hasattr(weight, "quant_state") or not weight.is_floating_point() or weight.element_size() < 2:
+            return f"it is quantized ({kind.__name__} in {weight.dtype}); adjust the float model, then quantize"
+        if held is not Tensor and held.__name__ != "DTensor":
+            return f"its weight is a {held.__name__}, not a plain tensor; adjust the float model, then quantize"
+    return None
+
+
+def _parametrized(layer: nn.Module) -> str | None:
+    computed = [name for name in ("weight", "bias") if parametrize.is_parametrized(layer, name)]
+    old = [name for name in layer._parameters if name.endswith(("_g", "_v", "_orig"))]
+    if computed or old:
+        return (f"its {(computed or ['weight'])[0]} is parametrized (weight_norm, spectral_norm, pruning or the like) "
+                "and would be computed anew; remove the parametrization first")
+    if not isinstance(layer, Editable):
+        return f"expected nn.Linear or a 1x1 convolution, got {type(layer).__module__}.{type(layer).__name__}"
+    if not isinstance(layer._parameters.get("weight"), Tensor):
+        return "its weight is no parameter of its own (flattened by FSDP1, or set by hand)"
+    return None
+
+
+def _without_data(layer: nn.Module) -> str | None:
+    for name, p in layer.named_parameters(recurse=False):
+        if p.is_meta:
+            return f"its {name} is on the meta device and holds no data; load the weights first"
+        if p.is_inference():
+            return f"its {name} was made in inference mode and cannot be changed; load the model outside of it"
+        if p.ndim == 0 or p.numel() == 0 or p.ndim != (1 if name == "bias" else _dims(layer)):
+            return f"its {name} has shape {list(p.shape)}; gather partitioned parameters first"
+    return None
+
+
+def _tied(layer: nn.Module, model: nn.Module) -> str | None:
+    """Who else holds the same parameter or memory."""
+    for p in layer.parameters(recurse=False):
+        for path, other in model.named_modules():
+            for name, q in other._parameters.items():
+                if q is not None and other is not layer and (q is p or _overlap(p, q)):
+                    return f"{path}.{name}"
+    return None
+
+
+def _overlap(p: Tensor, q: Tensor) -> bool:
+    if type(p.data) is not Tensor or type(q.data) is not Tensor or p.device != q.device or p.is_meta:
+        return False
+    if isinstance(q, nn.parameter.UninitializedParameter) or not q.numel():
+        return False
+    first, second = p.data_ptr(), q.data_ptr()
+    return first < second + q.numel() * q.element_size() and second < first + p.numel() * p.element_size()
+
+
+def _dims(layer: nn.Module) -> int:
+    return 2 if isinstance(layer, nn.Linear) else 2 + len(layer.kernel_size)  # type: ignore[arg-type]
+
+
+def _is_affine(layer: Editable) -> bool:
+    """Whether a layer with a forward of its own still computes W x + b; tried on random features."""
+    plain = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
+    weight = layer.weight
+    if (type(layer).forward in plain and "forward" not in vars(layer)) or type(weight.data) is not Tensor:
+        return True
+    shape = (3, *weight.shape[1:])
+    features = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(weight)
+    training = layer.training
+    try:
+        with torch.no_grad():
+            given = layer.eval()(features)
+    except RuntimeError:  # a grouped convolution, or one that wants another shape: not what we know
+        return False
+    finally:
+        layer.train(training)
+    bias = None if layer.bias is None else layer.bias.detach().double()
+    expected = F.linear(features.flatten(1).double(), weight.detach().flatten(1).double(), bias)
+    tolerance = 1e-2 * float(expected.abs().max())
+    return given.shape[:2] == expected.shape and torch.allclose(given.double().flatten(1), expected, atol=tolerance)

@@ -1,0 +1,127 @@
+"""Is this layer the head? Asked of the model itself, by running it on an example with other weights in that layer.
+
+No parameter is touched: the weights are swapped for the length of one call (`torch.func.functional_call`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+
+class Probe:
+    """A model and an example to run it on.
+
+    Args:
+        model: run in eval mode, without gradients; its mode is put back.
+        example: a tensor, a tuple of arguments, or a dict of keyword arguments.
+    """
+
+    def __init__(self, model: nn.Module, example: Any) -> None:
+        self.model = model
+        self.args: tuple = () if isinstance(example, Mapping) else _tuple(example)
+        self.kwargs: dict = dict(example) if isinstance(example, Mapping) else {}
+        if any(type(p.data) is not Tensor for p in model.parameters()):
+            raise ValueError("an example cannot be traced through sharded or quantized parameters; name the head with "
+                             "layer=... instead")
+        self.plain = self._logits({})
+        if not torch.equal(self.plain, self._logits({})):
+            raise ValueError("the model answers the same example differently each time, even in eval mode; name the "
+                             "head with layer=... instead")
+
+    @property
+    def classes(self) -> int:
+        """K, the number of logits the model gives."""
+        return self.plain.shape[-1]
+
+    def scales(self, layers: Mapping[str, nn.Module]) -> bool:
+        """Whether scaling row i of these layers scales logit i by the same factor, for every i: what a head is.
+
+        Tried with random weights (a head may start at zero) and factors that are powers of two, which rounding spares.
+        """
+        weights = self._stand_in(layers)
+        if weights is None:
+            return False
+        factors = 2.0 ** torch.randint(-1, 3, (self.classes,), generator=torch.Generator().manual_seed(2))
+        factors[:2] = torch.tensor([0.5, 2.0])[: self.classes]
+        before, after = self._logits(weights), self._logits(_times(weights, factors))
+        return bool((before.abs().amax(dim=-1) > 0).any()) and _close(after, before * factors.to(before), before)
+
+    def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
+        """Whether doubling the odd rows moves the odd logits and no others: true of each of several heads in a sum."""
+        weights = self._stand_in(layers)
+        if weights is None:
+            return False
+        odd = torch.arange(self.classes) % 2 == 1
+        before, after = self._logits(weights), self._logits(_times(weights, odd + 1.0))
+        even = ~odd
+        return (_close(after[..., even], before[..., even], before)
+                and not _close(after[..., odd], before[..., odd], before))
+
+    def _stand_in(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
+        """Random weights and biases for these layers; None if one has not K rows of its own."""
+        generator, weights = torch.Generator().manual_seed(1), {}
+        for path, layer in layers.items():
+            if not isinstance(layer._parameters.get("weight"), Tensor):
+                return None
+            for name, p in layer.named_parameters(path, recurse=False):
+                if p.shape[0] != self.classes:
+                    return None
+                noise = torch.randn(p.shape, generator=generator) / max(1, p[0].numel()) ** 0.5
+                weights[name] = noise.to(device=p.device, dtype=p.dtype)
+        return weights
+
+    def _logits(self, weights: dict[str, Tensor]) -> Tensor:
+        """The model's logits on the example with these weights in place, classes last, in float64 on the host."""
+        with _evaluating(self.model), torch.no_grad():
+            try:
+                output = functional_call(self.model, weights, self.args, self.kwargs)
+            except Exception as error:
+                raise ValueError(f"the model cannot be run on the example: {type(error).__name__}: {error}") from error
+        return _classes_last(_pick(output)).double().cpu()
+
+
+def _pick(output: Any) -> Tensor:
+    """The logits among what a model returns: the tensor, its `logits`, or the first tensor of a tuple."""
+    if isinstance(output, Mapping):
+        output = output.get("logits", next(iter(output.values()), None))
+    elif hasattr(output, "logits"):
+        output = output.logits
+    if isinstance(output, tuple | list) and output:
+        output = output[0]
+    if not isinstance(output, Tensor) or not output.is_floating_point() or output.ndim == 0:
+        raise ValueError(f"expected the model to return logits, got {type(output).__name__}")
+    return output
+
+
+def _classes_last(logits: Tensor) -> Tensor:
+    return logits.movedim(1, -1) if logits.ndim > 3 else logits
+
+
+def _times(weights: dict[str, Tensor], factors: Tensor) -> dict[str, Tensor]:
+    return {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
+
+
+def _close(a: Tensor, b: Tensor, scale: Tensor) -> bool:
+    """Equal but for rounding, seen against the largest logit."""
+    return bool(torch.isfinite(a).all()) and bool((a - b).abs().max() <= 1e-4 * scale.abs().max())
+
+
+def _tuple(example: Any) -> tuple:
+    return tuple(example) if isinstance(example, tuple | list) else (example,)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    modes = [(m, m.training) for m in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -1,0 +1,248 @@
+"""Heads in torch modules: read one, write one, rescale one in place and put it back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from warnings import warn
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .._array import to_numpy
+from ..adjust import BiasPolicy, can_flip, factors, rescale, rounding_flips
+from ..cautions import BinaryHeadWarning, PrecisionWarning
+from ..counts import Counts, Missing, resolve
+from ..head import Head, check_finite
+from .editable import Editable, check_editable
+from .find import find_head, linears, outputs, unwrap
+
+__all__ = ["Adjusted", "find_head", "read", "rescale_", "write"]
+
+# What was last done to a layer, and the version its weight then had: a second, unmeant scaling is caught.
+_done: WeakKeyDictionary[nn.Module, tuple[float, int]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Adjusted:
+    """What `rescale_` did to a model, and the way back.
+
+    `restore()` puts the very parameters back, bit for bit; so does leaving a `with` block.
+
+    Args:
+        layers: paths of the layers that were scaled.
+        gamma: the strength.
+        factors: [K], what each weight vector was multiplied by.
+        before, after: {path: [K]}, lengths of the weight vectors.
+        flips: how many of the predictions given could change by rounding to half precision; None if not asked.
+    """
+
+    layers: tuple[str, ...]
+    gamma: float
+    factors: np.ndarray
+    before: Mapping[str, np.ndarray]
+    after: Mapping[str, np.ndarray]
+    flips: int | None = None
+    _model: nn.Module = field(default_factory=nn.Module)
+    _saved: list[tuple[nn.Parameter, Tensor]] = field(default_factory=list)
+
+    def restore(self) -> None:
+        """Give the layers back the parameters they had, bit for bit."""
+        _settle(self._model)
+        with torch.no_grad():
+            for parameter, original in self._saved:
+                parameter.copy_(original)
+
+    def __enter__(self) -> Adjusted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+
+    def __repr__(self) -> str:
+        done = [f"{p or 'head'}: norms {_range(self.before[p])} -> {_range(self.after[p])}" for p in self.layers]
+        return f"Adjusted(gamma={self.gamma:g}, {len(self.factors)} classes; {'; '.join(done)})"
+
+
+def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
+    """The head of a torch module, as a copy.
+
+    Args:
+        model, layer, example, classes: as in `find_head`; of several heads, name the one to read.
+
+    >>> read(nn.Linear(8, 3)).classes
+    3
+    """
+    _, module = _only(model, layer, example, classes)
+    return _head(module, _names(model))
+
+
+def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = None) -> None:
+    """Put a head into a torch module, in place: parameters, their dtype, device and sharding stay the module's own.
+
+    Args:
+        model, layer, example: as in `find_head`.
+        head: weight [K, d] of the layer's own shape, and a bias exactly if the layer has one.
+    """
+    path, module = _only(model, layer, example, head.classes)
+    _write(path, module, check_finite(head))
+
+
+def rescale_(
+    model: nn.Module, counts: Counts, *, gamma: float, layer: Any = None, example: Any = None,
+    bias: BiasPolicy = "scale", missing: Missing = "error", logits: Any = None, again: bool = False,
+) -> Adjusted:
+    """RS on a torch model, in place: find its head and scale each weight vector by how rare its class is.
+
+    ``w_i <- (n_1 / n_i)^gamma w_i``, with n_1 the largest count. Parameters keep their identity, so optimizers,
+    gradients and wrappers stay valid. If anything is wrong, nothing is changed.
+
+    Args:
+        model: any torch module: a network, a transformers or timm model, one sharded by FSDP2.
+        counts: training samples of each class: a list, {class: n} (by name if the model's config has them), or labels.
+        gamma: strength; larger gives rare classes more of the space.
+        layer: the head, if it is not found or not unique: a path, the module, or a list if several feed one output.
+        example: an input to run the model on, to find the head by what it does.
+        bias: `scale` (scaling the head is then scaling the logits) or `keep`.
+        missing: what a class with no samples is: an `error`, or `neutral` (left as it is).
+        logits: [N, K], the model's logits before: in half precision, predictions that rounding could flip are counted.
+        again: allow scaling a head that was scaled already and not changed since.
+
+    >>> model = nn.Sequential(nn.Linear(2, 2, bias=False))
+    >>> _ = model[0].weight.data.copy_(torch.eye(2))
+    >>> rescale_(model, [100, 25], gamma=0.5)
+    Adjusted(gamma=0.5, 2 classes; 0: norms 1..1 -> 1..2)
+
+    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
+    """
+    found = editable_head(model, layer=layer, example=example, classes=_hint(model, counts))
+    names = _names(model)
+    before = {path: check_finite(_head(module, names), path or "the head") for path, module in found.items()}
+    first = next(iter(before.values()))
+    if first.classes == 1:
+        raise ValueError(f"{next(iter(before)) or 'the head'} gives a single logit, and scaling never moves its sign; "
+                         "add log(n_negative / n_positive) to its bias instead, the additive shift")
+    by = factors(resolve(counts, first.classes, names=first.names, missing=missing), gamma)
+    after = {path: rescale(head, counts, gamma=gamma, bias=bias, missing=missing) for path, head in before.items()}
+    for path, module in found.items():
+        _check_once(path, module, again)
+    flips = _cautions(first, by, logits)
+    saved = [(p, p.detach().clone()) for module in found.values() for p in module.parameters(recurse=False)]
+    for path, module in found.items():
+        _write(path, module, after[path])
+        _done[module] = (float(gamma), module.weight._version)
+    return Adjusted(tuple(found), float(gamma), by, _norms(before), _norms(after), flips, unwrap(model), saved)
+
+
+def editable_head(
+    model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
+) -> dict[str, Editable]:
+    """`find_head`, and each layer checked: it can be changed in place, and that changes nothing else."""
+    model = unwrap(model)
+    _settle(model)
+    found = find_head(model, layer=layer, example=example, classes=classes)
+    return {path: check_editable(path, module, model) for path, module in found.items()}
+
+
+def _only(model: nn.Module, layer: Any, example: Any, classes: int | None) -> tuple[str, Editable]:
+    found = editable_head(model, layer=layer, example=example, classes=classes)
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} heads feed the one output: {', '.join(found)}; name one with layer=...")
+    return next(iter(found.items()))
+
+
+def _head(module: Editable, names: list[str] | None) -> Head:
+    """A copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
+    weight = _whole(module.weight.detach()).clone()
+    bias = None if module.bias is None else _whole(module.bias.detach()).clone()
+    return Head(weight.flatten(1), bias, names if names is not None and len(names) == len(weight) else None)
+
+
+def _write(path: str, module: Editable, head: Head) -> None:
+    if (head.bias is None) != (module.bias is None):
+        has, lacks = (path or "the layer", "the head") if head.bias is None else ("the head", path or "the layer")
+        raise ValueError(f"{has} has a bias, but {lacks} has none")
+    shape = [module.weight.shape[0], module.weight.shape[1:].numel()]
+    if list(head.weight.shape) != shape:
+        raise ValueError(f"expected weight {shape} for {path or 'the layer'}, got {list(head.weight.shape)}")
+    with torch.no_grad():
+        for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
+            if parameter is not None:
+                parameter.copy_(_shared_out(torch.as_tensor(values).reshape(parameter.shape), parameter))
+
+
+def _hint(model: nn.Module, counts: Counts) -> int | None:
+    """K as the counts have it, if any layer agrees; labels to be counted say nothing."""
+    size = len(counts) if hasattr(counts, "__len__") else None
+    return size if size in {outputs(m) for _, m in linears(unwrap(model))} else None
+
+
+def _names(model: nn.Module) -> list[str] | None:
+    """Class names from a transformers config; LABEL_0, LABEL_1 and so on are no names."""
+    labels = getattr(getattr(unwrap(model), "config", None), "id2label", None)
+    if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(len(labels)))):
+        return None
+    names = [str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0]))]
+    return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None
+
+
+def _check_once(path: str, module: Editable, again: bool) -> None:
+    gamma, version = _done.get(module, (0.0, None))
+    if version == module.weight._version and not again:
+        raise ValueError(f"{path or 'the head'} was rescaled already (gamma={gamma:g}); restore() that first, or pass "
+                         "again=True")
+
+
+def _cautions(head: Head, by: np.ndarray, logits: Any) -> int | None:
+    if not can_flip(head):
+        warn("the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
+             "(levelhead.shift_logits)", BinaryHeadWarning, stacklevel=3)
+    if logits is None or head.weight.element_size() > 2:
+        return None
+    flips = rounding_flips(logits, by, head.weight.dtype)
+    if flips:
+        warn(f"rounding the scaled weights to {head.weight.dtype} could flip {flips} of {len(logits)} predictions; "
+             "scale in float32, or scale the logits", PrecisionWarning, stacklevel=3)
+    return flips
+
+
+def _norms(heads: Mapping[str, Head]) -> dict[str, np.ndarray]:
+    return {path: to_numpy(head.norms) for path, head in heads.items()}
+
+
+def _range(norms: np.ndarray) -> str:
+    return f"{norms.min():.3g}..{norms.max():.3g}"
+
+
+def _settle(model: nn.Module) -> None:
+    """Free what FSDP2 gathered for a forward pass: a change to that copy would be lost."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    for module in model.modules() if fsdp is not None else ():
+        if isinstance(module, fsdp.FSDPModule):  # type: ignore[union-attr]
+            module.reshard()  # type: ignore[operator]
+
+
+def is_sharded(x: Tensor) -> bool:
+    """Whether x is a DTensor, as FSDP2 makes parameters."""
+    tensor = sys.modules.get("torch.distributed.tensor")
+    return tensor is not None and isinstance(x, tensor.DTensor)
+
+
+def _whole(x: Tensor) -> Tensor:
+    return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
+
+
+def _shared_out(values: Tensor, parameter: Any) -> Tensor:
+    """Whole values as the parameter has them: the same device and dtype and, of a DTensor, this process's own part."""
+    values = values.to(device=parameter.device, dtype=parameter.dtype)
+    if not is_sharded(parameter):
+        return values
+    from torch.distributed.tensor import DTensor, Replicate
+
+    mesh = parameter.device_mesh
+    whole = DTensor.from_local(values, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return whole.redistribute(placements=parameter.placements)
