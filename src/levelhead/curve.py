@@ -53,9 +53,8 @@ class Curve:
 
 
 def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:
-    """The curve that begins at `start` and changes by steps[i] at gammas[i], given in any order."""
-    order = np.argsort(gammas)
-    gammas, totals = gammas[order], start + np.cumsum(steps[order])
+    """The curve that begins at `start` and changes by steps[i] at gammas[i], which ascend."""
+    totals = start + np.cumsum(steps)
     last = np.flatnonzero(np.r_[gammas[1:] != gammas[:-1], True][: len(gammas)])
     gammas, totals = gammas[last], totals[last]
     if len(gammas) and gammas[0] == range[0]:

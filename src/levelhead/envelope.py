@@ -78,7 +78,7 @@ class Envelope:
         """The same as its value at the range's beginning, then the gamma and the size of each step.
 
         A class's own changes, in order, give its share after each, and its own term is all of the sum that one of them
-        moves: so no table of changes by classes is made. Gammas are in an order that does not depend on the arguments.
+        moves: so no table of changes by classes is made. The gammas ascend and do not depend on the arguments.
         """
         target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
         weight = self._weights(weights)
@@ -90,8 +90,10 @@ class Envelope:
         distance = np.abs(running - target[klass])
         steps = np.diff(distance, prepend=0.0)
         steps[opens] = distance[opens] - np.abs(share - target)[klass[opens]]
-        gammas = np.concatenate([self.gamma, self.gamma])[order]
-        return float(np.abs(share - target).sum() / 2), gammas, steps / 2
+        by_gamma = np.empty_like(steps)
+        by_gamma[order] = steps
+        gains, losses = np.split(by_gamma, 2)
+        return float(np.abs(share - target).sum() / 2), self.gamma, (gains + losses) / 2
 
     def _weights(self, weights: np.ndarray | None) -> np.ndarray:
         n = len(self.start)

@@ -10,6 +10,9 @@ inside, so that the sample is right if and only if ``lo <= gamma <= hi``. A samp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
 from .rule import Rule
@@ -31,21 +34,16 @@ def wins(
     >>> wins(np.array([4.0]), np.array([2.0]), np.log([4.0]), np.array([True]), multiplies=True)
     (array([-inf]), array([0.5]))
     """
-    if multiplies:
-        sign = np.sign(true)
-        apart = sign != np.sign(other)
-        with np.errstate(invalid="ignore"):
-            gap, rise = sign * _log_ratio(np.abs(true), np.abs(other)), sign * rise
-    else:
-        apart, gap = np.zeros(np.shape(true), bool), true - other
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        gap = _log_ratio(true, other) if multiplies else true - other
         at = snap(gap / rise)
-    lo = np.where(rise < 0, np.where(first, at, np.nextafter(at, np.inf)), -np.inf)
-    hi = np.where(rise > 0, np.where(first, at, np.nextafter(at, -np.inf)), np.inf)
-    fixed = apart | (rise == 0)
-    loses = fixed & np.where(apart, true < other, (gap < 0) | ((gap == 0) & ~first))
-    lo, hi = np.where(fixed, -np.inf, lo), np.where(fixed, np.inf, hi)
-    return np.where(loses, np.inf, lo), np.where(loses, -np.inf, hi)
+    below = (rise > 0) == (true > 0) if multiplies else rise > 0  # y wins below the crossing, or above it
+    fixed = ~np.isfinite(at)  # no crossing: equal slopes, opposite signs, a zero
+    at = np.where(first, at, np.nextafter(at, np.where(below, -np.inf, np.inf)))
+    lo, hi = np.where(below | fixed, -np.inf, at), np.where(below & ~fixed, at, np.inf)
+    loses = fixed & ((true < other) | ((true == other) & ~first))
+    lo[loses], hi[loses] = NEVER
+    return lo, hi
 
 
 def snap(gamma: np.ndarray) -> np.ndarray:
@@ -58,23 +56,118 @@ def snap(gamma: np.ndarray) -> np.ndarray:
     return np.where(np.abs(gamma - near) <= 1e-13 * np.abs(near), near, gamma)
 
 
-def intervals(
-    logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float]
-) -> tuple[np.ndarray, np.ndarray]:
-    """lo [N] and hi [N] of one chunk of logits [N, K]."""
-    wide, classes = logits.astype(np.float64), np.arange(logits.shape[1])
-    true = np.take_along_axis(wide, labels[:, None], axis=1)
-    lo, hi = wins(np.broadcast_to(true, wide.shape), wide, rule.slopes - rule.slopes[labels][:, None],
-                  labels[:, None] <= classes, multiplies=rule.multiplies)
-    lo, hi = np.maximum(lo.max(axis=1), range[0]), np.minimum(hi.min(axis=1), range[1])
-    return np.where(lo > hi, np.inf, lo), np.where(lo > hi, -np.inf, hi)
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Scores at evenly spaced gammas, at the precision of the logits, and how far rounding may have taken them.
+
+    Only the order of a row's scores counts, so the factors are divided by their largest: none overflows.
+    """
+
+    gammas: np.ndarray
+    moves: np.ndarray
+    relative: float
+    absolute: float
+    multiplies: bool
+
+    @staticmethod
+    def of(rule: Rule, range: tuple[float, float], dtype: np.dtype, steps: int = 64) -> Table:
+        """For logits of one dtype; `steps` apart from each other, the first and last gamma being the range's ends."""
+        gammas, tiny = np.linspace(*range, steps + 1), np.finfo(dtype)
+        moves = gammas[:, None] * rule.slopes
+        moves -= moves.max(axis=1, keepdims=True)
+        absolute = tiny.tiny if rule.multiplies else 64 * tiny.eps * np.abs(moves).max()
+        return Table(gammas, (np.exp(moves) if rule.multiplies else moves).astype(dtype), 64 * tiny.eps, absolute,
+                     rule.multiplies)
+
+    def scores(self, logits: np.ndarray, at: int | np.ndarray) -> np.ndarray:
+        """[n, K] at the at-th gamma, or at one for each row; the logits themselves where gamma is 0."""
+        if isinstance(at, int) and self.gammas[at] == 0:
+            return logits
+        moves = self.moves[at] if isinstance(at, int) else self.moves.take(at, axis=0)
+        return np.multiply(logits, moves) if self.multiplies else np.add(logits, moves)
+
+    def room(self, own: np.ndarray) -> np.ndarray:
+        """How far another score may lie below y's own [n] and yet come before it in truth."""
+        return (self.relative * np.abs(own) + self.absolute).astype(own.dtype)
+
+
+def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: Table) -> tuple[np.ndarray, np.ndarray]:
+    """lo [N] and hi [N] of a block of logits [N, K].
+
+    A half-line meets a range only at an end of it: so a class matters to y only if it comes before y at one end. The
+    class that comes first at each end gives each interval a bound; the classes that come before y at that bound, rounded
+    outward to a gamma of the table, are few, and theirs are the half-lines that are intersected.
+    """
+    last = len(table.gammas) - 1
+    begin, end = float(table.gammas[0]), float(table.gammas[-1])
+    lo, hi, slopes = np.full(len(logits), begin), np.full(len(logits), end), rule.slopes
+
+    def meet(rows: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        true = labels[rows]
+        return wins(_pick(logits, rows, true), _pick(logits, rows, other), slopes[other] - slopes[true], true <= other,
+                    multiplies=rule.multiplies)
+
+    leads = [_first(logits, labels, table, at) for at in (0, last)]
+    for first in leads:
+        rows = np.flatnonzero(first != labels)
+        low, high = meet(rows, first[rows])
+        lo[rows], hi[rows] = np.maximum(lo[rows], low), np.minimum(hi[rows], high)
+    sides = []
+    for first, bound, outward in zip(leads, (lo, hi), (np.floor, np.ceil), strict=True):
+        rows = np.flatnonzero((first != labels) & (lo <= hi))
+        sides.append((rows, np.clip(outward((bound[rows] - begin) / (end - begin) * last), 0, last).astype(np.int64)))
+    for rows, at in sides:
+        item, other = _rivals(logits, labels, table, rows, at)
+        if len(item):
+            low, high = meet(rows[item], other)
+            starts = np.flatnonzero(np.diff(item, prepend=-1))  # every row is a rival of its own: none is without
+            lo[rows] = np.maximum(lo[rows], np.maximum.reduceat(low, starts))
+            hi[rows] = np.minimum(hi[rows], np.minimum.reduceat(high, starts))
+    never = lo > hi
+    lo[never], hi[never] = NEVER
+    return lo, hi
+
+
+def _first(logits: np.ndarray, labels: np.ndarray, table: Table, at: int) -> np.ndarray:
+    """The first class at one end of the range, [N]: y only if it is so for certain."""
+    first = np.empty(len(logits), np.int64)
+    for part in _parts(len(logits), logits.shape[1]):
+        chunk = logits[part]
+        scores = table.scores(chunk, at)
+        if scores is not chunk:
+            y = np.arange(len(scores)), labels[part]
+            own = scores[y]
+            scores[y] = own - table.room(own)
+        np.argmax(scores, axis=1, out=first[part])
+    return first
+
+
+def _rivals(logits, labels, table: Table, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(item, class) of the classes that may come before y, or are y, in logits[rows] at the table's gammas `at`."""
+    found = [np.zeros(0, np.int64)]
+    for part in _parts(len(rows), logits.shape[1]):
+        scores = table.scores(logits[rows[part]], at[part])
+        own = scores[np.arange(len(scores)), labels[rows[part]]]
+        found.append(np.flatnonzero(scores >= (own - table.room(own))[:, None]) + part.start * logits.shape[1])
+    return np.divmod(np.concatenate(found), logits.shape[1])
+
+
+def _parts(n: int, width: int, size: int = 1 << 16) -> Iterator[slice]:
+    """Slices of rows small enough that several passes over them stay in cache."""
+    step = max(1, size // width)
+    return (slice(first, min(first + step, n)) for first in range(0, n, step))
+
+
+def _pick(logits: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    return logits.take(rows * logits.shape[1] + columns).astype(np.float64)
 
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``log(a / b)`` of magnitudes, to the last bits even where a and b are nearly equal; 0 where both are 0."""
-    small, large = np.minimum(a, b), np.maximum(a, b)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        size = np.log1p((large - small) / small)
-        if not np.isfinite(size).all():
-            size = np.where(np.isfinite(size), size, np.log(large) - np.log(small))
-    return np.where(large == small, 0.0, np.where(a >= b, size, -size))
+    """``log(a / b)``: 0 only where a = b, NaN or infinite where the signs differ."""
+    ratio = a / b
+    gap = np.log(ratio)
+    close = np.flatnonzero((gap == 0) & (a != b))  # one float apart
+    gap[close] = (a[close] - b[close]) / b[close]
+    far = np.flatnonzero(((ratio == 0) | (ratio == np.inf)) & (a != 0) & (b != 0))  # the quotient left the floats
+    gap[far] = np.log(np.abs(a[far])) - np.log(np.abs(b[far]))
+    return gap

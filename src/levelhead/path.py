@@ -19,7 +19,7 @@ from .ahead import right_pieces
 from .counts import Counts, check_labels, groups, resolve
 from .curve import Curve, accumulate
 from .envelope import Envelope, trace
-from .intervals import intervals
+from .intervals import Table, intervals
 from .measure import Kind
 from .rule import Rule, RuleName, make_rule
 from .stream import Progress, chunks
@@ -226,13 +226,14 @@ class GammaPath:
 
     @cached_property
     def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Samples right at the beginning; then gamma, sign and sample of every change within the range."""
+        """Samples right at the beginning; then gamma, sign and sample of every change within the range, by gamma."""
         some = self.lo <= self.hi
-        begins, enters = some & (self.lo <= self.range[0]), some & (self.lo > self.range[0])
-        leaves = some & (self.hi < self.range[1])
-        at = np.r_[self.lo[enters], np.nextafter(self.hi[leaves], np.inf)]
-        sign = np.r_[np.ones(int(enters.sum())), -np.ones(int(leaves.sum()))]
-        return self.sample[begins], at, sign, np.r_[self.sample[enters], self.sample[leaves]]
+        enters, leaves = some & (self.lo > self.range[0]), some & (self.hi < self.range[1])
+        at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])
+        order = np.argsort(at)
+        sign = np.repeat([1.0, -1.0], [np.count_nonzero(enters), np.count_nonzero(leaves)])
+        sample = np.concatenate([self.sample[enters], self.sample[leaves]])
+        return self.sample[some & ~enters], at[order], sign[order], sample[order]
 
     @cached_property
     def _weights(self) -> np.ndarray:
@@ -331,11 +332,12 @@ def gamma_path(
     if not (isinstance(k, int | np.integer) and 1 <= k < max(2, size)):
         raise ValueError(f"expected k from 1 to {size - 1}, got {k}")
     made = make_rule(rule, n, norms=norms, bias=bias)
-    pieces = []
+    pieces, table = [], None
     for first, chunk in chunks(logits, kind=kind, progress=progress):
         own = labels[first : first + len(chunk)]
         if k == 1 and made.bias is None:
-            lo, hi = intervals(chunk, own, made, (begin, end))
+            table = table or Table.of(made, (begin, end), chunk.dtype)
+            lo, hi = intervals(chunk, own, made, table)
             pieces.append((np.arange(first, first + len(chunk)), lo, hi))
         else:
             sample, lo, hi = right_pieces(chunk, own, made, (begin, end), k)

@@ -14,7 +14,7 @@ Progress = Callable[[int, int], None]  # rows done, rows in all
 
 
 def chunks(
-    logits: Any, *, kind: Kind = "logits", size: int = 1 << 18, progress: Progress | None = None
+    logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, progress: Progress | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
     """(first row, checked logits [n, K]) with about `size` numbers each."""
     if getattr(logits, "ndim", None) != 2:
