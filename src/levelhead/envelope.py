@@ -82,18 +82,17 @@ class Envelope:
         """
         target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
         weight = self._weights(weights)
-        share = np.bincount(self.start, weight, self.classes)
-        klass, sample, sign, order, opens = self._by_class
-        moved = sign * weight[sample]
-        running = np.cumsum(moved)
-        running += (share[klass] - (running[opens] - moved[opens])[np.cumsum(opens) - 1]) if len(klass) else 0
-        distance = np.abs(running - target[klass])
-        steps = np.diff(distance, prepend=0.0)
-        steps[opens] = distance[opens] - np.abs(share - target)[klass[opens]]
-        by_gamma = np.empty_like(steps)
-        by_gamma[order] = steps
-        gains, losses = np.split(by_gamma, 2)
-        return float(np.abs(share - target).sum() / 2), self.gamma, (gains + losses) / 2
+        off = np.bincount(self.start, weight, self.classes) - target
+        gammas, signed, sizes, opens = self._by_class
+        steps = np.empty(len(signed) + 1)
+        steps[0] = 0.0
+        np.cumsum(np.concatenate([weight, -weight])[signed], out=steps[1:])
+        steps[1:] += np.repeat(off - steps[opens], sizes)  # how far each class is off after each of its changes
+        np.abs(steps, out=steps)
+        before, had = steps[opens[sizes > 0]], np.abs(off[sizes > 0])
+        steps = np.diff(steps)
+        steps[opens[sizes > 0]] += before - had
+        return float(np.abs(off).sum() / 2), gammas, steps / 2
 
     def _weights(self, weights: np.ndarray | None) -> np.ndarray:
         n = len(self.start)
@@ -101,13 +100,16 @@ class Envelope:
 
     @cached_property
     def _by_class(self) -> tuple[np.ndarray, ...]:
-        """Gains and losses of each class in order of gamma: independent of the weights, so sorted once."""
-        klass = np.concatenate([self.klass, self.previous])
-        order = np.lexsort((np.concatenate([self.gamma, self.gamma]), klass))
-        sign = np.repeat([1.0, -1.0], len(self.klass))[order]
-        sample = np.concatenate([self.sample, self.sample])[order]
-        klass = klass[order]
-        return klass, sample, sign, order, np.r_[True, klass[1:] != klass[:-1]][: len(klass)]
+        """Gains and losses by class, then by gamma: independent of the weights, so sorted once.
+
+        Their gammas, their places in the weights followed by the weights negated, how many each class has, and where
+        its first one is.
+        """
+        klass, n = np.concatenate([self.klass, self.previous]), len(self.start)
+        gamma = np.concatenate([self.gamma, self.gamma])
+        order = np.lexsort((gamma, klass))
+        sizes = np.bincount(klass, minlength=self.classes)
+        return gamma[order], np.concatenate([self.sample, self.sample + n])[order], sizes, np.cumsum(sizes) - sizes
 
 
 def envelope(

@@ -22,10 +22,12 @@ from .cautions import (
 from .geometry import norm_follows_count
 from .head import Head
 
+Caution = LevelheadWarning | None
+
 _INSTEAD = "use rule='shift', which adds instead of multiplying"
 
 
-def too_good(right: np.ndarray) -> LevelheadWarning | None:
+def too_good(right: np.ndarray) -> Caution:
     """Fewer than 1 in 500 wrong of at least 300 samples.
 
     300, because none wrong of fewer is still compatible with an honest error of 1 % (the rule of three). On training
@@ -40,7 +42,7 @@ def too_good(right: np.ndarray) -> LevelheadWarning | None:
     )
 
 
-def seen_before(logits: Array, training: Array | None) -> LevelheadWarning | None:
+def seen_before(logits: Array, training: Array | None) -> Caution:
     """At least one row in ten equals a row of the training data, bit for bit."""
     if training is None:
         return None
@@ -58,7 +60,7 @@ def seen_before(logits: Array, training: Array | None) -> LevelheadWarning | Non
     )
 
 
-def negative_logits(logits: Array, labels: np.ndarray, rule: str) -> LevelheadWarning | None:
+def negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Caution:
     """More than one true-class logit in five is negative, and the rule multiplies."""
     if rule == "shift":
         return None
@@ -71,7 +73,7 @@ def negative_logits(logits: Array, labels: np.ndarray, rule: str) -> LevelheadWa
     )
 
 
-def binary_head(logits: Array, rule: str) -> LevelheadWarning | None:
+def binary_head(logits: Array, rule: str) -> Caution:
     """Two classes with opposite logits (-z, z), and the rule multiplies: the larger stays the larger."""
     if rule == "shift" or logits.shape[1] != 2:
         return None
@@ -81,7 +83,7 @@ def binary_head(logits: Array, rule: str) -> LevelheadWarning | None:
     return BinaryHeadWarning(f"the two logits are opposite, so scaling never changes a prediction; {_INSTEAD}")
 
 
-def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> LevelheadWarning | None:
+def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> Caution:
     """Rank correlation of weight norms with counts below -0.3, and the rule scales by counts."""
     if norms is None or rule != "rescale":
         return None
@@ -94,7 +96,7 @@ def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> 
     )
 
 
-def missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None) -> LevelheadWarning | None:
+def missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None) -> Caution:
     """A class has no sample among those that gamma is chosen on."""
     absent = np.flatnonzero(sizes == 0).tolist()
     if not absent:
@@ -107,8 +109,9 @@ def missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None) -> Le
     )
 
 
-def end_of_range(low: float, high: float, reach: tuple[float, float]) -> LevelheadWarning | None:
-    """The best plateau touches the upper end of the range, and not the whole of it."""
+def end_of_range(plateau: tuple[float, float], reach: tuple[float, float]) -> Caution:
+    """The best plateau touches the upper end of the range, and is not the whole of it."""
+    low, high = plateau
     if high < reach[1] or low <= reach[0]:
         return None
     return LevelheadWarning(
@@ -116,7 +119,7 @@ def end_of_range(low: float, high: float, reach: tuple[float, float]) -> Levelhe
     )
 
 
-def issue(found: Iterable[LevelheadWarning | None], stacklevel: int = 3) -> tuple[str, ...]:
+def issue(found: Iterable[Caution], stacklevel: int = 3) -> tuple[str, ...]:
     """Raise what was found as warnings of their own class; their texts are returned for the result."""
     cautions = [caution for caution in found if caution is not None]
     for caution in cautions:

@@ -1,0 +1,103 @@
+"""A chosen gamma, with everything needed to judge it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .curve import Curve
+from .rule import RuleName
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """What `tune`, `cross_fit` and `match_prior` answer. Errors, gains and shares are shares of 1, not percent.
+
+    Args:
+        gamma: the chosen one: the middle of the plateau on which the criterion is lowest.
+        interval: of gamma, over bootstrap replicates of the whole choice; None if none were asked for.
+        rule: what gamma does: `rescale`, `tau` or `shift`.
+        criterion: what was minimized: `guided`, `balanced_error`, or `shares` (no labels).
+        chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which is not what test data are for.
+        n: samples it was chosen on.
+        classes: K.
+        plateau: the stretch of gammas that serve as well on these samples.
+        curve: the class-weighted error over gamma (without labels: the mismatch of shares), exact.
+        criterion_curve: what was minimized over gamma, exact.
+        level: of both intervals.
+        error, balanced_error: at gamma, on these samples, the second with classes weighed by the target; None without
+            labels.
+        error_at_zero, balanced_error_at_zero: the same with nothing done.
+        gain: by how much gamma lowers the balanced error on samples like these: what it does on them, less the optimism
+            of having been chosen on them.
+        gain_interval: of the gain, by the same bootstrap.
+        mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were looked at.
+        warnings: one line each.
+    """
+
+    gamma: float
+    interval: tuple[float, float] | None
+    rule: RuleName
+    criterion: str
+    chosen_on: str
+    n: int
+    classes: int
+    plateau: tuple[float, float]
+    curve: Curve
+    criterion_curve: Curve
+    level: float = 0.95
+    error: float | None = None
+    balanced_error: float | None = None
+    error_at_zero: float | None = None
+    balanced_error_at_zero: float | None = None
+    gain: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    mismatch: float | None = None
+    mismatch_at_zero: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def gain_is_certain(self) -> bool:
+        """Whether the interval of the gain lies above 0."""
+        return self.gain_interval is not None and self.gain_interval[0] > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `levelhead tune --json` prints; plain numbers, no curve."""
+        names = ("gamma", "interval", "rule", "criterion", "chosen_on", "n", "classes", "plateau", "level", "error",
+                 "balanced_error", "error_at_zero", "balanced_error_at_zero", "gain", "gain_interval", "mismatch",
+                 "mismatch_at_zero", "warnings")
+        values = {name: getattr(self, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def __str__(self) -> str:
+        parts = [f"gamma = {self.gamma:.3f}{_between(self.interval, '.3f')} for rule {self.rule}, chosen on "
+                 f"{self._source} ({self.n} samples)"]
+        if self.balanced_error is not None and self.balanced_error_at_zero is not None:
+            parts.append(f"balanced error {self.balanced_error_at_zero:.2%} -> {self.balanced_error:.2%}")
+        if self.gain is not None:
+            parts.append(f"gain {100 * self.gain:.2f} points{_between(self.gain_interval, '.2f', 100)}")
+        if self.gain_interval is not None and not self.gain_is_certain:
+            parts.append("the interval of the gain holds 0: keeping gamma = 0 is a valid answer"
+                         if self.gain_interval[1] >= 0 else "gamma = 0 is better: keep it")
+        if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
+            parts.append(f"predicted shares off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}")
+        return "; ".join(parts)
+
+    def report(self) -> str:
+        """The answer for people: a picture of the curve, the numbers, what they mean, the warnings."""
+        from .plot import text
+
+        what = "balanced error" if self.balanced_error is not None else "mismatch of shares"
+        lines = [text(self.curve, self.gamma, self.interval), f"{what} over gamma; ^ chosen, - its interval", "",
+                 *str(self).split("; ")]
+        if self.error is not None and self.error_at_zero is not None:
+            lines.append(f"plain error on these samples {self.error_at_zero:.2%} -> {self.error:.2%}")
+        return "\n".join([*lines, *(f"warning: {line}" for line in self.warnings)])
+
+    @property
+    def _source(self) -> str:
+        return "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
+
+
+def _between(interval: tuple[float, float] | None, form: str, factor: float = 1.0) -> str:
+    return "" if interval is None else f" ({factor * interval[0]:{form}} to {factor * interval[1]:{form}})"
