@@ -70,7 +70,9 @@ class Envelope:
             target: prior of the K classes, summing to 1; uniform if not given.
             weights: [N], of the samples; equal if not given.
         """
-        return accumulate(*self.mismatch_steps(target, weights), self.range)
+        start, gammas, steps = self.mismatch_steps(target, weights)
+        order = np.argsort(gammas)
+        return accumulate(start, gammas[order], steps[order], self.range)
 
     def mismatch_steps(
         self, target: np.ndarray | None = None, weights: np.ndarray | None = None
@@ -78,7 +80,7 @@ class Envelope:
         """The same as its value at the range's beginning, then the gamma and the size of each step.
 
         A class's own changes, in order, give its share after each, and its own term is all of the sum that one of them
-        moves: so no table of changes by classes is made. The gammas ascend and do not depend on the arguments.
+        moves: so no table of changes by classes is made. Their order, by class, does not depend on the arguments.
         """
         target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
         weight = self._weights(weights)
