@@ -54,9 +54,9 @@ class Curve:
 
 def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:
     """The curve that begins at `start` and changes by steps[i] at gammas[i], which ascend."""
-    totals = start + np.cumsum(steps)
-    last = np.flatnonzero(np.r_[gammas[1:] != gammas[:-1], True][: len(gammas)])
-    gammas, totals = gammas[last], totals[last]
-    if len(gammas) and gammas[0] == range[0]:
-        return Curve(gammas, totals, range[1])
-    return Curve(np.r_[range[0], gammas], np.r_[start, totals], range[1])
+    gammas, totals = np.concatenate([range[:1], gammas]), np.cumsum(np.concatenate([[start], steps]))
+    same = gammas[1:] == gammas[:-1]
+    if same.any():
+        last = np.append(~same, True)  # of several steps at one gamma
+        gammas, totals = gammas[last], totals[last]
+    return Curve(gammas, totals, range[1])

@@ -52,8 +52,9 @@ def snap(gamma: np.ndarray) -> np.ndarray:
     log 125 / log 5 is 3 in mathematics and 3.0000000000000004 in floats: a tie made on purpose, at 0.5 or 0.1 or 3,
     would be missed by the last bits of two logarithms.
     """
-    near = np.rint(gamma * 64000) / 64000
-    return np.where(np.abs(gamma - near) <= 1e-13 * np.abs(near), near, gamma)
+    scaled = gamma * 64000
+    near = np.rint(scaled)
+    return np.where(np.abs(scaled - near) <= 1e-13 * np.abs(near), near / 64000, gamma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +85,11 @@ class Table:
         if isinstance(at, int) and self.gammas[at] == 0:
             return logits
         moves = self.moves[at] if isinstance(at, int) else self.moves.take(at, axis=0)
-        return np.multiply(logits, moves) if self.multiplies else np.add(logits, moves)
+        return np.multiply(logits, moves, out=moves if moves.ndim == 2 else None) if self.multiplies else logits + moves
 
     def room(self, own: np.ndarray) -> np.ndarray:
         """How far another score may lie below y's own [n] and yet come before it in truth."""
-        return (self.relative * np.abs(own) + self.absolute).astype(own.dtype)
+        return np.abs(own) * own.dtype.type(self.relative) + own.dtype.type(self.absolute)
 
 
 def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: Table) -> tuple[np.ndarray, np.ndarray]:
@@ -107,22 +108,21 @@ def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: Table) 
         return wins(_pick(logits, rows, true), _pick(logits, rows, other), slopes[other] - slopes[true], true <= other,
                     multiplies=rule.multiplies)
 
-    leads = [_first(logits, labels, table, at) for at in (0, last)]
-    for first in leads:
+    firsts = [_first(logits, labels, table, at) for at in (0, last)]
+    for first in firsts:
         rows = np.flatnonzero(first != labels)
         low, high = meet(rows, first[rows])
         lo[rows], hi[rows] = np.maximum(lo[rows], low), np.minimum(hi[rows], high)
-    sides = []
-    for first, bound, outward in zip(leads, (lo, hi), (np.floor, np.ceil), strict=True):
-        rows = np.flatnonzero((first != labels) & (lo <= hi))
-        sides.append((rows, np.clip(outward((bound[rows] - begin) / (end - begin) * last), 0, last).astype(np.int64)))
-    for rows, at in sides:
-        item, other = _rivals(logits, labels, table, rows, at)
-        if len(item):
-            low, high = meet(rows[item], other)
-            starts = np.flatnonzero(np.diff(item, prepend=-1))  # every row is a rival of its own: none is without
-            lo[rows] = np.maximum(lo[rows], np.maximum.reduceat(low, starts))
-            hi[rows] = np.minimum(hi[rows], np.minimum.reduceat(high, starts))
+    undecided = lo <= hi
+    for first, bound, outward in zip(firsts, (lo.copy(), hi.copy()), (np.floor, np.ceil), strict=True):
+        rows = np.flatnonzero((first != labels) & undecided)
+        at = outward((bound[rows] - begin) * (last / (end - begin))).astype(np.int64)
+        row, other = _rivals(logits, table, rows, np.clip(at, 0, last), labels, first)
+        low, high = meet(row, other)
+        starts = np.flatnonzero(np.diff(row, prepend=-1))
+        row = row[starts]
+        lo[row] = np.maximum(lo[row], np.maximum.reduceat(low, starts))
+        hi[row] = np.minimum(hi[row], np.minimum.reduceat(high, starts))
     never = lo > hi
     lo[never], hi[never] = NEVER
     return lo, hi
@@ -135,21 +135,31 @@ def _first(logits: np.ndarray, labels: np.ndarray, table: Table, at: int) -> np.
         chunk = logits[part]
         scores = table.scores(chunk, at)
         if scores is not chunk:
-            y = np.arange(len(scores)), labels[part]
-            own = scores[y]
-            scores[y] = own - table.room(own)
+            y = np.arange(0, scores.size, scores.shape[1]) + labels[part]
+            own = scores.take(y)
+            scores.reshape(-1)[y] = own - table.room(own)
         np.argmax(scores, axis=1, out=first[part])
     return first
 
 
-def _rivals(logits, labels, table: Table, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(item, class) of the classes that may come before y, or are y, in logits[rows] at the table's gammas `at`."""
-    found = [np.zeros(0, np.int64)]
-    for part in _parts(len(rows), logits.shape[1]):
-        scores = table.scores(logits[rows[part]], at[part])
-        own = scores[np.arange(len(scores)), labels[rows[part]]]
-        found.append(np.flatnonzero(scores >= (own - table.room(own))[:, None]) + part.start * logits.shape[1])
-    return np.divmod(np.concatenate(found), logits.shape[1])
+def _rivals(
+    logits: np.ndarray, table: Table, rows: np.ndarray, at: np.ndarray, labels: np.ndarray, first: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(row, class), by row, of the classes but `first` that may come before y at the table's gammas `at`."""
+    width = logits.shape[1]
+    found = []
+    for part in _parts(len(rows), width):
+        here = rows[part]
+        scores = table.scores(logits.take(here, axis=0), at[part])
+        each = np.arange(0, scores.size, width)
+        y = each + labels[here]
+        own = scores.take(y)
+        scores.reshape(-1)[y] = -np.inf
+        scores.reshape(-1)[each + first[here]] = -np.inf
+        row, other = np.divmod(_nonzero(scores >= (own - table.room(own))[:, None]), width)
+        found.append((here[row], other))
+    row, other = zip(*found, strict=True) if found else ([np.zeros(0, np.int64)],) * 2
+    return np.concatenate(row), np.concatenate(other)
 
 
 def _parts(n: int, width: int, size: int = 1 << 16) -> Iterator[slice]:
@@ -164,10 +174,18 @@ def _pick(logits: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarr
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``log(a / b)``: 0 only where a = b, NaN or infinite where the signs differ."""
-    ratio = a / b
-    gap = np.log(ratio)
-    close = np.flatnonzero((gap == 0) & (a != b))  # one float apart
-    gap[close] = (a[close] - b[close]) / b[close]
-    far = np.flatnonzero(((ratio == 0) | (ratio == np.inf)) & (a != 0) & (b != 0))  # the quotient left the floats
-    gap[far] = np.log(np.abs(a[far])) - np.log(np.abs(b[far]))
+    gap = np.log(a / b)
+    odd = np.flatnonzero((gap == 0) | np.isinf(gap))
+    x, y = a[odd], b[odd]
+    near = (x - y) / y  # one float apart, the quotient is 1; it may also leave the floats
+    gap[odd] = np.where(gap[odd] == 0, near, np.log(np.abs(x)) - np.log(np.abs(y)))
     return gap
+
+
+def _nonzero(mask: np.ndarray) -> np.ndarray:
+    """np.flatnonzero of a mask with few trues, eight at a time."""
+    flat = mask.ravel()
+    whole = len(flat) & ~7
+    word = np.flatnonzero(flat[:whole].view(np.uint64))
+    at = np.flatnonzero(flat[:whole].reshape(-1, 8)[word])
+    return np.concatenate([word[at >> 3] * 8 + (at & 7), whole + np.flatnonzero(flat[whole:])])
