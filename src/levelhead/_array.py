@@ -53,11 +53,12 @@ def narrow(x: Array, to: Array) -> Array:
 def scale_rows(x: Array, factors: np.ndarray) -> Array:
     """Row i of x [K, ...] times factors[i], in float32 or better, back in x's dtype."""
     wide = widen(x)
-    with np.errstate(over="ignore"):  # a result that does not fit is reported by name, by the caller
+    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is reported by name, by the caller
         return narrow(wide * like(factors, wide).reshape(-1, *[1] * (x.ndim - 1)), x)
 
 
 def row_norms(x: Array) -> Array:
     """Length of each row of x [K, d], in float32 or better."""
     wide = widen(x)
-    return wide.norm(dim=1) if is_torch(x) else np.linalg.norm(wide, axis=1)
+    with np.errstate(over="ignore"):
+        return wide.norm(dim=1) if is_torch(x) else np.linalg.norm(wide, axis=1)

@@ -93,8 +93,8 @@ def resolve(
     """Whatever the user has, as checked counts [K].
 
     Args:
-        counts: K counts in class order, or {class: n} with indices or known names, or labels to be counted (taken as
-            such only if there are more than K of them, every class occurs and nothing else does: else they are counts).
+        counts: K counts in class order, or {class: n} with indices or known names, or labels to be counted (more than K
+            integers, all of them classes, with every class among them or more than 2 K in all: else they are counts).
         classes: K, where it is known.
         names: the K class names, where they are known.
         missing: a class with no samples is an error that names it, or is `neutral`: it is treated as the largest is.
@@ -113,7 +113,7 @@ def resolve(
         raise ValueError("expected one count per class, got none")
     title = _titles(names)
     for i, n in enumerate(values.tolist()):
-        if not np.isfinite(n):
+        if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
             raise ValueError(f"the count of {title(i)} is {n}; expected a whole number of samples")
         if n < 0:
             raise ValueError(f"the count of {title(i)} is negative ({n:g})")

@@ -1,0 +1,159 @@
+"""Counts: counted from labels, drawn from a profile, read from files, checked where they enter."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from levelhead import counts
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=60))
+@settings(max_examples=50, deadline=None)
+def test_counting_labels_agrees_with_counting_by_hand(labels):
+    by_hand = [labels.count(k) for k in range(7)]
+    for kind in (list, np.array, torch.tensor):
+        assert counts.of(kind(labels), classes=7).tolist() == by_hand
+    assert counts.of([f"c{y}" for y in labels], names=[f"c{k}" for k in range(7)]).tolist() == by_hand
+
+
+def test_labels_out_of_range_are_named_with_their_position():
+    with pytest.raises(ValueError, match="expected labels from 0 to 2, got 3 at position 1"):
+        counts.of([0, 3], classes=3)
+    with pytest.raises(ValueError, match="expected labels from 0, got -1 at position 2"):
+        counts.of([0, 1, -1])
+    with pytest.raises(ValueError, match="expected integer labels, got float64"):
+        counts.of([0.5, 1.0])
+    with pytest.raises(ValueError, match=r"expected labels \[N\], got shape \[1, 2\]"):
+        counts.of([[0, 1]])
+    with pytest.raises(ValueError, match="unknown class name 'dog'; the classes are ant, cat"):
+        counts.of(["ant", "dog"], names=["ant", "cat"])
+
+
+# What the paper's released code keeps of CIFAR at each ratio, from the published notes on it.
+@pytest.mark.parametrize(("largest", "classes", "ratio", "total"), [
+    (5000, 10, 200, 11203), (5000, 10, 100, 12406), (5000, 10, 50, 13996), (5000, 10, 20, 17023), (5000, 10, 10, 20431),
+    (500, 100, 200, 9502), (500, 100, 100, 10847), (500, 100, 50, 12608), (500, 100, 20, 15907), (500, 100, 10, 19573),
+])
+def test_long_tails_have_the_published_totals(largest, classes, ratio, total):
+    tail = counts.long_tail(largest, classes, ratio)
+    assert tail.sum() == total
+    assert tail[0] == largest
+    assert (np.diff(tail) <= 0).all()
+
+
+def test_a_ratio_of_one_is_balanced_and_one_class_is_no_tail():
+    assert counts.long_tail(7, 4, 1).tolist() == counts.step(7, 4, 1).tolist() == [7] * 4
+    assert counts.long_tail(7, 1, 100).tolist() == [7]
+    assert counts.long_tail(10, 3, 1000).tolist() == [10, 1, 1]  # no class is emptied
+
+
+def test_a_step_keeps_the_larger_half():
+    assert counts.step(100, 5, 10).tolist() == [100, 100, 100, 10, 10]
+
+
+@pytest.mark.parametrize("ratio", [0.5, float("nan"), float("inf"), -1])
+def test_a_profile_needs_a_ratio_of_at_least_one(ratio):
+    with pytest.raises(ValueError, match="expected an imbalance ratio of at least 1"):
+        counts.long_tail(10, 3, ratio)
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=30))
+@settings(max_examples=50, deadline=None)
+def test_groups_hold_every_class_once(n):
+    members = counts.groups(n)
+    assert sorted(np.concatenate(list(members.values())).tolist()) == list(range(len(n)))
+    for name, inside in {"many": lambda x: x > 100, "medium": lambda x: 20 <= x <= 100, "few": lambda x: x < 20}.items():
+        assert all(inside(n[i]) for i in members.get(name, []))
+
+
+@pytest.mark.parametrize("given_counts", [
+    [60, 30, 10],
+    np.array([60.0, 30.0, 10.0]),
+    torch.tensor([60, 30, 10]),
+    {"cat": 30, "ant": 60, "elk": 10},
+    {1: 30, 0: 60, "2": 10},
+    np.repeat([0, 1, 2], [60, 30, 10]),
+    np.repeat(["ant", "cat", "elk"], [60, 30, 10]),
+])
+def test_whatever_a_person_has_becomes_the_same_counts(given_counts):
+    assert counts.resolve(given_counts, 3, names=["ant", "cat", "elk"]).tolist() == [60, 30, 10]
+
+
+@pytest.mark.parametrize(("wrong", "message"), [
+    ([5, 4], "expected 3 counts, one per class, got 2"),
+    ([5, 4, 3, 2], "expected 3 counts, one per class, got 4"),
+    ([5, 0, 3], r"class 1 \(cat\) has no samples; leave it out, or pass missing='neutral'"),
+    ([5, -2, 3], r"the count of class 1 \(cat\) is negative \(-2\)"),
+    ([5, 0.5, 3], r"the count of class 1 \(cat\) is fractional \(0.5\); give samples, not shares"),
+    ([5, float("nan"), 3], r"the count of class 1 \(cat\) is nan"),
+    ([5, float("inf"), 3], r"the count of class 1 \(cat\) is inf"),
+    ([5, 1e300, 3], r"the count of class 1 \(cat\) is 1e\+300; expected a whole number of samples"),
+    ([[5, 4, 3]], r"expected one count per class, got shape \[1, 3\]"),
+    ({"ant": 5, "cat": 4}, r"class 2 \(elk\) has no count"),
+    ({"ant": 5, "cat": 4, "dog": 3}, "unknown class name 'dog'; the classes are ant, cat, elk"),
+    ({"ant": 5, 0: 4, "cat": 3}, "class 0 is counted twice"),
+    ({"ant": 5, "cat": 4, 7: 3}, "unknown class 7; expected classes 0 to 2"),
+    ({"ant": "many", "cat": 4, "elk": 3}, "the count of class 'ant' is 'many'; expected a number"),
+    (["ant", "cat", "dog"], "unknown class name 'dog'"),
+    ([object()] * 3, "expected counts as numbers"),
+    ([], "expected 3 counts"),
+])
+def test_a_wrong_count_is_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        counts.resolve(wrong, 3, names=["ant", "cat", "elk"])
+
+
+def test_a_neutral_class_is_treated_as_the_largest():
+    assert counts.resolve([50, 0, 5], missing="neutral").tolist() == [50, 50, 5]
+    with pytest.raises(ValueError, match="every class has a count of 0"):
+        counts.resolve([0, 0], missing="neutral")
+    with pytest.raises(ValueError, match="expected missing='error' or 'neutral', got 'drop'"):
+        counts.resolve([1, 2], missing="drop")
+
+
+def test_few_small_counts_are_not_taken_for_labels():
+    assert counts.resolve([2, 1, 2], 3).tolist() == [2, 1, 2]
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), [
+    ("c.json", "[60, 30, 10]", [60, 30, 10]),
+    ("c.json", '{"cat": 30, "ant": 60, "elk": 10}', [60, 30, 10]),
+    ("c.txt", "60\n30\n10\n", [60, 30, 10]),
+    ("c.csv", "60\n30\n10\n", [60, 30, 10]),
+    ("c.csv", "class,n\ncat,30\nant,60\n\nelk,10\n", [60, 30, 10]),
+    ("c.csv", "2,10\n0,60\n1,30\n", [60, 30, 10]),
+])
+def test_files_of_counts_are_read(tmp_path, name, text, expected):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    assert counts.resolve(counts.read(path), 3, names=["ant", "cat", "elk"]).tolist() == expected
+
+
+def test_numpy_files_of_counts_are_read_and_pickled_ones_are_not(tmp_path):
+    np.save(tmp_path / "c.npy", [60, 30])
+    assert counts.read(tmp_path / "c.npy").tolist() == [60, 30]
+    np.save(tmp_path / "o.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"o.npy: not a file of counts"):
+        counts.read(tmp_path / "o.npy")
+
+
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("c.json", "{", "c.json: not a file of counts"),
+    ("c.json", "7", r"c.json: not a file of counts \(expected a list of counts or {class: n}\)"),
+    ("c.txt", "60 thirty", "c.txt: not a file of counts"),
+    ("c.csv", "a,1\nb,2,3\n", r"c.csv: not a file of counts \(expected rows of class,n\)"),
+    ("c.csv", "a,1\na,2\n", r"c.csv: not a file of counts \(class 'a' is there twice\)"),
+    ("c.yaml", "a: 1", "c.yaml: expected counts as .json, .csv, .npy or .txt, got .yaml"),
+    ("c", "1", "c: expected counts as .json, .csv, .npy or .txt, got no suffix"),
+])
+def test_a_file_that_holds_no_counts_is_named(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        counts.read(tmp_path / name)
+
+
+def test_a_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="gone.json"):
+        counts.read(tmp_path / "gone.json")
