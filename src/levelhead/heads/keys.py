@@ -1,0 +1,236 @@
+r"""Which of a file's tensors are the classifier's head, by name and shape alone: never guessed.
+
+In this order: what the caller names, the names that model zoos give their heads, the only matrix with one row per
+class. More than one left: stop and list them. Weights that are not plain numbers (quantized, weight-normed,
+LoRA-wrapped, shared with another layer) are refused with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from .place import SIZES, Place, Span
+
+
+class NoHead(ValueError):
+    """No tensor has the shape that was asked for: perhaps it was asked for wrongly."""
+
+
+Layers = Mapping[str, Span]  # layer -> its weight
+
+# Where libraries keep their heads. Those in one row feed one output together, and are scaled together.
+TOGETHER = (
+    ("head", "head_dist"),
+    ("head", "dist_head"),
+    ("heads", "heads_dist"),
+    ("head", "aux_head"),
+    ("cls_classifier", "distillation_classifier"),
+    ("classifier", "classifier_distill"),
+)
+ALONE = (
+    "fc",
+    "classifier",
+    "head",
+    "heads",
+    "score",
+    "classification_head",
+    "out_proj",
+    "logits_proj",
+    "last_linear",
+    "linear",
+    "classif",
+    "cls_head",
+    "fc_out",
+    "output",
+    "out",
+    "logits",
+)
+# What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, or by whoever saved the state dict.
+WRAPPER = re.compile(
+    r"((module|model|_orig_mod|base_model|net|network|ema|state_dict|model_state_dict|model_ema|state_dict_ema)\.)*"
+)
+
+# What a layer has beside its weight, or instead of it, and why it is then refused.
+NOT_PLAIN = (
+    (
+        r"weight_g|weight_v|weight_orig|weight_u|weight_mask|parametrizations\.weight\..*",
+        "is parametrized (weight_norm, pruning or the like); remove the parametrization and save the model again",
+    ),
+    (r"lora_.*|base_layer\..*", "is wrapped by LoRA; merge the adapter (merge_and_unload) and save the model again"),
+    (
+        r"qweight|qzeros|scales|g_idx|SCB|weight\.(absmax|quant.*|nested.*)|weight_scale.*|weight_zero_point|_packed_params.*|"
+        r"zero_point|scale_inv",
+        "is quantized; adjust the model before quantizing it",
+    ),
+    (
+        r"scale|sigma|logit_scale|weight_norm",
+        "has a scale of its own, as cosine heads do, which normalize their weights",
+    ),
+)
+
+
+def find(
+    path: Path, spans: Mapping[str, Span], *, named: str | None = None, classes: int | None = None
+) -> tuple[Place, ...]:
+    """The places of the head among all tensors of a model.
+
+    Args:
+        path: the model's file, for messages.
+        spans: every tensor, by key.
+        named: the layer (`fc`) or its weight (`fc.weight`), if the caller says so.
+        classes: K, if known.
+    """
+    layers = {
+        key.removesuffix("weight").rstrip("."): span for key, span in spans.items() if key.split(".")[-1] == "weight"
+    }
+    if named is not None:
+        found = [_named(path, named.removesuffix(".weight"), spans, layers, classes)]
+    else:
+        found = _known(path, spans, layers, classes) or _only(path, layers, classes)
+    return tuple(_place(path, layer, spans, layers) for layer in found)
+
+
+def candidates(layers: Layers, classes: int | None = None) -> list[str]:
+    """Layers of a head's shape: [K, d] or [K, d, 1, 1]; embeddings and adapters are none."""
+    return [
+        layer
+        for layer, weight in layers.items()
+        if len(weight.shape) >= 2
+        and all(n == 1 for n in weight.shape[2:])
+        and (weight.shape[0] == classes if classes else weight.shape[0] > 1)
+        and not re.search(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", layer, re.IGNORECASE)
+    ]
+
+
+def _named(path: Path, layer: str, spans: Mapping[str, Span], layers: Layers, classes: int | None) -> str:
+    _check_plain(path, layer, spans)
+    if layer not in layers:
+        near = candidates(layers, classes) or candidates(layers)
+        raise ValueError(f"{path}: no layer {layer!r}; layers of a head's shape: {_listed(near, layers)}")
+    shape = layers[layer].shape
+    if len(shape) < 2 or any(n != 1 for n in shape[2:]):
+        raise ValueError(f"{path}: {layer} has a weight of shape {list(shape)}; expected [K, d] or [K, d, 1, 1]")
+    return layer
+
+
+def _known(path: Path, spans: Mapping[str, Span], layers: Layers, classes: int | None) -> list[str]:
+    """The layers under names that libraries give their heads."""
+    for layer in sorted({_owner(key) for key in spans} - layers.keys()):
+        if _bare(layer) in ALONE:
+            _check_plain(path, layer, spans)
+    fitting = candidates(layers, classes)
+    for pair in TOGETHER:
+        ends = [_ends(block, fitting) for block in pair]
+        if all(len(end) == 1 for end in ends):
+            return _sole(path, [end[0] for end in ends], layers)
+    hits = [layer for block in ALONE for layer in _ends(block, fitting)]
+    if len(hits) > 1:
+        raise ValueError(_several(path, hits, layers))
+    return _sole(path, hits, layers)
+
+
+def _ends(block: str, fitting: list[str]) -> list[str]:
+    """A block's layers that may be its last: itself, or the highest number of a Sequential, or all that fit."""
+    inside = [layer for layer in fitting if f"{_bare(layer)}.".startswith(f"{block}.")]
+    direct = [layer for layer in inside if _bare(layer) == block]
+    numbered = [layer for layer in inside if re.fullmatch(r"\d+", _bare(layer)[len(block) + 1 :])]
+    if numbered and len(numbered) == len(inside) and len({layer.rpartition(".")[0] for layer in numbered}) == 1:
+        return [max(numbered, key=lambda layer: int(layer.rpartition(".")[2]))]
+    return direct or inside
+
+
+def _sole(path: Path, found: list[str], layers: Layers) -> list[str]:
+    """The same layers, if no other matrix with as many rows could feed the output beside them."""
+    rivals = [
+        layer
+        for layer in candidates(layers, layers[found[0]].shape[0] if found else -1)
+        if layer not in found
+        and len(layers[layer].shape) == 2
+        and not _feeds_a_neighbor(layer, layers)
+        and layer.rpartition(".")[0] not in {one.rpartition(".")[0] for one in found if "." in one}
+    ]
+    if rivals:
+        raise ValueError(_several(path, [*found, *rivals], layers))
+    return found
+
+
+def _feeds_a_neighbor(layer: str, layers: Layers) -> bool:
+    """Whether the layer is a hidden one whose width happens to be K: a layer of the same block takes K inputs."""
+    block, rows = layer.rpartition(".")[0], layers[layer].shape[0]
+    return bool(block) and any(
+        other.rpartition(".")[0] == block and other != layer and rows in weight.shape[1:2]
+        for other, weight in layers.items()
+    )
+
+
+def _only(path: Path, layers: Layers, classes: int | None) -> list[str]:
+    """The one layer of a head's shape."""
+    found = candidates(layers, classes)
+    if len(found) > 1:
+        raise ValueError(_several(path, found, layers))
+    if not found:
+        rows = "" if classes is None else f" with {classes} rows, one per class"
+        others = candidates(layers)
+        hint = f"; layers of a head's shape: {_listed(others, layers)}" if others else ""
+        raise NoHead(f"{path}: no head found, no weight matrix{rows}{hint}")
+    return found
+
+
+def _place(path: Path, layer: str, spans: Mapping[str, Span], layers: Layers) -> Place:
+    _check_plain(path, layer, spans)
+    weight, bias = layers[layer], spans.get(f"{layer}.bias" if layer else "bias")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"{path}: {bias.key} has shape {list(bias.shape)}, not [{weight.shape[0]}], one per class")
+    place = Place(layer, weight, bias)
+    for span in place.spans:
+        if span.dtype not in SIZES:
+            raise ValueError(
+                f"{path}: {span.key} holds {span.dtype}, a quantized type; adjust the model before quantizing"
+            )
+        for other in spans.values():
+            if other.key != span.key and _tied(span, other):
+                raise ValueError(
+                    f"{path}: {span.key} is tied to {other.key}, and scaling it would change both; untie them first"
+                )
+    return place
+
+
+def _tied(a: Span, b: Span) -> bool:
+    """The same bytes of the file, or a second copy of a whole matrix."""
+    if a.file == b.file and b.dtype in SIZES and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
+        return True
+    if len(a.shape) < 2 or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    data = a.bytes()
+    return any(data) and data == b.bytes()
+
+
+def _check_plain(path: Path, layer: str, spans: Mapping[str, Span]) -> None:
+    wrapped = layer.removesuffix(".base_layer")
+    for pattern, reason in NOT_PLAIN:
+        inside = re.compile(re.escape(f"{wrapped}." if wrapped else "") + f"({pattern})")
+        beside = next((key for key in spans if inside.fullmatch(key)), None)
+        if beside:
+            raise ValueError(f"{path}: {wrapped} {reason} (the file has {beside})")
+
+
+def _owner(key: str) -> str:
+    """The layer a tensor belongs to: its key less what parametrizations, adapters and quantizers append."""
+    for pattern, _ in NOT_PLAIN:
+        key = re.sub(rf"\.({pattern})$", "", key)
+    return key.removesuffix(".weight").removesuffix(".bias")
+
+
+def _bare(layer: str) -> str:
+    return WRAPPER.sub("", layer, count=1)
+
+
+def _several(path: Path, found: list[str], layers: Layers) -> str:
+    return f"{path}: more than one layer could be the head; name it with --head: {_listed(found, layers)}"
+
+
+def _listed(found: list[str], layers: Layers, most: int = 8) -> str:
+    text = ", ".join(f"{layer} {list(layers[layer].shape)}" for layer in found[:most])
+    return (text or "none") + (f", ... ({len(found)} in all)" if len(found) > most else "")
