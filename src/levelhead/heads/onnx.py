@@ -1,0 +1,158 @@
+"""Heads in ONNX models: the last Gemm, MatMul (+ Add) or 1x1 Conv that feeds an output, found by walking back from it.
+
+The graph is read with the onnx library, the head's numbers are then changed where they lie in the file (or in its
+external data), and the note is appended as metadata: every other byte stays. Where it must be, for a new name of an
+external file or a second note, the graph is serialized again; its tensors stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from .format import Format, Note
+from .graph import Graph, Layer, heads_of, tensors
+from .keys import NoHead
+from .patch import Edit
+from .place import PREFIX, Found, Place, Span, names_beside, note_entries, note_from
+from .protobuf import locate
+
+DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
+TYPED = {1: 4, 11: 10}  # the field that holds the numbers of a tensor without raw bytes: float_data, double_data
+
+
+def find(path: Path, *, named: str | None = None, classes: int | None = None) -> Found:
+    """The head that feeds the output of an ONNX model."""
+    graph = _parse(path)
+    found, reasons = {}, []
+    for output in graph.model.graph.output:
+        try:
+            layers = tuple(heads_of(graph, output.name))
+        except ValueError as reason:
+            reasons.append(f"{path}: output {output.name!r}: {reason}")
+            continue
+        titles = {output.name, *(title for layer in layers for title in (layer.key, layer.weight, layer.node.name))}
+        if named is None or named in titles:
+            found[tuple(layer.weight for layer in layers)] = tuple(_place(graph, layer) for layer in layers)
+    fitting = [places for places in found.values() if classes is None or named or places[0].classes == classes]
+    if len(fitting) == 1:
+        note = note_from({entry.key: entry.value for entry in graph.model.metadata_props})
+        return Found(path, fitting[0], files(path), names_beside(path, fitting[0][0].classes), note, detail=graph)
+    listed = ", ".join(f"{place.key} {list(place.shape)}" for places in found.values() for place in places)
+    if len(fitting) > 1:
+        raise ValueError(f"{path}: more than one layer could be the head; name it with --head: {listed}")
+    if listed:
+        raise NoHead(f"{path}: no head found with {classes} classes; there is {listed}")
+    if named is not None and not reasons:
+        raise ValueError(f"{path}: no output or head is called {named!r}; leave out --head to have it found")
+    raise ValueError(reasons[0] if reasons else f"{path}: the model has no output")
+
+
+def files(path: Path) -> tuple[Path, ...]:
+    """The model's file, and those its weights are kept in."""
+    places = [_external(tensor) for tensor in tensors(_parse(path).model.graph)]
+    names = dict.fromkeys(place["location"] for place in places if place)
+    for name in names:
+        if Path(name).name != name or not (path.parent / name).is_file():
+            raise ValueError(f"{path}: its weights are in {name!r}, which is not beside it; put it there")
+    return (path, *(path.parent / name for name in names))
+
+
+def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
+    """The edits of a file, with the note in the model's metadata and the new names of external files."""
+    renamed = {file.name: name for file, name in names.items() if file != found.path and file.name != name}
+    if source != found.path or (note is None and not renamed):
+        return edits
+    data = found.detail.data
+    if note and not found.note and not renamed:  # protobuf fields may stand in any order: ours go to the end
+        return [*edits, Edit(len(data), 0, _metadata(note).SerializeToString())]
+    for edit in edits:
+        data = data[: edit.offset] + edit.data + data[edit.offset + edit.length :]
+    model = _onnx().ModelProto.FromString(data)
+    for tensor in tensors(model.graph):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = renamed.get(entry.value, entry.value)
+    if note is not None:
+        kept = [entry for entry in model.metadata_props if not entry.key.startswith(PREFIX)]
+        del model.metadata_props[:]
+        model.metadata_props.extend([*kept, *_metadata(note).metadata_props])
+    return [Edit(0, len(found.detail.data), model.SerializeToString(deterministic=True))]
+
+
+def check(path: Path) -> None:
+    """Run the onnx checker on a written model; external weights, which it would want beside it, are left out."""
+    model = _onnx().load(str(path), load_external_data=False)
+    for tensor in tensors(model.graph):
+        if _external(tensor):
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.dims[:] = [0]
+    try:
+        _onnx().checker.check_model(model)
+    except _onnx().checker.ValidationError as error:
+        raise ValueError(f"the model does not pass onnx.checker: {error}") from None
+
+
+def _place(graph: Graph, layer: Layer) -> Place:
+    weight = _span(graph, layer.weight, layer.transposed)
+    bias = None if layer.bias is None else _span(graph, layer.bias)
+    place = Place(layer.key, weight, bias, layer.plain)
+    if bias is not None and prod(bias.shape) != place.classes:
+        raise ValueError(f"{graph.path}: its bias {bias.key!r} has shape {list(bias.shape)}, not [{place.classes}]")
+    return place
+
+
+def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
+    """Where in a file a constant's numbers are."""
+    tensor, steps = graph.constants[name]
+    shape = tuple(tensor.dims)
+    if tensor.data_type not in DTYPES:
+        kind = _onnx().TensorProto.DataType.Name(tensor.data_type)
+        raise ValueError(f"{graph.path}: {name} holds {kind}, a quantized type; adjust the model before quantizing")
+    dtype, external = DTYPES[tensor.data_type], _external(tensor)
+    if external:
+        file, offset = graph.path.parent / external["location"], int(external.get("offset", 0))
+        return Span(name, file, offset, dtype, shape, transposed)
+    number = TYPED.get(tensor.data_type, 9)
+    start, end = locate(graph.data, [*steps, (9 if tensor.HasField("raw_data") else number, 0)])
+    span = Span(name, graph.path, start, dtype, shape, transposed)
+    if end - start != span.nbytes:
+        raise ValueError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")
+    return span
+
+
+def _external(tensor: Any) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data} if tensor.data_location == 1 else {}
+
+
+def _metadata(note: Note) -> Any:
+    model = _onnx().ModelProto()
+    for key, value in note_entries(note).items():
+        model.metadata_props.add(key=key, value=value)
+    return model
+
+
+def _parse(path: Path) -> Graph:
+    data = path.read_bytes()
+    try:
+        model = _onnx().ModelProto.FromString(data)
+    except Exception as error:  # protobuf's DecodeError, whose home differs between its versions
+        raise ValueError(f"{path}: cut short, or no ONNX model ({error}); export or download it again") from None
+    if not model.graph.node:
+        raise ValueError(f"{path}: no ONNX model, its graph is empty")
+    return Graph(path, model, data)
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise ImportError("reading an .onnx file needs onnx: pip install 'levelhead[onnx]'") from None
+    return onnx
+
+
+FORMAT = Format("ONNX", (".onnx",), find, files, complete, check)
+read, write = FORMAT.read, FORMAT.write
