@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -48,6 +49,139 @@ def methods(
         show({"methods": [facts(method) for method in METHODS.values()]}, table(METHODS.values()), as_json)
     else:
         show(facts(method_named(name)), card(method_named(name)), as_json)
+
+
+COUNTS = "Training samples of each class, as .json, .csv, .npy or .txt."
+MODEL = "A .safetensors file (its index or folder, if sharded), an .onnx, or a state dict as .pt, .pth or .bin."
+Model = Annotated[Path, typer.Argument(help=MODEL)]
+Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write; a folder for a sharded model.")]
+Layer = Annotated[str | None, typer.Option("--head", help="The layer, if it cannot be found for certain: classifier.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+
+
+@app.command()
+def inspect(
+    model: Model,
+    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} Shows whether weight norms follow them.")] = None,
+    head: Layer = None,
+    as_json: Json = False,
+) -> None:
+    """Show the head in a model's file, its norms against the counts, and what to beware of. Runs none of its code."""
+    from .counts import read
+    from .heads.inspect import inspect_file
+    from .heads.tables import inspection_text
+
+    seen = inspect_file(model, counts=None if counts is None else read(counts), head=head)
+    show(seen.json(), inspection_text(seen), as_json)
+
+
+@app.command()
+def rescale(
+    model: Model,
+    out: Out,
+    counts: Annotated[Path, typer.Option(help=COUNTS)],
+    gamma: Annotated[float | None, typer.Option(help="w_i <- (n_max / n_i)^gamma w_i; 0 changes nothing.")] = None,
+    tuned: Annotated[Path | None, typer.Option(help="Instead of --gamma: what `levelhead tune -o` wrote.")] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(help="rescale, if not said; tau: w_i / ||w_i||^gamma; shift: b_i + gamma log(n_max / n_i)."),
+    ] = None,
+    head: Layer = None,
+    bias: Annotated[str, typer.Option(help="scale it with its weight vector, as logits; or keep it.")] = "scale",
+    missing: Annotated[str, typer.Option(help="A class without samples is an error, or neutral: left.")] = "error",
+    original: Annotated[bool, typer.Option(help="Keep the old bytes in OUT.original, for an exact undo.")] = True,
+    force: Force = False,
+    again: Annotated[bool, typer.Option("--again", help="Adjust a file that was adjusted before.")] = False,
+    logits: Annotated[
+        Path | None, typer.Option(help="The model's logits: tells how many predictions half precision could flip.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a model's file with its head rescaled (RS). All other bytes are copied as they are."""
+    from . import arrays
+    from .counts import read
+    from .heads.bar import progress_bar
+    from .heads.files import rescale_file, strength
+    from .heads.tables import done_text
+
+    scores = None if logits is None else arrays.read(logits)
+    with progress_bar(model) as bar:
+        done = rescale_file(
+            model, out, read(counts), **strength(gamma, rule, tuned), head=head, bias=bias, missing=missing,  # type: ignore[arg-type]
+            original=original, force=force, again=again, logits=scores, progress=bar,
+        )
+    show(done.json(), done_text(done), as_json)
+
+
+DATA = "as .npy, .npz, .safetensors, .csv or .parquet; FILE:KEY names one array of several"
+
+
+@app.command()
+def tune(
+    logits: Annotated[Path, typer.Option(help=f"[N, K] of samples the model was not trained on, {DATA}.")],
+    counts: Annotated[Path, typer.Option(help=COUNTS)],
+    labels: Annotated[Path | None, typer.Option(help="[N]. Left out: shares of predictions are matched to --target.")] = None,
+    unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment: their shares guide.")] = None,
+    rule: Annotated[str, typer.Option(help="rescale: l_k r_k^gamma; shift: l_k + gamma log r_k; tau, with --norms.")] = "rescale",
+    criterion: Annotated[str, typer.Option(help="guided by shares while labels are few, or balanced_error.")] = "guided",
+    target: Annotated[str | None, typer.Option(help="Class shares in deployment, 0.5,0.3,0.2 or a file; else equal.")] = None,
+    most: Annotated[float, typer.Option("--max", help="The range of gamma ends there.")] = 2.0,
+    norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head.")] = None,
+    training: Annotated[Path | None, typer.Option(help="Training logits: warns if the others are among them.")] = None,
+    kind: Annotated[str, typer.Option(help="logits, or probabilities with --rule shift.")] = "logits",
+    chosen_on: Annotated[str, typer.Option(help="What the samples are. `test` is printed wherever gamma is.")] = "held-out",
+    bootstrap: Annotated[int, typer.Option(help="Replicates of the whole choice, for the intervals; 0: none.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of the replicates.")] = 0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write JSON for `levelhead rescale --tuned`.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the curve: .png, .svg or .pdf.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Choose gamma on held-out data: the whole curve, exactly; what it gains, and how sure that is."""
+    from .plot import picture
+    from .tune_files import save, tune_files
+
+    tuned = tune_files(logits, labels, counts, unlabelled=unlabelled, rule=rule, criterion=criterion, target=target,  # type: ignore[arg-type]
+                       reach=most, norms=norms, training=training, kind=kind, chosen_on=chosen_on,  # type: ignore[arg-type]
+                       bootstrap=bootstrap, seed=seed)
+    for path, write in ((out, save), (plot, picture)):
+        if path is not None:
+            write(tuned, path, force=force)
+    for line in tuned.warnings:
+        typer.echo(f"levelhead: {line}", err=True)
+    show(tuned.to_dict(), tuned.report(), as_json)
+
+
+@app.command()
+def undo(
+    model: Annotated[Path, typer.Argument(help="What `levelhead rescale` wrote.")],
+    out: Out,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Take an adjustment back: byte for byte with MODEL.original beside it, else by division, to rounding."""
+    from .heads.bar import progress_bar
+    from .heads.tables import undone_text
+    from .heads.undo import undo_file
+
+    with progress_bar(model) as bar:
+        undone = undo_file(model, out, force=force, progress=bar)
+    show(undone.json(), undone_text(undone), as_json)
+
+
+@app.command()
+def demo(
+    seed: Annotated[int, typer.Option(help="Of initial weights, batches and crops; another one is another experiment.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Train a small network on long-tailed digits, level its head, and show what changed. Under a minute, no files."""
+    from .lab.demo import demo as run_demo
+    from .lab.demo import text
+    from .lab.progress import bar
+
+    with bar(show=not as_json) as report:
+        result = run_demo(seed=seed, report=report)
+    show(result, text(result), as_json)
 
 
 def main() -> None:

@@ -1,0 +1,261 @@
+"""Adjust the head of a model's file: the table of formats, and what is done to each row of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+from .. import __version__
+from .._array import Array, to_numpy
+from ..adjust import BiasPolicy, can_flip, factors, rescale, rounding_flips, shift_logits, tau_normalize
+from ..counts import Counts, Missing, resolve
+from ..head import Head
+from ..measure import check_logits
+from ..rule import RULES, RuleName
+from . import onnx, safetensors, state_dict
+from .format import Format
+from .keys import NoHead
+from .patch import Progress
+from .place import Found, load
+
+FORMATS: tuple[Format, ...] = (safetensors.FORMAT, onnx.FORMAT, state_dict.FORMAT)
+
+RUNS_CODE = "opening it would run whatever code it holds"
+REFUSED = {  # suffix: why it is never opened, and the way out
+    ".pt2": f"a torch.export archive: {RUNS_CODE}; save model.state_dict(), or rescale before exporting",
+    ".pkl": f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
+    ".pickle": f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
+    ".joblib": f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
+    ".bin.index.json": "an index of pickled shards; save the model as safetensors (save_pretrained does)",
+}
+HALVES = {"F16": "float16", "BF16": "bfloat16"}
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    """What `rescale_file` did.
+
+    Args:
+        path, out, original: the files read and written; original is None if it was not kept.
+        head: the layers that were scaled.
+        rule, gamma, bias: what was done.
+        counts, factors: [K]; for the rule `shift`, factors are what was added to the bias.
+        before, after: [K], lengths of the weight vectors of the first layer.
+        sha256: of each changed file as it was, by its new name.
+        flips: how many predictions rounding could flip, if logits were given and the head has half precision.
+        notes: what to know about the result.
+    """
+
+    path: str
+    out: str
+    original: str | None
+    head: tuple[str, ...]
+    rule: RuleName
+    gamma: float
+    bias: BiasPolicy
+    counts: np.ndarray
+    factors: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    sha256: Mapping[str, str]
+    names: tuple[str, ...] | None = None
+    flips: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def json(self) -> dict[str, Any]:
+        return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(self).items()}
+
+
+class Strength(TypedDict):
+    """How much of which rule."""
+
+    gamma: float
+    rule: str
+
+
+def format_of(path: str | Path) -> Format:
+    """The format of a model's file, by its name; a ValueError says why a file is not taken, and it is not opened."""
+    path = Path(path)
+    for suffix, reason in REFUSED.items():
+        if path.name.lower().endswith(suffix):
+            raise ValueError(f"{path}: {reason}")
+    if not path.exists():
+        raise ValueError(f"{path}: no such file")
+    if path.is_dir():
+        return safetensors.FORMAT
+    for one in FORMATS:
+        if path.name.lower().endswith(one.suffixes):
+            return one
+    known = ", ".join(suffix for one in FORMATS for suffix in one.suffixes)
+    raise ValueError(f"{path}: expected a model as {known}, got {path.suffix or 'no suffix'}")
+
+
+def find(path: str | Path, *, head: str | None = None, counts: Counts | None = None) -> Found:
+    """Where the head of a model's file is. Counts help to tell it from other layers."""
+    path, size = Path(path), len(counts) if hasattr(counts, "__len__") else None  # type: ignore[arg-type]
+    one = format_of(path)
+    try:
+        return one.find(path, named=head, classes=size)
+    except NoHead:
+        if size is None:
+            raise
+    return one.find(path, named=head)  # the counts are wrong in number, or are labels: to be told when K is known
+
+
+def rescale_file(
+    path: str | Path,
+    out: str | Path,
+    counts: Counts,
+    *,
+    gamma: float,
+    rule: RuleName = "rescale",
+    head: str | None = None,
+    bias: BiasPolicy = "scale",
+    missing: Missing = "error",
+    original: bool = True,
+    force: bool = False,
+    again: bool = False,
+    logits: Array | None = None,
+    progress: Progress | None = None,
+) -> Done:
+    """Write a model's file with its head adjusted; every other byte is copied.
+
+    ``w_i <- (n_1 / n_i)^gamma w_i``, or another `rule`: `tau` for ``w_i / ||w_i||^gamma``, `shift` for
+    ``b_i + gamma log(n_1 / n_i)``.
+
+    Args:
+        path: a `.safetensors` file (its index or folder if sharded), an `.onnx`, a state dict as `.pt`, `.pth`, `.bin`.
+        out: where to write; a folder for a sharded model.
+        counts: training samples of each class.
+        head: the layer, such as `classifier`, where it cannot be found by itself.
+        bias: `scale` it with its weight vector, or `keep` it.
+        missing: what a class with no samples is: an `error`, or `neutral`.
+        original: keep the head's old bytes in `out.original`, from which `undo_file` gives the very input back.
+        force: replace files that exist.
+        again: adjust a file that was adjusted before.
+        logits: [N, K] of the model as it is, to tell how many predictions rounding to half precision could flip.
+    """
+    path, out = Path(path), Path(out)
+    if rule not in RULES:
+        raise ValueError(f"expected rule='rescale', 'tau' or 'shift', got {rule!r}")
+    found = find(path, head=head, counts=counts)
+    if found.note and not again:
+        was = f"{found.note['rule']}, gamma {found.note['gamma']:g}"
+        raise ValueError(
+            f"{path} was adjusted before ({was}), and scaling twice is rarely meant; take the original, "
+            "`levelhead undo` this one, or pass --again"
+        )
+    place, heads = found.places[0], [load(place, found.names) for place in found.places]
+    n = resolve(counts, place.classes, names=found.names, missing=missing)
+    _check_rule(found, rule)
+    adjusted = [_adjust(one, n, gamma, rule, bias) for one in heads]
+    by = _amounts(heads[0], n, gamma, rule)
+    scores = None if logits is None else check_logits(logits)
+    flips = (
+        rounding_flips(scores, by, HALVES[place.weight.dtype])
+        if (scores is not None and rule != "shift" and place.weight.dtype in HALVES)
+        else None
+    )
+    out = target_of(path, out, found.folder)
+    note = {
+        "version": __version__,
+        "rule": rule,
+        "gamma": float(gamma),
+        "bias": bias,
+        "counts": n.tolist(),
+        "head": [one.key for one in found.places],
+        "factors": by.tolist(),
+    }
+    note |= {"before": found.note} if found.note else {}
+    kept = format_of(path).save(found, adjusted, out, note=note, keep=original, force=force, progress=progress)
+    return Done(
+        str(path),
+        str(out),
+        f"{out}.original" if original else None,
+        tuple(one.key for one in found.places),
+        rule,
+        float(gamma),
+        bias,
+        n,
+        by,
+        _norms(heads[0]),
+        _norms(adjusted[0]),
+        {name: o.sha256 for name, o in kept.items()},
+        found.names,
+        flips,
+        tuple(_notes(heads[0], rule, flips)),
+    )
+
+
+def strength(gamma: float | None, rule: str | None, tuned: str | Path | None) -> Strength:
+    """Gamma and rule as given, or as `tune` chose them: one of the two must say."""
+    if (gamma is None) == (tuned is None):
+        raise ValueError("expected gamma, or what `levelhead tune` wrote" + ("" if gamma is None else ": not both"))
+    if gamma is not None:
+        return {"gamma": gamma, "rule": rule or "rescale"}
+    try:
+        chosen = json.loads(Path(tuned).read_text(encoding="utf-8"))  # type: ignore[arg-type]
+        found: Strength = {"gamma": float(chosen["gamma"]), "rule": chosen.get("rule", "rescale")}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{tuned}: not what `levelhead tune` writes ({error})") from None
+    if rule not in (None, found["rule"]):
+        raise ValueError(f"{tuned}: gamma was chosen for rule={found['rule']!r}, not {rule!r}; leave out one of them")
+    return found
+
+
+def target_of(path: Path, out: Path, folder: bool) -> Path:
+    """The output's path: a folder for a folder (its index may be named instead), a file of the same kind for a file."""
+    if folder:
+        return out.parent if out.name.endswith(safetensors.INDEX) else out
+    if not out.name.lower().endswith(format_of(path).suffixes):
+        raise ValueError(f"{out}: expected an output that ends in {path.suffix}, as the input does")
+    return out
+
+
+def _check_rule(found: Found, rule: RuleName) -> None:
+    first, titles = found.places[0], ", ".join(place.key for place in found.places)
+    reasons = {
+        "gives a single logit, whose sign no scaling moves; move its threshold instead": first.classes < 2,
+        "differ in classes; name one with --head": len({place.classes for place in found.places}) > 1,
+        "feed one output, which only rule='rescale' fits": rule != "rescale" and len(found.places) > 1,
+        "scales weight or bias by a constant, which only rule='rescale' fits": rule != "rescale" and not first.plain,
+        "has no bias to shift, and the model expects none; use rule='rescale'": rule == "shift" and first.bias is None,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise ValueError(f"{found.path}: {titles} {reason}")
+
+
+def _adjust(head: Head, counts: np.ndarray, gamma: float, rule: RuleName, bias: BiasPolicy) -> Head:
+    if rule == "tau":
+        return tau_normalize(head, gamma, bias=bias)
+    if rule == "shift":
+        return shift_logits(head, counts, gamma)
+    return rescale(head, counts, gamma=gamma, bias=bias)
+
+
+def _amounts(head: Head, counts: np.ndarray, gamma: float, rule: RuleName) -> np.ndarray:
+    """What each class is multiplied by or, for `shift`, what its bias is moved by, [K]."""
+    if rule == "tau":
+        return _norms(head) ** -gamma
+    return gamma * np.log(counts.max() / counts) if rule == "shift" else factors(counts, gamma)
+
+
+def _norms(head: Head) -> np.ndarray:
+    return to_numpy(head.norms).astype(np.float64)
+
+
+def _notes(head: Head, rule: RuleName, flips: int | None) -> list[str]:
+    notes = []
+    if rule != "shift" and not can_flip(head):
+        notes.append("the two rows of this head are opposite: scaling never changes its predictions; use --rule shift")
+    if flips:
+        notes.append(f"rounding to half precision could flip {flips} of the predictions given")
+    if rule != "shift":
+        notes.append("probabilities are no longer calibrated: fit a temperature if you use them")
+    return notes

@@ -1,0 +1,94 @@
+"""Take an adjustment of a model's file back: exactly from the bytes that were kept, or by dividing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..adjust import scale
+from ..head import Head
+from . import safetensors
+from .files import format_of, target_of
+from .format import Note, check_apart, layout
+from .patch import Original, Progress, copy, load_originals, rewrite, sha256, staged
+from .place import load
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What `undo_file` did; `exact` if the very file is back, else its head is right to rounding."""
+
+    path: str
+    out: str
+    exact: bool
+    sha256: Mapping[str, str]
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def undo_file(path: str | Path, out: str | Path, *, force: bool = False, progress: Progress | None = None) -> Undone:
+    """Take an adjustment back.
+
+    With `path.original` beside it, out is the very file that was adjusted, sha256 for sha256. Without, the head is
+    divided by the factors recorded in the file: exact only to rounding.
+    """
+    path, one = Path(path), format_of(path)
+    folder = one is safetensors.FORMAT and safetensors.is_folder(path)
+    root = path.parent if folder and not path.is_dir() else path
+    out = target_of(path, Path(out), folder)
+    kept = root.with_name(f"{root.name}.original")
+    if kept.is_file():
+        back = _put_back(one.files(path), out, load_originals(kept), kept, folder, force, progress)
+        return Undone(str(path), str(out), True, back)
+    found = one.find(path)
+    if found.note is None:
+        raise ValueError(f"{path}: nothing to undo: it has no record of an adjustment, and no {kept.name} beside it")
+    heads = [_divide(load(place, found.names), found.note) for place in found.places]
+    one.save(found, heads, out, note=found.note.get("before", {}), keep=False, force=force, progress=progress)
+    return Undone(str(path), str(out), False, {})
+
+
+def _put_back(
+    files: Sequence[Path],
+    out: Path,
+    originals: Mapping[str, Original],
+    kept: Path,
+    folder: bool,
+    force: bool,
+    progress: Progress | None,
+) -> dict[str, str]:
+    """Apply the kept edits to a model's files, and check that the result is the file that was."""
+    known = {file: originals[file.name] for file in files if file.name in originals}
+    if len(files) == len(originals) == 1:  # whatever the file is called by now
+        known = {files[0]: next(iter(originals.values()))}
+    if len(known) != len(originals):
+        raise ValueError(f"{kept} belongs to {', '.join(originals)}, not to {files[0]}")
+    names = layout(files, out, changed=set(known), folder=folder)
+    for file, one in known.items():
+        if folder or file != files[0]:
+            names[file] = str(Path(names[file]).with_name(one.name))
+    check_apart(files, [out, *(out.parent / name for name in names.values())])
+    with staged(out, force=force) as stage:
+        for file, name in names.items():
+            (stage / name).parent.mkdir(exist_ok=True)
+            if file not in known:
+                copy(file, stage / name, progress)
+                continue
+            rewrite(file, stage / name, lambda _, edits=list(known[file].edits): edits, progress)
+            if sha256(stage / name) != known[file].sha256:
+                raise ValueError(f"{file} is not the file that {kept.name} was kept for: it was changed since")
+    return {names[file]: one.sha256 for file, one in known.items()}
+
+
+def _divide(head: Head, note: Note) -> Head:
+    by = np.array(note["factors"])
+    if len(by) != head.classes:
+        raise ValueError(f"the record has {len(by)} factors and the head {head.classes} classes; it is of another head")
+    if note["rule"] == "shift":
+        return replace(head, bias=(head.bias - by).astype(head.bias.dtype))  # type: ignore[union-attr, operator]
+    return scale(head, 1 / by, bias=note["bias"])
