@@ -81,6 +81,11 @@ def test_layer_the_caller_names_wins_whatever_its_name(pick):
     assert list(find_head(model, layer=pick(model) if callable(pick) else pick)) == ["body"]
 
 
+def test_last_layer_of_a_plain_sequence_is_the_head():
+    model = nn.Sequential(nn.Linear(6, 5), nn.Sequential(nn.ReLU(), nn.Linear(5, 3)), nn.Dropout(0.1))
+    assert list(find_head(model)) == ["1.1"]
+
+
 def test_block_that_ends_in_the_head_may_be_named():
     model = Net("classifier", nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 3), nn.Softmax(dim=1)))
     assert list(find_head(model)) == list(find_head(model, layer="classifier")) == ["classifier.2"]
@@ -168,9 +173,8 @@ def test_two_well_known_names_are_listed():
 
 
 def test_known_name_on_a_hidden_layer_is_no_head():
-    model = nn.Sequential()
-    model.add_module("fc", nn.Linear(6, 5))
-    model.add_module("final", nn.Linear(5, 3))
+    model = nn.Module()
+    model.fc, model.final = nn.Linear(6, 5), nn.Linear(5, 3)
     assert list(find_head(model, classes=3)) == ["final"]
     with pytest.raises(ValueError, match=r"could not tell which layer is the head; name it with layer=.* final"):
         find_head(model)
@@ -178,7 +182,7 @@ def test_known_name_on_a_hidden_layer_is_no_head():
 
 @pytest.mark.parametrize(("model", "message"), [
     (nn.ReLU(), "no linear layer or 1x1 convolution in ReLU"),
-    (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "0 is not the head: a BatchNorm1d follows it"),
+    (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "0 is not the head: a BatchNorm1d follows"),
     (nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 4)), "0 has 3 outputs but is not the last layer"),
     (Net("fc", nn.Linear(8, 7)), "expected 7 counts, one per class, got 3"),
 ])

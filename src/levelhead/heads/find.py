@@ -5,11 +5,11 @@ A wrong guess would silently bend some other layer, so every doubt is an error t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
 
+from .layers import linears, listed, outputs, unwrap
 from .probe import Probe
 
 Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one output
@@ -63,47 +63,6 @@ def find_head(
     if probe is not None:
         return _proved(model, probe)
     return _declared(model, classes) or _known(model, classes) or _only(model, classes)
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """The model itself, out of DDP, DataParallel and torch.compile."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
-            inner = model.module
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
-
-
-def linears(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Every layer that maps features to outputs row by row, in order: linear, 1x1 convolution, or what replaced one."""
-    if outputs(module) is not None:
-        yield prefix, module
-        return
-    for name, child in module.named_children():
-        yield from linears(child, f"{prefix}.{name}" if prefix else name)
-
-
-def outputs(module: nn.Module) -> int | None:
-    """How many outputs a linear-like layer has; None if it is no such layer.
-
-    Quantized and LoRA layers count: they must be seen to be refused.
-    """
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        return module.out_channels if set(module.kernel_size) == {1} else None
-    if hasattr(module, "base_layer") and hasattr(module, "lora_A"):
-        return outputs(module.base_layer)  # type: ignore[arg-type]
-    if isinstance(module, nn.Linear) or all(outputs(child) is None for child in module.children()):
-        into, out = getattr(module, "in_features", None), getattr(module, "out_features", None)
-        return out if isinstance(into, int) and isinstance(out, int) else None
-    return None
-
-
-def listed(layers: Iterable[tuple[str, nn.Module]], most: int = 6) -> str:
-    """Candidates for an error message; of many, the last ones."""
-    texts = [f"{path or '(the model itself)'} ({outputs(m)} outputs)" for path, m in layers]
-    return ("..., " if len(texts) > most else "") + ", ".join(texts[-most:])
 
 
 def _named(model: nn.Module, layer: Any, classes: int | None) -> Layers:
@@ -183,6 +142,8 @@ def _only(model: nn.Module, classes: int | None) -> Layers:
     everything = list(linears(model))
     if not everything:
         raise ValueError(f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one")
+    if classes is None and _in_sequence(model, everything[-1][0]):
+        return _within(model, *everything[-1], classes)
     if classes is None and len(everything) > 1:
         raise ValueError(f"could not tell which layer is the head; name it with layer=... or pass an example input; "
                          f"its linear layers: {listed(everything)}")
@@ -197,6 +158,16 @@ def _only(model: nn.Module, classes: int | None) -> Layers:
         raise ValueError(f"{path} has {classes} outputs but is not the last layer ({everything[-1][0]} is); name it "
                          "with layer=... if it is the head, or pass an example input")
     return _within(model, path, module, classes)
+
+
+def _in_sequence(model: nn.Module, path: str) -> bool:
+    """Whether nn.Sequential alone decides what follows the layer."""
+    while path:
+        path = path.rpartition(".")[0]
+        block = model.get_submodule(path)
+        if not isinstance(block, nn.Sequential) or type(block).forward is not nn.Sequential.forward:
+            return False
+    return True
 
 
 def _within(model: nn.Module, path: str, module: nn.Module, classes: int | None) -> Layers:
@@ -215,15 +186,15 @@ def _within(model: nn.Module, path: str, module: nn.Module, classes: int | None)
 
 def _check_last(model: nn.Module, path: str) -> None:
     """Within each nn.Sequential around the layer, only harmless modules may follow it."""
+    layer = path
     while path:
         path, _, name = path.rpartition(".")
         block = model.get_submodule(path)
         if isinstance(block, nn.Sequential) and type(block).forward is nn.Sequential.forward:
             names = list(block._modules)
-            for after in names[names.index(name) + 1 :]:
-                if not isinstance(block[int(after)] if after.isdigit() else block._modules[after], HARMLESS):
-                    raise ValueError(f"{path + '.' if path else ''}{name} is not the head: a "
-                                     f"{type(block._modules[after]).__name__} follows it; name another layer")
+            for after in (block._modules[key] for key in names[names.index(name) + 1 :]):
+                if not isinstance(after, HARMLESS):
+                    raise ValueError(f"{layer} is not the head: a {type(after).__name__} follows; name another layer")
 
 
 def _sole(model: nn.Module, found: Layers) -> Layers:

@@ -19,7 +19,8 @@ from ..cautions import BinaryHeadWarning, PrecisionWarning
 from ..counts import Counts, Missing, resolve
 from ..head import Head, check_finite
 from .editable import Editable, check_editable
-from .find import find_head, linears, outputs, unwrap
+from .find import find_head
+from .layers import linears, outputs, unwrap
 
 __all__ = ["Adjusted", "find_head", "read", "rescale_", "write"]
 
@@ -157,8 +158,8 @@ def _only(model: nn.Module, layer: Any, example: Any, classes: int | None) -> tu
 
 def _head(module: Editable, names: list[str] | None) -> Head:
     """A copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
-    weight = _whole(module.weight.detach()).clone()
-    bias = None if module.bias is None else _whole(module.bias.detach()).clone()
+    weight = gather(module.weight.detach()).clone()
+    bias = None if module.bias is None else gather(module.bias.detach()).clone()
     return Head(weight.flatten(1), bias, names if names is not None and len(names) == len(weight) else None)
 
 
@@ -232,7 +233,8 @@ def is_sharded(x: Tensor) -> bool:
     return tensor is not None and isinstance(x, tensor.DTensor)
 
 
-def _whole(x: Tensor) -> Tensor:
+def gather(x: Tensor) -> Tensor:
+    """The whole of a sharded tensor, in every process; x itself if it is not sharded."""
     return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
 
 

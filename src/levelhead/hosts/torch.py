@@ -1,0 +1,137 @@
+"""WVN beside any torch optimizer: Algorithm 1 as a hook on its step.
+
+A hook on the optimizer fires once per real step, whatever the loop around it does: gradient accumulation, a step that
+AMP's GradScaler skips (none is fired), foreach, fused and compiled steps, DDP, FSDP2, Lightning, Accelerate.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..adjust import normalize
+from ..head import Head
+from ..heads.torch import editable_head, gather, is_sharded
+
+Order = Literal["algorithm", "released"]
+_BLOCK = 1 << 18  # elements: small enough that a row is still in a processor's cache when it is divided
+
+
+class WVN:
+    """Weight vector normalization: keep every weight vector of a layer at unit length while it is trained.
+
+    ``w_i <- w_i / ||w_i||`` after every step of the optimizer, and once now. The bias is left alone. In place: the
+    parameter, its gradient and the optimizer's state for it stay as they are.
+
+    The hook is no part of the optimizer's `state_dict` and is lost when an optimizer is deep-copied or pickled: attach
+    it again after loading one.
+
+    Args:
+        optimizer: any torch optimizer that owns the weight; Accelerate's and Lightning's wrappers are looked through.
+        layer: a linear layer or 1x1 convolution, its weight, or a model whose head `find_head` finds.
+        order: `algorithm` normalizes after the step, as the paper's Algorithm 1 has it; `released` before it, as the
+            authors' code does, so that weights at evaluation are one step off unit length.
+
+    >>> layer = nn.Linear(4, 3, bias=False)
+    >>> hook = WVN(torch.optim.SGD(layer.parameters(), lr=0.1), layer)
+    >>> layer.weight.norm(dim=1).allclose(torch.ones(3))
+    True
+    >>> hook.remove()
+
+    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
+    """
+
+    def __init__(self, optimizer: Any, layer: nn.Module | Tensor, *, order: Order = "algorithm") -> None:
+        if order not in ("algorithm", "released"):
+            raise ValueError(f"expected order='algorithm' or 'released', got {order!r}")
+        inner = _unwrap(optimizer)
+        self.weights = _weights(layer)
+        self.order: Order = order
+        owned = {id(p) for group in inner.param_groups for p in group["params"]}
+        for path, weight in self.weights.items():
+            if id(weight) not in owned:
+                raise ValueError(f"the optimizer does not own {path} {list(weight.shape)}, so its steps would not be "
+                                 "normalized; give the layer of the very model whose parameters the optimizer has")
+        for path, weight in self.weights.items():
+            _check(path, weight)
+        for weight in self.weights.values():
+            unit_(weight)
+        if order == "algorithm":
+            self._handle = inner.register_step_post_hook(self._normalize)
+        else:
+            self._handle = inner.register_step_pre_hook(self._normalize_before)
+
+    def remove(self) -> None:
+        """Normalize no longer; the weights stay as they are."""
+        self._handle.remove()
+
+    def _normalize(self, *_: Any) -> None:
+        for weight in self.weights.values():
+            unit_(weight)
+
+    def _normalize_before(self, _: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
+        """Between backward and update. A closure holds the backward pass (Lightning gives one), so it goes first."""
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            return self._normalize()
+
+        def then_normalize() -> Any:
+            loss = closure()
+            self._normalize()
+            return loss
+
+        return args[:1], {**kwargs, "closure": then_normalize}
+
+    def __repr__(self) -> str:
+        layers = ", ".join(f"{path} {list(weight.shape)}" for path, weight in self.weights.items())
+        return f"WVN({layers}, order={self.order!r})"
+
+
+@torch.no_grad()
+def unit_(weight: Tensor) -> None:
+    """``w_i <- w_i / ||w_i||`` in place, with no check and no host synchronization: weight [K, d] or [K, d, 1, 1].
+
+    Lengths are taken in float32 or better. Of a sharded weight each process divides its own part; where rows are cut
+    across processes their lengths are summed over all first.
+    """
+    if is_sharded(weight):
+        if any(placement.is_shard() and placement.dim != 0 for placement in weight.placements):  # type: ignore
+            weight.div_(_lengths(weight.flatten(1)).reshape(-1, *[1] * (weight.ndim - 1)))
+            return
+        weight = weight.to_local()  # type: ignore[attr-defined]
+    rows = weight.flatten(1)
+    for block in rows.split(max(1, _BLOCK // max(1, rows.shape[1]))) if rows.device.type == "cpu" else (rows,):
+        block.div_(_lengths(block))
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.promote_types(rows.dtype, torch.float32))
+
+
+def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
+    """The torch optimizer inside Accelerate's or Lightning's, which is the one that steps."""
+    inner = optimizer
+    while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
+        inner = inner.optimizer
+    if not isinstance(inner, torch.optim.Optimizer):
+        raise ValueError(f"expected a torch optimizer, got {type(optimizer).__name__}")
+    return inner
+
+
+def _weights(layer: nn.Module | Tensor) -> dict[str, Tensor]:
+    if isinstance(layer, nn.Module):
+        found = editable_head(layer)
+        return {f"{path}.weight".lstrip("."): module.weight for path, module in found.items()}
+    if isinstance(layer, nn.Parameter) and layer.ndim >= 2:
+        return {"weight": layer}
+    raise ValueError(f"expected a layer, its weight [K, d] or a model, got {type(layer).__name__}")
+
+
+def _check(path: str, weight: Tensor) -> None:
+    """A zero, NaN or infinite row has no direction: refused by name, before anything is changed."""
+    try:
+        normalize(Head(gather(weight.detach()).flatten(1)))
+    except ValueError as error:
+        raise ValueError(f"cannot normalize {path}: {error}") from None
