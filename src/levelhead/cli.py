@@ -18,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: rich takes longer to import than all the rest
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -66,7 +67,10 @@ def inspect(
     head: Layer = None,
     as_json: Json = False,
 ) -> None:
-    """Show the head in a model's file, its norms against the counts, and what to beware of. Runs none of its code."""
+    """Show the head in a model's file, and what to beware of.
+
+    Its layers, its norms against the counts, the bias, an earlier adjustment. None of the file's code is run.
+    """
     from .counts import read
     from .heads.inspect import inspect_file
     from .heads.tables import inspection_text
@@ -97,7 +101,10 @@ def rescale(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a model's file with its head rescaled (RS). All other bytes are copied as they are."""
+    """Write a model's file with its head rescaled (RS).
+
+    All other bytes are copied as they are.
+    """
     from . import arrays
     from .counts import read
     from .heads.bar import progress_bar
@@ -120,16 +127,16 @@ DATA = "as .npy, .npz, .safetensors, .csv or .parquet; FILE:KEY names one array 
 def tune(
     logits: Annotated[Path, typer.Option(help=f"[N, K] of samples the model was not trained on, {DATA}.")],
     counts: Annotated[Path, typer.Option(help=COUNTS)],
-    labels: Annotated[Path | None, typer.Option(help="[N]. Left out: shares of predictions are matched to --target.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="[N]. Without: predicted shares are matched to --target.")] = None,
     unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment: their shares guide.")] = None,
-    rule: Annotated[str, typer.Option(help="rescale: l_k r_k^gamma; shift: l_k + gamma log r_k; tau, with --norms.")] = "rescale",
-    criterion: Annotated[str, typer.Option(help="guided by shares while labels are few, or balanced_error.")] = "guided",
-    target: Annotated[str | None, typer.Option(help="Class shares in deployment, 0.5,0.3,0.2 or a file; else equal.")] = None,
+    rule: Annotated[str, typer.Option(help="rescale; shift: l_k + gamma log(n_max / n_k); tau (--norms).")] = "rescale",
+    criterion: Annotated[str, typer.Option(help="guided by shares while labels are few; balanced_error.")] = "guided",
+    target: Annotated[str | None, typer.Option(help="Class shares in deployment: 0.5,0.3,0.2 or a file.")] = None,
     most: Annotated[float, typer.Option("--max", help="The range of gamma ends there.")] = 2.0,
     norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head.")] = None,
     training: Annotated[Path | None, typer.Option(help="Training logits: warns if the others are among them.")] = None,
     kind: Annotated[str, typer.Option(help="logits, or probabilities with --rule shift.")] = "logits",
-    chosen_on: Annotated[str, typer.Option(help="What the samples are. `test` is printed wherever gamma is.")] = "held-out",
+    chosen_on: Annotated[str, typer.Option(help="What the samples are; test is printed with gamma.")] = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates of the whole choice, for the intervals; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of the replicates.")] = 0,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write JSON for `levelhead rescale --tuned`.")] = None,
@@ -139,14 +146,16 @@ def tune(
 ) -> None:
     """Choose gamma on held-out data: the whole curve, exactly; what it gains, and how sure that is."""
     from .plot import picture
-    from .tune_files import save, tune_files
+    from .tune_files import check_new, save, tune_files
 
+    check_new(out, plot, force=force)
     tuned = tune_files(logits, labels, counts, unlabelled=unlabelled, rule=rule, criterion=criterion, target=target,  # type: ignore[arg-type]
                        reach=most, norms=norms, training=training, kind=kind, chosen_on=chosen_on,  # type: ignore[arg-type]
                        bootstrap=bootstrap, seed=seed)
-    for path, write in ((out, save), (plot, picture)):
-        if path is not None:
-            write(tuned, path, force=force)
+    if out is not None:
+        save(tuned, out)
+    if plot is not None:
+        picture(tuned, plot)
     for line in tuned.warnings:
         typer.echo(f"levelhead: {line}", err=True)
     show(tuned.to_dict(), tuned.report(), as_json)
@@ -159,7 +168,10 @@ def undo(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Take an adjustment back: byte for byte with MODEL.original beside it, else by division, to rounding."""
+    """Take an adjustment of a model's file back.
+
+    Byte for byte with MODEL.original beside it; else by dividing, exact only to rounding.
+    """
     from .heads.bar import progress_bar
     from .heads.tables import undone_text
     from .heads.undo import undo_file
@@ -171,7 +183,7 @@ def undo(
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(help="Of initial weights, batches and crops; another one is another experiment.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of initial weights and batches; another is another experiment.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Train a small network on long-tailed digits, level its head, and show what changed. Under a minute, no files."""

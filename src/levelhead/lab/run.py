@@ -18,12 +18,11 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from safetensors.torch import save as bytes_of
@@ -31,10 +30,10 @@ from safetensors.torch import save as bytes_of
 from ..snapshot import Snapshot
 from . import checkpoint
 from .data import Data
-from .nets import Net, build, head_of, parameters
+from .nets import Net, build, parameters
 from .spec import Spec, fingerprint
 from .train import State, fit, stages
-from .view import View, errors, features
+from .view import View, errors, snapshot
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -198,14 +197,8 @@ def _finish(folder: Path, spec: Spec, net: Net, data: Data, view: View, seconds:
              "counts": data.counts.tolist(), "names": list(data.names), "mean": mean, "std": std}
     content = bytes_of(weights, {"levelhead.model": json.dumps(facts)})
     checkpoint.write_bytes(folder / "model.safetensors", content)
-    kept = {title: features(net, part, view) for title, part in data.splits.items()}
-    Snapshot(
-        head=replace(head_of(net).numpy(), names=data.names),
-        counts=data.counts,
-        features={title: x.astype(np.float16) if half else x for title, x in kept.items()},
-        labels={title: part.labels for title, part in data.splits.items()},
-        meta={"spec": asdict(spec), "seconds": seconds},
-    ).save(folder / "snapshot.safetensors")
+    meta = {"spec": asdict(spec), "seconds": seconds}
+    snapshot(net, data, view, meta=meta, half=half).save(folder / "snapshot.safetensors")
     last = Run(folder).log[-1]
     result = {key: value for key, value in last.items() if key.endswith("error") or key in ("epoch", "loss")}
     result |= {"seconds": round(seconds, 3), "parameters": parameters(net)}

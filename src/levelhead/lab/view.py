@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..snapshot import Snapshot
 from .augment import crop_flip, normalize
 from .data import Data, Split
 from .epoch import Plan
@@ -47,6 +51,18 @@ def features(net: Net, split: Split, view: View, *, batch: int = 512) -> np.ndar
     parts = [embed(net, view.plain(torch.from_numpy(split.images[at:at + batch]).to(device)))
              for at in range(0, len(split), batch)]
     return torch.cat(parts).float().cpu().numpy()
+
+
+def snapshot(net: Net, data: Data, view: View, *, meta: dict[str, Any] | None = None, half: bool = False) -> Snapshot:
+    """What is left of a training: head, counts, and features with labels of every split; `half` halves the features."""
+    kept = {title: features(net, part, view) for title, part in data.splits.items()}
+    return Snapshot(
+        head=replace(head_of(net).numpy(), names=data.names),
+        counts=data.counts,
+        features={title: x.astype(np.float16) if half else x for title, x in kept.items()},
+        labels={title: part.labels for title, part in data.splits.items()},
+        meta=meta or {},
+    )
 
 
 def errors(net: Net, data: Data, view: View) -> dict[str, float]:

@@ -1,0 +1,91 @@
+"""What a training came to: its head as trained and with RS, judged on the test set, gamma chosen without it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..adjust import rescale
+from ..cautions import LevelheadWarning
+from ..head import Head
+from ..measure import Measures, measure
+from ..snapshot import Snapshot
+from ..tune import tune
+from ..tuned import Tuned
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """A snapshot's head before and after RS.
+
+    Args:
+        names: of the classes.
+        counts: [K], of the samples trained on.
+        gamma: strength of RS.
+        tuned: how gamma was chosen on held-out samples; None where it was given.
+        head: after RS.
+        before, after: measured on the test set.
+    """
+
+    names: tuple[str, ...]
+    counts: np.ndarray
+    gamma: float
+    tuned: Tuned | None
+    head: Head
+    before: Measures
+    after: Measures
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, all of it but the head."""
+        return {"names": list(self.names), "counts": self.counts.tolist(), "gamma": self.gamma,
+                "tuned": None if self.tuned is None else self.tuned.to_dict(),
+                "before": _plain(self.before), "after": _plain(self.after)}
+
+    def text(self, *, most: int = 20) -> str:
+        """A table for people: errors, groups and, if there are at most so many, classes."""
+        a, b = self.before, self.after
+        worst = (f"worst class, found ({self.names[a.worst_class]}; {self.names[b.worst_class]})",
+                 a.worst_recall, b.worst_recall)
+        groups = [(f"{group}-shot classes, found", a.groups[group], b.groups[group]) for group in a.groups]
+        classes = [(f"class {name} (n = {n}), found", *found) for name, n, *found in
+                   zip(self.names, self.counts, a.recall, b.recall, strict=True)]
+        rows = [(f"error (n = {a.n})", a.error, b.error), ("balanced error", a.balanced_error, b.balanced_error), worst,
+                *groups, *(classes if len(classes) <= most else [])]
+        width = max(len(title) for title, *_ in rows)
+        lines = [f"{'test set':{width}}{'as trained':>13}{'with RS':>13}"]
+        lines += [f"{title:{width}}{100 * x:>11.1f} %{100 * y:>11.1f} %" for title, x, y in rows]
+        origin = f"gamma = {self.gamma:g}, as given" if self.tuned is None else str(self.tuned)
+        cautions = () if self.tuned is None else self.tuned.warnings
+        return "\n".join([*lines, "", origin, *(f"warning: {line}" for line in cautions)])
+
+
+def evaluate(snapshot: Snapshot, *, gamma: float | None = None) -> Evaluation:
+    """Judge a head on the test set before and after RS.
+
+    Args:
+        snapshot: with a `test` split and, to choose gamma, a `held-out` one.
+        gamma: strength of RS; chosen on the held-out split if None.
+    """
+    tuned, head, counts = None, snapshot.head, snapshot.counts
+    if gamma is None:
+        if "held-out" not in snapshot.features:
+            raise ValueError("this run held nothing out to choose gamma on; train with --hold-out 0.1, or pass --gamma")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LevelheadWarning)  # they are in tuned.warnings, which is printed
+            tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], counts, norms=head.norms,
+                         names=head.names)
+        gamma = tuned.gamma
+    leveled = rescale(head, counts, gamma=gamma)
+    before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
+    names = tuple(head.names or map(str, range(head.classes)))
+    return Evaluation(names, counts, float(gamma), tuned, leveled, before, after)
+
+
+def _plain(measures: Measures) -> dict[str, Any]:
+    facts = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(measures).items()}
+    return {key: [None if math.isnan(x) else x for x in value] if isinstance(value, list) else value
+            for key, value in facts.items()}
