@@ -18,6 +18,7 @@ import numpy as np
 from .rule import Rule
 
 NEVER = (np.inf, -np.inf)
+FEW = 32
 
 
 def wins(
@@ -54,7 +55,11 @@ def snap(gamma: np.ndarray) -> np.ndarray:
     """
     scaled = gamma * 64000
     near = np.rint(scaled)
-    return np.where(np.abs(scaled - near) <= 1e-13 * np.abs(near), near / 64000, gamma)
+    off = np.abs(scaled - near)
+    few = np.nonzero(off < 1e-4)
+    snapped = gamma.copy()
+    snapped[few] = np.where(off[few] <= 1e-13 * np.abs(near[few]), near[few] / 64000, gamma[few])
+    return snapped
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +89,9 @@ class Table:
         """[n, K] at the at-th gamma, or at one for each row; the logits themselves where gamma is 0."""
         if isinstance(at, int) and self.gammas[at] == 0:
             return logits
-        moves = self.moves[at] if isinstance(at, int) else self.moves.take(at, axis=0)
-        return np.multiply(logits, moves, out=moves if moves.ndim == 2 else None) if self.multiplies else logits + moves
+        at = np.full(len(logits), at) if isinstance(at, int) else at
+        moves = self.moves.take(at, axis=0)
+        return (np.multiply if self.multiplies else np.add)(logits, moves, out=moves)
 
     def room(self, own: np.ndarray) -> np.ndarray:
         """How far another score may lie below y's own [n] and yet come before it in truth."""
@@ -99,33 +105,50 @@ def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: Table) 
     class that comes first at each end gives each interval a bound; the classes that come before y at that bound, rounded
     outward to a gamma of the table, are few, and theirs are the half-lines that are intersected.
     """
-    last = len(table.gammas) - 1
+    last, width = len(table.gammas) - 1, logits.shape[1]
     begin, end = float(table.gammas[0]), float(table.gammas[-1])
     lo, hi, slopes = np.full(len(logits), begin), np.full(len(logits), end), rule.slopes
+    own = logits.take(np.arange(0, logits.size, width) + labels).astype(np.float64)
 
-    def meet(rows: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        true = labels[rows]
-        return wins(_pick(logits, rows, true), _pick(logits, rows, other), slopes[other] - slopes[true], true <= other,
-                    multiplies=rule.multiplies)
+    def meet(rows: np.ndarray, other: np.ndarray) -> None:
+        true, rival = labels[rows], logits.take(rows * width + other).astype(np.float64)
+        low, high = wins(own[rows], rival, slopes[other] - slopes[true], true < other, multiplies=rule.multiplies)
+        np.maximum.at(lo, rows, low)
+        np.minimum.at(hi, rows, high)
 
-    firsts = [_first(logits, labels, table, at) for at in (0, last)]
-    for first in firsts:
-        rows = np.flatnonzero(first != labels)
-        low, high = meet(rows, first[rows])
-        lo[rows], hi[rows] = np.maximum(lo[rows], low), np.minimum(hi[rows], high)
-    undecided = lo <= hi
-    for first, bound, outward in zip(firsts, (lo.copy(), hi.copy()), (np.floor, np.ceil), strict=True):
-        rows = np.flatnonzero((first != labels) & undecided)
-        at = outward((bound[rows] - begin) * (last / (end - begin))).astype(np.int64)
-        row, other = _rivals(logits, table, rows, np.clip(at, 0, last), labels, first)
-        low, high = meet(row, other)
-        starts = np.flatnonzero(np.diff(row, prepend=-1))
-        row = row[starts]
-        lo[row] = np.maximum(lo[row], np.maximum.reduceat(low, starts))
-        hi[row] = np.minimum(hi[row], np.minimum.reduceat(high, starts))
-    never = lo > hi
-    lo[never], hi[never] = NEVER
+    if width <= FEW:
+        never, row, other = _ahead(logits, labels, table)
+        meet(row, other)
+    else:
+        firsts = [_first(logits, labels, table, at) for at in (0, last)]
+        late, early = (np.flatnonzero(first != labels) for first in firsts)
+        meet(np.concatenate([late, early]), np.concatenate([firsts[0][late], firsts[1][early]]))
+        late, early = (rows[lo[rows] <= hi[rows]] for rows in (late, early))
+        bound = (np.concatenate([lo[late], hi[early]]) - begin) * (last / (end - begin))
+        at = np.concatenate([np.floor(bound[: len(late)]), np.ceil(bound[len(late):])]).astype(np.int64).clip(0, last)
+        meet(*_rivals(logits, table, np.concatenate([late, early]), at, labels, np.concatenate([firsts[0][late], firsts[1][early]])))
+        never = lo > hi
+    never |= lo > hi
+    np.copyto(lo, NEVER[0], where=never)
+    np.copyto(hi, NEVER[1], where=never)
     return lo, hi
+
+
+def _ahead(logits: np.ndarray, labels: np.ndarray, table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows where a class comes before y at both ends of the range, [N] bool; for the others, (row, class) of every class
+    that may come before y at one end. Short rows are laid on their side, to be passed over in long strides."""
+    lying, y = np.ascontiguousarray(logits.T), labels * len(logits) + np.arange(len(logits))
+    may, must = np.zeros(lying.shape, bool), np.ones(lying.shape, bool)
+    for moves in table.moves[[0, -1]]:
+        scores = lying * moves[:, None] if table.multiplies else lying + moves[:, None]
+        own = scores.take(y)
+        room = table.room(own)
+        may |= scores >= own - room
+        must &= scores > own + room
+    never = must.any(axis=0)
+    may &= ~never
+    may.reshape(-1)[y] = False
+    return never, *np.divmod(_nonzero(may), len(logits))[::-1]
 
 
 def _first(logits: np.ndarray, labels: np.ndarray, table: Table, at: int) -> np.ndarray:
@@ -155,21 +178,17 @@ def _rivals(
         y = each + labels[here]
         own = scores.take(y)
         scores.reshape(-1)[y] = -np.inf
-        scores.reshape(-1)[each + first[here]] = -np.inf
+        scores.reshape(-1)[each + first[part]] = -np.inf
         row, other = np.divmod(_nonzero(scores >= (own - table.room(own))[:, None]), width)
         found.append((here[row], other))
     row, other = zip(*found, strict=True) if found else ([np.zeros(0, np.int64)],) * 2
     return np.concatenate(row), np.concatenate(other)
 
 
-def _parts(n: int, width: int, size: int = 1 << 16) -> Iterator[slice]:
+def _parts(n: int, width: int, size: int = 1 << 17) -> Iterator[slice]:
     """Slices of rows small enough that several passes over them stay in cache."""
     step = max(1, size // width)
     return (slice(first, min(first + step, n)) for first in range(0, n, step))
-
-
-def _pick(logits: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    return logits.take(rows * logits.shape[1] + columns).astype(np.float64)
 
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -184,8 +203,10 @@ def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _nonzero(mask: np.ndarray) -> np.ndarray:
     """np.flatnonzero of a mask with few trues, eight at a time."""
-    flat = mask.ravel()
+    flat = mask.reshape(-1)
     whole = len(flat) & ~7
-    word = np.flatnonzero(flat[:whole].view(np.uint64))
-    at = np.flatnonzero(flat[:whole].reshape(-1, 8)[word])
-    return np.concatenate([word[at >> 3] * 8 + (at & 7), whole + np.flatnonzero(flat[whole:])])
+    words = flat[:whole].view(np.uint64)
+    some = np.flatnonzero(words != 0)
+    at = np.flatnonzero(words[some].view(np.bool_))
+    found = some[at >> 3] * 8 + (at & 7)
+    return found if whole == len(flat) else np.append(found, whole + np.flatnonzero(flat[whole:]))

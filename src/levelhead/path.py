@@ -227,13 +227,13 @@ class GammaPath:
     @cached_property
     def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Samples right at the beginning; then gamma, sign and sample of every change within the range, by gamma."""
-        some = self.lo <= self.hi
-        enters, leaves = some & (self.lo > self.range[0]), some & (self.hi < self.range[1])
+        (begin, end), some = self.range, self.lo <= self.hi
+        enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
         at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])
         order = np.argsort(at)
-        sign = np.repeat([1.0, -1.0], [np.count_nonzero(enters), np.count_nonzero(leaves)])
-        sample = np.concatenate([self.sample[enters], self.sample[leaves]])
-        return self.sample[some & ~enters], at[order], sign[order], sample[order]
+        sign = np.repeat([1.0, -1.0], [len(enters), len(leaves)])
+        sample = self.sample[np.concatenate([enters, leaves])]
+        return self.sample[self.lo <= np.minimum(self.hi, begin)], at[order], sign[order], sample[order]
 
     @cached_property
     def _weights(self) -> np.ndarray:

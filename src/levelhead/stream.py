@@ -24,11 +24,20 @@ def chunks(
     for first in range(0, total, step):
         part = logits[first : first + step]
         part = to_numpy(part) if is_torch(part) else np.asarray(part)
-        yield first, check_logits(part, kind=kind) if first == 0 or not _plain(part, kind) else part
+        if kind != "logits" or part.dtype.kind != "f":
+            part = check_logits(part, kind=kind)
+        elif first == 0:
+            check_logits(part[:1000])
+        _check_finite(part, first)
+        yield first, part
         if progress is not None:
             progress(min(first + step, total), total)
 
 
-def _plain(logits: np.ndarray, kind: Kind) -> bool:
-    """Finite logits, seen in one pass: a sum is not finite if a term is not."""
-    return kind == "logits" and logits.dtype.kind == "f" and bool(np.isfinite(logits @ np.ones(logits.shape[1], logits.dtype)).all())
+def _check_finite(logits: np.ndarray, first: int) -> None:
+    """One pass over [n, K]: the sum of a row is not finite if a term of it is not, nor if it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = logits @ np.ones(logits.shape[1], logits.dtype)
+    for row in np.flatnonzero(~np.isfinite(sums)):
+        if not np.isfinite(logits[row]).all():
+            raise ValueError(f"the logits hold NaN or infinite values, first in row {first + row}")
