@@ -90,6 +90,12 @@ def test_projections_give_unit_length_and_repeat_to_nothing(method, head):
         np.testing.assert_allclose(in_torch.weight, once.weight, rtol=1e-12)
 
 
+def test_algorithm_1_projects_after_the_step_and_the_released_code_before_it():
+    ours, theirs = METHODS["wvn"], METHODS["wvn-released"]
+    assert (ours.order, theirs.order) == ("after", "before")
+    assert ours.project is theirs.project
+
+
 @ROWS
 def test_adjustments_of_strength_zero_change_nothing(method, head):
     if method.adjust is not None:

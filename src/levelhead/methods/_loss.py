@@ -35,9 +35,7 @@ class Constant:
             raise ValueError(f"expected logits of {len(self.values)} classes, one per count, got {logits.shape[-1]}")
         key = logits.device, torch.promote_types(logits.dtype, torch.float32)
         if key not in self._made:
-            # A tensor first made in a validation under inference mode could not be trained with.
-            with torch.inference_mode(False):
-                self._made[key] = torch.as_tensor(self.values, device=key[0], dtype=key[1])
+            self._made[key] = torch.as_tensor(self.values, device=key[0], dtype=key[1])
         return self._made[key]
 
     def __reduce__(self) -> tuple:

@@ -1,0 +1,20 @@
+"""For tests and doctests: let lightning, timm and transformers import a torchvision built for another torch.
+
+They import it wherever it is installed, and it fails to import where its compiled operators do not load (its wheels are
+built for CUDA). It only wants two of them declared; no test of ours calls one.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+torchvision = find_spec("torchvision")
+
+if torchvision is not None and torchvision.origin is not None:
+    import torch
+
+    try:
+        for library in Path(torchvision.origin).parent.glob("_C*.so"):
+            torch.ops.load_library(library)
+    except OSError:
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,0 +1,219 @@
+"""The callbacks and losses in a real Hugging Face Trainer, on a small random network, offline."""
+
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    default_data_collator,
+)
+
+from levelhead import METHODS, factors
+from levelhead.hosts.transformers import RescaleCallback, WVNCallback, compute_loss_func
+
+NAMES = ["often", "seldom", "rare"]
+COUNTS = {"rare": 2, "often": 30, "seldom": 8}
+DRAW = torch.Generator().manual_seed(0)
+DATA = [{"input_ids": torch.randint(1, 20, (5,), generator=DRAW), "labels": int(i % 7 % 3)} for i in range(20)]
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def network(seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return BertForSequenceClassification(BertConfig(
+            vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+            max_position_embeddings=8, num_labels=3, id2label=dict(enumerate(NAMES)), hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0, initializer_range=0.5))
+
+
+class Watch(TrainerCallback):
+    """Rows of the head before the first step, after every accumulated batch and every step."""
+
+    def __init__(self):
+        self.heads = []
+
+    def _look(self, *_, model, **__):
+        self.heads.append(model.classifier.weight.detach().clone())
+
+    on_train_begin = on_substep_end = on_step_end = _look
+
+    def assert_unit(self, at_least):
+        assert len(self.heads) >= at_least
+        norms = torch.stack(self.heads).norm(dim=2)
+        torch.testing.assert_close(norms, torch.ones_like(norms), rtol=0, atol=1e-6)
+
+
+def trainer(model, tmp_path, *callbacks, loss=None, **options):
+    options = {"num_train_epochs": 2, "per_device_train_batch_size": 4, "optim": "sgd", "learning_rate": 0.05,
+               "save_strategy": "no", "logging_strategy": "no", **options}
+    args = TrainingArguments(tmp_path, use_cpu=True, report_to="none", disable_tqdm=True, **options)
+    return Trainer(model, args, None, DATA, DATA, callbacks=list(callbacks), compute_loss_func=loss)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}, {"bf16": True}, {"optim": "adamw_torch"},
+], ids=["plain", "accumulated", "bf16", "adamw"])
+def test_rows_have_unit_length_before_and_after_every_step(tmp_path, options):
+    watch = Watch()
+    trainer(network(), tmp_path, WVNCallback(), watch, **options).train()
+    watch.assert_unit(at_least=11)
+
+
+def test_without_the_callback_rows_have_not(tmp_path):
+    watch = Watch()
+    trainer(network(), tmp_path, watch).train()
+    with pytest.raises(AssertionError):
+        watch.assert_unit(at_least=11)
+
+
+@pytest.mark.parametrize("order", ["algorithm", "released"])
+def test_training_is_that_of_a_loop_written_by_hand(tmp_path, order):
+    model, other = network(), network()
+    trainer(model, tmp_path, WVNCallback(order=order), lr_scheduler_type="constant", max_grad_norm=0,
+            per_device_train_batch_size=len(DATA), num_train_epochs=5).train()
+    weight, optimizer = other.classifier.weight, torch.optim.SGD(other.parameters(), lr=0.05)
+
+    def normalize():
+        weight.data = torch.stack([w / w.square().sum().sqrt() for w in weight.data])
+
+    normalize()
+    for _ in range(5):
+        other(**default_data_collator(DATA)).loss.backward()
+        if order == "released":
+            normalize()
+        optimizer.step()
+        optimizer.zero_grad()
+        if order == "algorithm":
+            normalize()
+    torch.testing.assert_close(model.classifier.weight, weight, **CLOSE)
+
+
+def test_a_resumed_training_is_that_of_one_never_stopped(tmp_path):
+    whole, second, watch = network(), network(seed=1), Watch()
+    options = {"save_strategy": "steps", "save_steps": 4}
+    trainer(whole, tmp_path, WVNCallback(), **options).train()
+    trainer(second, tmp_path, WVNCallback(), watch, **options).train(resume_from_checkpoint=f"{tmp_path}/checkpoint-4")
+    watch.assert_unit(at_least=7)
+    assert len(watch.heads) == 7
+    torch.testing.assert_close(second.classifier.weight, whole.classifier.weight, **CLOSE)
+
+
+def test_rows_are_normalized_at_once_when_a_plain_training_is_taken_up(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 4}
+    trainer(network(), tmp_path, **options).train()
+    watch = Watch()
+    resumed = trainer(network(), tmp_path, WVNCallback(), watch, **options)
+    resumed.train(resume_from_checkpoint=f"{tmp_path}/checkpoint-4")
+    plain = load_file(tmp_path / "checkpoint-4" / "model.safetensors")["classifier.weight"]
+    torch.testing.assert_close(watch.heads[0], plain / plain.norm(dim=1, keepdim=True), **CLOSE)
+    watch.assert_unit(at_least=7)
+
+
+def test_nothing_stays_on_the_optimizer_when_training_ends(tmp_path):
+    ended = trainer(network(), tmp_path, WVNCallback())
+    ended.train()
+    optimizer = ended.optimizer.optimizer
+    assert not optimizer._optimizer_step_post_hooks
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_rescaling_comes_once_and_after_every_checkpoint(tmp_path):
+    model, callback = network(), RescaleCallback(COUNTS, gamma=0.5)
+    ended = trainer(model, tmp_path / "run", callback, save_strategy="epoch")
+    ended.train()
+    ended.save_model(tmp_path / "leveled")
+    plain, leveled = (load_file(tmp_path / path / "model.safetensors") for path in ("run/checkpoint-10", "leveled"))
+    by = torch.tensor([1.0, (30 / 8) ** 0.5, 15**0.5])
+    torch.testing.assert_close(leveled["classifier.weight"], by[:, None] * plain["classifier.weight"])
+    torch.testing.assert_close(leveled["classifier.bias"], by * plain["classifier.bias"])
+    callback.adjusted.restore()
+    assert torch.equal(model.classifier.weight, plain["classifier.weight"])
+
+
+def test_the_best_model_is_what_is_rescaled_when_it_is_loaded_at_the_end(tmp_path):
+    model = network()
+    ended = trainer(model, tmp_path, RescaleCallback(COUNTS, gamma=0.5), save_strategy="epoch", eval_strategy="epoch",
+                    load_best_model_at_end=True, learning_rate=5.0, optim="adamw_torch")
+    ended.train()
+    best = load_file(f"{ended.state.best_model_checkpoint}/model.safetensors")["classifier.weight"]
+    by = torch.from_numpy(factors([30, 8, 2], 0.5)).float()
+    torch.testing.assert_close(model.classifier.weight.detach(), by[:, None] * best)
+
+
+def test_a_second_training_starts_from_the_head_before_rescaling(tmp_path):
+    model, callback, watch = network(), RescaleCallback(COUNTS, gamma=0.5), Watch()
+    trainer(model, tmp_path, callback).train()
+    plain = callback.adjusted.before["classifier"]
+    trainer(model, tmp_path, callback, watch).train()
+    assert watch.heads[0].norm(dim=1).tolist() == pytest.approx(plain, rel=1e-6)
+
+
+def test_a_checkpoint_that_was_loaded_is_not_taken_back(tmp_path):
+    model, watch, options = network(), Watch(), {"save_strategy": "steps", "save_steps": 4}
+    callback = RescaleCallback(COUNTS, gamma=0.5)
+    trainer(model, tmp_path, callback, **options).train()
+    trainer(model, tmp_path, callback, watch, **options).train(resume_from_checkpoint=f"{tmp_path}/checkpoint-4")
+    plain = load_file(tmp_path / "checkpoint-4" / "model.safetensors")["classifier.weight"]
+    assert torch.equal(watch.heads[0], plain)
+
+
+@pytest.mark.parametrize("method", ["class-balanced", "balanced-softmax"])
+def test_accumulated_batches_train_as_one_batch_does(tmp_path, method):
+    """20 samples in steps of 8, 8 and 4: a mean of means would weigh the last step's batches wrongly."""
+    ended = []
+    for size, accumulate in ((8, 1), (4, 2), (1, 8)):
+        model = network()
+        trainer(model, tmp_path, loss=compute_loss_func(method, [30, 8, 2]), per_device_train_batch_size=size,
+                gradient_accumulation_steps=accumulate, max_grad_norm=0).train()
+        ended.append(model.classifier.weight.detach())
+    for other in ended[1:]:
+        torch.testing.assert_close(other, ended[0], **CLOSE)
+
+
+def test_the_baseline_loss_trains_as_the_models_own_does(tmp_path):
+    ours, theirs = network(), network()
+    trainer(ours, tmp_path, loss=compute_loss_func("baseline", [30, 8, 2]), gradient_accumulation_steps=3).train()
+    trainer(theirs, tmp_path, gradient_accumulation_steps=3).train()
+    torch.testing.assert_close(ours.classifier.weight, theirs.classifier.weight, **CLOSE)
+
+
+@pytest.mark.parametrize("items", [None, torch.tensor(23)])
+def test_positions_to_ignore_count_neither_above_nor_below(items):
+    logits, labels = torch.randn(4, 6, 3), torch.randint(0, 3, (4, 6))
+    labels[0, 2:] = labels[3, 1] = -100
+    weight = torch.tensor([1 / 30, 1 / 8, 1 / 2])
+    theirs = cross_entropy(logits.flatten(0, 1), labels.flatten(), weight / weight.mean(), reduction="sum")
+    for outputs in ({"logits": logits}, (logits, "hidden")):
+        ours = compute_loss_func("re-weighting", [30, 8, 2])(outputs, labels, num_items_in_batch=items)
+        torch.testing.assert_close(ours, theirs / (19 if items is None else 23))
+
+
+def test_losses_can_be_pickled():
+    loss = pickle.loads(pickle.dumps(compute_loss_func(METHODS["class-balanced-focal"], [30, 8, 2])))
+    assert loss((torch.zeros(1, 3),), torch.tensor([1])).shape == ()
+
+
+@pytest.mark.parametrize(("method", "message"), [
+    ("wvn", "wvn does more than change the loss: project; use WVNCallback for project"),
+    ("focal+rs", r"focal\+rs does more than change the loss: adjust"),
+    ("over-sample", "over-sample does more than change the loss: sample"),
+    ("crt", "crt does more than change the loss: retrain"),
+    ("ldam", "ldam needs a cosine head"),
+    ("nope", "unknown method 'nope'; the methods are baseline"),
+])
+def test_what_a_loss_alone_cannot_do_is_refused(method, message):
+    with pytest.raises(ValueError, match=message):
+        compute_loss_func(method, [30, 8, 2])
