@@ -65,5 +65,5 @@ def test_a_value_that_is_not_finite_is_reported_with_its_class(like, bad):
     with pytest.raises(ValueError, match=r"the head has NaN or infinite weight values in class 1 \(cat\)"):
         check_finite(Head(like(weight), like(bias), ["ant", "cat", "elk"]))
     bias[2] = bad
-    with pytest.raises(ValueError, match="a file has NaN or infinite bias values in class 2$"):
+    with pytest.raises(ValueError, match=r"a file has NaN or infinite bias values in class 2$"):
         check_finite(Head(like(np.ones((3, 2))), like(bias)), "a file")

@@ -102,15 +102,7 @@ def cross_fit(
     if not folds:
         raise ValueError("expected at least one fold of (logits, labels, counts), got none")
     paths = [gamma_path(*fold, range=_reach(range), rule=rule, names=names, kind=kind) for fold in folds]
-    sizes = sorted({len(path.counts) for path in paths})
-    if len(sizes) > 1:
-        raise ValueError(f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} classes")
-    offsets = np.cumsum([0, *(len(path.labels) for path in paths)])
-    pooled = replace(
-        paths[0], sample=np.concatenate([path.sample + at for path, at in zip(paths, offsets, strict=False)]),
-        lo=np.concatenate([path.lo for path in paths]), hi=np.concatenate([path.hi for path in paths]),
-        labels=np.concatenate([path.labels for path in paths]), logits=(),
-    )
+    pooled = pool(paths)
     changes = None
     if criterion == "guided":
         first, *others = [path.envelope for path in paths]
@@ -120,6 +112,20 @@ def cross_fit(
         guards.binary_head(paths[0].logits[0], rule),
         guards.negative_logits(paths[0].logits[0], paths[0].labels, rule),
     ])
+
+
+def pool(paths: Sequence[GammaPath]) -> GammaPath:
+    """The path of all folds together. Each fold has counts, and so factors, of its own: where its samples are right is
+    kept as it is; predictions, which would take one rule for all, are not."""
+    sizes = sorted({len(path.counts) for path in paths})
+    if len(sizes) > 1:
+        raise ValueError(f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} classes")
+    offsets = np.cumsum([0, *(len(path.labels) for path in paths)])
+    return replace(
+        paths[0], sample=np.concatenate([path.sample + at for path, at in zip(paths, offsets, strict=False)]),
+        lo=np.concatenate([path.lo for path in paths]), hi=np.concatenate([path.hi for path in paths]),
+        labels=np.concatenate([path.labels for path in paths]), logits=(),
+    )
 
 
 def match_prior(

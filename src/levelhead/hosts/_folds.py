@@ -1,0 +1,110 @@
+"""One fold of a tuning: a model trained on the rest scores it, and every gamma is judged on those scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _check_method_params
+
+from ..counts import Missing
+from ..path import gamma_path
+from ..rule import RuleName
+from ._leveled import Leveled
+from ._scores import count, encode, scores
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the folds of one tuning have in common.
+
+    Args:
+        classes: the K labels.
+        rule, range: what gamma does, and from where to where it may go.
+        counts: [K], for all folds; None if each is to count what its model was trained on.
+        missing: what a class without a sample is.
+        scorer: ``scorer(estimator, X, y)``, asked at every one of `gammas`; None for the exact path.
+    """
+
+    classes: np.ndarray
+    rule: RuleName
+    range: tuple[float, float]
+    counts: np.ndarray | None
+    missing: Missing
+    scorer: Callable[..., float] | None
+
+    @property
+    def gammas(self) -> np.ndarray:
+        """The candidates a scorer is asked at, 201 over the range."""
+        return np.linspace(*self.range, 201)
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Held-out scores [N, K] and labels [N], and what they gave: an exact path, or a scorer's values at the gammas."""
+
+    values: np.ndarray
+    labels: np.ndarray
+    judged: Any
+
+
+class Rehearsal(Leveled):
+    """A fold's model at one gamma, as a scorer wants to see it; its scores of what was held out are remembered."""
+
+    classes_: Any = None
+
+    def __init__(self, model: Any, plan: Plan, counts: np.ndarray, X: Any, values: np.ndarray) -> None:
+        self.estimator = self.estimator_ = model
+        self.classes_, self.counts_, self.rule_ = plan.classes, counts, plan.rule
+        self._seen, self._values = X, values
+
+    def at(self, gamma: float) -> Rehearsal:
+        self._gamma = float(gamma)
+        return self
+
+    def _scores(self, X: Any) -> np.ndarray:
+        return self._values if X is self._seen else super()._scores(X)
+
+
+def train(model: Any, X: Any, y: np.ndarray, indices: np.ndarray | None, params: dict) -> Any:
+    """Fit on the samples at `indices`, or on all if None; parameters that go by sample are cut alike."""
+    if indices is None:
+        return model.fit(X, y, **params)
+    return model.fit(_safe_indexing(X, indices), y[indices], **_check_method_params(X, params, indices=indices))
+
+
+def rehearse(
+    plan: Plan, estimator: Any, X: Any, y: np.ndarray, trained_on: np.ndarray | None, held: np.ndarray,
+    fit_params: dict | None, score_params: dict,
+) -> Fold:
+    """Train (unless fit_params is None: it is trained already), score what was held out, judge every gamma."""
+    model = estimator if fit_params is None else train(clone(estimator), X, y, trained_on, fit_params)
+    known = encode(model.classes_, plan.classes)
+    counts = np.zeros(len(plan.classes), dtype=np.int64)
+    counts[known] = plan.counts[known] if plan.counts is not None else count(
+        y if trained_on is None else y[trained_on], model.classes_, None, plan.missing)
+    counts[counts == 0] = counts.max()
+    X_held, y_held = _safe_indexing(X, held), y[held]
+    labels = encode(y_held, plan.classes)
+    values = spread(scores(model, X_held), known, counts.max() / counts, plan.range)
+    if plan.scorer is None:
+        return Fold(values, labels, gamma_path(values, labels, counts, range=plan.range, rule=plan.rule))
+    twin = Rehearsal(model, plan, counts, X_held, values)
+    params = _check_method_params(X, score_params, indices=held)
+    found = [plan.scorer(twin.at(gamma), X_held, y_held, **params) for gamma in plan.gammas]
+    return Fold(values, labels, np.array(found))
+
+
+def spread(values: np.ndarray, columns: np.ndarray, ratios: np.ndarray, reach: tuple[float, float]) -> np.ndarray:
+    """Scores of a model that knows only some classes, as [N, K]: an unknown class gets a score so low that no gamma
+    within reach makes it the prediction. `columns` are the known classes, `ratios` [K] are ``n_1 / n_k``."""
+    if len(columns) == len(ratios):
+        return values
+    floor = -(1 + 2 * np.abs(values).max()) * ratios.max() ** np.abs(reach).max()
+    whole = np.full((len(values), len(ratios)), floor)
+    whole[:, columns] = values
+    return whole

@@ -1,0 +1,264 @@
+"""Any scikit-learn classifier with its scores leveled by the class counts: gamma fixed, or tuned by cross-validation.
+
+The two are shaped like scikit-learn's FixedThresholdClassifier and TunedThresholdClassifierCV and stand in the same
+places: around an estimator or a pipeline, inside a pipeline or a search.
+
+What is adjusted, and how, is in the fitted attribute `rule_`:
+
+- ``rescale``, for three or more classes with a `decision_function`: the scores are scaled as RS scales a head,
+  ``s_k <- (n_1 / n_k)^gamma s_k``. For a linear model this is RS itself, its intercept scaled along.
+- ``shift``, where scaling cannot act (two classes, whose scores are opposite; classifiers that give probabilities
+  only): ``s_k <- s_k + gamma log(n_1 / n_k)`` on the decision value, or on the log of the probabilities. gamma = 1 is
+  then post-hoc logit adjustment, which is exact for calibrated probabilities and the balanced error.
+
+A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, RidgeClassifier, boosting)
+are often negative: a NegativeLogitsWarning says so, and ``rule="shift"`` is the way out.
+
+The prediction is the class of the largest score. At gamma = 0 that is the classifier's own, but for SVC, which votes:
+give it ``break_ties=True``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, check_scoring, get_scorer_names
+from sklearn.model_selection import StratifiedShuffleSplit, check_cv
+from sklearn.utils import _safe_indexing
+from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _num_samples, check_is_fitted
+
+from ..counts import Counts, Missing
+from ..guards import issue, negative_logits, too_good
+from ..path import Metric
+from ..tune import pool
+from ._folds import Fold, Plan, rehearse, train
+from ._leveled import Leveled
+from ._scores import choose_rule, count, encode, scores
+
+RuleChoice = Literal["auto", "rescale", "shift"]
+_CALLER = 4  # of `fit`, for warnings: `_fit`, `fit` and scikit-learn's wrapper lie between
+_EXACT: dict[Any, Metric] = {balanced_accuracy_score: "balanced_error", accuracy_score: "error"}
+
+
+class RescaledClassifier(Leveled):
+    """A classifier whose scores are adjusted by the class counts at a gamma of your choice.
+
+    Args:
+        estimator: the classifier; it is cloned and fitted. One that is trained already goes in as a FrozenEstimator:
+            then `fit` trains nothing, and `counts` are to be those it was trained on.
+        gamma: strength; 0 changes nothing, larger gives rare classes more. The default is the value of the paper's
+            script; TunedRescaledClassifierCV finds yours.
+        counts: training samples of each class: K of them in the order of `classes_`, or {label: n}. Counted from the y
+            given to `fit` if None.
+        missing: what a class with no sample is: an `error`, or `neutral` (left as it is).
+        rule: `rescale`, `shift`, or `auto`: rescale where scaling can act, else shift.
+
+    Attributes:
+        estimator_: the fitted classifier.
+        counts_: [K], what the scores are adjusted by.
+        rule_: `rescale` or `shift`.
+        classes_, n_features_in_, feature_names_in_: the classifier's.
+
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = make_classification(4000, n_classes=4, n_informative=8, weights=[0.8, 0.13, 0.05], class_sep=1.5,
+    ...                            random_state=0)
+    >>> model = RescaledClassifier(LogisticRegression(), gamma=0.5).fit(X, y)
+    >>> model.rule_, model.counts_.tolist()
+    ('rescale', [3175, 529, 209, 87])
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **Leveled._parameter_constraints, "gamma": [Interval(Real, None, None, closed="neither")],
+    }
+
+    def __init__(
+        self, estimator: Any, *, gamma: float = 0.5, counts: Counts | None = None, missing: Missing = "error",
+        rule: RuleChoice = "auto",
+    ) -> None:
+        self.estimator = estimator
+        self.gamma = gamma
+        self.counts = counts
+        self.missing = missing
+        self.rule = rule
+
+    @property
+    def _gamma(self) -> float:
+        return self.gamma
+
+    def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
+        routed = cast(Any, process_routing(self, "fit", **params))
+        self.estimator_ = train(clone(self.estimator), X, y, None, routed.estimator.fit)
+        self.rule_ = choose_rule(self.estimator_, self.rule)
+        self.counts_ = count(y, self.classes_, self.counts, self.missing)
+        some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
+        values = scores(self.estimator_, _safe_indexing(X, some))
+        issue([negative_logits(values, encode(y[some], self.classes_), self.rule_)], stacklevel=_CALLER)
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Where metadata given to `fit` goes: to the classifier's `fit`."""
+        return MetadataRouter(owner=self).add(
+            estimator=self.estimator, method_mapping=MethodMapping().add(callee="fit", caller="fit")
+        )
+
+
+class TunedRescaledClassifierCV(Leveled):
+    """A classifier whose scores are adjusted by the class counts at the gamma that serves best on held-out data.
+
+    Every fold's model, trained on the rest, scores its fold; each keeps the counts of what it was trained on. For
+    `balanced_accuracy` and `accuracy` the whole curve over gamma is then known exactly, all folds pooled, and gamma is
+    the middle of its best plateau. Any other scorer is asked at 201 gammas over the range, fold by fold; the smallest
+    gamma of the best mean is taken.
+
+    Args:
+        estimator: the classifier; it is cloned and fitted, on each fold and then on everything.
+        scoring: the name of a scorer, or a callable ``scorer(estimator, X, y)``.
+        cv: None (5 stratified folds), a number of folds, a share held out in one shuffled split, a splitter, an
+            iterable of splits, or "prefit" for an estimator that is trained already: then X and y are held-out data,
+            and `counts` are to be those it was trained on; without them y is counted, and its shares may be others.
+            Never tune on the data a model was trained on: such a gamma is chosen on nothing (a LeakageWarning where
+            that is plain to see).
+        refit: train on all data once gamma is known. Must be False with "prefit", may be with a single split.
+        n_jobs: folds trained at once.
+        random_state: of the shuffled split, if cv is a share.
+        store_cv_results: keep `cv_results_`.
+        counts, missing, rule: as in RescaledClassifier.
+        range: of gamma. Zero, which changes nothing, is a valid answer.
+
+    Attributes:
+        best_gamma_: the strength chosen.
+        best_score_: its score on held-out data. It was chosen there, so it flatters.
+        cv_results_: {"gammas", "scores"}: for an exact curve, scores[i] holds from gammas[i] up to the next.
+        estimator_: the classifier, trained on all data if refit.
+        counts_, rule_, classes_, n_features_in_, feature_names_in_: as in RescaledClassifier.
+
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.metrics import balanced_accuracy_score
+    >>> from sklearn.model_selection import train_test_split
+    >>> X, y = make_classification(4000, n_classes=4, n_informative=8, weights=[0.8, 0.13, 0.05], class_sep=1.5,
+    ...                            random_state=0)
+    >>> X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=0)
+    >>> plain, tuned = LogisticRegression().fit(X, y), TunedRescaledClassifierCV(LogisticRegression()).fit(X, y)
+    >>> [round(float(balanced_accuracy_score(y_test, model.predict(X_test))), 2) for model in (plain, tuned)]
+    [0.68, 0.81]
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **Leveled._parameter_constraints,
+        "scoring": [StrOptions(set(get_scorer_names())), callable],
+        "cv": ["cv_object", StrOptions({"prefit"}), Interval(RealNotInt, 0.0, 1.0, closed="neither")],
+        "refit": ["boolean"],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "store_cv_results": ["boolean"],
+        "range": ["array-like"],
+    }
+
+    def __init__(
+        self, estimator: Any, *, scoring: str | Callable[..., float] = "balanced_accuracy", cv: Any = None,
+        refit: bool = True, n_jobs: int | None = None, random_state: Any = None, store_cv_results: bool = False,
+        counts: Counts | None = None, missing: Missing = "error", rule: RuleChoice = "auto",
+        range: tuple[float, float] = (0.0, 2.0),
+    ) -> None:
+        self.estimator = estimator
+        self.scoring = scoring
+        self.cv = cv
+        self.refit = refit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.store_cv_results = store_cv_results
+        self.counts = counts
+        self.missing = missing
+        self.rule = rule
+        self.range = range
+
+    @property
+    def _gamma(self) -> float:
+        return self.best_gamma_
+
+    def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
+        routed = cast(Any, process_routing(self, "fit", **params))
+        splits, prefit = self._splits(X, y, routed.splitter.split), isinstance(self.cv, str)
+        trained_on = None if self.refit else splits[0][0]
+        fit_params = routed.estimator.fit
+        self.estimator_ = self.estimator if prefit else train(clone(self.estimator), X, y, trained_on, fit_params)
+        if len(self.classes_) < 2:
+            raise ValueError("expected two or more classes to choose between, got one class")
+        self.rule_ = choose_rule(self.estimator_, self.rule)
+        self.counts_ = count(y if trained_on is None else y[trained_on], self.classes_, self.counts, self.missing)
+        scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
+        plain = not routed.scorer.score and (getattr(scorer, "_sign", 0), getattr(scorer, "_kwargs", None)) == (1, {})
+        metric = _EXACT.get(getattr(scorer, "_score_func", None)) if plain else None
+        plan = Plan(
+            self.classes_, self.rule_, self._range(), None if self.counts is None else self.counts_, self.missing,
+            None if metric else scorer,
+        )
+        base, fit_params = (self.estimator, fit_params) if self.refit else (self.estimator_, None)
+        folds = cast(list[Fold], Parallel(n_jobs=self.n_jobs)(
+            delayed(rehearse)(plan, base, X, y, *split, fit_params, routed.scorer.score) for split in splits
+        ))
+        self._choose(plan, [fold.judged for fold in folds], metric)
+        values, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("values", "labels"))
+        given = prefit or isinstance(self.estimator, FrozenEstimator)
+        issue([
+            negative_logits(values, labels, self.rule_), too_good(values.argmax(axis=1) == labels) if given else None,
+        ], stacklevel=_CALLER)
+
+    def _choose(self, plan: Plan, judged: list[Any], metric: Metric | None) -> None:
+        """The middle of the best plateau of the exact curve, or the first best of a scorer's mean over the folds."""
+        if metric:
+            path = pool(judged)
+            curve = getattr(path, f"{metric}_curve")
+            gammas, found, self.best_gamma_ = curve.gammas, 1 - curve.values, path.best(metric).gamma
+        else:
+            gammas, found = plan.gammas, np.mean(judged, axis=0)
+            if np.isnan(found).any():
+                raise ValueError(f"scoring={self.scoring!r} is NaN on a fold (a class not there?); use fewer folds")
+            self.best_gamma_ = float(gammas[found.argmax()])
+        self.best_score_ = float(found.max())
+        if self.store_cv_results:
+            self.cv_results_ = {"gammas": gammas, "scores": found}
+
+    def _range(self) -> tuple[float, float]:
+        values = np.asarray(self.range, dtype=np.float64)
+        if values.shape != (2,) or not np.isfinite(values).all() or values[0] >= values[1]:
+            raise ValueError(f"expected range=(from, to) of finite gammas, got {self.range}")
+        return float(values[0]), float(values[1])
+
+    def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
+        """(train, held-out) indices; no train indices for a model that is trained already."""
+        if isinstance(self.cv, str):
+            if self.refit:
+                raise ValueError("cv='prefit' trains nothing, so refit cannot be True; pass refit=False")
+            try:
+                check_is_fitted(self.estimator, "classes_")
+            except NotFittedError:
+                raise NotFittedError("cv='prefit' needs an estimator that is fitted") from None
+            return [(None, np.arange(_num_samples(X)))]
+        share = isinstance(self.cv, Real) and not isinstance(self.cv, Integral)
+        cv: Any = StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state) if share else check_cv(
+            cast(Any, self.cv), y, classifier=True)
+        splits = list(cv.split(X, y, **params))
+        if not self.refit and len(splits) > 1:
+            raise ValueError(f"refit=False keeps the model of one split, and cv gives {len(splits)}; pass refit=True")
+        return splits
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Where metadata given to `fit` goes: to the classifier's `fit`, the splitter's `split`, the scorer."""
+        return (
+            MetadataRouter(owner=self)
+            .add(estimator=self.estimator, method_mapping=MethodMapping().add(callee="fit", caller="fit"))
+            .add(splitter=self.cv, method_mapping=MethodMapping().add(callee="split", caller="fit"))
+            .add(scorer=check_scoring(self.estimator, scoring=self.scoring),
+                 method_mapping=MethodMapping().add(callee="score", caller="fit"))
+        )
