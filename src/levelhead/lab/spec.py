@@ -108,6 +108,12 @@ class Spec:
                          wanted=self.wanted)
         return hold_out(part, self.hold_out)
 
+    @property
+    def data_key(self) -> tuple[Any, ...]:
+        """What `load` depends on: specs of one key train on the same data."""
+        return (self.data, self.root, self.profile, self.ratio, self.subset, self.largest, self.wanted, self.hold_out,
+                self.size, self.skip_bad, self.unofficial)
+
     def identity(self) -> dict[str, Any]:
         """All that makes the numbers of this run, and nothing that does not: no paths, no adjustment."""
         facts = asdict(self)
