@@ -184,7 +184,7 @@ def _from_mapping(counts: Mapping[Any, Any], classes: int | None, names: Sequenc
         elif known:
             raise ValueError(f"unknown class name {str(key)!r}; the classes are {_listed(names or [])}")
         else:
-            raise ValueError(f"class {str(key)!r} is a name and the classes' names are not known; give their order (names=)")
+            raise ValueError(f"class {str(key)!r} is a name, but the names of the classes are not known; give names=")
         if not 0 <= i < size:
             raise ValueError(f"unknown class {key!r}; expected classes 0 to {size - 1}")
         if i in seen:
@@ -193,7 +193,8 @@ def _from_mapping(counts: Mapping[Any, Any], classes: int | None, names: Sequenc
         values[i] = _number(n, key)
     if len(seen) < size and len(counts) < size:
         absent = next(i for i in range(size) if i not in seen)
-        raise ValueError(f"{_titles(names)(absent)} has no count; expected {size} counts, one per class, got {len(counts)}")
+        title = _titles(names)(absent)
+        raise ValueError(f"{title} has no count; expected {size} counts, one per class, got {len(counts)}")
     return values
 
 
@@ -204,7 +205,8 @@ def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np
     if values.dtype.kind in "UO" and names is not None and len(values) and isinstance(values[0], str):
         return of(values, names=names).astype(np.float64)
     if values.dtype.kind not in "iubf":
-        raise ValueError(f"expected counts as numbers, got {values.dtype if values.dtype != object else list(counts)[:1]}")
+        got = values.dtype if values.dtype != object else list(counts)[:1]
+        raise ValueError(f"expected counts as numbers, got {got}")
     if classes is not None and len(values) > classes and values.dtype.kind in "iu":
         inside = (values >= 0) & (values < classes)
         if inside.all() and (len(np.unique(values)) == classes or len(values) > 2 * classes):

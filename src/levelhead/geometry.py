@@ -18,8 +18,8 @@ def relative_norms(head: Head) -> np.ndarray:
 
 
 def norm_follows_count(head: Head, counts: Counts) -> float:
-    """Rank correlation (Spearman) of weight norms with counts: near 1 under SGD on a long tail, near 0 or negative where
-    scaling by counts is not what the head needs. NaN if all counts are equal."""
+    """Rank correlation (Spearman) of weight norms with counts: near 1 under SGD on a long tail, near 0 or negative
+    where scaling by counts is not what the head needs. NaN if all counts are equal."""
     n = resolve(counts, head.classes, names=head.names)
     if n.min() == n.max():
         return float("nan")

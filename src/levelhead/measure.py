@@ -18,7 +18,7 @@ Kind = Literal["logits", "probabilities"]
 
 
 def check_logits(logits: Array, *, kind: Kind = "logits") -> np.ndarray:
-    """logits [N, K] as a floating numpy array; probabilities are refused, or turned into their logarithms if said so."""
+    """logits [N, K] as a floating numpy array; probabilities are refused, or made their logarithms if said so."""
     values = to_numpy(logits)
     if values.ndim != 2 or values.shape[1] < 2 or values.shape[0] < 1:
         raise ValueError(f"expected logits [N, K] of at least 2 classes, got shape {list(values.shape)}")
@@ -52,11 +52,12 @@ def predict(logits: Array) -> np.ndarray:
 
 
 def rank(logits: Array, labels: Array) -> np.ndarray:
-    """How many classes come before the true one, [N]: 0 is right. Of equal logits the first class comes first."""
-    logits, labels = to_numpy(logits), to_numpy(labels)
+    """How many classes come before the true one, [N]: 0 is right. Of equal logits the first class comes first, and a
+    NaN is never right."""
+    logits, labels = _pair(logits, labels)
     true = np.take_along_axis(logits, labels[:, None], axis=1)
-    earlier = np.arange(logits.shape[1]) < labels[:, None]
-    return ((logits > true) | ((logits == true) & earlier)).sum(axis=1)
+    later = np.arange(logits.shape[1]) >= labels[:, None]
+    return (~((logits < true) | ((logits == true) & later))).sum(axis=1)
 
 
 def error(logits: Array, labels: Array, *, k: int = 1) -> float:
@@ -75,8 +76,8 @@ def balanced_error(logits: Array, labels: Array, *, k: int = 1) -> float:
 
 def recall(logits: Array, labels: Array, *, k: int = 1) -> np.ndarray:
     """Share of each class's samples that are found, [K]; NaN for a class with no sample."""
-    size = to_numpy(logits).shape[1]
-    labels = check_labels(labels, size)
+    logits, labels = _pair(logits, labels)
+    size = logits.shape[1]
     found = np.bincount(labels, weights=rank(logits, labels) < k, minlength=size)
     return _ratio(found, np.bincount(labels, minlength=size))
 
@@ -89,13 +90,15 @@ def precision(logits: Array, labels: Array) -> np.ndarray:
 
 def confusion(logits: Array, labels: Array) -> np.ndarray:
     """[K, K] counts: row is the true class, column the predicted one."""
-    size = to_numpy(logits).shape[1]
-    return np.bincount(check_labels(labels, size) * size + predict(logits), minlength=size * size).reshape(size, size)
+    logits, labels = _pair(logits, labels)
+    size = logits.shape[1]
+    return np.bincount(labels * size + predict(logits), minlength=size * size).reshape(size, size)
 
 
 def negative_share(logits: Array, labels: Array) -> float:
     """Share of samples whose true-class logit is negative: those that RS pushes the wrong way."""
-    return float((np.take_along_axis(to_numpy(logits), to_numpy(labels)[:, None], axis=1) < 0).mean())
+    logits, labels = _pair(logits, labels)
+    return float((np.take_along_axis(logits, labels[:, None], axis=1) < 0).mean())
 
 
 def log_softmax(logits: Array) -> np.ndarray:
@@ -107,8 +110,8 @@ def log_softmax(logits: Array) -> np.ndarray:
 
 def negative_log_likelihood(logits: Array, labels: Array, *, temperature: float = 1.0) -> float:
     """Mean of ``-log p(true class)``, with logits divided by the temperature."""
-    scores = log_softmax(to_numpy(logits) / temperature)
-    return float(-np.take_along_axis(scores, to_numpy(labels)[:, None], axis=1).mean())
+    logits, labels = _pair(logits, labels)
+    return float(-np.take_along_axis(log_softmax(logits / temperature), labels[:, None], axis=1).mean())
 
 
 def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperature: float = 1.0) -> float:
@@ -116,8 +119,9 @@ def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperatu
 
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
     """
-    probability = np.exp(log_softmax(to_numpy(logits) / temperature))
-    confidence, right = probability.max(axis=1), probability.argmax(axis=1) == to_numpy(labels)
+    logits, labels = _pair(logits, labels)
+    probability = np.exp(log_softmax(logits / temperature))
+    confidence, right = probability.max(axis=1), probability.argmax(axis=1) == labels
     where = np.minimum((confidence * bins).astype(int), bins - 1)
     gap = np.bincount(where, weights=confidence - right, minlength=bins)
     return float(np.abs(gap).sum() / len(right))
@@ -146,7 +150,9 @@ class Measures:
     negative_log_likelihood: float
 
 
-def measure(logits: Array, labels: Array, counts: Counts | None = None, *, names: Sequence[str] | None = None) -> Measures:
+def measure(
+    logits: Array, labels: Array, counts: Counts | None = None, *, names: Sequence[str] | None = None
+) -> Measures:
     """All measures at once.
 
     Args:
@@ -173,6 +179,15 @@ def measure(logits: Array, labels: Array, counts: Counts | None = None, *, names
         calibration_error=calibration_error(values, labels),
         negative_log_likelihood=negative_log_likelihood(values, labels),
     )
+
+
+def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
+    """logits [N, K] and labels [N], checked against each other: -1 would else count as the last class."""
+    logits = to_numpy(logits)
+    labels = check_labels(labels, logits.shape[1])
+    if len(labels) != len(logits):
+        raise ValueError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
+    return logits, labels
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

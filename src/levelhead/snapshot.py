@@ -82,7 +82,7 @@ class Snapshot:
         except SafetensorError as error:
             raise ValueError(f"{path}: not a whole safetensors file ({error})") from None
         if metadata is None:
-            raise ValueError(f"{path}: a safetensors file, but not a snapshot; a snapshot is what a training run leaves")
+            raise ValueError(f"{path}: a safetensors file, but not a snapshot, which is what a training leaves")
         facts = json.loads(metadata)
         return Snapshot(
             head=Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]),

@@ -1,0 +1,79 @@
+"""Geometry against scipy, scikit-learn and angles worked out by hand."""
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+from sklearn.linear_model import LogisticRegression
+
+from levelhead import Head, geometry
+
+rng = np.random.default_rng(0)
+
+
+def at(*degrees: float, length: float = 1.0) -> np.ndarray:
+    return length * np.column_stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))])
+
+
+def test_norms_are_relative_to_the_longest():
+    assert geometry.relative_norms(Head(np.array([[3.0, 4.0], [0.0, 10.0], [1.0, 0.0]]))).tolist() == [0.5, 1.0, 0.1]
+
+
+@pytest.mark.parametrize("levels", [50, 4])  # 4: many equal norms and counts
+def test_the_rank_correlation_is_scipys(levels):
+    weight, counts = rng.integers(1, levels, size=(40, 1)).astype(float), rng.integers(1, levels, size=40)
+    expected = spearmanr(weight[:, 0], counts).statistic
+    assert geometry.norm_follows_count(Head(weight), counts) == pytest.approx(expected)
+
+
+def test_the_rank_correlation_has_signs_and_none_for_a_balanced_set():
+    head = Head(np.array([[4.0], [2.0], [1.0]]))
+    assert geometry.norm_follows_count(head, [100, 10, 1]) == pytest.approx(1)
+    assert geometry.norm_follows_count(head, [1, 10, 100]) == pytest.approx(-1)
+    assert np.isnan(geometry.norm_follows_count(head, [5, 5, 5]))
+
+
+def test_centers_are_directions_and_lengths_do_not_matter():
+    features = np.concatenate([at(10, length=1), at(30, length=100), at(90)])
+    centers = geometry.centers(features, [0, 0, 1], 3)
+    np.testing.assert_allclose(centers[:2], at(20, 90), atol=1e-12)
+    assert np.isnan(centers[2]).all()
+
+
+def test_sigma_is_the_root_of_the_mean_squared_angle_in_degrees():
+    features = at(50 - 10, 50 + 10, 200 - 3, 200 + 3, 200 - 1, 200 + 1)
+    sigma = geometry.angular_sigma(features, [0, 0, 1, 1, 1, 1], 3)
+    np.testing.assert_allclose(sigma[:2], [10, np.sqrt((9 + 9 + 1 + 1) / 4)], rtol=1e-9)
+    assert np.isnan(sigma[2])
+
+
+def test_the_center_gap_is_the_angle_between_centers():
+    gap = geometry.center_gap((at(0, 90), [0, 1]), (at(25, 90), [0, 1]), 2)
+    np.testing.assert_allclose(gap, [25, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize(("lengths", "between"), [((1, 1), 60), ((1, 3), 40), ((5, 2), 120)])
+def test_on_the_boundary_both_logits_are_equal(lengths, between):
+    weight = np.concatenate([at(0, length=lengths[0]), at(between, length=lengths[1])])
+    first, second = geometry.boundary_angles(Head(weight), 0, 1)
+    assert first + second == pytest.approx(between)
+    logits = Head(weight).logits(at(first))[0]
+    assert logits[0] == pytest.approx(logits[1])
+    assert (first < second) == (lengths[0] < lengths[1])  # the shorter one has less room
+
+
+def test_the_oracle_head_is_the_one_scikit_learn_finds():
+    features, labels = rng.standard_normal((300, 5)), rng.integers(4, size=300)
+    features[np.arange(300), labels] += 1.5
+    oracle = geometry.oracle_head(features, labels, 4, decay=0.01, tolerance=1e-7)
+    theirs = LogisticRegression(C=1 / (300 * 0.01), fit_intercept=False, tol=1e-8, max_iter=1000).fit(features, labels)
+    np.testing.assert_allclose(oracle.head.weight, theirs.coef_, atol=1e-4)
+    assert oracle.gradient <= 1e-7
+    assert oracle.error == pytest.approx(1 - theirs.score(features, labels))
+
+
+def test_the_oracle_starts_where_it_is_told_and_stops_when_told():
+    features, labels = rng.standard_normal((100, 3)), rng.integers(2, size=100)
+    done = geometry.oracle_head(features, labels, 2, decay=0.1)
+    again = geometry.oracle_head(features, labels, 2, decay=0.1, start=done.head)
+    assert (again.steps, again.loss) == (0, done.loss)
+    assert geometry.oracle_head(features, labels, 2, decay=0.1, steps=1).loss > done.loss

@@ -1,0 +1,165 @@
+"""Measures against scikit-learn, scipy and plain loops."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+from sklearn import metrics
+
+from levelhead import measure as m
+
+rng = np.random.default_rng(0)
+N, K = 400, 6
+LOGITS = rng.standard_normal((N, K)) * 2
+LABELS = np.where(rng.random(N) < 0.5, LOGITS.argmax(axis=1), rng.integers(K, size=N))
+TIED = np.round(LOGITS)  # many equal logits
+LEFT_OUT = np.where(LABELS == 3, 4, LABELS)  # class 3 has no sample
+
+CASES = pytest.mark.parametrize(("logits", "labels"), [(LOGITS, LABELS), (TIED, LABELS), (LOGITS, LEFT_OUT)],
+                                ids=["plain", "tied", "a class left out"])
+
+
+@CASES
+def test_errors_agree_with_scikit_learn(logits, labels):
+    predicted = logits.argmax(axis=1)
+    assert m.error(logits, labels) == pytest.approx(1 - metrics.accuracy_score(labels, predicted))
+    np.testing.assert_array_equal(m.predict(logits), predicted)
+    recalls = metrics.recall_score(labels, predicted, labels=np.unique(labels), average=None)
+    assert m.balanced_error(logits, labels) == pytest.approx(1 - recalls.mean())
+
+
+@CASES
+def test_recall_precision_and_confusion_agree_with_scikit_learn(logits, labels):
+    predicted = logits.argmax(axis=1)
+    expected = metrics.confusion_matrix(labels, predicted, labels=range(K))
+    np.testing.assert_array_equal(m.confusion(logits, labels), expected)
+    for ours, theirs in ((m.recall(logits, labels), metrics.recall_score),
+                         (m.precision(logits, labels), metrics.precision_score)):
+        expected = theirs(labels, predicted, labels=range(K), average=None, zero_division=np.nan)
+        np.testing.assert_allclose(ours, expected)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 6])
+def test_top_k_agrees_with_scikit_learn(k):
+    if k < K:
+        expected = 1 - metrics.top_k_accuracy_score(LABELS, LOGITS, k=k, labels=range(K))
+        assert m.error(LOGITS, LABELS, k=k) == pytest.approx(expected)
+    else:
+        assert m.error(LOGITS, LABELS, k=k) == 0
+
+
+def test_of_equal_logits_the_first_class_comes_first():
+    level = np.zeros((3, 3))
+    assert m.rank(level, [0, 1, 2]).tolist() == [0, 1, 2]
+    assert m.error(level, [0, 1, 2], k=2) == pytest.approx(1 / 3)
+    np.testing.assert_array_equal(m.rank(TIED, LABELS) == 0, TIED.argmax(axis=1) == LABELS)
+
+
+def test_likelihood_agrees_with_scikit_learn_at_any_temperature():
+    for t in (0.5, 1.0, 3.0):
+        expected = metrics.log_loss(LABELS, softmax(LOGITS / t, axis=1), labels=range(K))
+        assert m.negative_log_likelihood(LOGITS, LABELS, temperature=t) == pytest.approx(expected)
+
+
+def test_log_softmax_agrees_with_scipy_even_for_huge_logits():
+    huge = LOGITS * 1e4
+    np.testing.assert_allclose(m.log_softmax(huge), log_softmax(huge, axis=1))
+
+
+def test_the_fitted_temperature_is_the_one_scipy_finds():
+    found = minimize_scalar(lambda t: metrics.log_loss(LABELS, softmax(LOGITS / t, axis=1), labels=range(K)),
+                            bounds=(0.05, 20), method="bounded", options={"xatol": 1e-8})
+    assert m.fit_temperature(LOGITS, LABELS) == pytest.approx(found.x, rel=1e-3)
+
+
+def test_calibration_error_agrees_with_a_loop_over_bins():
+    probability = softmax(LOGITS, axis=1)
+    confidence, right = probability.max(axis=1), probability.argmax(axis=1) == LABELS
+    total = 0.0
+    for low in np.arange(15) / 15:
+        inside = (confidence >= low) & ((confidence < low + 1 / 15) | (low == 14 / 15))
+        if inside.any():
+            total += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
+    assert m.calibration_error(LOGITS, LABELS) == pytest.approx(total)
+
+
+def test_a_calibrated_model_has_no_calibration_error_and_a_sure_liar_has_all():
+    generator = np.random.default_rng(1)
+    logits = generator.standard_normal((50_000, 3))
+    drawn = (softmax(logits, axis=1).cumsum(axis=1) < generator.random((50_000, 1))).sum(axis=1)
+    assert m.calibration_error(logits, drawn) < 0.01
+    assert m.fit_temperature(logits, drawn) == pytest.approx(1, abs=0.03)
+    assert m.calibration_error(np.array([[50.0, 0.0]] * 4), [1, 1, 1, 1]) == pytest.approx(1)
+
+
+def test_the_negative_share_is_that_of_true_classes():
+    assert m.negative_share(np.array([[-1.0, 2.0], [3.0, -1.0], [-5.0, -1.0]]), [0, 0, 1]) == pytest.approx(2 / 3)
+
+
+def test_all_measures_at_once_agree_with_each_alone():
+    counts = [500, 300, 100, 50, 19, 5]
+    found = m.measure(LOGITS, LABELS, counts)
+    recalls = metrics.recall_score(LABELS, LOGITS.argmax(axis=1), average=None)
+    assert found.n == N
+    assert found.error == m.error(LOGITS, LABELS)
+    assert found.balanced_error == m.balanced_error(LOGITS, LABELS)
+    assert found.groups == pytest.approx(
+        {"many": recalls[:2].mean(), "medium": recalls[2:4].mean(), "few": recalls[4:].mean()})
+    assert (found.worst_class, found.worst_recall) == (recalls.argmin(), pytest.approx(recalls.min()))
+    assert found.calibration_error == m.calibration_error(LOGITS, LABELS)
+    assert found.negative_log_likelihood == m.negative_log_likelihood(LOGITS, LABELS)
+    assert m.measure(LOGITS, LEFT_OUT).worst_class != 3
+    assert m.measure(LOGITS, LABELS).groups == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_tensors_are_measured_as_their_values_are(dtype):
+    logits = torch.from_numpy(LOGITS).to(dtype)
+    same = logits.double().numpy()
+    for name in ("error", "balanced_error", "negative_log_likelihood", "calibration_error", "negative_share"):
+        measure = getattr(m, name)
+        assert measure(logits, torch.from_numpy(LABELS)) == pytest.approx(measure(same, LABELS), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [
+    "rank", "error", "balanced_error", "recall", "precision", "confusion", "negative_share", "negative_log_likelihood",
+    "calibration_error", "fit_temperature", "measure",
+])
+@pytest.mark.parametrize(("labels", "message"), [
+    ([0, 1, -1], "expected labels from 0 to 1, got -1 at position 2"),
+    ([0, 1, 2], "expected labels from 0 to 1, got 2 at position 2"),
+    ([0, 1, 0.5], "expected integer labels, got float64"),
+    ([0], "expected one label per row of logits, got 1 labels and 3 rows"),
+])
+def test_no_measure_takes_a_label_that_is_no_class(name, labels, message):
+    logits = np.array([[2.0, 1.0], [1.0, 3.0], [0.0, 4.0]])
+    with pytest.raises(ValueError, match=message):
+        getattr(m, name)(logits, labels)
+
+
+def test_a_nan_is_never_right():
+    logits = np.array([[np.nan, 1.0], [1.0, np.nan], [2.0, 1.0]])
+    assert (m.rank(logits, [0, 0, 0]) == 0).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(("logits", "message"), [
+    (np.ones(3), r"expected logits \[N, K\] of at least 2 classes, got shape \[3\]"),
+    (np.ones((3, 1)), r"expected logits \[N, K\] of at least 2 classes, got shape \[3, 1\]"),
+    (np.ones((0, 3)), r"expected logits \[N, K\] of at least 2 classes, got shape \[0, 3\]"),
+    (np.array([["a", "b"]]), "expected logits as floating-point numbers"),
+    (np.array([[1.0, 2.0], [np.inf, 0.0]]), "NaN or infinite values, first in row 1"),
+    (softmax(LOGITS, axis=1), "expected logits, got what looks like probabilities"),
+])
+def test_what_is_not_logits_is_refused(logits, message):
+    with pytest.raises(ValueError, match=message):
+        m.check_logits(logits)
+
+
+def test_probabilities_become_their_logarithms_if_said_so():
+    probability = softmax(LOGITS, axis=1)
+    np.testing.assert_allclose(m.check_logits(probability, kind="probabilities"), np.log(probability))
+    assert np.isfinite(m.check_logits(np.array([[0.0, 1.0]]), kind="probabilities")).all()
+    with pytest.raises(ValueError, match="expected kind='logits' or 'probabilities', got 'odds'"):
+        m.check_logits(LOGITS, kind="odds")
+    assert not m.looks_like_probabilities(LOGITS)
