@@ -13,10 +13,14 @@ from .cautions import (
     NegativeLogitsWarning,
     NormWarning,
     PrecisionWarning,
+    RangeWarning,
 )
+from .compare import Comparison, compare
 from .head import Head
 from .path import GammaPath, gamma_path
 from .snapshot import Snapshot
+from .tune import cross_fit, match_prior, tune
+from .tuned import Tuned
 
 if TYPE_CHECKING:
     from .heads.torch import Adjusted, find_head, rescale_
@@ -39,6 +43,7 @@ __all__ = [
     "WVN",
     "Adjusted",
     "BinaryHeadWarning",
+    "Comparison",
     "GammaPath",
     "Head",
     "LeakageWarning",
@@ -47,18 +52,24 @@ __all__ = [
     "NegativeLogitsWarning",
     "NormWarning",
     "PrecisionWarning",
+    "RangeWarning",
     "Snapshot",
+    "Tuned",
+    "compare",
     "counts",
+    "cross_fit",
     "factors",
     "find_head",
     "gamma_path",
     "geometry",
+    "match_prior",
     "measure",
     "normalize",
     "rescale",
     "rescale_",
     "shift_logits",
     "tau_normalize",
+    "tune",
 ]
 
 

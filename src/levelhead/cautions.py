@@ -25,5 +25,9 @@ class MissingClassWarning(LevelheadWarning):
     """A class has no sample in the data at hand: it is named and left neutral."""
 
 
+class RangeWarning(LevelheadWarning):
+    """What is looked for lies at the end of the range it was looked for in."""
+
+
 class PrecisionWarning(LevelheadWarning):
     """Rounding to half precision could flip predictions."""

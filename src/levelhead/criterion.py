@@ -155,7 +155,8 @@ class Replicates:
 
     Args:
         gammas: [B], what each replicate chose.
-        gains: [B], what the gamma chosen on the real samples gains on each replicate.
+        gains: [B], what the gamma chosen on the real samples gains on each replicate, spread as if every class had one
+            more sample that gains by it and one that loses: resampling a single sample knows no doubt.
         optimism: what a replicate's own choice gains on that replicate above what it gains on the samples it was drawn
             from, on average: by this much our choice, too, flatters itself on our samples (Efron 1983).
     """
@@ -187,7 +188,22 @@ def replicates(
         optimism[i] = (error[at] - again[at]) - (weights * (times - 1)) @ before
         if progress is not None:
             progress(i + 1, n)
+    gains += rng.normal(scale=np.sqrt(_unseen_variance(landscape, change)), size=n)
     return Replicates(gammas, gains, float(optimism.mean()) if n else 0.0)
+
+
+def _unseen_variance(landscape: Landscape, change: np.ndarray) -> float:
+    """By how much the variance of a mean change (+1, 0, -1) grows if each class had one +1 and one -1 more."""
+    assert landscape.path is not None
+    labels, size = landscape.path.labels, len(landscape.target)
+    up, down, n = (np.bincount(labels, x, size) for x in (change > 0, change < 0, np.ones(len(labels))))
+
+    def variance(more: int) -> np.ndarray:
+        m = np.maximum(n + 2 * more, 1)
+        return ((up + down + 2 * more) / m - ((up - down) / m) ** 2) / m
+
+    grown = landscape.prior**2 * (variance(1) - variance(0))
+    return max(0.0, float(grown.sum()))
 
 
 def middle(plateau: tuple[float, float]) -> float:

@@ -18,6 +18,7 @@ from .cautions import (
     MissingClassWarning,
     NegativeLogitsWarning,
     NormWarning,
+    RangeWarning,
 )
 from .geometry import norm_follows_count
 from .head import Head
@@ -61,11 +62,15 @@ def seen_before(logits: Array, training: Array | None) -> Caution:
 
 
 def negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Caution:
-    """More than one true-class logit in five is negative, and the rule multiplies."""
+    """More than one true-class logit in five is negative, averaged over classes, and the rule multiplies.
+
+    Over classes, because frequent ones, whose logits are rarely negative, would hide the rare ones that RS is for.
+    """
     if rule == "shift":
         return None
-    true = _true_logits(logits, labels)
-    share = float((true < 0).mean())
+    sizes = np.bincount(labels)
+    below = np.bincount(labels, _true_logits(logits, labels) < 0)
+    share = float((below[sizes > 0] / sizes[sizes > 0]).mean())
     if share <= 0.2:
         return None
     return NegativeLogitsWarning(
@@ -96,17 +101,15 @@ def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> 
     )
 
 
-def missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None) -> Caution:
-    """A class has no sample among those that gamma is chosen on."""
-    absent = np.flatnonzero(sizes == 0).tolist()
+def missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1) -> Caution:
+    """A class has fewer samples than it takes, among those that gamma is chosen on."""
+    absent = np.flatnonzero(sizes < least).tolist()
     if not absent:
         return None
     shown = ", ".join(str(i) if names is None else f"{i} ({names[i]})" for i in absent[:8])
     more = f" and {len(absent) - 8} more" if len(absent) > 8 else ""
-    plural = "classes have" if len(absent) > 1 else "class has"
-    return MissingClassWarning(
-        f"{len(absent)} {plural} no sample here: {shown}{more}; neutral in every measure, but gamma still moves them"
-    )
+    few = "no sample" if least == 1 else f"fewer than {least} samples"
+    return MissingClassWarning(f"{few} here of class {shown}{more}: neutral in every measure, yet gamma moves it too")
 
 
 def end_of_range(plateau: tuple[float, float], reach: tuple[float, float]) -> Caution:
@@ -114,7 +117,7 @@ def end_of_range(plateau: tuple[float, float], reach: tuple[float, float]) -> Ca
     low, high = plateau
     if high < reach[1] or low <= reach[0]:
         return None
-    return LevelheadWarning(
+    return RangeWarning(
         f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range= may do better"
     )
 

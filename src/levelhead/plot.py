@@ -12,6 +12,7 @@ from .curve import Curve
 if TYPE_CHECKING:
     from .tuned import Tuned
 
+_DATED: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 INK, ACCENT, SOFT = "#222222", "#c2410c", "#94a3b8"
 
 
@@ -80,12 +81,17 @@ def save(figure: Any, path: str | Path) -> None:
     """Write a figure and close it; the same figure gives the same bytes."""
     import matplotlib.pyplot as pyplot
 
-    suffix = Path(path).suffix.lower()
-    if suffix not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"{path}: expected a picture as .png, .svg or .pdf, got {suffix or 'no suffix'}")
-    dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}[suffix]
-    figure.savefig(path, dpi=150, metadata=dated)
+    figure.savefig(path, dpi=150, metadata=check_picture(path))
     pyplot.close(figure)
+
+
+def check_picture(path: str | Path) -> dict[str, None]:
+    """That a picture can be written under that name; the metadata that would hold a date, for its format."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in _DATED:
+        raise ValueError(f"{path}: expected a picture as {', '.join(_DATED)}, got {suffix or 'no suffix'}")
+    matplotlib()
+    return _DATED[suffix]
 
 
 def matplotlib() -> Any:

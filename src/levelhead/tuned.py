@@ -84,7 +84,7 @@ class Tuned:
         return "; ".join(parts)
 
     def report(self) -> str:
-        """The answer for people: a picture of the curve, the numbers, what they mean, the warnings."""
+        """The answer for people: a picture of the curve, the numbers, and what they mean."""
         from .plot import text
 
         what = "balanced error" if self.balanced_error is not None else "mismatch of shares"
@@ -92,7 +92,7 @@ class Tuned:
                  *str(self).split("; ")]
         if self.error is not None and self.error_at_zero is not None:
             lines.append(f"plain error on these samples {self.error_at_zero:.2%} -> {self.error:.2%}")
-        return "\n".join([*lines, *(f"warning: {line}" for line in self.warnings)])
+        return "\n".join(lines)
 
     @property
     def _source(self) -> str:

@@ -1,0 +1,135 @@
+"""`tune` from files to a file: what the command does."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from . import arrays, counts
+from .cautions import LevelheadWarning
+from .measure import Kind
+from .plot import check_picture
+from .rule import RuleName
+from .tune import Criterion, Progress, match_prior, tune
+from .tuned import Tuned
+
+LONG = 20_000_000  # numbers in the logits: below, no stage takes time worth a bar
+
+
+def tune_files(
+    logits: str | Path, labels: str | Path | None, counts_file: str | Path, *, unlabelled: str | Path | None = None,
+    rule: RuleName = "rescale", criterion: Criterion = "guided", target: str | None = None, reach: float = 2.0,
+    norms: str | Path | None = None, training: str | Path | None = None, kind: Kind = "logits",
+    chosen_on: str = "held-out", bootstrap: int = 1000, seed: int = 0,
+) -> Tuned:
+    """`tune` on files; without labels, `match_prior`. Warnings are in the result and are not raised.
+
+    Args:
+        logits, labels, unlabelled, norms, training: what `arrays.read` reads; FILE:KEY names one array of several.
+        counts_file: what `counts.read` reads.
+        target: K shares with commas between them, or a file of them like one of counts.
+        reach: the range of gamma ends there.
+        rule, criterion, kind, chosen_on, bootstrap, seed: as in `tune`.
+    """
+    scores, names = arrays.read(logits), arrays.titles(logits)
+    size = scores.shape[1] if scores.ndim == 2 else None
+    n = counts.resolve(counts.read(counts_file), size, names=names)
+    prior = None if target is None else _target(target, names, len(n))
+    lengths = None if norms is None else arrays.read(norms, wanted="norms")
+    with warnings.catch_warnings(), _bar(scores) as progress:
+        warnings.simplefilter("ignore", LevelheadWarning)
+        if labels is None:
+            if unlabelled is not None or training is not None:
+                raise ValueError("without --labels the --logits are the unlabelled ones; leave the other file out")
+            return match_prior(scores, n, prior, rule=rule, range=(0.0, reach), bootstrap=bootstrap, rng=seed,
+                               norms=lengths, names=names, kind=kind, progress=progress)
+        return tune(
+            scores, _indices(arrays.read(labels, wanted="labels"), names, labels), n, criterion=criterion, rule=rule,
+            unlabelled=None if unlabelled is None else arrays.read(unlabelled), target=prior, range=(0.0, reach),
+            chosen_on=chosen_on, bootstrap=bootstrap, rng=seed, norms=lengths, names=names, kind=kind,
+            training=None if training is None else arrays.read(training), progress=progress,
+        )
+
+
+def check_new(out: Path | None, plot: Path | None, *, force: bool) -> None:
+    """Before any work: that what will be written can be."""
+    for path in (out, plot):
+        if path is not None and path.exists() and not force:
+            raise FileExistsError(f"{path} exists; pass --force to replace it")
+    if plot is not None:
+        check_picture(plot)
+
+
+def save(tuned: Tuned, path: str | Path) -> None:
+    """Write what `levelhead rescale --tuned` reads, atomically."""
+    path = Path(path)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        scratch.write_text(json.dumps(tuned.to_dict(), indent=2) + "\n", encoding="utf-8")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _indices(labels: np.ndarray, names: Sequence[str] | None, source: str | Path) -> np.ndarray:
+    """Labels as class indices; class names are looked up among the titles of the logits' columns."""
+    if labels.dtype.kind not in "UO":
+        return labels
+    if names is None:
+        raise ValueError(f"{source}: labels are names ({str(labels[0])!r}), and the logits have no column titles to "
+                         "find them among; give class indices, or logits as .csv or .parquet with a title a class")
+    place = {name: i for i, name in enumerate(names)}
+    unknown = next((str(label) for label in labels if str(label) not in place), None)
+    if unknown is not None:
+        raise ValueError(f"{source}: unknown class {unknown!r}; the logits' columns are {', '.join(names[:8])}"
+                         f"{', ...' if len(names) > 8 else ''}")
+    return np.array([place[str(label)] for label in labels])
+
+
+def _target(text: str, names: Sequence[str] | None, size: int) -> np.ndarray:
+    """[K] shares, from "0.5,0.3,0.2" or from a file that holds a list or {class: share}."""
+    if Path(text).suffix in (".json", ".csv", ".npy", ".txt"):
+        shares = counts.read(text)
+    else:
+        shares = text.split(",")
+    if isinstance(shares, dict):
+        given = {str(key): share for key, share in shares.items()}
+        order = list(names or map(str, range(size)))
+        if sorted(given) != sorted(order):
+            raise ValueError(f"{text}: expected the shares of {', '.join(order[:8])}, got those of "
+                             f"{', '.join(list(given)[:8])}")
+        shares = [given[name] for name in order]
+    try:
+        return np.array([float(share) for share in shares])
+    except (TypeError, ValueError):
+        raise ValueError(f"expected --target as {size} shares with commas between them, or a file of them, got {text!r}"
+                         ) from None
+
+
+@contextmanager
+def _bar(logits: np.ndarray) -> Iterator[Progress | None]:
+    """A progress bar on stderr, if that is a terminal and the input is long."""
+    if logits.size < LONG or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks = {}
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done)
+
+        yield update
