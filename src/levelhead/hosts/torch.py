@@ -16,7 +16,6 @@ from ..head import Head
 from ..heads.torch import editable_head, gather, is_sharded
 
 Order = Literal["algorithm", "released"]
-_BLOCK = 1 << 18  # elements: small enough that a row is still in a processor's cache when it is divided
 
 
 class WVN:
@@ -93,21 +92,14 @@ class WVN:
 def unit_(weight: Tensor) -> None:
     """``w_i <- w_i / ||w_i||`` in place, with no check and no host synchronization: weight [K, d] or [K, d, 1, 1].
 
-    Lengths are taken in float32 or better. Of a sharded weight each process divides its own part; where rows are cut
-    across processes their lengths are summed over all first.
+    Lengths are taken in float32 or better. Of a sharded weight each process scales its own part; where rows are cut
+    across processes, their squares are summed over all of them first.
     """
-    if is_sharded(weight):
-        if any(placement.is_shard() and placement.dim != 0 for placement in weight.placements):  # type: ignore
-            weight.div_(_lengths(weight.flatten(1)).reshape(-1, *[1] * (weight.ndim - 1)))
-            return
+    if is_sharded(weight) and all(p.is_replicate() or p.is_shard(0) for p in weight.placements):  # type: ignore
         weight = weight.to_local()  # type: ignore[attr-defined]
-    rows = weight.flatten(1)
-    for block in rows.split(max(1, _BLOCK // max(1, rows.shape[1]))) if rows.device.type == "cpu" else (rows,):
-        block.div_(_lengths(block))
-
-
-def _lengths(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.promote_types(rows.dtype, torch.float32))
+    wide = None if weight.element_size() >= 4 else torch.float32  # naming a dtype costs a copy
+    lengths = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True, dtype=wide)
+    weight.mul_(lengths.reciprocal())  # K divisions and d K products, which are four times as fast as d K divisions
 
 
 def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
