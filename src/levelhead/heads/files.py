@@ -195,7 +195,9 @@ def rescale_file(
 def strength(gamma: float | None, rule: str | None, tuned: str | Path | None) -> Strength:
     """Gamma and rule as given, or as `tune` chose them: one of the two must say."""
     if (gamma is None) == (tuned is None):
-        raise ValueError("expected gamma, or what `levelhead tune` wrote" + ("" if gamma is None else ": not both"))
+        raise ValueError(
+            f"expected --gamma or --tuned, what `levelhead tune -o` wrote{'' if gamma is None else ', not both'}"
+        )
     if gamma is not None:
         return {"gamma": gamma, "rule": rule or "rescale"}
     try:

@@ -60,8 +60,8 @@ NOT_PLAIN = (
     ),
     (r"lora_.*|base_layer\..*", "is wrapped by LoRA; merge the adapter (merge_and_unload) and save the model again"),
     (
-        r"qweight|qzeros|scales|g_idx|SCB|weight\.(absmax|quant.*|nested.*)|weight_scale.*|weight_zero_point|_packed_params.*|"
-        r"zero_point|scale_inv",
+        r"qweight|qzeros|scales|g_idx|SCB|weight\.(absmax|quant.*|nested.*)|weight_scale.*|weight_zero_point|"
+        r"_packed_params.*|zero_point|scale_inv",
         "is quantized; adjust the model before quantizing it",
     ),
     (
@@ -89,7 +89,9 @@ def find(
         found = [_named(path, named.removesuffix(".weight"), spans, layers, classes)]
     else:
         found = _known(path, spans, layers, classes) or _only(path, layers, classes)
-    return tuple(_place(path, layer, spans, layers) for layer in found)
+    places = tuple(_place(path, layer, spans, layers) for layer in found)
+    _check_untied(path, places, spans)
+    return places
 
 
 def candidates(layers: Layers, classes: int | None = None) -> list[str]:
@@ -97,9 +99,9 @@ def candidates(layers: Layers, classes: int | None = None) -> list[str]:
     return [
         layer
         for layer, weight in layers.items()
-        if len(weight.shape) >= 2
-        and all(n == 1 for n in weight.shape[2:])
-        and (weight.shape[0] == classes if classes else weight.shape[0] > 1)
+        if len(weight.logical) >= 2
+        and all(n == 1 for n in weight.logical[2:])
+        and (weight.logical[0] == classes if classes else weight.logical[0] > 1)
         and not re.search(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", layer, re.IGNORECASE)
     ]
 
@@ -109,7 +111,7 @@ def _named(path: Path, layer: str, spans: Mapping[str, Span], layers: Layers, cl
     if layer not in layers:
         near = candidates(layers, classes) or candidates(layers)
         raise ValueError(f"{path}: no layer {layer!r}; layers of a head's shape: {_listed(near, layers)}")
-    shape = layers[layer].shape
+    shape = layers[layer].logical
     if len(shape) < 2 or any(n != 1 for n in shape[2:]):
         raise ValueError(f"{path}: {layer} has a weight of shape {list(shape)}; expected [K, d] or [K, d, 1, 1]")
     return layer
@@ -145,9 +147,9 @@ def _sole(path: Path, found: list[str], layers: Layers) -> list[str]:
     """The same layers, if no other matrix with as many rows could feed the output beside them."""
     rivals = [
         layer
-        for layer in candidates(layers, layers[found[0]].shape[0] if found else -1)
+        for layer in candidates(layers, layers[found[0]].logical[0] if found else -1)
         if layer not in found
-        and len(layers[layer].shape) == 2
+        and len(layers[layer].logical) == 2
         and not _feeds_a_neighbor(layer, layers)
         and layer.rpartition(".")[0] not in {one.rpartition(".")[0] for one in found if "." in one}
     ]
@@ -158,9 +160,9 @@ def _sole(path: Path, found: list[str], layers: Layers) -> list[str]:
 
 def _feeds_a_neighbor(layer: str, layers: Layers) -> bool:
     """Whether the layer is a hidden one whose width happens to be K: a layer of the same block takes K inputs."""
-    block, rows = layer.rpartition(".")[0], layers[layer].shape[0]
+    block, rows = layer.rpartition(".")[0], layers[layer].logical[0]
     return bool(block) and any(
-        other.rpartition(".")[0] == block and other != layer and rows in weight.shape[1:2]
+        other.rpartition(".")[0] == block and other != layer and rows in weight.logical[1:2]
         for other, weight in layers.items()
     )
 
@@ -173,35 +175,43 @@ def _only(path: Path, layers: Layers, classes: int | None) -> list[str]:
     if not found:
         rows = "" if classes is None else f" with {classes} rows, one per class"
         others = candidates(layers)
-        hint = f"; layers of a head's shape: {_listed(others, layers)}" if others else ""
-        raise NoHead(f"{path}: no head found, no weight matrix{rows}{hint}")
+        hint = f"layers of a head's shape: {_listed(others, layers)}" if others else "is it a backbone alone?"
+        raise NoHead(f"{path}: no head found, no weight matrix [K, d]{rows}; {hint}")
     return found
 
 
 def _place(path: Path, layer: str, spans: Mapping[str, Span], layers: Layers) -> Place:
     _check_plain(path, layer, spans)
     weight, bias = layers[layer], spans.get(f"{layer}.bias" if layer else "bias")
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"{path}: {bias.key} has shape {list(bias.shape)}, not [{weight.shape[0]}], one per class")
+    if bias is not None and bias.shape != weight.logical[:1]:
+        raise ValueError(f"{path}: {bias.key} has shape {list(bias.shape)}, not [{weight.logical[0]}], one per class")
     place = Place(layer, weight, bias)
     for span in place.spans:
         if span.dtype not in SIZES:
             raise ValueError(
                 f"{path}: {span.key} holds {span.dtype}, a quantized type; adjust the model before quantizing"
             )
-        for other in spans.values():
-            if other.key != span.key and _tied(span, other):
-                raise ValueError(
-                    f"{path}: {span.key} is tied to {other.key}, and scaling it would change both; untie them first"
-                )
     return place
 
 
-def _tied(a: Span, b: Span) -> bool:
-    """The same bytes of the file, or a second copy of a whole matrix."""
-    if a.file == b.file and b.dtype in SIZES and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
-        return True
-    if len(a.shape) < 2 or a.dtype != b.dtype or a.shape != b.shape:
+def _check_untied(path: Path, places: tuple[Place, ...], spans: Mapping[str, Span]) -> None:
+    """No other tensor may have the same bytes of the file, or be a second copy of a whole matrix."""
+    ours = {span.key for place in places for span in place.spans}
+    for key in ours:
+        for other in spans.values():
+            if _overlap(spans[key], other) or (other.key not in ours and _is_copy(spans[key], other)):
+                raise ValueError(
+                    f"{path}: {key} is tied to {other.key}, and scaling it would change both; untie them first"
+                )
+
+
+def _overlap(a: Span, b: Span) -> bool:
+    same = a.file == b.file and a.key != b.key and b.dtype in SIZES
+    return same and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+
+
+def _is_copy(a: Span, b: Span) -> bool:
+    if len(a.shape) < 2 or (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
     data = a.bytes()
     return any(data) and data == b.bytes()
@@ -232,5 +242,5 @@ def _several(path: Path, found: list[str], layers: Layers) -> str:
 
 
 def _listed(found: list[str], layers: Layers, most: int = 8) -> str:
-    text = ", ".join(f"{layer} {list(layers[layer].shape)}" for layer in found[:most])
+    text = ", ".join(f"{layer} {list(layers[layer].logical)}" for layer in found[:most])
     return (text or "none") + (f", ... ({len(found)} in all)" if len(found) > most else "")

@@ -39,6 +39,11 @@ class Span:
     transposed: bool = False
 
     @property
+    def logical(self) -> tuple[int, ...]:
+        """The shape as the model sees it: [K, d]."""
+        return self.shape[::-1] if self.transposed else self.shape
+
+    @property
     def nbytes(self) -> int:
         return SIZES[self.dtype] * int(np.prod(self.shape))
 
@@ -69,7 +74,7 @@ class Place:
 
     @property
     def classes(self) -> int:
-        return self.weight.shape[-1 if self.weight.transposed else 0]
+        return self.weight.logical[0]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -112,7 +117,8 @@ def decode(data: bytes, dtype: str) -> np.ndarray:
     if dtype == "BF16":  # the upper half of a float32
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
     if dtype == "F16":
-        return np.frombuffer(data, "<f2").astype(np.float32)
+        with np.errstate(invalid="ignore"):  # a NaN of the kind that signals: named later, by `load`
+            return np.frombuffer(data, "<f2").astype(np.float32)
     return np.frombuffer(data, {"F64": "<f8", "F32": "<f4"}[dtype])
 
 

@@ -1,0 +1,245 @@
+"""The commands `inspect`, `rescale` and `undo`: what they print, and that bad input ends in one line and no file."""
+
+import hashlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from levelhead.cli import main
+
+K = 4
+COUNTS = [400, 100, 25, 4]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call the command line: (exit status, stdout, stderr)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["levelhead", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a model, its counts and names, and files of many kinds of wrong."""
+    torch.manual_seed(0)
+    monkeypatch.chdir(tmp_path)
+    fc = torch.randn(K, 8)
+    save_file(
+        {"body.weight": torch.randn(8, 8), "fc.weight": fc, "fc.bias": torch.randn(K)},
+        "m.safetensors",
+        {"format": "pt"},
+    )
+    save_file({"a.weight": fc, "b.weight": fc + 1}, "two.safetensors")
+    save_file({"conv.weight": torch.randn(8, 3, 3, 3)}, "none.safetensors")
+    for bad in ("nan", "inf"):
+        save_file({"fc.weight": fc.where(fc != fc[2, 3], torch.tensor(float(bad)))}, f"{bad}.safetensors")
+    save_file({"fc.weight": torch.ones(K, 8, dtype=torch.int8)}, "int8.safetensors")
+    whole = (tmp_path / "m.safetensors").read_bytes()
+    (tmp_path / "short.safetensors").write_bytes(whole[:-10])
+    (tmp_path / "short.onnx").write_bytes(b"\x08\x08\x3a\xff")
+    torch.save({"fc.weight": fc}, "m.pt")
+    torch.save(torch.nn.Linear(2, 2), "module.pt")
+    (tmp_path / "short.pt").write_bytes((tmp_path / "m.pt").read_bytes()[:300])
+    for name in ("p.pkl", "p.pickle", "p.joblib", "p.pt2", "p.pt"):
+        (tmp_path / name).write_bytes(pickle.dumps({"fc.weight": 1}))
+    (tmp_path / "m.h5").write_bytes(b"x")
+    np.save("probabilities.npy", np.full((5, K), 1 / K, np.float32))
+    for name, value in {
+        "c": COUNTS,
+        "few": COUNTS[:3],
+        "zero": [400, 0, 25, 4],
+        "negative": [400, -1, 25, 4],
+        "half": [400, 0.5, 25, 4],
+        "named": {"cat": 1, "dog": 2, "cow": 3, "emu": 4},
+        "unknown": {"0": 1, "1": 2, "2": 3, "7": 4},
+        "word": ["a", 1, 2, 3],
+        "tuned": {"gamma": 0.5, "rule": "rescale"},
+        "untuned": {"beta": 1},
+    }.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
+    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
+    (tmp_path / "taken.safetensors").write_bytes(b"mine")
+    return tmp_path
+
+
+def state(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def rescale(model="m.safetensors", counts="c.json", out="o.safetensors", gamma="0.5", *more):
+    return ["rescale", model, "--counts", counts, "-o", out, "--gamma", gamma, *more]
+
+
+BAD = {
+    "too few counts": (rescale(counts="few.json"), "expected 4 counts, one per class, got 3"),
+    "a zero count": (rescale(counts="zero.json"), "class 1 has no samples"),
+    "a negative count": (rescale(counts="negative.json"), "class 1 is negative"),
+    "a fractional count": (rescale(counts="half.json"), "class 1 is fractional"),
+    "counts that are words": (rescale(counts="word.json"), "expected counts as numbers"),
+    "counts by names nobody knows": (rescale(counts="named.json"), "'cat'"),
+    "counts of an unknown class": (rescale(counts="unknown.json"), "unknown class '7'"),
+    "counts that are no JSON": (rescale(counts="broken.json"), "broken.json: not a file of counts"),
+    "counts that are not there": (rescale(counts="x.json"), "x.json"),
+    "counts of another kind": (rescale(counts="m.h5"), "m.h5: expected counts as .json"),
+    "gamma nan": (rescale(gamma="nan"), "expected a finite gamma, got nan"),
+    "gamma infinite": (rescale(gamma="inf"), "expected a finite gamma, got inf"),
+    "no gamma": (
+        ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors"],
+        "expected --gamma or --tuned",
+    ),
+    "gamma twice": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--tuned", "tuned.json"), "not both"),
+    "not tuned": (
+        ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "untuned.json"],
+        "untuned.json: not",
+    ),
+    "an unknown rule": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--rule", "magic"), "got 'magic'"),
+    "an unknown bias policy": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--bias", "x"), "got 'x'"),
+    "an unknown missing policy": (
+        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--missing", "x"),
+        "got 'x'",
+    ),
+    "an unknown layer": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--head", "clf"), "no layer 'clf'"),
+    "NaN weights": (rescale("nan.safetensors"), "nan.safetensors: fc has NaN or infinite weight values in class 2"),
+    "infinite weights": (
+        rescale("inf.safetensors"),
+        "inf.safetensors: fc has NaN or infinite weight values in class 2",
+    ),
+    "weights that overflow": (rescale(gamma="100"), "class"),
+    "probabilities for logits": (
+        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--logits", "probabilities.npy"),
+        "looks like probabilities",
+    ),
+    "no file": (rescale("x.safetensors"), "x.safetensors: no such file"),
+    "a truncated safetensors": (rescale("short.safetensors"), "short.safetensors: cut short"),
+    "a truncated onnx": (rescale("short.onnx", out="o.onnx"), "short.onnx: cut short"),
+    "a truncated pt": (rescale("short.pt", out="o.pt"), "short.pt: cut short"),
+    "output is input": (rescale(out="m.safetensors"), "is the input itself"),
+    "output is input, by force": (
+        rescale("m.safetensors", "c.json", "./m.safetensors", "1", "--force"),
+        "is the input itself",
+    ),
+    "output exists": (rescale(out="taken.safetensors"), "taken.safetensors exists; give another name, or --force"),
+    "output of another kind": (rescale(out="o.onnx"), "o.onnx: expected an output that ends in .safetensors"),
+    "no folder for the output": (rescale(out="nowhere/o.safetensors"), "nowhere: no such folder"),
+    "no head": (rescale("none.safetensors"), "none.safetensors: no head found"),
+    "several heads": (
+        rescale("two.safetensors"),
+        "more than one layer could be the head; name it with --head: a [4, 8], b [4, 8]",
+    ),
+    "quantized": (rescale("int8.safetensors"), "fc.weight holds I8"),
+    "a pickle": (rescale("p.pkl", out="o.pkl"), "p.pkl: a pickle"),
+    "a pickle by another name": (rescale("p.pickle"), "p.pickle: a pickle"),
+    "a pickle in disguise": (rescale("p.pt", out="o.pt"), "p.pt: a pickle"),
+    "a joblib": (rescale("p.joblib"), "p.joblib: a joblib pickle"),
+    "a pt2": (rescale("p.pt2"), "p.pt2: a torch.export archive"),
+    "a module": (rescale("module.pt", out="o.pt"), "module.pt: needs torch.nn"),
+    "another kind of file": (rescale("m.h5"), "m.h5: expected a model as .safetensors"),
+    "nothing to undo": (["undo", "m.safetensors", "-o", "b.safetensors"], "m.safetensors: nothing to undo"),
+    "undo of nothing": (["undo", "x.safetensors", "-o", "b.safetensors"], "x.safetensors: no such file"),
+    "inspect of nothing": (["inspect", "x.safetensors"], "x.safetensors: no such file"),
+    "inspect with wrong counts": (["inspect", "m.safetensors", "--counts", "few.json"], "expected 4 counts"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_ends_in_one_line_and_leaves_everything_as_it_was(run, folder, name):
+    arguments, message = BAD[name]
+    before = state(folder)
+    status, out, err = run(*arguments)
+    assert status == 2
+    assert message in err
+    assert err.startswith("levelhead: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert state(folder) == before
+
+
+def test_rescale_prints_what_changed_and_undo_gives_the_input_back(run, folder):
+    status, out, err = run(*rescale())
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:2] == ["m.safetensors -> o.safetensors", "  fc: RS, gamma 0.5, bias scaled"]
+    assert lines[3].split() == ["class", "count", "norm", "before", "after", "factor"]
+    assert [line.split()[-1] for line in lines[4:8]] == ["1", "2", "4", "10"]
+    assert "kept o.safetensors.original" in out
+    assert run("undo", "o.safetensors", "-o", "b.safetensors")[0] == 0
+    assert (folder / "b.safetensors").read_bytes() == (folder / "m.safetensors").read_bytes()
+
+
+def test_json_is_one_object_and_nothing_else(run, folder):
+    status, out, _ = run(*rescale(), "--json")
+    done = json.loads(out)
+    assert status == 0
+    assert done["factors"] == [1, 2, 4, 10]
+    assert done["sha256"] == {"o.safetensors": hashlib.sha256((folder / "m.safetensors").read_bytes()).hexdigest()}
+    seen = json.loads(run("inspect", "o.safetensors", "--counts", "c.json", "--json")[1])
+    assert seen["layers"][0]["shape"] == [K, 8]
+    assert seen["adjusted"]["gamma"] == 0.5
+    assert json.loads(run("undo", "o.safetensors", "-o", "b.safetensors", "--json")[1])["exact"] is True
+
+
+def test_inspect_draws_norms_largest_count_first(run, folder):
+    (folder / "c.json").write_text("[1, 2, 3, 4]", encoding="utf-8")
+    out = run("inspect", "m.safetensors", "--counts", "c.json")[1]
+    rows = [line.split() for line in out.splitlines() if "█" in line]
+    assert [row[:2] for row in rows] == [["3", "4"], ["2", "3"], ["1", "2"], ["0", "1"]]
+    norms = np.array([float(row[2]) for row in rows])
+    assert [len(row[3]) for row in rows] == [round(30 * n / norms.max()) for n in norms]
+
+
+def test_many_classes_are_shown_from_both_ends(run, folder):
+    save_file({"fc.weight": torch.randn(100, 8)}, "many.safetensors")
+    (folder / "many.json").write_text(json.dumps(list(range(100, 0, -1))), encoding="utf-8")
+    out = run(*rescale("many.safetensors", "many.json"))[1]
+    first = [line.split()[0] for line in out.splitlines()[4:25]]
+    assert first == [*map(str, range(10)), "...", *map(str, range(90, 100))]
+
+
+def test_tuned_json_is_taken(run, folder):
+    status, _, err = run(
+        "rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "tuned.json"
+    )
+    assert (status, err) == (0, "")
+    before, after = load_file("m.safetensors")["fc.weight"], load_file("o.safetensors")["fc.weight"]
+    torch.testing.assert_close(after[3], before[3] * 10)
+
+
+def test_no_original_keeps_nothing(run, folder):
+    run(*rescale(), "--no-original")
+    assert not (folder / "o.safetensors.original").exists()
+    out = run("undo", "o.safetensors", "-o", "b.safetensors")[1]
+    assert "exact only to rounding" in out
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "onnx"])
+def test_inspect_and_rescale_import_no_torch(folder, suffix):
+    if suffix == "onnx":
+        from onnx import TensorProto, helper, numpy_helper, save
+
+        weight = numpy_helper.from_array(np.ones((K, 8), np.float32), "fc.weight")
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", n]) for name, n in (("x", 8), ("y", K))]
+        gemm = helper.make_node("Gemm", ["x", "fc.weight"], ["y"], transB=1)
+        save(helper.make_model(helper.make_graph([gemm], "g", ends[:1], ends[1:], [weight])), "m.onnx")
+    code = (
+        "import sys; from levelhead.cli import app\n"
+        f"for words in (['inspect', 'm.{suffix}'], ['rescale', 'm.{suffix}', '-o', 'o.{suffix}', '--counts', 'c.json', "
+        "'--gamma', '1'], ['--help']):\n    app(words, standalone_mode=False)\n"
+        "heavy = {'torch', 'sklearn', 'numba', 'rich', 'jinja2'} & set(sys.modules)\n"
+        "assert not heavy, heavy\nassert ('onnx' in sys.modules) == ('" + suffix + "' == 'onnx')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr
