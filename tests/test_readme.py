@@ -1,0 +1,165 @@
+"""Every example of the README and of docs/*.md is run: python blocks in order, and every `levelhead` command line.
+
+A file's blocks share one folder and one namespace, as a reader's session would. A block is left out only by a comment
+right above it that says why: `<!-- not run: trains for an hour -->`.
+"""
+
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from doctest import DocTestParser, DocTestRunner
+from pathlib import Path
+
+import pytest
+
+from levelhead import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHELLS = ("console", "sh", "bash", "shell")
+FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<language>[\w{}.+-]*)")
+SKIP = re.compile(r"^\s*<!-- not run: (?P<reason>\S.*?) -->\s*$")
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    code: str
+    line: int  # of its first line of code, counted from 1
+    skipped: str | None = None
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced blocks of a page in order, with the reason given right above for leaving one out."""
+    found, lines, i = [], text.splitlines(), 0
+    while i < len(lines):
+        opened = FENCE.match(lines[i])
+        if not opened:
+            i += 1
+            continue
+        above = next((line for line in reversed(lines[:i]) if line.strip()), "")
+        reason = SKIP.match(above)
+        indent, start = len(opened["indent"]), i + 1
+        i = start
+        while i < len(lines) and lines[i].strip() != opened["ticks"]:
+            i += 1
+        if i == len(lines):
+            raise ValueError(f"the block opened in line {start} is never closed")
+        code = "\n".join(line[indent:] for line in lines[start:i]) + "\n"
+        found.append(Block(opened["language"].lower(), code, start + 1, reason["reason"] if reason else None))
+        i += 1
+    return found
+
+
+def commands(block: Block) -> list[tuple[int, list[str]]]:
+    """(line, arguments) of every levelhead command in a shell block; a line ended by a backslash goes on in the next.
+    Where one line has a prompt, lines without one are output."""
+    found, pending, first = [], "", 0
+    prompt = "$ " if re.search(r"^\$ ", block.code, re.MULTILINE) else ""
+    for number, line in enumerate(block.code.splitlines(), start=block.line):
+        if not pending and not line.startswith(prompt):
+            continue
+        first = first if pending else number
+        pending += line.strip().removeprefix("$ ")
+        if pending.endswith("\\"):
+            pending = pending[:-1]
+            continue
+        if pending == "levelhead" or pending.startswith("levelhead "):
+            words = shlex.split(pending, comments=True)
+            shell = [word for word in words if word in ("|", "&&", "||", ";", ">", ">>", "<") or word.startswith("$")]
+            if shell:
+                raise ValueError(f"line {first}: {shell[0]} takes a shell; write one plain command a line")
+            found.append((first, words[1:]))
+        pending = ""
+    return found
+
+
+def run(page: str, block: Block, namespace: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    if block.language == "python" and ">>> " not in block.code:
+        exec(compile("\n" * (block.line - 1) + block.code, page, "exec"), namespace)
+    elif block.language in ("python", "pycon"):
+        test = DocTestParser().get_doctest(block.code, namespace, page, page, block.line - 1)
+        runner = DocTestRunner(optionflags=4 | 8, verbose=False)  # NORMALIZE_WHITESPACE, ELLIPSIS
+        runner.run(test, clear_globs=False)
+        namespace.update(test.globs)
+        assert runner.summarize(verbose=False).failed == 0
+    elif block.language in SHELLS:
+        for line, arguments in commands(block):
+            monkeypatch.setattr(sys, "argv", ["levelhead", *arguments])
+            code = exit_code(cli.main)
+            assert not code, f"{page}:{line}: levelhead {shlex.join(arguments)} ended with {code}"
+
+
+def exit_code(main: Callable[[], None]) -> int | str | None:
+    try:
+        return main()
+    except SystemExit as end:
+        return end.code
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_example_runs(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {"__name__": "__main__"}
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if block.skipped is None:
+            run(str(path), block, namespace, monkeypatch)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_block_says_what_it_is(path):
+    unnamed = [block.line for block in blocks(path.read_text(encoding="utf-8")) if not block.language]
+    assert unnamed == [], f"{path.name}: name the language of the blocks at these lines (`text` for plain output)"
+
+
+PAGE = """
+```python
+x = 1
+```
+<!-- not run: needs a network -->
+
+```python
+raise SystemExit
+```
+- a list
+  ```sh
+  make demo
+  levelhead rescale model.safetensors --counts counts.json \\
+      --gamma 0.5  # a comment
+  ```
+```console
+$ levelhead --version
+levelhead 0.1.0
+```
+~~~
+```python
+not code
+```
+~~~
+"""
+
+
+def test_blocks_are_found_with_their_lines_and_reasons():
+    assert [(b.language, b.line, b.skipped) for b in blocks(PAGE)] == [
+        ("python", 3, None), ("python", 8, "needs a network"), ("sh", 12, None), ("console", 17, None), ("", 21, None)]
+    assert blocks(PAGE)[2].code.startswith("make demo\nlevelhead rescale")
+    with pytest.raises(ValueError, match="opened in line 1 is never closed"):
+        blocks("```python\nx = 1\n")
+
+
+def test_commands_are_found_and_nothing_else_is_run():
+    plain, prompted = blocks(PAGE)[2:4]
+    assert commands(plain) == [(13, ["rescale", "model.safetensors", "--counts", "counts.json", "--gamma", "0.5"])]
+    assert commands(prompted) == [(17, ["--version"])]
+    with pytest.raises(ValueError, match=r"line 1: \| takes a shell"):
+        commands(Block("sh", "levelhead inspect x | less\n", 1))
+
+
+def test_a_wrong_example_is_seen(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for language, code in (("python", "assert 1 == 2"), ("python", ">>> 1\n2"), ("pycon", ">>> 1\n2"),
+                           ("sh", "levelhead inspect gone.safetensors"), ("console", "$ levelhead no-such")):
+        with pytest.raises(AssertionError):
+            run("page", Block(language, code + "\n", 1), {}, monkeypatch)
