@@ -25,13 +25,13 @@ def load(path: Path, *, size: int = 32, skip_bad: bool = False, test_share: floa
         raise ValueError(f"expected an image size of at least 4, got {size}")
     test_folder = next((path / part for part in ("test", "val") if (path / part).is_dir()), None)
     if (path / "train").is_dir() and test_folder is not None:
-        names = _classes(path / "train")
+        names = _at_least_two(path / "train")
         unknown = sorted(set(_classes(test_folder)) - set(names))
         if unknown:
             raise ValueError(f"{test_folder}: class {unknown[0]!r} is not in {path / 'train'}")
         train, test = (_read(*_files(place, names), size, skip_bad) for place in (path / "train", test_folder))
         return Data(path.name, names, train, test)
-    names = _classes(path)
+    names = _at_least_two(path)
     whole = _read(*_files(path, names), size, skip_bad)
     alone = np.flatnonzero(np.bincount(whole.labels, minlength=len(names)) == 1)
     if len(alone):
@@ -69,7 +69,11 @@ def _words(place: Path, ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def _classes(path: Path) -> tuple[str, ...]:
-    names = tuple(sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")))
+    return tuple(sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")))
+
+
+def _at_least_two(path: Path) -> tuple[str, ...]:
+    names = _classes(path)
     if len(names) < 2:
         raise ValueError(f"{path}: expected a folder for each of at least 2 classes, got {', '.join(names) or 'none'}")
     return names

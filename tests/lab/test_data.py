@@ -1,0 +1,276 @@
+import pickle
+
+import numpy as np
+import pytest
+
+from levelhead.lab import cifar, folder
+from levelhead.lab.data import Data, Split, choose, digits, hold_out, imbalance, load, split
+
+from . import layouts
+
+TOTALS = {  # the reading notes: ratio -> images, CIFAR-10 and CIFAR-100
+    200: (11203, 9502), 100: (12406, 10847), 50: (13996, 12608), 20: (17023, 15907), 10: (20431, 19573),
+}
+
+
+def of_labels(labels, classes, largest=None):
+    """Data of one pixel an image: profiles read labels only."""
+    whole = Split(np.zeros((len(labels), 1, 1, 1), np.uint8), labels)
+    return Data("labels", tuple(map(str, range(classes))), whole, whole[:classes], largest=largest)
+
+
+@pytest.mark.parametrize("ratio", TOTALS)
+def test_long_tail_totals_match_the_notes(ratio):
+    for classes, total in zip((10, 100), TOTALS[ratio], strict=True):
+        data = of_labels(np.arange(50_000) % classes, classes, largest=50_000 // classes)
+        part = imbalance(data, "long-tail", ratio=ratio)
+        assert len(part.train) == total == part.counts.sum()
+        assert part.counts[0] == 50_000 // classes
+
+
+def test_subset_first_is_the_first_in_file_order_and_a_seed_gives_another():
+    labels = np.array([1, 0, 0, 1, 0, 1, 0])
+    names = ("a", "b")
+    assert choose(labels, np.array([2, 1]), names=names).tolist() == [0, 1, 2]
+    chosen = choose(labels, np.array([2, 1]), subset=3, names=names)
+    assert chosen.tolist() == sorted(chosen) == choose(labels, np.array([2, 1]), subset=3, names=names).tolist()
+    others = {tuple(choose(labels, np.array([2, 1]), subset=seed, names=names)) for seed in range(20)}
+    assert len(others) > 3
+    assert all(np.bincount(labels[list(other)]).tolist() == [2, 1] for other in others)
+
+
+def test_step_and_given_profiles():
+    data = of_labels(np.repeat(np.arange(4), 20), 4)
+    assert imbalance(data, "step", ratio=10).counts.tolist() == [20, 20, 2, 2]
+    assert imbalance(data, "given").counts.tolist() == [20] * 4
+    assert imbalance(data, "given", wanted=[5, 1, 2, 3]).counts.tolist() == [5, 1, 2, 3]
+
+
+def test_largest_count_is_the_largest_that_fits():
+    labels = np.repeat(np.arange(3), [100, 12, 30])
+    assert imbalance(of_labels(labels, 3), "long-tail", ratio=100).counts.tolist() == [100, 10, 1]
+    assert imbalance(of_labels(labels, 3), "long-tail", ratio=1).counts.tolist() == [12, 12, 12]
+
+
+def test_profile_larger_than_the_data_names_the_class():
+    data = of_labels(np.repeat(np.arange(3), [100, 12, 30]), 3)
+    with pytest.raises(ValueError, match=r"class 1 \(1\) has 12 training images, the profile asks for 31"):
+        imbalance(data, "long-tail", ratio=10, largest=100)
+    with pytest.raises(ValueError, match="ratio of at least 1"):
+        imbalance(data, "long-tail", ratio=0.5)
+
+
+def test_hold_out_is_stratified_and_keeps_one_of_each():
+    data = of_labels(np.repeat(np.arange(3), [100, 10, 2]), 3)
+    parts = hold_out(data, 0.2)
+    assert parts.held_out is not None
+    assert np.bincount(parts.held_out.labels).tolist() == [20, 2, 1]
+    assert parts.counts.tolist() == [80, 8, 1]
+    alone = of_labels(np.repeat(np.arange(2), [5, 1]), 2)
+    with pytest.raises(ValueError, match=r"class 1 \(1\) has only one training image"):
+        hold_out(alone, 0.1)
+
+
+def test_split_divides_without_overlap():
+    labels = np.random.default_rng(0).integers(0, 5, 97)
+    rest, out = split(labels, 0.3)
+    assert sorted([*rest, *out]) == list(range(97))
+
+
+def test_binary_cifar10(tmp_path):
+    images, labels = layouts.binary10(tmp_path)
+    data = load("cifar10", tmp_path)
+    np.testing.assert_array_equal(data.train.images, images)
+    np.testing.assert_array_equal(data.train.labels, labels)
+    assert len(data.test) == 40
+    assert data.names[3] == "cat"
+    inside = load("cifar10", tmp_path / "cifar-10-batches-bin")
+    np.testing.assert_array_equal(inside.train.images, images)
+
+
+def test_binary_cifar100_reads_the_fine_label(tmp_path):
+    images = layouts.binary100(tmp_path)
+    data = load("cifar100", tmp_path)
+    np.testing.assert_array_equal(data.train.images, images)
+    assert data.counts.tolist() == [2] * 100
+    assert data.names[7] == "name7"
+
+
+def test_binary_file_cut_short(tmp_path):
+    layouts.binary10(tmp_path)
+    path = tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"data_batch_3.bin: expected records of 3073 bytes"):
+        load("cifar10", tmp_path)
+
+
+def test_binary_label_beyond_the_classes(tmp_path):
+    layouts.binary10(tmp_path)
+    path = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
+    content = bytearray(path.read_bytes())
+    content[3073 * 5] = 12
+    path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match="test labels of 10 classes: expected labels from 0 to 9, got 12 at pos"):
+        load("cifar10", tmp_path)
+
+
+def test_python_cifar10_only_with_the_official_md5_or_if_said_so(tmp_path):
+    images = layouts.python10(tmp_path)
+    with pytest.raises(ValueError, match="official file's is c99cafc152244af753f735de768cd75f"):
+        load("cifar10", tmp_path)
+    np.testing.assert_array_equal(load("cifar10", tmp_path, unofficial=True).train.images, images)
+
+
+def test_md5_are_those_torchvision_lists():
+    official = pytest.importorskip("torchvision.datasets.cifar")
+    for ours, theirs in ((cifar.MD5["cifar10"], official.CIFAR10), (cifar.MD5["cifar100"], official.CIFAR100)):
+        assert ours == dict(theirs.train_list + theirs.test_list)
+
+
+class Runs:
+    def __reduce__(self):
+        return exec, ("import pathlib; pathlib.Path('harm').touch()",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_hostile_pickle_is_refused_and_does_not_run(tmp_path, monkeypatch, protocol):
+    monkeypatch.chdir(tmp_path)
+    layouts.python10(tmp_path)
+    hostile = tmp_path / "cifar-10-batches-py" / "data_batch_2"
+    hostile.write_bytes(pickle.dumps({"data": Runs()}, protocol=protocol))
+    with pytest.raises(ValueError, match=r"data_batch_2: not a CIFAR python file .*exec, and only numpy arrays"):
+        load("cifar10", tmp_path, unofficial=True)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_pickle_of_python_2_is_read(tmp_path):
+    layouts.python10(tmp_path)
+    old = tmp_path / "cifar-10-batches-py" / "test_batch"
+    old.write_bytes(b"\x80\x02}(U\x04data" + _python2_array(3072) + b"U\x06labels](K\x03eu.")
+    data = load("cifar10", tmp_path, unofficial=True)
+    assert data.test.labels.tolist() == [3]
+    assert data.test.images.shape == (1, 3, 32, 32)
+
+
+def _python2_array(size):
+    """What Python 2's cPickle wrote of a uint8 array [1, size] of zeros."""
+    dtype = b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    raw = b"T" + size.to_bytes(4, "little") + bytes(size)
+    make = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tU\x01btR"
+    return make + b"(K\x01(K\x01M" + size.to_bytes(2, "little") + b"t" + dtype + b"\x89" + raw + b"tb"
+
+
+def test_cifar_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match="no cifar100 here; expected the folder cifar-100-binary"):
+        load("cifar100", tmp_path)
+    with pytest.raises(ValueError, match="--root DIR"):
+        load("cifar10")
+    with pytest.raises(ValueError, match="no data 'cifar11'"):
+        load("cifar11")
+
+
+def test_tiny_imagenet(tmp_path):
+    data = load("tiny-imagenet", layouts.tiny_imagenet(tmp_path))
+    assert data.names == ("bullfrog", "goldfish")
+    assert data.train.images.shape == (6, 3, 64, 64)
+    assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.test.labels.tolist() == [1, 0]
+    assert abs(int(data.train.images[3].mean()) - 10) <= 1  # the grey one, in three equal channels
+    assert (data.train.images[3, 0] == data.train.images[3, 2]).all()
+
+
+def test_image_folder_is_resized_and_split(tmp_path):
+    data = load(str(layouts.image_folder(tmp_path / "pets", {"cat": 10, "dog": 5})), size=16)
+    assert data.names == ("cat", "dog")
+    assert data.shape == (3, 16, 16)
+    assert data.counts.tolist() == [8, 4]
+    assert np.bincount(data.test.labels).tolist() == [2, 1]
+    assert data.train.images[:, 0].mean() > data.train.images[:, 2].mean() + 20  # cats are red
+
+
+def test_image_folder_with_train_and_val(tmp_path):
+    layouts.image_folder(tmp_path / "train", {"cat": 3, "dog": 4})
+    layouts.image_folder(tmp_path / "val", {"dog": 2})
+    data = load(str(tmp_path))
+    assert data.counts.tolist() == [3, 4]
+    assert data.test.labels.tolist() == [1, 1]
+    layouts.image_folder(tmp_path / "val", {"bird": 1, "cat": 1})
+    with pytest.raises(ValueError, match="class 'bird' is not in"):
+        load(str(tmp_path))
+
+
+def test_image_folder_of_one_class(tmp_path):
+    layouts.image_folder(tmp_path, {"cat": 3})
+    with pytest.raises(ValueError, match="at least 2 classes, got cat"):
+        load(str(tmp_path))
+
+
+def test_unreadable_images_are_named_and_skipped_only_if_said_so(tmp_path):
+    layouts.image_folder(tmp_path, {"cat": 5, "dog": 5})
+    (tmp_path / "cat" / "bad.jpg").write_bytes(b"no image")
+    whole = (tmp_path / "dog" / "000.png").read_bytes()
+    (tmp_path / "dog" / "half.png").write_bytes(whole[:len(whole) // 2])
+    with pytest.raises(ValueError, match=r"2 of 12 images cannot be read: .*bad.jpg, .*half.png .*--skip-bad"):
+        load(str(tmp_path))
+    data = load(str(tmp_path), skip_bad=True)
+    assert len(data.train) + len(data.test) == 10
+
+
+def test_large_folders_are_decoded_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(folder, "WORTH_KEEPING", 4)
+    place = layouts.image_folder(tmp_path / "pets", {"cat": 3, "dog": 3})
+    first = load(str(place))
+    monkeypatch.setattr(folder, "_decode", lambda *_: pytest.fail("decoded again"))
+    np.testing.assert_array_equal(load(str(place)).train.images, first.train.images)
+
+
+def test_npz_layouts(tmp_path):
+    x, y = layouts.pictures(40, size=8), np.arange(40) % 4
+    np.savez(tmp_path / "four.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
+    np.savez(tmp_path / "last.npz", images=x.transpose(0, 2, 3, 1), labels=y, names=["a", "b", "c", "d"])
+    np.savez(tmp_path / "grey.npz", images=x[:, 0], labels=y)
+    np.testing.assert_array_equal(load(str(tmp_path / "four.npz")).train.images, x)
+    last = load(str(tmp_path / "last.npz"))
+    assert (last.shape, last.names, len(last.test)) == ((3, 8, 8), ("a", "b", "c", "d"), 8)
+    assert load(str(tmp_path / "grey.npz")).shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize(("arrays", "message"), [
+    ({"x": np.zeros(3)}, "expected x_train, y_train, x_test, y_test, or images, labels; got x"),
+    ({"images": np.zeros((4, 8, 8)), "labels": np.arange(4)}, "expected images of uint8, 0 to 255, got float64"),
+    ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 1, -1, 0])}, "got -1 at position 2"),
+    ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 0, 2, 2])}, r"class 1 \(1\) has no training"),
+    ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.zeros(4, int)}, "at least 2 classes, got 0"),
+    ({"x_train": np.zeros((4, 8, 8), np.uint8), "y_train": np.array([0, 1, 0, 1]),
+      "x_test": np.zeros((1, 8, 8), np.uint8), "y_test": np.array([5])}, "expected labels from 0 to 1, got 5"),
+    ({"x_train": np.zeros((4, 8, 8), np.uint8), "y_train": np.array([0, 1, 0]),
+      "x_test": np.zeros((1, 8, 8), np.uint8), "y_test": np.array([1])}, "4 train images but 3 labels"),
+])
+def test_npz_that_is_wrong(tmp_path, arrays, message):
+    np.savez(tmp_path / "data.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path / "data.npz"))
+
+
+def test_npz_with_objects_is_refused(tmp_path):
+    np.savez(tmp_path / "data.npz", images=np.array([Runs()], object), labels=np.zeros(1, int))
+    with pytest.raises(ValueError, match=r"not a whole \.npz file of plain arrays"):
+        load(str(tmp_path / "data.npz"))
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(ValueError, match=r"text\.npz: not a whole"):
+        load(str(tmp_path / "text.npz"))
+
+
+def test_digits_have_a_balanced_test_set():
+    data = digits()
+    assert np.bincount(data.test.labels).tolist() == [50] * 10
+    assert len(data.train) + len(data.test) == 1797
+
+
+def test_mean_and_std_are_those_of_the_pixels():
+    data = imbalance(digits(), "long-tail", ratio=10)
+    pixels = data.train.images / 255
+    mean, std = data.mean_std()
+    np.testing.assert_allclose(mean, pixels.mean(axis=(0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(std, pixels.std(axis=(0, 2, 3)), rtol=1e-9)
