@@ -1,0 +1,75 @@
+"""Records are held against naive readings of the same snapshot."""
+
+import json
+import tomllib
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from levelhead import Head, Snapshot, rescale
+from levelhead.paper.record import GRID, record
+
+CLASSES, WIDTH, COUNTS = 10, 16, [200, 120, 70, 40, 25, 15, 9, 5, 3, 2]
+
+
+@pytest.fixture(scope="module")
+def snapshot() -> Snapshot:
+    """Features of ten Gaussian classes, and a head whose norms follow the counts."""
+    rng = np.random.default_rng(0)
+    means = np.abs(rng.normal(size=(CLASSES, WIDTH)))
+    head = Head(means / np.linalg.norm(means, axis=1, keepdims=True) * (np.array(COUNTS) ** 0.15)[:, None])
+    labels = {"train": np.repeat(np.arange(CLASSES), COUNTS), "test": np.repeat(np.arange(CLASSES), 40),
+              "held-out": np.repeat(np.arange(CLASSES), 20)}
+    features = {split: means[y] + 0.5 * rng.normal(size=(len(y), WIDTH)) for split, y in labels.items()}
+    return Snapshot(head, np.array(COUNTS), features, labels)
+
+
+@pytest.fixture(scope="module")
+def found(snapshot) -> dict:
+    log = [{"epoch": e + 1, "test_error": abs(e - 20) / 100 + 0.1, "norms": [float(e)] * CLASSES} for e in range(40)]
+    return record(snapshot, log, {"seed": 3}, top=5)
+
+
+def test_the_curve_is_the_error_of_the_rescaled_head_at_every_point_of_the_grid(snapshot, found):
+    for i in range(0, len(GRID), 25):
+        head = rescale(snapshot.head, COUNTS, gamma=float(GRID[i]))
+        wrong = (snapshot.logits("test", head).argmax(axis=1) != snapshot.labels["test"]).mean()
+        assert found["curve"][i] == pytest.approx(wrong, abs=1e-6)
+
+
+def test_best_on_test_is_no_worse_than_any_other_choice(found):
+    best = found["best_on_test"]["error"]
+    assert best <= min(found["curve"])
+    assert best <= min(found["error"], found["match_prior"]["error"], found["held_out"]["rescale"]["error"])
+
+
+def test_gamma_of_the_hold_out_is_chosen_without_test_labels(snapshot, found):
+    labels = {**snapshot.labels, "test": np.roll(snapshot.labels["test"], 40)}
+    other = record(Snapshot(snapshot.head, snapshot.counts, snapshot.features, labels), [], {})
+    assert other["held_out"]["rescale"]["gamma"] == found["held_out"]["rescale"]["gamma"]
+    assert other["match_prior"]["gamma"] == found["match_prior"]["gamma"]
+    assert other["best_on_test"]["error"] != found["best_on_test"]["error"]
+
+
+def test_best_epoch_and_norms_come_from_the_log(found):
+    assert found["best_epoch"] == {"epoch": 21, "error": 0.1}
+    assert found["norms_over_epochs"]["epochs"][0] == 1
+    assert found["norms_over_epochs"]["epochs"][-1] == 40
+    assert len(found["norms_over_epochs"]["epochs"]) <= 25
+
+
+def test_a_record_is_small_json(found):
+    assert len(json.dumps(found)) < 20_000
+    assert found["seed"] == 3
+    assert found["top"]["error"] < found["error"]
+
+
+def test_published_tables_have_a_number_for_every_column():
+    from levelhead.methods import METHODS
+
+    tables = tomllib.loads(files("levelhead.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
+    for name in ("table1", "table2", "table3"):
+        table = tables[name]
+        assert all(len(row["published"]) == len(table["columns"]) for row in table["rows"])
+    assert all(row["method"] in METHODS for name in ("table1", "table2") for row in tables[name]["rows"])
