@@ -1,15 +1,16 @@
 """Every example of the README and of docs/*.md is run: python blocks in order, and every `levelhead` command line.
 
 A file's blocks share one folder and one namespace, as a reader's session would. A block is left out only by a comment
-right above it that says why: `<!-- not run: trains for an hour -->`.
+right above it that says why: `<!-- not run: trains for an hour -->`. What a page takes for granted (a trained model,
+its logits) is made in a comment: `<!-- run first`, lines of python, `-->`.
 """
 
+import doctest
 import re
 import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from doctest import DocTestParser, DocTestRunner
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHELLS = ("console", "sh", "bash", "shell")
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<language>[\w{}.+-]*)")
+SETUP = "<!-- run first"
 SKIP = re.compile(r"^\s*<!-- not run: (?P<reason>\S.*?) -->\s*$")
 
 
@@ -36,6 +38,11 @@ def blocks(text: str) -> list[Block]:
     found, lines, i = [], text.splitlines(), 0
     while i < len(lines):
         opened = FENCE.match(lines[i])
+        if lines[i].strip() == SETUP:
+            end = lines.index("-->", i)
+            found.append(Block("python", "\n".join(lines[i + 1:end]) + "\n", i + 2))
+            i = end + 1
+            continue
         if not opened:
             i += 1
             continue
@@ -80,8 +87,8 @@ def run(page: str, block: Block, namespace: dict, monkeypatch: pytest.MonkeyPatc
     if block.language == "python" and ">>> " not in block.code:
         exec(compile("\n" * (block.line - 1) + block.code, page, "exec"), namespace)
     elif block.language in ("python", "pycon"):
-        test = DocTestParser().get_doctest(block.code, namespace, page, page, block.line - 1)
-        runner = DocTestRunner(optionflags=4 | 8, verbose=False)  # NORMALIZE_WHITESPACE, ELLIPSIS
+        test = doctest.DocTestParser().get_doctest(block.code, namespace, page, page, block.line - 1)
+        runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS, verbose=False)
         runner.run(test, clear_globs=False)
         namespace.update(test.globs)
         assert runner.summarize(verbose=False).failed == 0
@@ -118,6 +125,9 @@ PAGE = """
 ```python
 x = 1
 ```
+<!-- run first
+y = 2
+-->
 <!-- not run: needs a network -->
 
 ```python
@@ -143,16 +153,18 @@ not code
 
 def test_blocks_are_found_with_their_lines_and_reasons():
     assert [(b.language, b.line, b.skipped) for b in blocks(PAGE)] == [
-        ("python", 3, None), ("python", 8, "needs a network"), ("sh", 12, None), ("console", 17, None), ("", 21, None)]
-    assert blocks(PAGE)[2].code.startswith("make demo\nlevelhead rescale")
+        ("python", 3, None), ("python", 6, None), ("python", 11, "needs a network"), ("sh", 15, None),
+        ("console", 20, None), ("", 24, None)]
+    assert blocks(PAGE)[1].code == "y = 2\n"
+    assert blocks(PAGE)[3].code.startswith("make demo\nlevelhead rescale")
     with pytest.raises(ValueError, match="opened in line 1 is never closed"):
         blocks("```python\nx = 1\n")
 
 
 def test_commands_are_found_and_nothing_else_is_run():
-    plain, prompted = blocks(PAGE)[2:4]
-    assert commands(plain) == [(13, ["rescale", "model.safetensors", "--counts", "counts.json", "--gamma", "0.5"])]
-    assert commands(prompted) == [(17, ["--version"])]
+    plain, prompted = blocks(PAGE)[3:5]
+    assert commands(plain) == [(16, ["rescale", "model.safetensors", "--counts", "counts.json", "--gamma", "0.5"])]
+    assert commands(prompted) == [(20, ["--version"])]
     with pytest.raises(ValueError, match=r"line 1: \| takes a shell"):
         commands(Block("sh", "levelhead inspect x | less\n", 1))
 
