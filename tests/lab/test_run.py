@@ -1,0 +1,240 @@
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from levelhead.lab import checkpoint
+from levelhead.lab import run as runs
+from levelhead.lab.run import BusyError, Run, Spec, run
+from levelhead.lab.work import alone
+
+from . import layouts
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.fixture
+def spec(tmp_path) -> Spec:
+    """Four classes of grey 8x8 pictures, 3 epochs of 6 steps."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), [80, 60, 40, 24])
+    images = rng.integers(0, 200, (len(labels), 8, 8)).astype(np.uint8)
+    images[np.arange(len(labels)), labels] += 55
+    np.savez(tmp_path / "small.npz", images=images, labels=labels)
+    recipe = tmp_path / "short.toml"
+    recipe.write_text("epochs = 3\nbatch = 25\nlr = 0.1\npad = 1\n")
+    return Spec(str(tmp_path / "small.npz"), method="wvn", net="digits", hold_out=0.2, recipe=str(recipe))
+
+
+def weights_of(there: Run) -> str:
+    return hashlib.sha256((there.path / "model.safetensors").read_bytes()).hexdigest()
+
+
+def interrupt(spec, folder, *, after: int) -> Run:
+    def stop(record):
+        if record["epoch"] == after + 1:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run(spec, folder, report=stop, save_steps=2)
+    return Run.of(spec, folder)
+
+
+def test_a_run_leaves_what_it_says(spec, tmp_path):
+    there = run(spec, tmp_path / "runs")
+    assert there.path.name == f"small-wvn-0-{spec.key}"
+    facts, log, left = there.facts, there.log, there.snapshot
+    assert facts["versions"]["torch"] == torch.__version__
+    assert facts["threads"] == torch.get_num_threads()
+    assert facts["memory_format"] == "channels_last"
+    assert facts["counts"] == left.counts.tolist() == [51, 38, 26, 15]
+    assert [record["epoch"] for record in log] == [1, 2, 3]
+    assert set(log[0]) >= {"loss", "train_error", "held-out_error", "test_error", "norms", "lr", "seconds"}
+    np.testing.assert_allclose(log[-1]["norms"], 1, atol=1e-6)
+    assert {split: len(x) for split, x in left.features.items()} == {"train": 130, "held-out": 33, "test": 41}
+    wrong = (left.logits("test").argmax(axis=1) != left.labels["test"]).mean()
+    assert wrong == pytest.approx(there.result["test_error"])
+    assert len(checkpoint.found(there.path)) == 2
+    assert not list(there.path.glob("*.tmp"))
+
+
+def test_a_finished_run_is_neither_done_again_nor_touched(spec, tmp_path, monkeypatch):
+    there = run(spec, tmp_path / "runs")
+    before = {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in there.path.iterdir()}
+    monkeypatch.setattr(runs, "fit", lambda *_, **__: pytest.fail("trained again"))
+    assert run(spec, tmp_path / "runs") == there
+    assert run(replace(spec, method="wvn+rs"), tmp_path / "runs") == there  # RS comes after training
+    assert {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in there.path.iterdir()} == before
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_interrupted_run_ends_as_if_nothing_had_happened(spec, tmp_path, after):
+    whole = run(spec, tmp_path / "whole")
+    interrupt(spec, tmp_path / "parts", after=after)
+    parts = run(spec, tmp_path / "parts")
+    assert weights_of(parts) == weights_of(whole)
+    assert [r["epoch"] for r in parts.log] == [1, 2, 3]
+    assert [r["loss"] for r in parts.log] == [r["loss"] for r in whole.log]
+
+
+def test_threads_of_the_first_part_are_those_of_the_second(spec, tmp_path):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        interrupt(spec, tmp_path, after=1)
+        torch.set_num_threads(2)
+        run(spec, tmp_path)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_kill_9_at_random_moments_changes_no_bit():
+    command = [sys.executable, REPOSITORY / "bench" / "kill.py", "--kills", "5", "--epochs", "3", "--seed", "1"]
+    quiet = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=quiet, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kills"] >= 5
+    assert found["same_sha256"]
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def test_a_flipped_byte_is_found_and_the_checkpoint_before_is_taken(spec, tmp_path):
+    whole, said = run(spec, tmp_path / "whole"), []
+    there = interrupt(spec, tmp_path / "parts", after=2)
+    newest, before = checkpoint.found(there.path)
+    flip(newest)
+    parts = run(spec, tmp_path / "parts", say=said.append)
+    assert len(said) == 1
+    assert newest.name in said[0]
+    assert "damaged" in said[0]
+    assert weights_of(parts) == weights_of(whole)
+    assert before.name != newest.name
+
+
+def test_two_damaged_checkpoints_are_an_error_and_are_kept(spec, tmp_path):
+    there = interrupt(spec, tmp_path, after=1)
+    for path in checkpoint.found(there.path):
+        flip(path)
+    with pytest.raises(ValueError, match=r"every checkpoint is damaged .*move the folder away"):
+        run(spec, tmp_path)
+    assert len(checkpoint.found(there.path)) == 2
+
+
+def test_a_full_disk_is_said_and_loses_nothing(spec, tmp_path, monkeypatch):
+    whole = run(spec, tmp_path / "whole")
+    real, calls = os.fsync, []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 9:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"a checkpoint, the disk is full; the last good checkpoint, .* still"):
+            run(spec, tmp_path / "parts", save_steps=1)
+    there = Run.of(spec, tmp_path / "parts")
+    assert len(checkpoint.found(there.path)) == 2
+    assert checkpoint.latest(there.path)[0] is not None
+    assert not list(there.path.glob("*.tmp"))
+    assert weights_of(run(spec, tmp_path / "parts")) == weights_of(whole)
+
+
+def test_a_run_with_other_settings_or_data_in_its_place(spec, tmp_path):
+    there = interrupt(spec, tmp_path / "runs", after=1)
+    facts = json.loads((there.path / "spec.json").read_text())
+    facts["identity"]["seed"] = 7
+    (there.path / "spec.json").write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="a run with other settings is here: its seed is 7, 0 is asked for"):
+        run(spec, tmp_path / "runs")
+    facts["identity"]["seed"] = 0
+    (there.path / "spec.json").write_text(json.dumps(facts))
+    images = np.load(spec.data)["images"]
+    np.savez(spec.data, images=255 - images, labels=np.load(spec.data)["labels"])
+    with pytest.raises(ValueError, match="same settings on other data"):
+        run(spec, tmp_path / "runs")
+
+
+def test_only_one_process_at_a_run(spec, tmp_path):
+    with alone(Run.of(spec, tmp_path).path), pytest.raises(BusyError, match="another process is at this run"):
+        run(spec, tmp_path)
+    assert run(spec, tmp_path).finished
+
+
+def test_identity_is_what_makes_the_numbers(spec, tmp_path):
+    assert replace(spec, method="wvn+rs").key == spec.key
+    assert replace(spec, root="/elsewhere", skip_bad=True).key == spec.key
+    for change in ({"seed": 1}, {"method": "baseline"}, {"hold_out": 0.1}, {"epochs": 2}, {"net": "resnet32"}):
+        assert replace(spec, **change).key != spec.key
+    before = spec.key
+    (tmp_path / "short.toml").write_text("epochs = 3\nbatch = 25\nlr = 0.2\npad = 1\n")
+    assert spec.key != before
+
+
+def test_a_method_of_ones_own_is_part_of_the_identity(spec, tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text("from dataclasses import replace\nfrom levelhead.methods import METHODS\n"
+                    "METHOD = replace(METHODS['wvn'], name='mine')\n")
+    own = replace(spec, method=f"{mine}:METHOD")
+    there = run(own, tmp_path / "runs")
+    np.testing.assert_array_equal(there.snapshot.head.weight, run(spec, tmp_path / "runs").snapshot.head.weight)
+    assert there.path.name.startswith("small-mine-METHOD-0-")
+    mine.write_text(mine.read_text() + "# changed\n")
+    assert own.key not in there.path.name
+
+
+def test_features_in_half_precision(spec, tmp_path):
+    left = run(spec, tmp_path, half=True).snapshot
+    assert left.features["test"].dtype == np.float16
+
+
+def test_a_run_of_the_fast_engine_keeps_the_same_folder(spec, tmp_path):
+    fast = replace(spec, engine="fast", dtype="float64")
+    there, plain = run(fast, tmp_path, device="cpu"), run(replace(spec, dtype="float64"), tmp_path, device="cpu")
+    assert [r["epoch"] for r in there.log] == [1, 2, 3]
+    np.testing.assert_allclose([r["loss"] for r in there.log], [r["loss"] for r in plain.log], rtol=1e-9)
+    np.testing.assert_allclose(there.snapshot.head.weight, plain.snapshot.head.weight, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"profile": "long-tail", "ratio": 0.5}, "ratio of at least 1, got 0.5"),
+    ({"ratio": 10.0}, "needs a profile"),
+    ({"seed": -1}, "expected a seed from 0 on, got -1"),
+    ({"epochs": 0}, "at least 1 epoch, got 0"),
+    ({"method": "wnv"}, "unknown method 'wnv'; the methods are baseline, "),
+    ({"net": "resnet33"}, "unknown network 'resnet33'"),
+    ({"recipe": "kim2021"}, "unknown recipe 'kim2021'; the recipes are kim2020, "),
+    ({"hold_out": 1.0}, "held-out share from 0 to below 1, got 1.0"),
+    ({"subset": "last"}, "expected subset 'first' or a seed"),
+    ({"dtype": "bfloat16", "engine": "plain"}, "bfloat16 needs the fast one"),
+])
+def test_bad_input_is_said_in_one_line(spec, tmp_path, change, message):
+    with pytest.raises(ValueError, match=message) as error:
+        run(replace(spec, **({"profile": "step"} | change if "subset" in change else change)), tmp_path / "runs")
+    assert "\n" not in str(error.value)
+
+
+def test_an_image_folder_trains(tmp_path):
+    folder = layouts.image_folder(tmp_path / "pets", {"cat": 12, "dog": 8}, size=12)
+    spec = Spec(str(folder), size=8, hold_out=0.2, epochs=1, net="digits")
+    assert run(spec, tmp_path / "runs").facts["names"] == ["cat", "dog"]
