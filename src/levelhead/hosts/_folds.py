@@ -15,7 +15,7 @@ from ..counts import Missing
 from ..path import gamma_path
 from ..rule import RuleName
 from ._leveled import Leveled
-from ._scores import count, encode, scores
+from ._scores import count, encode
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,21 +53,26 @@ class Fold:
 
 
 class Rehearsal(Leveled):
-    """A fold's model at one gamma, as a scorer wants to see it; its scores of what was held out are remembered."""
+    """A fold's model at one gamma, as a scorer wants to see it, with all K classes. The scores of the X that it saw
+    last are remembered, since a scorer asks for the same ones at every gamma."""
 
     classes_: Any = None
 
-    def __init__(self, model: Any, plan: Plan, counts: np.ndarray, X: Any, values: np.ndarray) -> None:
+    def __init__(self, model: Any, plan: Plan, counts: np.ndarray) -> None:
         self.estimator = self.estimator_ = model
         self.classes_, self.counts_, self.rule_ = plan.classes, counts, plan.rule
-        self._seen, self._values = X, values
+        self._reach, self._seen = plan.range, None
 
     def at(self, gamma: float) -> Rehearsal:
         self._gamma = float(gamma)
         return self
 
     def _scores(self, X: Any) -> np.ndarray:
-        return self._values if X is self._seen else super()._scores(X)
+        if X is not self._seen:
+            known = encode(self.estimator_.classes_, self.classes_)
+            ratios = self.counts_.max() / self.counts_
+            self._seen, self._values = X, spread(super()._scores(X), known, ratios, self._reach)
+        return self._values
 
 
 def train(model: Any, X: Any, y: np.ndarray, indices: np.ndarray | None, params: dict) -> Any:
@@ -89,11 +94,10 @@ def rehearse(
         y if trained_on is None else y[trained_on], model.classes_, None, plan.missing)
     counts[counts == 0] = counts.max()
     X_held, y_held = _safe_indexing(X, held), y[held]
-    labels = encode(y_held, plan.classes)
-    values = spread(scores(model, X_held), known, counts.max() / counts, plan.range)
+    twin, labels = Rehearsal(model, plan, counts), encode(y_held, plan.classes)
+    values = twin._scores(X_held)
     if plan.scorer is None:
         return Fold(values, labels, gamma_path(values, labels, counts, range=plan.range, rule=plan.rule))
-    twin = Rehearsal(model, plan, counts, X_held, values)
     params = _check_method_params(X, score_params, indices=held)
     found = [plan.scorer(twin.at(gamma), X_held, y_held, **params) for gamma in plan.gammas]
     return Fold(values, labels, np.array(found))
