@@ -20,6 +20,8 @@ from .measure import Kind
 from .rule import Rule, RuleName, make_rule
 from .stream import Progress, chunks
 
+_BLOCK = 1 << 18  # numbers worked on at a time: what fits in a cache
+
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
@@ -136,9 +138,13 @@ def trace(
         raise ValueError("the envelope is of straight lines, which a kept bias bends; ask at single gammas")
     starts, events = [], []
     for offset, chunk in chunks(logits, kind=kind, progress=progress):
-        start = rule.scores(chunk, range[0]).argmax(axis=1)
-        starts.append(start)
-        events += [(rows + offset, gamma, new, old) for rows, gamma, new, old in _walk(chunk, start, rule, range)]
+        step = max(1, _BLOCK // chunk.shape[1])
+        for first in np.arange(0, len(chunk), step):
+            part = chunk[first : first + step]
+            start = rule.scores(part, range[0]).argmax(axis=1)
+            starts.append(start)
+            events += [(rows + offset + first, gamma, new, old)
+                       for rows, gamma, new, old in _walk(part, start, rule, range)]
     if not events:
         events = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
     sample, gamma, klass, previous = (np.concatenate(parts) for parts in zip(*events, strict=True))
@@ -149,34 +155,57 @@ def trace(
 
 def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float]) -> Iterator[tuple]:
     """Follow each row's envelope: from the winner's line to the first line that crosses it, until the range ends."""
-    height, slope = _lines(logits.astype(np.float64), rule)
-    rows, current = np.arange(len(start)), start
-    classes = np.arange(logits.shape[1])
+    classes = _contenders(logits, start, rule, range)
+    height, slope = _lines(logits, classes, rule)
+    rows, column = np.arange(len(start)), np.zeros(len(start), np.int64)
     while len(rows):
-        h, s = np.take_along_axis(height, current[:, None], 1), np.take_along_axis(slope, current[:, None], 1)
+        h, s, current = (np.take_along_axis(x, column[:, None], 1) for x in (height, slope, classes))
         with np.errstate(divide="ignore", invalid="ignore"):
             at = np.where(slope > s, snap((h - height) / (slope - s)), np.inf)
         when = at.min(axis=1)
         tied = at == when[:, None]
-        steepest = np.where(tied, slope, -np.inf)
-        new = steepest.argmax(axis=1)
-        here = np.where(tied | (classes == current[:, None]), classes, len(classes)).min(axis=1)  # wins the tie itself
-        alive = when <= range[1]
+        column = np.where(tied, slope, -np.inf).argmax(axis=1)
+        new = np.take_along_axis(classes, column[:, None], 1)[:, 0]
+        here = np.where(tied | (classes == current), classes, logits.shape[1]).min(axis=1)  # wins the tie itself
+        current, alive = current[:, 0], when <= range[1]
         alone = alive & (here != current) & (here != new)
         if alone.any():  # three lines or more through one point, and one that leads nowhere else comes first
             yield rows[alone], when[alone], here[alone], current[alone]
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
         shown = alive & (enters <= range[1])
         yield rows[shown], enters[shown], new[shown], np.where(alone, here, current)[shown]
-        rows, current, height, slope = rows[shown], new[shown], height[shown], slope[shown]
+        rows, column, height, slope, classes = (x[shown] for x in (rows, column, height, slope, classes))
 
 
-def _lines(logits: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
-    """Height at 0 and slope of each class's line, -inf for classes of a lower sign than the row's highest."""
+def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float]) -> np.ndarray:
+    """The classes that each row's envelope can touch, [n, C]: the first winner first, which also fills short rows.
+
+    The winners' lines at the two ends of the range cross at one gamma. A line that is nowhere above the first before it,
+    nor above the last after it, stays below both: so only a class that reaches their crossing can matter.
+    """
+    end = rule.scores(logits, range[1]).argmax(axis=1)
+    height, slope = _lines(logits, np.stack([start, end], axis=1), rule)
+    rise = slope[:, 1] - slope[:, 0]
+    crossing = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
+    exponents = np.clip(crossing, *range)[:, None] * rule.slopes
+    scores = logits * np.exp(exponents) if rule.multiplies else logits + exponents
+    level = np.take_along_axis(scores, start[:, None], 1)
+    reaches = scores >= level - 1e-9 * (np.abs(level) + np.abs(exponents).max(axis=1, keepdims=True))
+    np.put_along_axis(reaches, start[:, None], False, 1)
+    row, klass = np.nonzero(reaches)
+    size = reaches.sum(axis=1)
+    found = np.repeat(start[:, None], 1 + size.max(initial=0), axis=1)
+    found[row, 1 + np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)] = klass
+    return found
+
+
+def _lines(logits: np.ndarray, classes: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
+    """Height at 0 and slope of the lines of each row's classes [n, C]; -inf where the sign is lower than the highest."""
+    values, slopes = np.take_along_axis(logits, classes, 1).astype(np.float64), rule.slopes[classes]
     if not rule.multiplies:
-        return logits, np.broadcast_to(rule.slopes, logits.shape)
-    sign = np.sign(logits)
+        return values, slopes
+    sign = np.sign(values)
     top = sign.max(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        height = np.where(top == 0, 0.0, sign * np.log(np.abs(logits)))
-    return np.where(sign == top, height, -np.inf), np.where(sign == top, top * rule.slopes, -np.inf)
+        height = np.where(top == 0, 0.0, sign * np.log(np.abs(values)))
+    return np.where(sign == top, height, -np.inf), np.where(sign == top, top * slopes, -np.inf)

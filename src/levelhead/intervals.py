@@ -18,7 +18,7 @@ import numpy as np
 from .rule import Rule
 
 NEVER = (np.inf, -np.inf)
-FEW = 32
+FEW = 32  # classes, up to which it costs less to look at all of them
 
 
 def wins(
@@ -78,20 +78,31 @@ class Table:
     @staticmethod
     def of(rule: Rule, range: tuple[float, float], dtype: np.dtype, steps: int = 64) -> Table:
         """For logits of one dtype; `steps` apart from each other, the first and last gamma being the range's ends."""
-        gammas, tiny = np.linspace(*range, steps + 1), np.finfo(dtype)
+        gammas, kind = np.linspace(*range, steps + 1), np.finfo(dtype)
         moves = gammas[:, None] * rule.slopes
         moves -= moves.max(axis=1, keepdims=True)
-        absolute = tiny.tiny if rule.multiplies else 64 * tiny.eps * np.abs(moves).max()
-        return Table(gammas, (np.exp(moves) if rule.multiplies else moves).astype(dtype), 64 * tiny.eps, absolute,
+        absolute = kind.tiny if rule.multiplies else 64 * kind.eps * np.abs(moves).max()
+        return Table(gammas, (np.exp(moves) if rule.multiplies else moves).astype(dtype), 64 * kind.eps, absolute,
                      rule.multiplies)
 
     def scores(self, logits: np.ndarray, at: int | np.ndarray) -> np.ndarray:
         """[n, K] at the at-th gamma, or at one for each row; the logits themselves where gamma is 0."""
         if isinstance(at, int) and self.gammas[at] == 0:
             return logits
-        at = np.full(len(logits), at) if isinstance(at, int) else at
-        moves = self.moves.take(at, axis=0)
+        moves = self.moves.take(np.full(len(logits), at) if isinstance(at, int) else at, axis=0)
         return (np.multiply if self.multiplies else np.add)(logits, moves, out=moves)
+
+    def before(self, gamma: np.ndarray) -> np.ndarray:
+        """Which gamma of the table is the last that is not above each of these."""
+        return np.floor(self._places(gamma)).astype(np.int64)
+
+    def after(self, gamma: np.ndarray) -> np.ndarray:
+        """Which gamma of the table is the first that is not below each of these."""
+        return np.ceil(self._places(gamma)).astype(np.int64)
+
+    def _places(self, gamma: np.ndarray) -> np.ndarray:
+        begin, end, last = self.gammas[0], self.gammas[-1], len(self.gammas) - 1
+        return np.clip((gamma - begin) / (end - begin) * last, 0, last)
 
     def room(self, own: np.ndarray) -> np.ndarray:
         """How far another score may lie below y's own [n] and yet come before it in truth."""
@@ -101,41 +112,53 @@ class Table:
 def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: Table) -> tuple[np.ndarray, np.ndarray]:
     """lo [N] and hi [N] of a block of logits [N, K].
 
-    A half-line meets a range only at an end of it: so a class matters to y only if it comes before y at one end. The
-    class that comes first at each end gives each interval a bound; the classes that come before y at that bound, rounded
-    outward to a gamma of the table, are few, and theirs are the half-lines that are intersected.
+    A half-line meets a range only at an end of it: so a class matters to y only if it comes before y at one end.
     """
-    last, width = len(table.gammas) - 1, logits.shape[1]
-    begin, end = float(table.gammas[0]), float(table.gammas[-1])
-    lo, hi, slopes = np.full(len(logits), begin), np.full(len(logits), end), rule.slopes
+    lo, hi = np.full(len(logits), table.gammas[0]), np.full(len(logits), table.gammas[-1])
+    width, slopes = logits.shape[1], rule.slopes
     own = logits.take(np.arange(0, logits.size, width) + labels).astype(np.float64)
 
     def meet(rows: np.ndarray, other: np.ndarray) -> None:
+        """Intersect the intervals of `rows` with the half-lines against the classes `other`."""
         true, rival = labels[rows], logits.take(rows * width + other).astype(np.float64)
         low, high = wins(own[rows], rival, slopes[other] - slopes[true], true < other, multiplies=rule.multiplies)
         np.maximum.at(lo, rows, low)
         np.minimum.at(hi, rows, high)
 
     if width <= FEW:
-        never, row, other = _ahead(logits, labels, table)
-        meet(row, other)
+        never, rows, other = _ahead(logits, labels, table)
+        meet(rows, other)
+        never |= lo > hi
     else:
-        firsts = [_first(logits, labels, table, at) for at in (0, last)]
-        late, early = (np.flatnonzero(first != labels) for first in firsts)
-        meet(np.concatenate([late, early]), np.concatenate([firsts[0][late], firsts[1][early]]))
-        late, early = (rows[lo[rows] <= hi[rows]] for rows in (late, early))
-        bound = (np.concatenate([lo[late], hi[early]]) - begin) * (last / (end - begin))
-        at = np.concatenate([np.floor(bound[: len(late)]), np.ceil(bound[len(late):])]).astype(np.int64).clip(0, last)
-        meet(*_rivals(logits, table, np.concatenate([late, early]), at, labels, np.concatenate([firsts[0][late], firsts[1][early]])))
+        # The class that comes first at an end bounds the interval; classes that come before y at that bound, rounded
+        # outward to a gamma of the table, are few.
+        at_begin, at_end = (_first(logits, labels, table, at) for at in (0, -1))
+        late, early = np.flatnonzero(at_begin != labels), np.flatnonzero(at_end != labels)
+        meet(np.concatenate([late, early]), np.concatenate([at_begin[late], at_end[early]]))
+        late, early = late[lo[late] <= hi[late]], early[lo[early] <= hi[early]]
+        at = np.concatenate([table.before(lo[late]), table.after(hi[early])])
+        met = np.concatenate([at_begin[late], at_end[early]])
+        meet(*_rivals(logits, labels, table, np.concatenate([late, early]), at, met))
         never = lo > hi
-    never |= lo > hi
     np.copyto(lo, NEVER[0], where=never)
     np.copyto(hi, NEVER[1], where=never)
     return lo, hi
 
 
+def shard_intervals(
+    logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float], classes: np.ndarray,
+    true: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """lo [N] and hi [N] against some of the classes: logits [N, k] of `classes` [k], and the true class's logit [N]."""
+    lo, hi = wins(np.broadcast_to(true[:, None], logits.shape).astype(np.float64), logits.astype(np.float64),
+                  rule.slopes[classes] - rule.slopes[labels][:, None], labels[:, None] <= classes,
+                  multiplies=rule.multiplies)
+    lo, hi = np.maximum(lo.max(axis=1), range[0]), np.minimum(hi.min(axis=1), range[1])
+    return np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
+
+
 def _ahead(logits: np.ndarray, labels: np.ndarray, table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows where a class comes before y at both ends of the range, [N] bool; for the others, (row, class) of every class
+    """Rows where a class comes before y at both ends of the range, [N] bool; for the others, (row, class) of each class
     that may come before y at one end. Short rows are laid on their side, to be passed over in long strides."""
     lying, y = np.ascontiguousarray(logits.T), labels * len(logits) + np.arange(len(logits))
     may, must = np.zeros(lying.shape, bool), np.ones(lying.shape, bool)
@@ -145,10 +168,11 @@ def _ahead(logits: np.ndarray, labels: np.ndarray, table: Table) -> tuple[np.nda
         room = table.room(own)
         may |= scores >= own - room
         must &= scores > own + room
-    never = must.any(axis=0)
+    never = np.logical_or.reduce(must, axis=0)
     may &= ~never
     may.reshape(-1)[y] = False
-    return never, *np.divmod(_nonzero(may), len(logits))[::-1]
+    other, row = np.divmod(_nonzero(may), len(logits))
+    return never, row, other
 
 
 def _first(logits: np.ndarray, labels: np.ndarray, table: Table, at: int) -> np.ndarray:
@@ -166,9 +190,9 @@ def _first(logits: np.ndarray, labels: np.ndarray, table: Table, at: int) -> np.
 
 
 def _rivals(
-    logits: np.ndarray, table: Table, rows: np.ndarray, at: np.ndarray, labels: np.ndarray, first: np.ndarray
+    logits: np.ndarray, labels: np.ndarray, table: Table, rows: np.ndarray, at: np.ndarray, met: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(row, class), by row, of the classes but `first` that may come before y at the table's gammas `at`."""
+    """(row, class) of the classes that may come before y in `rows` at the table's gammas `at`, but for those `met`."""
     width = logits.shape[1]
     found = []
     for part in _parts(len(rows), width):
@@ -178,7 +202,7 @@ def _rivals(
         y = each + labels[here]
         own = scores.take(y)
         scores.reshape(-1)[y] = -np.inf
-        scores.reshape(-1)[each + first[part]] = -np.inf
+        scores.reshape(-1)[each + met[part]] = -np.inf
         row, other = np.divmod(_nonzero(scores >= (own - table.room(own))[:, None]), width)
         found.append((here[row], other))
     row, other = zip(*found, strict=True) if found else ([np.zeros(0, np.int64)],) * 2

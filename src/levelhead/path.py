@@ -15,13 +15,13 @@ from typing import Literal
 import numpy as np
 
 from ._array import Array, to_numpy
-from .ahead import right_pieces
 from .counts import Counts, check_labels, groups, resolve
 from .curve import Curve, accumulate
 from .envelope import Envelope, trace
-from .intervals import Table, intervals
 from .measure import Kind
+from .resample import resamples
 from .rule import Rule, RuleName, make_rule
+from .solve import Engine, solve
 from .stream import Progress, chunks
 
 Metric = Literal["error", "balanced_error"]
@@ -73,8 +73,6 @@ class GammaPath:
     logits: tuple[Array, ...] = ()
     kind: Kind = "logits"
 
-    # -- curves -------------------------------------------------------------------------------------------------------
-
     def curve(self, coefficients: np.ndarray) -> Curve:
         """``sum_i coefficients[i] [sample i is right]`` over gamma: every metric here is one of these."""
         start, at, sign, sample = self._events
@@ -125,8 +123,6 @@ class GammaPath:
         """Mean class accuracy of the many-, medium- and few-shot classes (rule: `counts.groups`) over gamma."""
         return {name: self.curve(self._of_classes(members, self._weights)) for name, members in self._groups.items()}
 
-    # -- points -------------------------------------------------------------------------------------------------------
-
     def right(self, gamma: float) -> np.ndarray:
         """Whether each sample is right at gamma, [N] bool."""
         if not self.range[0] <= gamma <= self.range[1]:
@@ -156,8 +152,6 @@ class GammaPath:
         a, b = getattr(self, f"{metric}_curve").plateau()
         return replace(self.at(a + (b - a) / 2), plateau=(a, b))
 
-    # -- predictions --------------------------------------------------------------------------------------------------
-
     def predictions(self, gamma: float) -> np.ndarray:
         """The class predicted at gamma, [N], computed from the logits."""
         return np.concatenate([self.rule.scores(chunk, gamma).argmax(axis=1)
@@ -183,8 +177,6 @@ class GammaPath:
     def share_mismatch(self, target: np.ndarray | None = None) -> Curve:
         """Total variation between those shares and a target prior (uniform if not given), over gamma."""
         return self.envelope.mismatch(target, self._of_balance(self._weights))
-
-    # -- resampling and merging ---------------------------------------------------------------------------------------
 
     def bootstrap(
         self, n: int, rng: np.random.Generator, *, metric: Metric = "balanced_error", stratified: bool = True,
@@ -222,7 +214,14 @@ class GammaPath:
             logits=self.logits + other.logits if whole else (),
         )
 
-    # -- inner --------------------------------------------------------------------------------------------------------
+    def merge_classes(self, other: GammaPath) -> GammaPath:
+        """The path of the same samples against the classes of both shards: ``max lo``, ``min hi``."""
+        self._check_same(other)
+        if self.k > 1 or self.rule.bias is not None or not np.array_equal(self.labels, other.labels):
+            raise ValueError("expected two shards of the same samples, for top-1 without a kept bias")
+        lo, hi = np.maximum(self.lo, other.lo), np.minimum(self.hi, other.hi)
+        never = lo > hi
+        return replace(self, lo=np.where(never, np.inf, lo), hi=np.where(never, -np.inf, hi), logits=())
 
     @cached_property
     def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -275,23 +274,11 @@ class GammaPath:
             raise ValueError("expected paths over the same range, k, rule and counts; compute both alike")
 
 
-def resamples(labels: np.ndarray, n: int, rng: np.random.Generator, *, stratified: bool = True):
-    """n times, how often each sample is drawn in a resample with replacement, [N]; within its class if stratified."""
-    order = np.argsort(labels, kind="stable") if stratified else np.arange(len(labels))
-    group = labels[order] if stratified else np.zeros(len(labels), np.int64)
-    size = np.bincount(group)
-    first, size = (np.cumsum(size) - size)[group], size[group]
-    for _ in range(n):
-        times = np.empty(len(labels))
-        times[order] = np.bincount(first + (rng.random(len(labels)) * size).astype(np.int64), minlength=len(labels))
-        yield times
-
-
 def gamma_path(
     logits: Array, labels: Array, counts: Counts, *, range: tuple[float, float] = (0.0, 2.0),
     rule: RuleName = "rescale", k: int = 1, bias: Array | None = None, weights: Array | None = None,
     target: Array | None = None, norms: Array | None = None, names: Sequence[str] | None = None, kind: Kind = "logits",
-    progress: Progress | None = None,
+    shard: tuple[Array, Array] | None = None, engine: Engine = "auto", progress: Progress | None = None,
 ) -> GammaPath:
     """The exact path over gamma.
 
@@ -310,6 +297,9 @@ def gamma_path(
         norms: [K], weight norms of the head, for `tau`.
         names: class names, if counts are given by name.
         kind: `probabilities` only with `shift`, which works on their logarithms.
+        shard: (classes, true): the columns of logits are these classes only [k], and the true class's logits are given
+            [N]. Join the paths of all shards with `merge_classes`.
+        engine: what computes it, to the same result: `numpy`, `numba`, `torch`, or `auto` (see `solve`).
         progress: called with (rows done, rows in all).
 
     >>> path = gamma_path(np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), np.array([0, 1, 1]), [400, 100])
@@ -324,45 +314,30 @@ def gamma_path(
     if not (np.isfinite(begin) and np.isfinite(end) and begin < end):
         raise ValueError(f"expected a range (from, to) of finite gammas, got {range}")
     logits = logits if hasattr(logits, "shape") else np.asarray(logits)
-    size = logits.shape[1] if logits.ndim == 2 else 0
-    labels = check_labels(labels, size or None)
-    if size and len(labels) != len(logits):
+    if logits.ndim != 2:
+        raise ValueError(f"expected logits [N, K], got shape {list(logits.shape)}")
+    n = resolve(counts, None if shard is not None else logits.shape[1], names=names)
+    labels = check_labels(labels, len(n))
+    if len(labels) != len(logits):
         raise ValueError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
-    n = resolve(counts, size or None, names=names)
-    if not (isinstance(k, int | np.integer) and 1 <= k < max(2, size)):
-        raise ValueError(f"expected k from 1 to {size - 1}, got {k}")
+    if not (isinstance(k, int | np.integer) and 1 <= k < len(n)):
+        raise ValueError(f"expected k from 1 to {len(n) - 1}, got {k}")
+    if shard is not None and (k > 1 or bias is not None):
+        raise ValueError("class shards are merged for top-1 without a kept bias; give the logits of all classes")
     made = make_rule(rule, n, norms=norms, bias=bias)
-    pieces, table = [], None
-    for first, chunk in chunks(logits, kind=kind, progress=progress):
-        own = labels[first : first + len(chunk)]
-        if k == 1 and made.bias is None:
-            table = table or Table.of(made, (begin, end), chunk.dtype)
-            lo, hi = intervals(chunk, own, made, table)
-            pieces.append((np.arange(first, first + len(chunk)), lo, hi))
-        else:
-            sample, lo, hi = right_pieces(chunk, own, made, (begin, end), k)
-            pieces.append((sample + first, lo, hi))
-    sample, lo, hi = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    return GammaPath(sample, lo, hi, labels, n, made, (begin, end), k, _weights(weights, len(labels)),
-                     _target(target, size), (logits,), kind)
+    sample, lo, hi = solve(logits, labels, made, (begin, end), int(k), kind=kind, engine=engine, shard=shard,
+                           progress=progress)
+    return GammaPath(sample, lo, hi, labels, n, made, (begin, end), k, _masses(weights, len(labels), "weights"),
+                     _masses(target, len(n), "target"), () if shard is not None else (logits,), kind)
 
 
-def _weights(weights: Array | None, n: int) -> np.ndarray | None:
-    if weights is None:
+def _masses(values: Array | None, size: int, name: str) -> np.ndarray | None:
+    if values is None:
         return None
-    values = to_numpy(weights).astype(np.float64)
-    if values.shape != (n,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
-        raise ValueError(f"expected weights [{n}], one per sample, finite, not negative, not all 0")
-    return values
-
-
-def _target(target: Array | None, size: int) -> np.ndarray | None:
-    if target is None:
-        return None
-    values = to_numpy(target).astype(np.float64)
-    if values.shape != (size,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
-        raise ValueError(f"expected target [{size}], one share per class, finite, not negative, not all 0")
-    return values / values.sum()
+    masses = to_numpy(values).astype(np.float64)
+    if masses.shape != (size,) or not np.isfinite(masses).all() or (masses < 0).any() or not masses.any():
+        raise ValueError(f"expected {name} [{size}], finite, not negative and not all 0, got {list(masses.shape)}")
+    return masses
 
 
 def _complement(curve: Curve) -> Curve:

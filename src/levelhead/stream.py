@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,10 +17,12 @@ Progress = Callable[[int, int], None]  # rows done, rows in all
 def chunks(
     logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, progress: Progress | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(first row, checked logits [n, K]) with about `size` numbers each."""
+    """(first row, checked logits [n, K]) with about `size` numbers each.
+
+    Of a memory-mapped file no more than one chunk stays in memory: its pages are given back as soon as it is done with.
+    """
     if getattr(logits, "ndim", None) != 2:
-        logits = check_logits(logits, kind=kind)  # says what is wrong, or makes an array of a list
-        kind = "logits"
+        logits, kind = check_logits(logits, kind=kind), "logits"  # says what is wrong, or makes an array of a list
     total, step = len(logits), max(1, size // max(1, logits.shape[1]))
     for first in range(0, total, step):
         part = logits[first : first + step]
@@ -28,16 +31,25 @@ def chunks(
             part = check_logits(part, kind=kind)
         elif first == 0:
             check_logits(part[:1000])
-        _check_finite(part, first)
+        check_rows(part, first)
         yield first, part
+        _give_back(logits)
         if progress is not None:
             progress(min(first + step, total), total)
 
 
-def _check_finite(logits: np.ndarray, first: int) -> None:
-    """One pass over [n, K]: the sum of a row is not finite if a term of it is not, nor if it overflows."""
+def check_rows(logits: np.ndarray, first: int) -> None:
+    """One pass over [n, K]: the sum of a row is not finite if a term of it is not (or if it overflows: looked at)."""
     with np.errstate(over="ignore", invalid="ignore"):
         sums = logits @ np.ones(logits.shape[1], logits.dtype)
     for row in np.flatnonzero(~np.isfinite(sums)):
         if not np.isfinite(logits[row]).all():
             raise ValueError(f"the logits hold NaN or infinite values, first in row {first + row}")
+
+
+def _give_back(logits: Any) -> None:
+    """Drop the pages of a file mapped for reading or sharing; they are read again where they are needed again."""
+    if isinstance(logits, np.memmap) and logits.mode in ("r", "r+") and logits._mmap is not None:  # pyright: ignore
+        advice = getattr(mmap, "MADV_DONTNEED", None)
+        if advice is not None:
+            logits._mmap.madvise(advice)  # pyright: ignore
