@@ -225,6 +225,18 @@ def test_a_head_without_a_bias_cannot_be_shifted(tmp_path):
         rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=1, rule="shift")
 
 
+@pytest.mark.parametrize("named", ["b", "b,a"])
+def test_what_was_named_is_what_is_undone(tmp_path, named):
+    made = {key: torch.from_numpy(head().weight) + i for i, key in enumerate(("a.weight", "b.weight"))}
+    save_file(made, tmp_path / "m.safetensors")
+    rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=0.5, head=named, original=False)
+    undo_file(tmp_path / "o.safetensors", tmp_path / "b.safetensors")
+    for key in ("a", "b"):
+        changed = read(tmp_path / "o.safetensors", key).weight[-1, 0] != made[f"{key}.weight"][-1, 0]
+        assert changed == (key in named)
+        np.testing.assert_allclose(read(tmp_path / "b.safetensors", key).weight, made[f"{key}.weight"], rtol=1e-6)
+
+
 def test_labels_are_counted(saved):
     _, path, out = saved
     labels = np.repeat(np.arange(K), [32, 16, 8, 4, 2, 1])

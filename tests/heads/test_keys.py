@@ -97,6 +97,12 @@ def test_found(head, entries, classes, expected):
 
 
 REFUSED = [
+    (
+        "crossvit: numbered heads whose outputs are averaged",
+        ("head.0.weight 10 4", "head.1.weight 10 8"),
+        10,
+        r"more than one.*head\.0 \[10, 4\], head\.1 \[10, 8\]",
+    ),
     ("two of a kind", ("a.weight 10 8", "b.weight 10 8"), 10, r"more than one.*--head: a \[10, 8\], b \[10, 8\]"),
     ("an auxiliary head beside it", ("fc.weight 10 8", "aux.weight 10 8"), 10, "more than one.*fc.*aux"),
     ("nothing fits and K is not known", BACKBONE[:3], None, "no head found"),

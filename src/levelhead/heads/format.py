@@ -34,6 +34,7 @@ class Format:
         suffixes: of its files.
         find: path -> where the head is, running none of the file's code.
         files: path -> all files of the model, the one that stands for it first.
+        note: path -> what an earlier adjustment recorded, or None.
         complete: one file's edits -> the same with what else must change for them, and with the note.
         check: raise if a written model is not whole.
     """
@@ -42,6 +43,7 @@ class Format:
     suffixes: tuple[str, ...]
     find: Find
     files: Callable[[Path], tuple[Path, ...]]
+    note: Callable[[Path], Note | None]
     complete: Complete
     check: Callable[[Path], None]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from .place import SIZES, Place, Span
@@ -26,6 +27,7 @@ TOGETHER = (
     ("head", "dist_head"),
     ("heads", "heads_dist"),
     ("head", "aux_head"),
+    ("head.head", "head.head_dist"),
     ("cls_classifier", "distillation_classifier"),
     ("classifier", "classifier_distill"),
 )
@@ -79,14 +81,14 @@ def find(
     Args:
         path: the model's file, for messages.
         spans: every tensor, by key.
-        named: the layer (`fc`) or its weight (`fc.weight`), if the caller says so.
+        named: the layer (`fc`) or its weight (`fc.weight`), if the caller says so; `a,b` if they feed one output.
         classes: K, if known.
     """
     layers = {
         key.removesuffix("weight").rstrip("."): span for key, span in spans.items() if key.split(".")[-1] == "weight"
     }
     if named is not None:
-        found = [_named(path, named.removesuffix(".weight"), spans, layers, classes)]
+        found = [_named(path, one.removesuffix(".weight"), spans, layers, classes) for one in named.split(",")]
     else:
         found = _known(path, spans, layers, classes) or _only(path, layers, classes)
     places = tuple(_place(path, layer, spans, layers) for layer in found)
@@ -124,22 +126,25 @@ def _known(path: Path, spans: Mapping[str, Span], layers: Layers, classes: int |
             _check_plain(path, layer, spans)
     fitting = candidates(layers, classes)
     for pair in TOGETHER:
-        ends = [_ends(block, fitting) for block in pair]
+        ends = [_ends(block, fitting, layers) for block in pair]
         if all(len(end) == 1 for end in ends):
             return _sole(path, [end[0] for end in ends], layers)
-    hits = [layer for block in ALONE for layer in _ends(block, fitting)]
+    hits = [layer for block in ALONE for layer in _ends(block, fitting, layers)]
     if len(hits) > 1:
         raise ValueError(_several(path, hits, layers))
     return _sole(path, hits, layers)
 
 
-def _ends(block: str, fitting: list[str]) -> list[str]:
-    """A block's layers that may be its last: itself, or the highest number of a Sequential, or all that fit."""
+def _ends(block: str, fitting: list[str], layers: Layers) -> list[str]:
+    """A block's layers that may be its last: itself, or the last of a Sequential, or all that fit."""
     inside = [layer for layer in fitting if f"{_bare(layer)}.".startswith(f"{block}.")]
     direct = [layer for layer in inside if _bare(layer) == block]
-    numbered = [layer for layer in inside if re.fullmatch(r"\d+", _bare(layer)[len(block) + 1 :])]
-    if numbered and len(numbered) == len(inside) and len({layer.rpartition(".")[0] for layer in numbered}) == 1:
-        return [max(numbered, key=lambda layer: int(layer.rpartition(".")[2]))]
+    numbered = {
+        int(layer.rpartition(".")[2]): layer for layer in inside if re.fullmatch(r"\d+", _bare(layer)[len(block) + 1 :])
+    }
+    chain = [layers[numbered[i]].logical for i in sorted(numbered)]
+    if len(numbered) == len(inside) and all(one[0] == after[1] for one, after in pairwise(chain)):
+        return [numbered[max(numbered)]] if numbered else []
     return direct or inside
 
 

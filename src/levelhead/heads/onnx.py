@@ -34,12 +34,12 @@ def find(path: Path, *, named: str | None = None, classes: int | None = None) ->
             reasons.append(f"{path}: output {output.name!r}: {reason}")
             continue
         titles = {output.name, *(title for layer in layers for title in (layer.key, layer.weight, layer.node.name))}
-        if named is None or named in titles:
+        if named is None or titles.issuperset(named.split(",")):
             found[tuple(layer.weight for layer in layers)] = tuple(_place(graph, layer) for layer in layers)
     fitting = [places for places in found.values() if classes is None or named or places[0].classes == classes]
     if len(fitting) == 1:
-        note = note_from({entry.key: entry.value for entry in graph.model.metadata_props})
-        return Found(path, fitting[0], files(path), names_beside(path, fitting[0][0].classes), note, detail=graph)
+        names = names_beside(path, fitting[0][0].classes)
+        return Found(path, fitting[0], files(path), names, _note(graph), detail=graph)
     listed = ", ".join(f"{place.key} {list(place.shape)}" for places in found.values() for place in places)
     if len(fitting) > 1:
         raise ValueError(f"{path}: more than one layer could be the head; name it with --head: {listed}")
@@ -80,6 +80,11 @@ def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, n
         del model.metadata_props[:]
         model.metadata_props.extend([*kept, *_metadata(note).metadata_props])
     return [Edit(0, len(found.detail.data), model.SerializeToString(deterministic=True))]
+
+
+def note_in(path: Path) -> Note | None:
+    """What an earlier adjustment recorded."""
+    return _note(_parse(path))
 
 
 def check(path: Path) -> None:
@@ -128,6 +133,10 @@ def _external(tensor: Any) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data} if tensor.data_location == 1 else {}
 
 
+def _note(graph: Graph) -> dict[str, Any] | None:
+    return note_from({entry.key: entry.value for entry in graph.model.metadata_props})
+
+
 def _metadata(note: Note) -> Any:
     model = _onnx().ModelProto()
     for key, value in note_entries(note).items():
@@ -154,5 +163,5 @@ def _onnx() -> Any:
     return onnx
 
 
-FORMAT = Format("ONNX", (".onnx",), find, files, complete, check)
+FORMAT = Format("ONNX", (".onnx",), find, files, note_in, complete, check)
 read, write = FORMAT.read, FORMAT.write

@@ -42,8 +42,7 @@ def find(path: Path, *, named: str | None = None, classes: int | None = None) ->
     headers = {file: read_header(file) for file in (shards or [main])}
     spans = {key: span for header in headers.values() for key, span in header.spans.items()}
     places = keys.find(main, spans, named=named, classes=classes)
-    notes = [note_from(headers[span.file].metadata) for place in places for span in place.spans]
-    note = next((note for note in notes if note), None)
+    note = _note(headers)
     names = names_beside(main, places[0].classes)
     return Found(main, places, (main, *shards), names, note, folder=is_folder(path), detail=headers)
 
@@ -70,6 +69,12 @@ def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, n
         return edits
     header: Header = found.detail[source]
     return [Edit(0, 8 + header.length, _new_header(header, note_entries(note))), *edits]
+
+
+def note_in(path: Path) -> Note | None:
+    """What an earlier adjustment recorded."""
+    main, *shards = files(path)
+    return _note({file: read_header(file) for file in (shards or [main])})
 
 
 def check(path: Path) -> None:
@@ -102,6 +107,10 @@ def read_header(path: Path) -> Header:
         problem = "cut short" if 8 + length + at > size else "longer than it should be"
         raise ValueError(f"{path}: {problem}, {size} bytes and not {8 + length + at}; copy or download it again")
     return Header(text, length, metadata, spans)
+
+
+def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
+    return next((note for header in headers.values() if (note := note_from(header.metadata))), None)
 
 
 def _span(path: Path, key: str, entry: dict[str, Any], start: int) -> Span:
@@ -160,5 +169,5 @@ def _metadata_at(text: str) -> tuple[int, int]:
     return first, first
 
 
-FORMAT = Format("safetensors", (".safetensors", INDEX), find, files, complete, check)
+FORMAT = Format("safetensors", (".safetensors", INDEX), find, files, note_in, complete, check)
 read, write = FORMAT.read, FORMAT.write

@@ -37,8 +37,8 @@ def find(path: Path, *, named: str | None = None, classes: int | None = None) ->
     for span in (span for place in places for span in place.spans):
         if archive.record_at(span.offset) is None:
             raise ValueError(f"{path}: {span.key} is not stored as plain bytes; {WAY_OUT}")
-    note, names = archive.read(RECORD), names_beside(path, places[0].classes)
-    return Found(path, places, (path,), names, json.loads(note) if note else None, detail=archive)
+    names = names_beside(path, places[0].classes)
+    return Found(path, places, (path,), names, _note(archive), detail=archive)
 
 
 def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
@@ -48,9 +48,19 @@ def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, n
     return archive.patched(edits, record)
 
 
+def note_in(path: Path) -> Note | None:
+    """What an earlier adjustment recorded."""
+    return _note(_open(path))
+
+
 def check(path: Path) -> None:
     """Open a written file as torch would."""
     _load(path)
+
+
+def _note(archive: Archive) -> dict[str, Any] | None:
+    data = archive.read(RECORD)
+    return json.loads(data) if data else None
 
 
 def _spans(path: Path, value: Any, prefix: str = "") -> Iterator[tuple[str, Span]]:
@@ -103,5 +113,5 @@ def _open(path: Path) -> Archive:
     return archive
 
 
-FORMAT = Format("state dict", (".pt", ".pth", ".bin", ".ckpt"), find, lambda path: (path,), complete, check)
+FORMAT = Format("state dict", (".pt", ".pth", ".bin", ".ckpt"), find, lambda path: (path,), note_in, complete, check)
 read, write = FORMAT.read, FORMAT.write

@@ -45,11 +45,12 @@ def undo_file(path: str | Path, out: str | Path, *, force: bool = False, progres
     if kept.is_file():
         back = _put_back(one.files(path), out, load_originals(kept), kept, folder, force, progress)
         return Undone(str(path), str(out), True, back)
-    found = one.find(path)
-    if found.note is None:
+    note = one.note(path)
+    if note is None:
         raise ValueError(f"{path}: nothing to undo: it has no record of an adjustment, and no {kept.name} beside it")
-    heads = [_divide(load(place, found.names), found.note) for place in found.places]
-    one.save(found, heads, out, note=found.note.get("before", {}), keep=False, force=force, progress=progress)
+    found = one.find(path, named=",".join(note["head"]))
+    heads = [_divide(load(place, found.names), note) for place in found.places]
+    one.save(found, heads, out, note=note.get("before", {}), keep=False, force=force, progress=progress)
     return Undone(str(path), str(out), False, {})
 
 
