@@ -131,3 +131,17 @@ def test_replicates_spread_even_where_a_class_has_a_single_sample():
     assert np.unique(drawn.gammas).size == 1
     assert drawn.gains.var() == pytest.approx(expected, rel=0.15)
     assert drawn.gains.mean() == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("rule", ["rescale", "tau", "shift"])
+def test_predictions_along_the_envelope_are_argmax_even_where_lines_meet(rule):
+    norms = np.array([4.0, 2.0, 1.0, 0.5])
+    counts = np.array([64, 16, 4, 1])
+    rng = np.random.default_rng(0)
+    for logits in (2.0 ** rng.integers(-3, 4, size=(300, 4)), rng.integers(-2, 3, size=(300, 4)) * 1.0,
+                   -(2.0 ** rng.integers(-2, 3, size=(300, 4))), rng.normal(size=(300, 4))):
+        changes = envelope(logits, counts, rule=rule, norms=norms if rule == "tau" else None)
+        for gamma in (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, *rng.uniform(0, 2, size=20)):
+            ratio = 64 / counts if rule != "tau" else 1 / norms
+            moved = logits + gamma * np.log(ratio) if rule == "shift" else logits * ratio**gamma
+            np.testing.assert_array_equal(changes.predictions(gamma), moved.argmax(axis=1))

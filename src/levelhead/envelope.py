@@ -180,8 +180,8 @@ def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float,
 def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float]) -> np.ndarray:
     """The classes that each row's envelope can touch, [n, C]: the first winner first, which also fills short rows.
 
-    The winners' lines at the two ends of the range cross at one gamma. A line that is nowhere above the first before it,
-    nor above the last after it, stays below both: so only a class that reaches their crossing can matter.
+    The lines of the winners at the two ends of the range cross at one gamma. A line that is below both there is below
+    the first one all the way from the beginning, where that one wins, and below the last one all the way to the end.
     """
     end = rule.scores(logits, range[1]).argmax(axis=1)
     height, slope = _lines(logits, np.stack([start, end], axis=1), rule)
@@ -200,7 +200,7 @@ def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[
 
 
 def _lines(logits: np.ndarray, classes: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
-    """Height at 0 and slope of the lines of each row's classes [n, C]; -inf where the sign is lower than the highest."""
+    """Height at 0 and slope of the lines of each row's classes [n, C]; -inf where the sign is not the highest."""
     values, slopes = np.take_along_axis(logits, classes, 1).astype(np.float64), rule.slopes[classes]
     if not rule.multiplies:
         return values, slopes

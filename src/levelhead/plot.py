@@ -57,7 +57,7 @@ def text(
 def picture(tuned: Tuned, path: str | Path) -> None:
     """The curve of a choice as a file: .png, .svg or .pdf."""
     pyplot = matplotlib()
-    figure, axes = pyplot.subplots(figsize=(6.4, 3.8), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
     name = "balanced error" if tuned.balanced_error is not None else "mismatch of shares"
     stairs(axes, tuned.curve, color=INK, label=name)
     if tuned.criterion == "guided":
@@ -68,7 +68,7 @@ def picture(tuned: Tuned, path: str | Path) -> None:
     where = "TEST DATA" if tuned.chosen_on == "test" else tuned.chosen_on
     axes.set(xlabel="gamma", ylabel="%", title=f"{tuned.n} samples, chosen on {where}",
              xlim=(float(tuned.curve.gammas[0]), tuned.curve.end))
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     save(figure, path)
 
 
