@@ -12,7 +12,7 @@ import levelhead
 
 SOURCE = Path(levelhead.__file__).parent
 LAYERS = [{"core"}, {"heads", "methods"}, {"hosts", "lab"}, {"paper", "report"}, {"cli"}]
-OPTIONAL = {"_compiled.py": "numba"}  # core files that are imported only when used, where the package is installed
+OPTIONAL = {"_compiled": "numba", "_device": "torch"}  # core files that others import only when they are used
 HEAVY = ("torch", "sklearn", "numba", "onnx", "onnxruntime", "matplotlib", "typer", "jinja2", "pandas", "transformers")
 
 
@@ -92,8 +92,10 @@ def test_imports_point_one_way(path):
 @pytest.mark.parametrize("path", [p for p in FILES if part(module_of(p)) == "core"], ids=lambda p: p.name)
 def test_core_needs_numpy_and_safetensors_only(path):
     tree = at_import(ast.parse(path.read_text(encoding="utf-8")))
-    outside = {name.split(".")[0] for _, name in imports(tree, package_of(path))} - set(sys.stdlib_module_names)
-    assert outside <= {"numpy", "safetensors", "levelhead", OPTIONAL.get(path.name, "numpy")}
+    names = {name for _, name in imports(tree, package_of(path))}
+    outside = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
+    assert outside <= {"numpy", "safetensors", "levelhead", OPTIONAL.get(path.stem, "numpy")}
+    assert names.isdisjoint(f"levelhead.{name}" for name in OPTIONAL)
 
 
 @pytest.mark.parametrize(("source", "module", "expected"), [
