@@ -1,0 +1,114 @@
+"""Which trainings the tables of the paper need, the most valuable first, and which of them have a record."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from .. import counts
+from ..lab.spec import Spec
+from ..methods import METHODS
+
+Table = Literal["table1", "table2", "table3"]
+SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest class, classes
+HOLD_OUT = 0.1
+REPEATED = ("baseline", "wvn")  # rows with several seeds, and with a companion run that holds 10 % out to choose gamma
+RELEASED = ("cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10")  # columns of `wvn-released`
+SAME_WHEN_BALANCED = ("over-sample", "under-sample", "re-weighting")
+
+
+@cache
+def tables() -> dict[str, Any]:
+    """Grids and published numbers, as tables.toml has them."""
+    return tomllib.loads(files("levelhead.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Training:
+    """One network to train for a table: a spec, and the column it belongs to."""
+
+    column: str
+    spec: Spec
+
+    @property
+    def name(self) -> str:
+        """Of its record."""
+        held = "-held" if self.spec.hold_out else ""
+        return f"{self.spec.title}{held}-{self.spec.key}"
+
+    @property
+    def images(self) -> int:
+        """How many training images it goes through: what it costs."""
+        largest, classes = SIZES[self.spec.data]
+        profile = counts.step if self.spec.profile == "step" else counts.long_tail
+        n = profile(largest, classes, self.spec.ratio)
+        an_epoch = n.min() * classes if self.spec.method == "under-sample" else n.sum()
+        return int(an_epoch * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
+
+    def has_record(self, results: Path) -> bool:
+        return (results / f"{self.name}.json").is_file()
+
+
+def trainings(
+    table: Table, *, root: str | None = None, seeds: int = 3, only: Sequence[str] = (), dtype: str = "bfloat16"
+) -> list[Training]:
+    """Every training a table needs, once: RS shares its network's, a balanced set makes some rows the baseline.
+
+    Args:
+        table: `table1`, `table2` or `table3`, whose networks are among Table 1's.
+        root: folder of the data sets.
+        seeds: how many, for the rows that are repeated.
+        only: cells such as `cifar10:100:wvn`, or `cifar10:100` for a whole column; all if empty.
+        dtype: of activations.
+    """
+    columns, rows = _grid(table)
+    found = [
+        Training(column, _spec(column, row, seed, hold_out, root, dtype))
+        for seed in range(seeds)
+        for row in sorted(rows, key=lambda row: row not in REPEATED)
+        for column in columns
+        for hold_out in ((0.0, HOLD_OUT) if row in REPEATED and seed == 0 else (0.0,))
+        if _needed(column, row, seed, hold_out)
+    ]
+    _check_only(only, columns, rows)
+    return [t for t in found if not only or any(_matches(t, cell) for cell in only)]
+
+
+def _grid(table: Table) -> tuple[list[str], list[str]]:
+    """Columns, and the methods that are trained in them."""
+    if table == "table3":
+        return ["cifar10:100", "cifar10:10"], list(REPEATED)
+    rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
+    return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
+
+
+def _needed(column: str, row: str, seed: int, hold_out: float) -> bool:
+    balanced = column.endswith(":1")
+    if row == "wvn-released" and column not in RELEASED:
+        return False
+    if balanced:
+        return row not in SAME_WHEN_BALANCED and seed == 0 and not hold_out
+    return seed == 0 or row in REPEATED
+
+
+def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None, dtype: str) -> Spec:
+    data, *profile, ratio = column.split(":")
+    shape: Any = profile[0] if profile else "long-tail"
+    return Spec(data, root=root, method=method, profile="given" if ratio == "1" else shape, ratio=float(ratio),
+                hold_out=hold_out, seed=seed, engine="fast", dtype=dtype)  # type: ignore[arg-type]
+
+
+def _matches(training: Training, cell: str) -> bool:
+    return cell in (training.column, f"{training.column}:{training.spec.method}")
+
+
+def _check_only(only: Sequence[str], columns: list[str], rows: list[str]) -> None:
+    for cell in only:
+        if cell not in columns and not any(cell == f"{column}:{row}" for column in columns for row in rows):
+            raise ValueError(f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD; columns are {', '.join(columns)}; "
+                             f"methods are {', '.join(rows)}")

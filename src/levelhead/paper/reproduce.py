@@ -1,0 +1,110 @@
+"""Train what the tables lack, and nothing else: a record for every training, written as soon as it is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from ..lab.run import Run, run_packed
+from .plan import Table, Training, trainings
+from .record import record
+
+SECONDS_AN_IMAGE = 16.6e-6  # eight runs at once on one H200, the cost that is shown before anything was measured here
+
+
+def command(
+    table: str, root: str, only: Sequence[str], *, seeds: int, results: Path, runs: Path, slots: int,
+    minutes: float | None, dry_run: bool, say: Callable[[str], None],
+) -> tuple[dict[str, Any], str]:
+    """What `levelhead reproduce` does: say what is missing and, unless it is a dry run, train it."""
+    if table not in get_args(Table):
+        raise ValueError(f"unknown table {table!r}; the tables are {', '.join(get_args(Table))}")
+    if seeds < 1:
+        raise ValueError(f"expected at least one seed, got {seeds}")
+    wanted = trainings(cast(Table, table), root=root, seeds=seeds, only=only)
+    before = missing(wanted, results)
+    minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
+    if not dry_run and before:
+        reproduce(before, results, runs, slots=slots, until=None if minutes is None else 60 * minutes, say=say)
+    left = missing(wanted, results)
+    found = {"table": table, "trainings": len(wanted), "missing": [training.name for training in left],
+             "minutes": round(cost(left) / 60, 1)}
+    lines = [f"{training.name:48}{minutes_of[training.name]:>7.1f} min" for training in left]
+    return found, "\n".join([*lines, f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; the "
+                             f"others take about {found['minutes']:g} minutes on one H200"])
+
+
+def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
+    """Those that have no record yet."""
+    return [training for training in wanted if not training.has_record(Path(results))]
+
+
+def cost(wanted: Sequence[Training]) -> float:
+    """Expected seconds on one H200."""
+    return sum(training.images for training in wanted) * SECONDS_AN_IMAGE
+
+
+def reproduce(
+    wanted: Sequence[Training], results: str | Path, runs: str | Path = "runs", *, slots: int = 8,
+    device: str = "cuda", until: float | None = None, say: Callable[[str], None] = print,
+) -> int:
+    """Train every one without a record, as many as fit together at a time; return how many records were written.
+
+    Args:
+        wanted: in the order of their value.
+        results: folder of the records.
+        runs: folder of the runs; finished ones are not trained again.
+        slots: how many runs share the device.
+        device: where.
+        until: seconds after which nothing new is begun.
+        say: called with a line for every group of runs that is over.
+    """
+    results, began, written = Path(results), time.monotonic(), 0
+    results.mkdir(parents=True, exist_ok=True)
+    todo, spent, images = missing(wanted, results), 0.0, 0
+    for group in groups(todo, slots):
+        if until is not None and time.monotonic() - began > until:
+            say(f"stopped after {time.monotonic() - began:.0f} s; the same command goes on")
+            break
+        start = time.monotonic()
+        done = run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True)
+        seconds = time.monotonic() - start
+        for training, run in zip(group, done, strict=True):
+            write(results / f"{training.name}.json", facts(training, run, seconds / len(group)))
+        written += len(group)
+        spent, images = spent + seconds, images + sum(training.images for training in group)
+        left = (sum(training.images for training in todo) - images) * spent / images
+        say(f"{group[0].column}: {len(group)} runs in {seconds:.0f} s; {len(todo) - written} left, about {left:.0f} s")
+    return written
+
+
+def facts(training: Training, run: Run, seconds: float) -> dict[str, Any]:
+    """The record of a finished run, with what it was trained by."""
+    said = run.facts
+    keys = ("identity", "seed", "versions", "device", "counts")
+    given = {"name": training.name, "column": training.column, "method": training.spec.method,
+             "hold_out": training.spec.hold_out, "seconds": round(seconds, 1), **{key: said[key] for key in keys}}
+    return record(run.snapshot, run.log, given, top=5 if training.spec.data == "tiny-imagenet" else None)
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """One line a key, atomically: small, and readable in a diff."""
+    rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
+    body = ",\n".join(rows)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    scratch.write_text(f"{{\n{body}\n}}\n", encoding="utf-8")
+    os.replace(scratch, path)
+
+
+def groups(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
+    """What is trained together: runs on the same data, which can be stacked, the most valuable group first."""
+    alike: dict[Any, list[Training]] = {}
+    for training in wanted:
+        alike.setdefault(training.spec.data_key, []).append(training)
+    order = {training.name: i for i, training in enumerate(wanted)}
+    chunks = [same[at:at + slots] for same in alike.values() for at in range(0, len(same), slots)]
+    return sorted(chunks, key=lambda chunk: order[chunk[0].name])

@@ -1,0 +1,67 @@
+"""What is planned is what the paper's grids need; what has a record is left alone."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from levelhead.paper.plan import trainings
+from levelhead.paper.reproduce import groups, missing, write
+
+
+def test_table_1_trains_every_cell_once():
+    found = trainings("table1", seeds=1)
+    cells = [(t.column, t.spec.method) for t in found if not t.spec.hold_out]
+    assert len(cells) == len(set(cells))
+    assert len({column for column, _ in cells}) == 12
+    balanced = {method for column, method in cells if column == "cifar10:1"}
+    assert balanced == {"baseline", "wvn", "focal", "class-balanced", "ldam", "ldam-drw"}
+    assert not {"baseline+rs", "wvn+rs"} & {method for _, method in cells}
+    assert sum(method == "wvn-released" for _, method in cells) == 4
+
+
+def test_baseline_and_wvn_have_seeds_and_a_companion_that_chooses_gamma():
+    column = [t.spec for t in trainings("table1", seeds=3) if t.column == "cifar100:50"]
+    for method in ("baseline", "wvn"):
+        assert sorted(s.seed for s in column if s.method == method and not s.hold_out) == [0, 1, 2]
+        assert [s.seed for s in column if s.method == method and s.hold_out] == [0]
+    assert [s.seed for s in column if s.method == "ldam"] == [0]
+
+
+def test_the_cost_is_the_images_that_are_trained_on():
+    by_name = {(t.column, t.spec.method, t.spec.seed, t.spec.hold_out): t.images for t in trainings("table1")}
+    assert by_name["cifar10:100", "baseline", 0, 0.0] == 12406 * 180
+    assert by_name["cifar100:1", "baseline", 0, 0.0] == 50_000 * 180
+    assert by_name["cifar10:100", "under-sample", 0, 0.0] == 500 * 180
+
+
+def test_runs_of_one_group_share_their_data():
+    for group in groups(trainings("table1"), 8):
+        assert len({t.spec.data_key for t in group}) == 1
+        assert len(group) <= 8
+
+
+def test_only_takes_cells_and_columns_and_names_what_it_does_not_know():
+    assert {t.spec.method for t in trainings("table1", only=["cifar10:100:wvn"])} == {"wvn"}
+    assert {t.column for t in trainings("table1", only=["cifar10:100"])} == {"cifar10:100"}
+    with pytest.raises(ValueError, match="no cell 'cifar10:99'"):
+        trainings("table1", only=["cifar10:99"])
+
+
+def test_what_has_a_record_is_not_missing(tmp_path):
+    found = trainings("table3", seeds=1)
+    write(tmp_path / f"{found[0].name}.json", {"error": 0.1})
+    assert json.loads((tmp_path / f"{found[0].name}.json").read_text()) == {"error": 0.1}
+    assert missing(found, tmp_path) == found[1:]
+
+
+def test_a_dry_run_lists_and_trains_nothing(tmp_path):
+    words = ["reproduce", "table3", "--root", str(tmp_path), "--results", str(tmp_path / "r"), "--dry-run", "--json"]
+    done = subprocess.run([sys.executable, "-m", "levelhead", *words], capture_output=True, text=True, check=True)
+    assert len(json.loads(done.stdout)["missing"]) == 16
+    assert list(tmp_path.iterdir()) == []
+    bad = subprocess.run([sys.executable, "-m", "levelhead", "reproduce", "table9", "--root", "."], capture_output=True,
+                         text=True, check=False)
+    assert bad.returncode == 2
+    assert bad.stderr.startswith("levelhead: unknown table 'table9'; the tables are")
