@@ -361,9 +361,10 @@ def test_overflow_of_half_precision_changes_nothing():
     assert unchanged(model, before)
 
 
-def test_single_logit_is_refused_and_two_opposite_rows_are_warned_of():
-    with pytest.raises(ValueError, match=r"fc gives a single logit.*the additive shift"):
-        rescale_(Net("fc", nn.Linear(8, 1)), [90, 10], gamma=0.5)
+def test_single_logit_is_refused_and_two_opposite_rows_are_warned_of(x):
+    for name, example in (("fc", None), ("fc", x), ("deep", x)):
+        with pytest.raises(ValueError, match=rf"{name} gives a single logit.*the additive shift"):
+            rescale_(Net(name, nn.Linear(8, 1)), [90, 10], gamma=0.5, example=example)
     model = Net("fc", nn.Linear(8, 2))
     rescale_(model, [90, 10], gamma=0.5)  # two rows that are not opposite: RS acts, and nothing is said
     with torch.no_grad():

@@ -53,15 +53,14 @@ class Probe:
         return bool((before.abs().amax(dim=-1) > 0).any()) and _close(after, before * factors.to(before), before)
 
     def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
-        """Whether doubling the odd rows moves the odd logits and no others: true of each of several heads in a sum."""
+        """Whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
         weights = self._stand_in(layers)
         if weights is None:
             return False
-        odd = torch.arange(self.classes) % 2 == 1
-        before, after = self._logits(weights), self._logits(_times(weights, odd + 1.0))
-        even = ~odd
-        return (_close(after[..., even], before[..., even], before)
-                and not _close(after[..., odd], before[..., odd], before))
+        moved = torch.arange(self.classes) % 2 == 0
+        before, after = self._logits(weights), self._logits(_times(weights, moved + 1.0))
+        return (_close(after[..., ~moved], before[..., ~moved], before)
+                and not _close(after[..., moved], before[..., moved], before))
 
     def _stand_in(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
         """Random weights and biases for these layers; None if one has not K rows of its own."""
@@ -109,7 +108,7 @@ def _times(weights: dict[str, Tensor], factors: Tensor) -> dict[str, Tensor]:
 
 def _close(a: Tensor, b: Tensor, scale: Tensor) -> bool:
     """Equal but for rounding, seen against the largest logit."""
-    return bool(torch.isfinite(a).all()) and bool((a - b).abs().max() <= 1e-4 * scale.abs().max())
+    return bool(torch.isfinite(a).all()) and bool(((a - b).abs() <= 1e-4 * scale.abs().max()).all())
 
 
 def _tuple(example: Any) -> tuple:

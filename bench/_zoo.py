@@ -1,0 +1,211 @@
+"""Other people's classifiers, built small and offline: every one of transformers' kinds, some of each timm family."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+from torch import nn
+
+K = 7
+LARGEST = 150_000_000  # parameters
+Case = tuple[nn.Module, dict[str, torch.Tensor]]  # a model and an input it can be run on
+
+
+def logits(model: nn.Module, example: dict[str, torch.Tensor]) -> torch.Tensor:
+    with torch.no_grad():
+        output = model(**example) if "x" not in example else model(example["x"])
+    values = output if isinstance(output, torch.Tensor) else output.logits
+    if values.shape[-1] != K:
+        raise ValueError(f"gives outputs of shape {list(values.shape)}, not {K} classes")
+    return values.double()
+
+
+# transformers
+
+
+def transformers_cases() -> Iterator[tuple[str, Callable[[], Case]]]:
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    for name in sorted(dir(transformers)):
+        if re.search("For(Sequence|Image)Classification", name) and not name.startswith("Auto"):
+            yield f"transformers/{name}", lambda name=name: transformers_case(name)
+
+
+# Config fields, by what their names match, and the small values they get. The first match counts.
+SMALL: tuple[tuple[str, Any], ...] = (
+    (r"vocab_size|.*_vocab_size", 120),
+    (r"(hidden|d_model|n_embd|embed|embedding|decoder_hidden|pooler_hidden)_?(size|dim)?|dim|model_dim", 32),
+    (r"emb_dim|d_embed|embed_dim|word_embed_proj_dim|true_hidden_size|intra_bottleneck_size|classifier_proj_size", 32),
+    (r"head_dim|attention_head_size|d_kv|d_head|kv_channels", 8),
+    (r"(num_|n_)?(attention_heads|heads|head|key_value_heads|layer_heads)|num_query_heads", 4),
+    (r"(encoder|decoder)_attention_heads|num_(self|cross)_attention_heads", 4),
+    (r"(num_|n_|encoder_|decoder_)?(hidden_layers|layers|layer|blocks)|num_decoder_layers|num_encoder_layers", 2),
+    (r"intermediate_size|moe_intermediate_size|shared_expert_intermediate_size|ffn_dim|d_ff|d_inner|dff|n_inner"
+     r"|(encoder|decoder)_ffn_dim|ffn_hidden_size|expert_intermediate_size|mlp_hidden_size", 48),
+    (r"(num_|n_)(local_|routed_)?experts|moe_num_experts", 4),
+    (r"(num_|n_)?experts_per_(tok|token)|moe_k|top_k_experts", 2), (r"n_group|topk_group", 1),
+    (r"q_lora_rank|kv_lora_rank", 16), (r"qk_nope_head_dim|v_head_dim|qk_rope_head_dim", 8),
+    (r"(max_position_embeddings|n_positions|max_seq_len|max_sequence_length|n_ctx)", 64),
+    (r"image_size|img_size", 64), (r"pad_token_id", 0), (r"eos_token_id", 2), (r"bos_token_id", 1),
+    (r"(width|depth)_coefficient", 0.5),
+)
+EVEN_IF_NONE = ("pad_token_id", "eos_token_id", "bos_token_id", "num_experts_per_tok")
+
+
+def small_fields(config: Any) -> dict[str, Any]:
+    """Small values for every size in a config, and in the configs inside it."""
+    fields: dict[str, Any] = {}
+    for field, value in vars(config).items():
+        if hasattr(value, "to_dict") and hasattr(value, "model_type"):
+            fields[field] = small_fields(value)
+        elif field in ("depths", "num_block_repeats") and isinstance(value, list | tuple):
+            fields[field] = [1] * len(value)
+        elif type(value) in (int, float) or field in EVEN_IF_NONE:
+            matches = [small for pattern, small in SMALL if re.fullmatch(pattern, field)]
+            fields |= {field: matches[0]} if matches else {}
+    return fields
+
+
+def set_fields(config: Any, fields: dict[str, Any]) -> None:
+    for field, value in fields.items():
+        if isinstance(value, dict):
+            set_fields(getattr(config, field), value)
+        else:
+            with suppress(Exception):  # some configs compute a field from others
+                setattr(config, field, value)
+
+
+def configs(kind: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Small configs to try: given to the constructor, set afterwards; and last the default one."""
+    small = small_fields(kind.config_class()) | OVERRIDES.get(name, {})
+    with suppress(Exception):
+        yield "small", kind.config_class(**small)
+    with suppress(Exception):
+        config = kind.config_class()
+        set_fields(config, small)
+        yield "small, set", config
+    yield "default", kind.config_class()
+
+
+# What the rule above gets wrong, class by class.
+OVERRIDES: dict[str, dict[str, Any]] = {}
+
+
+def transformers_case(name: str) -> Case:
+    import transformers
+
+    kind = getattr(transformers, name)
+    failures = []
+    for size, config in configs(kind, name):
+        try:
+            for part in (config, getattr(config, "text_config", None)):
+                if part is not None:
+                    part.num_labels, part.pad_token_id = K, 0
+            check_size(lambda config=config: kind(config))
+            model = kind(config).float().eval()
+        except Exception as error:
+            failures.append(f"{size} config: {type(error).__name__}: {error}")
+            continue
+        for example in inputs(name, config):
+            try:
+                logits(model, example)
+                return model, example
+            except Exception as error:
+                failures.append(f"{size} config, {', '.join(example)}: {type(error).__name__}: {error}")
+    raise ValueError(" | ".join(text.split("\n")[0][:160] for text in failures))
+
+
+def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
+    """Inputs to try, most usual first."""
+    generator = torch.Generator().manual_seed(0)
+    if "ForImageClassification" in name:
+        inner = getattr(config, "vision_config", config)
+        size = getattr(inner, "image_size", None) or 64
+        sides = size if isinstance(size, list | tuple) else (size, size)
+        for height, width in dict.fromkeys([tuple(sides), (64, 64), (224, 224)]):
+            shape = (1, getattr(inner, "num_channels", 3), height, width)
+            yield {"pixel_values": torch.randn(shape, generator=generator)}
+        yield {"input_ids": torch.randint(3, 100, (1, 16), generator=generator)}
+        return
+    ids = torch.randint(5, 100, (2, 16), generator=generator)
+    eos = getattr(config, "eos_token_id", None)
+    ids[:, -1] = eos if isinstance(eos, int) and 0 <= eos < 120 else 2
+    yield {"input_ids": ids}
+    yield {"inputs": ids}
+    yield {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    yield {"input_values": torch.randn(1, 8000, generator=generator)}
+    yield {"input_features": torch.randn(1, 64, 160, generator=generator)}
+    yield {"input_ids": ids.repeat(1, 4)}
+
+
+# timm
+
+
+def timm_cases(per_family: int = 4) -> Iterator[tuple[str, Callable[[], Case]]]:
+    """Of every family the smallest models, by their names."""
+    from_timm()
+    import timm
+
+    order = ("test", "atto", "femto", "pico", "nano", "xxs", "xxt", "tiny", "_t", "xs", "mini", "micro", "_s", "small",
+             "0", "1", "18", "26", "lite", "50", "base", "b")
+    for family in timm.list_modules():
+        names = sorted(timm.list_models(module=family), key=lambda n: (
+            next((i for i, word in enumerate(order) if word in n), len(order)), len(n), n))
+        for name in names[:per_family]:
+            yield f"timm/{family}/{name}", lambda name=name: timm_case(name)
+
+
+# A shallow model has the head of a deep one. The first set of options that a model takes is used.
+SHALLOW = ({"depth": 2}, {"depths": (1, 1, 1, 1)}, {"layers": (1, 1, 1, 1)}, {"depths": (1, 1, 1)}, {})
+
+
+def timm_case(name: str) -> Case:
+    import timm
+
+    config = timm.get_pretrained_cfg(name).to_dict() if timm.is_model_pretrained(name) else {}
+    channels, side = (config.get("input_size") or (3, 224, 224))[::2]
+    failures = []
+    for options in SHALLOW:
+        for size in dict.fromkeys([64, 128, side]):
+            fixed = {"img_size": size} if config.get("fixed_input_size", True) and size != side else {}
+            try:
+                make = lambda o=options | fixed: timm.create_model(name, num_classes=K, **o)  # noqa: E731
+                check_size(make)
+                model = make().eval()
+                example = {"x": torch.randn(1, channels, size, size, generator=torch.Generator().manual_seed(0))}
+                logits(model, example)
+                return model, example
+            except Exception as error:
+                failures.append(f"{options | fixed}: {type(error).__name__}: {error}")
+    raise ValueError(" | ".join(text.split("\n")[0][:120] for text in failures))
+
+
+def from_timm() -> None:
+    """Let timm be imported where torchvision has no compiled operators: it needs their names only."""
+    for op in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, op):
+            library = torch.library.Library("torchvision", "FRAGMENT")
+            library.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            _LIBRARIES.append(library)
+
+
+_LIBRARIES: list[torch.library.Library] = []  # an operator lives as long as its library
+
+
+def check_size(build: Callable[[], nn.Module]) -> None:
+    """Refuse to build what would not fit, seen on the meta device; where that cannot be used, go ahead."""
+    try:
+        with torch.device("meta"):
+            size = sum(p.numel() for p in build().parameters())
+    except Exception:
+        return
+    if size > LARGEST:
+        raise ValueError(f"{size / 1e6:.0f} million parameters, more than {LARGEST / 1e6:.0f}")

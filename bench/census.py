@@ -1,0 +1,157 @@
+"""Is the right head found in other people's models? A census of transformers and timm; wrong edits must be zero.
+
+    python bench/census.py [--only NAME ...] [--part 1/2] [--resume] [--out results/census.json]
+
+Every *ForSequenceClassification and *ForImageClassification class of transformers is built from a small config, and
+some models of every timm family (the smallest by name), with 7 classes and random weights, offline. Each is judged on
+three roads: counts alone, counts and an example input, nothing but the model (`find_head(model)`). Truth is behavior:
+after `rescale_` every logit must be the old one times its class's factor; else the edit was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import gc
+import json
+import platform
+import resource
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from _zoo import K, from_timm, logits, timm_cases, transformers_cases
+from torch import nn
+
+import levelhead as lh
+
+COUNTS, GAMMA = [4900, 2500, 1600, 900, 400, 100, 25], 0.5
+FACTORS = torch.tensor([(COUNTS[0] / n) ** GAMMA for n in COUNTS], dtype=torch.float64)
+ROADS = ("counts", "example", "model")
+
+
+def judge(model: nn.Module, example: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """What each road does to one model: `right`, `refused` or `wrong`, with the layers or the reason."""
+    model.eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():  # a head that starts at zero shows nothing
+            if p.is_floating_point() and not p.any():
+                p.normal_(std=0.02)
+    if not torch.isfinite(logits(model, example)).all():
+        raise ValueError("gives NaN or infinite logits at random weights")
+    found: dict[str, Any] = {road: edit(model, example, road) for road in ROADS[:2]}
+    truth = {tuple(found[road]["layers"]) for road in ROADS[:2] if found[road]["verdict"] == "right"}
+    try:
+        bare = tuple(lh.find_head(model))
+        verdict = "right" if bare in truth else ("wrong" if truth else edit(model, example, list(bare))["verdict"])
+        found["model"] = {"verdict": verdict, "layers": list(bare)}
+    except ValueError as error:
+        found["model"] = {"verdict": "refused", "reason": str(error)}
+    return found
+
+
+def edit(model: nn.Module, example: dict[str, torch.Tensor], road: str | list[str]) -> dict[str, Any]:
+    """One road: rescale, see whether each logit was scaled by its factor, put everything back."""
+    before = logits(model, example)
+    options = {"example": example} if road == "example" else {} if isinstance(road, str) else {"layer": road}
+    try:
+        adjusted = lh.rescale_(model, COUNTS, gamma=GAMMA, **options)
+    except ValueError as error:
+        return {"verdict": "refused", "reason": str(error)}
+    after, expected = logits(model, example), before * FACTORS
+    adjusted.restore()
+    off = float((after - expected).abs().max() / expected.abs().max())
+    same = float((after - before).abs().max() / expected.abs().max())
+    return {"verdict": "right" if off < 1e-4 < same else "wrong", "layers": list(adjusted.layers), "off": off}
+
+
+@contextmanager
+def limit(seconds: int) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"took more than {seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[""], help="models whose names contain one of these")
+    parser.add_argument("--part", default="1/1", help="i/n: every n-th model, from the i-th, for n processes at once")
+    parser.add_argument("--resume", action="store_true", help="skip models that the result has already")
+    parser.add_argument("--out", default="results/census.json", help="models not judged now keep their rows there")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_DATA, (5 << 30, 5 << 30))
+    from_timm()
+    part, parts = map(int, args.part.split("/"))
+    cases = [case for case in [*transformers_cases(), *timm_cases()] if any(word in case[0] for word in args.only)]
+    done = json.loads(Path(args.out).read_text())["models"] if args.resume else {}
+    result, start = {"summary": {}}, time.time()
+    for number, (name, build) in enumerate(cases, start=1):
+        if number % parts != part % parts or name in done:
+            continue
+        try:
+            with limit(300):
+                row = judge(*build())
+        except Exception as error:
+            row = {"unbuilt": " ".join(str(error).split())[:600] or type(error).__name__}
+        gc.collect()
+        said = f"not built: {row['unbuilt']}" if "unbuilt" in row else [row[road]["verdict"] for road in ROADS]
+        print(f"{number}/{len(cases)} {time.time() - start:.0f}s {name}: {said}", file=sys.stderr, flush=True)
+        result = save(Path(args.out), {name: row})
+    print(json.dumps(result["summary"], indent=1))
+    sys.exit(any("wrong" in road for library in result["summary"].values() for road in library["roads"].values()))
+
+
+def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
+    """Put rows into the result file, beside those of other processes, and sum them up."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        models = json.loads(file.read() or '{"models": {}}')["models"] | rows
+        result = {"summary": summary(models), "about": about(), "models": dict(sorted(models.items()))}
+        file.truncate(0)
+        file.write(json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def summary(rows: dict[str, Any]) -> dict[str, Any]:
+    """How many models of each library were judged, and each road's verdicts."""
+    out = {}
+    for library in ("transformers", "timm"):
+        mine = {name: row for name, row in rows.items() if name.startswith(library)}
+        judged = {name: row for name, row in mine.items() if "unbuilt" not in row}
+        out[library] = {
+            "models": len(mine), "judged": len(judged), "not built": len(mine) - len(judged),
+            "families": len({name.split("/")[1] for name in judged}),
+            "roads": {road: dict(Counter(row[road]["verdict"] for row in judged.values())) for road in ROADS},
+        }
+    return out
+
+
+def about() -> dict[str, Any]:
+    import timm
+    import transformers
+
+    return {"classes": K, "counts": COUNTS, "gamma": GAMMA, "tolerance": 1e-4,
+            "levelhead": lh.__version__, "torch": torch.__version__, "transformers": transformers.__version__,
+            "timm": timm.__version__, "python": platform.python_version(), "machine": platform.machine(),
+            "command": "python bench/census.py"}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""A slice of the census (bench/census.py): real models of transformers and timm, judged by what their logits do."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # other people's imports
+
+
+@pytest.fixture(scope="module")
+def census():
+    folder = str(Path(__file__).parents[2] / "bench")
+    sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module("census")
+    finally:
+        sys.path.remove(folder)
+    module.from_timm()
+    return module
+
+
+@pytest.fixture(scope="module")
+def zoo(census):
+    return sys.modules["_zoo"]
+
+
+def verdicts(found, census):
+    return {road: found[road]["verdict"] for road in census.ROADS}
+
+
+# A layer under a plain name, in a block of its own, one 1x1 convolution, two heads that are averaged.
+RIGHT = {
+    "BertForSequenceClassification": ["classifier"],
+    "RobertaForSequenceClassification": ["classifier.out_proj"],
+    "GPT2ForSequenceClassification": ["score"],
+    "XLNetForSequenceClassification": ["logits_proj"],
+    "DeiTForImageClassificationWithTeacher": ["cls_classifier", "distillation_classifier"],
+    "ResNetForImageClassification": ["classifier.1"],
+    "resnet18": ["fc"],
+    "convnext_atto": ["head.fc"],
+    "mobilenetv3_small_050": ["classifier"],
+    "dla34": ["fc"],
+    "deit_tiny_distilled_patch16_224": ["head", "head_dist"],
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_head_is_found_on_every_road(name, census, zoo):
+    case = zoo.transformers_case if "For" in name else zoo.timm_case
+    found = census.judge(*case(name))
+    assert verdicts(found, census) == dict.fromkeys(census.ROADS, "right")
+    assert all(found[road]["layers"] == RIGHT[name] for road in census.ROADS)
+
+
+def test_second_head_that_nobody_declares_is_seen_and_an_example_settles_it(census, zoo):
+    """VOLO adds the maximum of an auxiliary head's logits; `get_classifier()` names one of the two only."""
+    found = census.judge(*zoo.timm_case("volo_d1_224"))
+    assert verdicts(found, census) == {"counts": "refused", "example": "right", "model": "refused"}
+    assert "head looks like the head, but aux_head (7 outputs) may feed the output too" in found["counts"]["reason"]
+    assert sorted(found["example"]["layers"]) == ["aux_head", "head"]
+
+
+def test_census_tells_a_wrong_edit(census, zoo):
+    """The judge itself: if only one of two averaged heads were scaled, it would say so."""
+    model, example = zoo.timm_case("deit_tiny_distilled_patch16_224")
+    assert census.edit(model, example, ["head"])["verdict"] == "wrong"
