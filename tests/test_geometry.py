@@ -77,3 +77,9 @@ def test_the_oracle_starts_where_it_is_told_and_stops_when_told():
     again = geometry.oracle_head(features, labels, 2, decay=0.1, start=done.head)
     assert (again.steps, again.loss) == (0, done.loss)
     assert geometry.oracle_head(features, labels, 2, decay=0.1, steps=1).loss > done.loss
+
+
+def test_norm_follows_count_says_nothing_of_unit_rows():
+    rounded = 1 + np.array([3e-8, 2e-8, 1e-8, 0.0])  # what WVN leaves
+    assert np.isnan(geometry.norm_follows_count(Head(np.diag(rounded)), [1, 2, 3, 4]))
+    assert geometry.norm_follows_count(Head(np.diag([4.0, 3.0, 2.0, 1.0])), [1, 2, 3, 4]) == pytest.approx(-1)

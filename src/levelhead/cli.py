@@ -14,7 +14,7 @@ from . import __version__
 
 app = typer.Typer(
     name="levelhead",
-    help="Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it (RS).",
+    help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it (RS).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -179,6 +179,91 @@ def undo(
     with progress_bar(model) as bar:
         undone = undo_file(model, out, force=force, progress=bar)
     show(undone.json(), undone_text(undone), as_json)
+
+
+@app.command()
+def train(
+    data: Annotated[str, typer.Option(help="cifar10, cifar100, tiny-imagenet, digits, a FOLDER of images, FILE.npz.")],
+    root: Annotated[Path | None, typer.Option(help="Folder of the official files of the first three.")] = None,
+    method: Annotated[str, typer.Option(help="As `levelhead methods` lists them; +rs too; FILE.py:NAME.")] = "wvn",
+    ratio: Annotated[float | None, typer.Option(help="Make it imbalanced: largest over smallest count.")] = None,
+    profile: Annotated[str, typer.Option(help="What --ratio makes: long-tail or step.")] = "long-tail",
+    counts: Annotated[Path | None, typer.Option(help="Keep so many of each class: .json, .csv, .npy, .txt.")] = None,
+    largest: Annotated[int | None, typer.Option(help="The largest count of a profile.")] = None,
+    subset: Annotated[str, typer.Option(help="Keep the first of each class, or choose by this seed.")] = "first",
+    hold_out: Annotated[float, typer.Option(help="Share of each class kept aside to choose gamma on.")] = 0.1,
+    size: Annotated[int, typer.Option(help="To which a folder's images are resized.")] = 32,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
+    unofficial: Annotated[bool, typer.Option("--unofficial", help="Take CIFAR files of another md5.")] = False,
+    net: Annotated[str | None, typer.Option(help="resnet32, resnet18-64, digits, timm:NAME.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="kim2020, cao2019, images, digits, or a .toml file.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to so many.")] = None,
+    seed: Annotated[int, typer.Option(help="Of initial weights, batches and crops.")] = 0,
+    engine: Annotated[str, typer.Option(help="plain, fast (CUDA), or auto.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float32, float64; bfloat16 with the fast engine.")] = "float32",
+    threads: Annotated[int | None, typer.Option(help="Of the CPU; a resumed run keeps its first number.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Strength of RS, instead of choosing it.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+    name: Annotated[str | None, typer.Option(help="First part of the run's folder.")] = None,
+    track: Annotated[str | None, typer.Option(help="tensorboard or mlflow.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train on imbalanced images, choose gamma on held-out ones, and write the leveled model.
+
+    An interrupted run goes on where it was when the same command is given again; a finished one is not trained again.
+    """
+    from .lab.command import spec_of
+    from .lab.command import train as run_and_judge
+
+    spec = spec_of(data=data, root=root, method=method, ratio=ratio, profile=profile, counts=counts, largest=largest,
+                   subset=subset, hold_out=hold_out, size=size, skip_bad=skip_bad, unofficial=unofficial, net=net,
+                   recipe=recipe, epochs=epochs, seed=seed, engine=engine, dtype=dtype)
+    result, text = run_and_judge(spec, runs, name=name, gamma=gamma, track=track, threads=threads, show=not as_json,
+                                 say=lambda line: typer.echo(line, err=True))
+    if result:
+        show(result, text, as_json)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    gamma: Annotated[float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")] = None,
+    rule: Annotated[str, typer.Option(help="rescale (RS), tau (tau-normalization), shift (of logits).")] = "rescale",
+    as_json: Json = False,
+) -> None:
+    """Judge a run's head on its test set, as trained and leveled: errors, groups, classes.
+
+    Gamma is chosen on what the run held out, never on the test set.
+    """
+    from .lab.evaluate import evaluate as judge
+    from .lab.run import Run
+
+    found = judge(Run.open(run).snapshot, gamma=gamma, rule=rule)  # type: ignore[arg-type]
+    show({"run": str(run), **found.to_dict()}, found.text(), as_json)
+
+
+@app.command()
+def reproduce(
+    table: Annotated[str, typer.Argument(help="table1, table2 or table3 of the paper.")],
+    root: Annotated[Path, typer.Option(help="Folder that holds the data sets in their official layouts.")],
+    only: Annotated[list[str] | None, typer.Option(help="A cell, such as cifar10:100:wvn, or a column.")] = None,
+    seeds: Annotated[int, typer.Option(help="Of Baseline and WVN; one of the other rows.")] = 3,
+    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
+    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+    slots: Annotated[int, typer.Option(help="How many runs share the GPU.")] = 8,
+    minutes: Annotated[float | None, typer.Option(help="After so many, begin nothing new.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing, and its cost.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train what a table of the paper lacks on one CUDA GPU, and write a record of each network.
+
+    Stop it anywhere; the same command goes on. What has a record is not trained again.
+    """
+    from .paper.reproduce import command
+
+    result, text = command(table, str(root), only or (), seeds=seeds, results=results, runs=runs, slots=slots,
+                           minutes=minutes, dry_run=dry_run, say=lambda line: typer.echo(line, err=True))
+    show(result, text, as_json)
 
 
 @app.command()

@@ -19,11 +19,12 @@ def relative_norms(head: Head) -> np.ndarray:
 
 def norm_follows_count(head: Head, counts: Counts) -> float:
     """Rank correlation (Spearman) of weight norms with counts: near 1 under SGD on a long tail, near 0 or negative
-    where scaling by counts is not what the head needs. NaN if all counts are equal."""
-    n = resolve(counts, head.classes, names=head.names)
-    if n.min() == n.max():
+    where scaling by counts is not what the head needs. NaN if all counts are equal, or all norms but for rounding, as
+    WVN leaves them."""
+    n, norms = resolve(counts, head.classes, names=head.names), to_numpy(head.norms)
+    if n.min() == n.max() or np.ptp(norms) <= 1e-4 * norms.max():
         return float("nan")
-    return float(np.corrcoef(_ranks(to_numpy(head.norms)), _ranks(n))[0, 1])
+    return float(np.corrcoef(_ranks(norms), _ranks(n))[0, 1])
 
 
 def centers(features: Array, labels: Array, classes: int) -> np.ndarray:

@@ -9,28 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from ..adjust import rescale
+from ..adjust import rescale, shift_logits, tau_normalize
 from ..cautions import LevelheadWarning
 from ..head import Head
 from ..measure import Measures, measure
+from ..rule import RuleName
 from ..snapshot import Snapshot
 from ..tune import tune
 from ..tuned import Tuned
 
+TITLES: dict[RuleName, str] = {"rescale": "with RS", "tau": "tau-norm", "shift": "shifted"}
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A snapshot's head before and after RS.
+    """A snapshot's head before and after an adjustment.
 
     Args:
+        rule: `rescale` (RS), `tau` (tau-normalization) or `shift` (logit adjustment).
         names: of the classes.
         counts: [K], of the samples trained on.
-        gamma: strength of RS.
+        gamma: its strength.
         tuned: how gamma was chosen on held-out samples; None where it was given.
-        head: after RS.
+        head: after the adjustment.
         before, after: measured on the test set.
     """
 
+    rule: RuleName
     names: tuple[str, ...]
     counts: np.ndarray
     gamma: float
@@ -41,7 +46,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, all of it but the head."""
-        return {"names": list(self.names), "counts": self.counts.tolist(), "gamma": self.gamma,
+        return {"names": list(self.names), "counts": self.counts.tolist(), "rule": self.rule, "gamma": self.gamma,
                 "tuned": None if self.tuned is None else self.tuned.to_dict(),
                 "before": _plain(self.before), "after": _plain(self.after)}
 
@@ -56,33 +61,42 @@ class Evaluation:
         rows = [(f"error (n = {a.n})", a.error, b.error), ("balanced error", a.balanced_error, b.balanced_error), worst,
                 *groups, *(classes if len(classes) <= most else [])]
         width = max(len(title) for title, *_ in rows)
-        lines = [f"{'test set':{width}}{'as trained':>13}{'with RS':>13}"]
+        lines = [f"{'test set':{width}}{'as trained':>13}{TITLES[self.rule]:>13}"]
         lines += [f"{title:{width}}{100 * x:>11.1f} %{100 * y:>11.1f} %" for title, x, y in rows]
         origin = f"gamma = {self.gamma:g}, as given" if self.tuned is None else str(self.tuned)
         cautions = () if self.tuned is None else self.tuned.warnings
         return "\n".join([*lines, "", origin, *(f"warning: {line}" for line in cautions)])
 
 
-def evaluate(snapshot: Snapshot, *, gamma: float | None = None) -> Evaluation:
-    """Judge a head on the test set before and after RS.
+def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: RuleName = "rescale") -> Evaluation:
+    """Judge a head on the test set before and after an adjustment.
 
     Args:
         snapshot: with a `test` split and, to choose gamma, a `held-out` one.
-        gamma: strength of RS; chosen on the held-out split if None.
+        gamma: strength of the adjustment; chosen on the held-out split if None.
+        rule: `rescale` (RS), `tau` or `shift`.
     """
+    if rule not in TITLES:
+        raise ValueError(f"expected the rule {', '.join(TITLES)}, got {rule!r}")
     tuned, head, counts = None, snapshot.head, snapshot.counts
     if gamma is None:
         if "held-out" not in snapshot.features:
             raise ValueError("this run held nothing out to choose gamma on; train with --hold-out 0.1, or pass --gamma")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LevelheadWarning)  # they are in tuned.warnings, which is printed
-            tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], counts, norms=head.norms,
-                         names=head.names)
+            tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], counts, rule=rule,
+                         norms=head.norms, names=head.names)
         gamma = tuned.gamma
-    leveled = rescale(head, counts, gamma=gamma)
+    leveled = _adjust(head, counts, gamma, rule)
     before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
     names = tuple(head.names or map(str, range(head.classes)))
-    return Evaluation(names, counts, float(gamma), tuned, leveled, before, after)
+    return Evaluation(rule, names, counts, float(gamma), tuned, leveled, before, after)
+
+
+def _adjust(head: Head, counts: np.ndarray, gamma: float, rule: RuleName) -> Head:
+    if rule == "tau":
+        return tau_normalize(head, gamma)
+    return rescale(head, counts, gamma=gamma) if rule == "rescale" else shift_logits(head, counts, gamma)
 
 
 def _plain(measures: Measures) -> dict[str, Any]:

@@ -107,10 +107,11 @@ def run(
         return run_packed([spec], runs, names=[name], report=reports, data=[data], device=str(place), half=half)[0]
     if spec.dtype == "bfloat16":
         raise ValueError("the plain engine trains in float32 or float64; bfloat16 needs the fast one, on CUDA")
+    work = Work(there.path, spec, data or spec.load(), place, writes=writes, half=half, report=report)
     with alone(there.path, writes=writes):
         if there.finished:  # by another process, between our look and our lock
             return there
-        work = Work(there.path, spec, data or spec.load(), place, writes=writes, half=half, report=report)
+        work.begin()
         start, damaged = checkpoint.latest(there.path)
         for line in damaged:
             say(f"{line}; going on from the one before")
@@ -158,11 +159,13 @@ def run_packed(
             if there.finished:
                 check_same(there.path, spec)
                 continue
-            locks.enter_context(alone(there.path))
             key = spec.data_key  # specs of one key share the very arrays, and so can be stacked
             loaded[key] = loaded.get(key) or given[i] or spec.load()
             tell = None if report is None else lambda record, i=i: report(i, record)
             works.append(Work(there.path, spec, loaded[key], torch.device(device), half=half, report=tell))
+        for work in works:
+            locks.enter_context(alone(work.folder))
+            work.begin()
         for dtype in sorted({work.spec.dtype for work in works}):
             part = [work for work in works if work.spec.dtype == dtype]
             for work in part:

@@ -29,7 +29,8 @@ class Spec:
         data: `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or .npz file.
         root: folder of the official files.
         method: a name of `METHODS`, with `+rs` or not, or FILE.py:NAME.
-        profile, ratio, subset, largest, wanted: see `lab.data.imbalance`.
+        profile, ratio, subset, largest: see `lab.data.imbalance`.
+        wanted: counts of one's own, in class order or as (class, n) pairs.
         hold_out: share of each class kept from training, for choosing gamma.
         size, skip_bad: of an image folder.
         unofficial: take CIFAR python files of another md5.
@@ -49,7 +50,7 @@ class Spec:
     ratio: float = 1.0
     subset: str | int = "first"
     largest: int | None = None
-    wanted: tuple[int, ...] | None = None
+    wanted: tuple[float, ...] | tuple[tuple[str, float], ...] | None = None
     hold_out: float = 0.0
     size: int = 32
     skip_bad: bool = False
@@ -104,8 +105,9 @@ class Spec:
     def load(self) -> Data:
         """The data, made imbalanced, with its held-out part."""
         whole = load(self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial)
+        named = self.wanted is not None and isinstance(self.wanted[0], tuple)
         part = imbalance(whole, self.profile, ratio=self.ratio, subset=self.subset, largest=self.largest,
-                         wanted=self.wanted)
+                         wanted=dict(self.wanted) if named else self.wanted)  # type: ignore[arg-type]
         return hold_out(part, self.hold_out)
 
     @property
@@ -122,12 +124,11 @@ class Spec:
         facts["data"] = Path(self.data).name
         facts["method"] = Path(self.trained_as).name
         facts["net"] = self.resolve_net()
-        facts["recipe"] = json.loads(json.dumps(asdict(self.resolve_recipe())))
-        facts["wanted"] = None if self.wanted is None else list(self.wanted)
+        facts["recipe"] = asdict(self.resolve_recipe())
         if ".py" in self.method:
             file = Path(self.trained_as.rpartition(":")[0])
             facts["method_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
-        return facts
+        return json.loads(json.dumps(facts))
 
     @property
     def key(self) -> str:

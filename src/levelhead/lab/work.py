@@ -28,10 +28,10 @@ Report = Callable[[dict[str, Any]], None]
 
 
 class Work:
-    """One spec's network, and the folder it is trained in.
+    """One spec's network, and the folder it is trained in, which nothing touches before `begin`.
 
     Args:
-        folder: the run's; there already, and locked by `alone`.
+        folder: the run's; locked by `alone` from `begin` on.
         spec: what to train.
         data: the spec's.
         place: the device.
@@ -43,13 +43,7 @@ class Work:
     def __init__(self, folder: Path, spec: Spec, data: Data, place: torch.device, *, writes: bool = True,
                  half: bool = False, report: Report | None = None):
         self.folder, self.spec, self.data = folder, spec, data
-        self.writes, self.half, self.report = writes, half, report
-        if (folder / "spec.json").is_file():
-            check_same(folder, spec, data)
-            if place.type == "cpu":  # sums are rounded in an order that depends on the number of threads
-                torch.set_num_threads(read_json(folder / "spec.json")["threads"])
-        elif writes:
-            checkpoint.write_bytes(folder / "spec.json", json.dumps(_facts(spec, data, place), indent=2).encode())
+        self.place, self.writes, self.half, self.report = place, writes, half, report
         dtype = torch.float32 if spec.dtype == "bfloat16" else getattr(torch, spec.dtype)  # master weights
         self.recipe, self.method = spec.resolve_recipe(), spec.resolve_method()
         self.net = build(spec.resolve_net(), data.classes, head=self.method.head, shape=data.shape,
@@ -57,6 +51,16 @@ class Work:
         self.view = View(self.recipe, data, dtype)
         self.epochs = stages(self.recipe, self.method)[-1].end
         self.began = time.monotonic()
+
+    def begin(self) -> None:
+        """State the spec in the folder or, where one is stated, hold ours against it and take its number of threads."""
+        if (self.folder / "spec.json").is_file():
+            check_same(self.folder, self.spec, self.data)
+            if self.place.type == "cpu":  # sums are rounded in an order that depends on the number of threads
+                torch.set_num_threads(read_json(self.folder / "spec.json")["threads"])
+        elif self.writes:
+            facts = _facts(self.spec, self.data, self.place)
+            checkpoint.write_bytes(self.folder / "spec.json", json.dumps(facts, indent=2).encode())
 
     def take_up(self, start: State | None) -> None:
         """Go on from a State: keep the records of the epochs that need not be done again, and nothing half written."""

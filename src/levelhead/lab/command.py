@@ -1,0 +1,89 @@
+"""What `levelhead train` does: run, judge with and without leveling, and write the leveled model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..counts import read
+from .evaluate import evaluate
+from .export import export
+from .progress import bar
+from .run import Run, Spec, run
+from .track import tracker
+
+
+def train(
+    spec: Spec, runs: str | Path = "runs", *, name: str | None = None, gamma: float | None = None,
+    track: str | None = None, threads: int | None = None, half: bool = False, show: bool = True,
+    say: Callable[[str], None] = print,
+) -> tuple[dict[str, Any], str]:
+    """Train a spec, choose gamma on what it held out, write leveled.safetensors and leveled.onnx.
+
+    Args:
+        spec: what to train.
+        runs, name, half, say: as in `run`.
+        gamma: strength of RS; chosen on the held-out samples if None.
+        track: `tensorboard`, `mlflow` or None.
+        threads: of the CPU; torch's own choice if None.
+        show: progress, where there is a terminal.
+
+    Returns:
+        The result for programs, and the same for people. Under torchrun both are empty but in the first process.
+    """
+    if threads is not None:
+        if threads < 1:
+            raise ValueError(f"expected at least one thread, got {threads}")
+        torch.set_num_threads(threads)
+    first = os.environ.get("RANK", "0") == "0"
+    folder = Run.of(spec, runs, name).path
+    with bar(show=show and first) as draw, tracker(track if first else None, folder, spec) as note:
+
+        def report(record: dict[str, Any]) -> None:
+            draw(record)
+            note(record)
+
+        there = run(spec, runs, name=name, report=report, say=say, half=half)
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+    return conclude(there, spec, gamma) if first else ({}, "")
+
+
+def spec_of(
+    *, data: str, root: Path | None, method: str, ratio: float | None, profile: str, counts: Path | None,
+    largest: int | None, subset: str, hold_out: float, size: int, skip_bad: bool, unofficial: bool, net: str | None,
+    recipe: str | None, epochs: int | None, seed: int, engine: str, dtype: str,
+) -> Spec:
+    """A Spec from what the command line gives: a ratio asks for a profile, a file for counts of one's own."""
+    if counts is not None and ratio is not None:
+        raise ValueError("expected --ratio or --counts, got both")
+    wanted = None if counts is None else read(counts)
+    given: dict[str, Any] = {
+        "profile": "given" if ratio is None else profile, "ratio": 1.0 if ratio is None else ratio,
+        "wanted": None if wanted is None else tuple(wanted.items() if isinstance(wanted, dict) else wanted),
+        "subset": int(subset) if subset.isdigit() else subset, "root": None if root is None else str(root),
+        "engine": engine, "dtype": dtype,
+    }
+    return Spec(data=data, method=method, largest=largest, hold_out=hold_out, size=size, skip_bad=skip_bad,
+                unofficial=unofficial, net=net, recipe=recipe, epochs=epochs, seed=seed, **given)
+
+
+def conclude(there: Run, spec: Spec, gamma: float | None = None) -> tuple[dict[str, Any], str]:
+    """Judge a finished run before and after leveling, and write the leveled model."""
+    rule = "tau" if spec.method == "tau-norm" else "rescale"
+    left = there.snapshot
+    nothing = gamma is None and "held-out" not in left.features
+    found = evaluate(left, gamma=0.0 if nothing else gamma, rule=rule)
+    done = {"rule": rule, "gamma": found.gamma, "counts": left.counts.tolist()}
+    files = export(there.path, found.head, adjusted=done)
+    result = {"run": str(there.path), **there.result, **found.to_dict(), "files": [str(file) for file in files]}
+    lines = [f"{there.path}: {there.result['epoch']} epochs, {there.result['seconds']:.0f} s, "
+             f"{there.result['parameters']:,} parameters", "", found.text(), ""]
+    if nothing:
+        lines.append("nothing was held out to choose gamma on, so the head is as trained: --hold-out 0.1, or --gamma")
+    return result, "\n".join([*lines, "the leveled model: " + ", ".join(map(str, files))])

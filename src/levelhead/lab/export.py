@@ -1,0 +1,99 @@
+"""The trained network with its leveled head as files of their own: .safetensors, and .onnx where onnx is installed."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import load as tensors_of
+from safetensors.torch import save as bytes_of
+from torch import Tensor, nn
+
+from ..head import Head
+from .checkpoint import write_bytes
+from .nets import build
+
+KEY = "levelhead.model"
+
+
+class Classifier(nn.Module):
+    """Images as they come, uint8 [N, C, H, W], to logits [N, K]: normalization, body, and a plain linear head.
+
+    Args:
+        facts: net, head, shape, mean, std, ... as a run's model.safetensors states them.
+        bias: whether the head has one.
+    """
+
+    def __init__(self, facts: dict[str, Any], *, bias: bool = False):
+        super().__init__()
+        channels = [len(facts["mean"]), 1, 1]
+        net = build(facts["net"], len(facts["names"]), head="linear", shape=tuple(facts["shape"]),
+                    shortcut=facts["shortcut"], stem=facts["stem"])
+        self.unit = facts["head"] == "cosine"
+        self.register_buffer("mean", 255 * torch.tensor(facts["mean"]).reshape(channels))
+        self.register_buffer("std", 255 * torch.tensor(facts["std"]).reshape(channels))
+        self.body, self.head = net.body, nn.Linear(net.head.in_features, len(facts["names"]), bias=bias)  # type: ignore
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.body((images.to(self.mean.dtype) - self.mean) / self.std)  # type: ignore[operator]
+        return self.head(F.normalize(features) if self.unit else features)
+
+
+def leveled(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
+    """A run's network with another head, and the facts of the network."""
+    with safe_open(str(run_folder / "model.safetensors"), framework="pt") as file:
+        facts = json.loads(file.metadata()[KEY])
+        weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
+    model = Classifier(facts, bias=head.bias is not None)
+    parts = {"head.weight": head.weight} | ({} if head.bias is None else {"head.bias": head.bias})
+    weights |= {name: torch.as_tensor(x, dtype=torch.float32) for name, x in parts.items()}
+    constants = {"mean": model.mean, "std": model.std}
+    model.load_state_dict({**weights, **constants})  # type: ignore[arg-type]
+    return model.float().eval(), facts
+
+
+def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any]) -> list[Path]:
+    """Write leveled.safetensors and, where onnx is installed, leveled.onnx into a run's folder.
+
+    Args:
+        run_folder: of a finished run.
+        head: the adjusted one.
+        adjusted: what was done to it, for the file's metadata.
+    """
+    model, facts = leveled(run_folder, head)
+    path = run_folder / "leveled.safetensors"
+    note = json.dumps({**facts, "adjusted": adjusted})
+    write_bytes(path, bytes_of({k: v.contiguous() for k, v in model.state_dict().items()}, {KEY: note}))
+    if find_spec("onnx") is None:
+        return [path]
+    write_bytes(path.with_suffix(".onnx"), _onnx(model, facts["shape"]))
+    return [path, path.with_suffix(".onnx")]
+
+
+def load(path: str | Path) -> Classifier:
+    """The module of a leveled.safetensors, ready to classify uint8 images."""
+    with safe_open(str(path), framework="pt") as file:
+        note = (file.metadata() or {}).get(KEY)
+    if note is None or "adjusted" not in (facts := json.loads(note)):
+        raise ValueError(f"{path}: expected a leveled.safetensors that `levelhead train` wrote")
+    tensors = tensors_of(Path(path).read_bytes())
+    model = Classifier(facts, bias="head.bias" in tensors)
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def _onnx(model: Classifier, shape: list[int]) -> bytes:
+    example, axes = torch.zeros(2, *shape, dtype=torch.uint8), {"images": {0: "n"}, "logits": {0: "n"}}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter that needs no further package
+        file = Path(folder) / "model.onnx"
+        torch.onnx.export(model, (example,), file, dynamo=False, input_names=["images"], output_names=["logits"],
+                          dynamic_axes=axes)
+        return file.read_bytes()
