@@ -25,7 +25,7 @@ def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: Table) 
     return lo, hi
 
 
-@njit(nogil=True)
+@njit(cache=True, nogil=True)
 def _rows(logits, labels, slopes, gammas, moves, room, multiplies, lo, hi):
     for i in range(len(labels)):
         row, y = logits[i], labels[i]
@@ -35,7 +35,7 @@ def _rows(logits, labels, slopes, gammas, moves, room, multiplies, lo, hi):
         lo[i], hi[i] = (low, high) if low <= high else (np.inf, -np.inf)
 
 
-@njit(nogil=True)
+@njit(cache=True, nogil=True)
 def _tighten(row, y, early, slopes, gammas, moves, room, multiplies, low, high):
     """Intersect [low, high] with the half-lines that bound it from above (early), or from below.
 
@@ -63,14 +63,14 @@ def _tighten(row, y, early, slopes, gammas, moves, room, multiplies, low, high):
     return low, high
 
 
-@njit(nogil=True)
+@njit(cache=True, nogil=True)
 def _floor(logit, move, room, multiplies):
     """The least score that may come before y's in truth."""
     own = logit * move if multiplies else logit + move
     return own - (room[0] * abs(own) + room[1])
 
 
-@njit(nogil=True, inline="always")
+@njit(cache=True, nogil=True, inline="always")
 def _any(row, moves, at, start, least, multiplies):
     """Whether a block holds a score of at least so much: counted, for a count compiles to vector instructions."""
     found = np.int32(0)
@@ -83,7 +83,7 @@ def _any(row, moves, at, start, least, multiplies):
     return found > 0
 
 
-@njit(nogil=True)
+@njit(cache=True, nogil=True)
 def _meet(true, other, rise, first, multiplies, low, high):
     """`intervals.wins` of one pair, intersected with [low, high]."""
     if rise == 0 or (multiplies and (true == 0 or other == 0 or (true > 0) != (other > 0))):
@@ -102,7 +102,7 @@ def _meet(true, other, rise, first, multiplies, low, high):
     return max(low, at if first else np.nextafter(at, np.inf)), high
 
 
-@njit(nogil=True)
+@njit(cache=True, nogil=True)
 def _snap(gamma):
     scaled = gamma * 64000
     near = np.rint(scaled)

@@ -218,7 +218,7 @@ def _parts(n: int, width: int, size: int = 1 << 17) -> Iterator[slice]:
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``log(a / b)``: 0 only where a = b, NaN or infinite where the signs differ."""
     gap = np.log(a / b)
-    odd = np.flatnonzero((gap == 0) | np.isinf(gap))
+    odd = np.nonzero((gap == 0) | np.isinf(gap))
     x, y = a[odd], b[odd]
     near = (x - y) / y  # one float apart, the quotient is 1; it may also leave the floats
     gap[odd] = np.where(gap[odd] == 0, near, np.log(np.abs(x)) - np.log(np.abs(y)))
