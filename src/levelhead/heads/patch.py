@@ -12,13 +12,18 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 CHUNK = 1 << 24
+# Linux maps all pages of a chunk at once, if asked to; elsewhere they come one by one.
+MAPPED: dict[str, int] = (
+    {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE, "prot": mmap.PROT_READ}
+    if hasattr(mmap, "MAP_POPULATE")
+    else {"access": mmap.ACCESS_READ}
+)
 UNKNOWN = "0" * 64  # stands for a sha256 that is still being computed: every digest has this length
 Progress = Callable[[int], None]
 
@@ -52,7 +57,7 @@ def sha256(path: Path) -> str:
     digest, size = hashlib.sha256(), path.stat().st_size
     with path.open("rb") as file:
         for at in range(0, size, CHUNK):
-            with mmap.mmap(file.fileno(), min(CHUNK, size - at), access=mmap.ACCESS_READ, offset=at) as part:
+            with mmap.mmap(file.fileno(), min(CHUNK, size - at), offset=at, **MAPPED) as part:
                 digest.update(part)
     return digest.hexdigest()
 
@@ -65,6 +70,8 @@ def rewrite(source: Path, out: Path, edits: Callable[[str], list[Edit]], progres
             them are copied while the digest is computed, and the edits are filled in when it is known.
         progress: called with the number of bytes copied, again and again.
     """
+    from concurrent.futures import ThreadPoolExecutor  # brings logging: not for those who only read
+
     layout = sorted(edits(UNKNOWN), key=lambda edit: edit.offset)
     with ThreadPoolExecutor(1) as pool, source.open("rb") as read, out.open("wb") as write:
         digest = pool.submit(sha256, source)
