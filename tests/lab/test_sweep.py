@@ -8,7 +8,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from levelhead.lab.run import Run, Spec
+from levelhead.lab.run import Run, Spec, run
 from levelhead.lab.sweep import sweep
 
 
@@ -35,6 +35,14 @@ def test_each_spec_is_trained_once_and_a_failure_stops_no_other(specs, tmp_path)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")}
     sweep(specs, tmp_path / "runs")
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")} == before
+
+
+def test_packed_on_one_device(specs, tmp_path):
+    seeds = [replace(specs[0], seed=seed, dtype="float64") for seed in range(3)]
+    found = sweep(seeds, tmp_path / "packed", executor="packed", workers=2, options={"device": "cpu"})
+    plain = [run(spec, tmp_path / "plain") for spec in seeds]
+    for ours, theirs in zip(found, plain, strict=True):
+        np.testing.assert_allclose(ours.run.snapshot.head.weight, theirs.snapshot.head.weight, rtol=0, atol=1e-12)
 
 
 def kill_whoever_holds(lock: Path) -> None:

@@ -1,0 +1,54 @@
+from dataclasses import replace
+
+import pytest
+
+from levelhead.lab.recipe import Recipe, presets, recipe
+
+
+def test_kim2020_is_the_released_recipe():
+    kim = recipe("kim2020")
+    assert (kim.epochs, kim.batch, kim.lr, kim.momentum, kim.weight_decay) == (180, 128, 0.1, 0.9, 5e-4)
+    assert not kim.nesterov
+    assert (kim.milestones, kim.lr_decay, kim.warmup, kim.pad, kim.flip) == ((80, 150), 0.1, 0, 4, True)
+    assert kim.mean == (0.4914, 0.4822, 0.4465)
+    assert kim.std == (0.2023, 0.1994, 0.2010)
+
+
+def test_cosine_falls_from_lr_to_zero():
+    rates = [replace(recipe("kim2020"), schedule="cosine", epochs=10).lr_at(epoch) for epoch in range(11)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[5] == pytest.approx(0.05)
+    assert rates[10] == pytest.approx(0)
+    assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_shortened_recipes_keep_their_shape(name):
+    whole = recipe(name)
+    tenth = whole.over(whole.epochs // 10)
+    assert [tenth.lr_at(e) for e in (tenth.warmup, tenth.epochs - 1)] == pytest.approx(
+        [whole.lr_at(e) for e in (whole.warmup, whole.epochs - 1)])
+    assert whole.over(None) is whole.over(whole.epochs) is whole
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("epochs = 1\nbatch = 2\nlr = 0.1\nlearning = 2", "recipe mine: unknown key 'learning'; the keys are batch"),
+    ("epochs = 1\nbatch = 2", "recipe mine: lr is missing"),
+    ("epochs = 0\nbatch = 2\nlr = 1", "expected epochs as a whole number from 1 on, got 0"),
+    ("epochs = 1.5\nbatch = 2\nlr = 1", "expected epochs as a whole number from 1 on, got 1.5"),
+    ("epochs = 1\nbatch = 2\nlr = -1", "expected lr of at least 0, got -1"),
+    ("epochs = 1\nbatch = 2\nlr = 1\nschedule = 'zigzag'", "expected schedule 'step' or 'cosine', got 'zigzag'"),
+    ("epochs = 1\nbatch = 2\nlr = 1\nmean = [0.5]", "expected mean and std together"),
+    ("epochs = ", "mine.toml: not a TOML file"),
+])
+def test_a_recipe_of_ones_own_that_is_wrong(tmp_path, text, message):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        recipe(tmp_path / "mine.toml")
+
+
+def test_a_recipe_of_ones_own(tmp_path):
+    (tmp_path / "mine.toml").write_text("epochs = 3\nbatch = 5\nlr = 0.2\nmilestones = [2]\n")
+    assert recipe(tmp_path / "mine.toml") == Recipe("mine", epochs=3, batch=5, lr=0.2, milestones=(2,))
+    with pytest.raises(FileNotFoundError):
+        recipe(tmp_path / "gone.toml")
