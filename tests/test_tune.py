@@ -255,6 +255,7 @@ def test_a_class_without_a_sample_is_named_and_neutral():
     logits, labels = bent(0, [40, 20, 0, 10])
     with pytest.warns(lh.MissingClassWarning, match=r"no sample here of class 2 \(owl\)"):
         tuned = lh.tune(logits, labels, COUNTS, names=["cat", "dog", "owl", "ant"], bootstrap=20)
+    assert tuned.missing == (2,)
     assert tuned.balanced_error == pytest.approx(balanced(logits, labels, tuned.gamma))
 
 

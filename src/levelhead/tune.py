@@ -184,10 +184,9 @@ def _answer(
     gamma, plateau = landscape.choose(values)
     drawn = replicates(landscape, gamma, strength, bootstrap, np.random.default_rng(rng), _stage(progress, "bootstrap"))
     now, before = path.right(gamma), path.right(0.0)
-    found = guards.issue([
-        *cautions, guards.too_good(before), guards.end_of_range(plateau, path.range),
-        guards.missing_classes(np.bincount(path.labels, minlength=len(path.counts)), names),
-    ], stacklevel=4)
+    sizes = np.bincount(path.labels, minlength=len(path.counts))
+    found = guards.issue([*cautions, guards.too_good(before), guards.end_of_range(plateau, path.range),
+                          guards.missing_classes(sizes, names)], stacklevel=4)
     mismatch = None if landscape.changes is None else landscape.curve(landscape.mismatch())
     return Tuned(
         gamma=gamma, interval=_quantiles(drawn.gammas, level), rule=path.rule.name, criterion=criterion,
@@ -198,7 +197,8 @@ def _answer(
         gain=float(weights @ now - weights @ before) - drawn.optimism,
         gain_interval=_quantiles(drawn.gains - drawn.optimism, level),
         mismatch=None if mismatch is None else float(mismatch.at(gamma)),
-        mismatch_at_zero=None if mismatch is None else float(mismatch.at(0.0)), warnings=found,
+        mismatch_at_zero=None if mismatch is None else float(mismatch.at(0.0)),
+        missing=tuple(np.flatnonzero(sizes == 0).tolist()), warnings=found,
     )
 
 

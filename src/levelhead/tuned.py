@@ -32,6 +32,7 @@ class Tuned:
             of having been chosen on them.
         gain_interval: of the gain, by the same bootstrap.
         mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were looked at.
+        missing: classes without a labelled sample, which are neutral.
         warnings: one line each.
     """
 
@@ -54,6 +55,7 @@ class Tuned:
     gain_interval: tuple[float, float] | None = None
     mismatch: float | None = None
     mismatch_at_zero: float | None = None
+    missing: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -65,7 +67,7 @@ class Tuned:
         """What `levelhead tune --json` prints; plain numbers, no curve."""
         names = ("gamma", "interval", "rule", "criterion", "chosen_on", "n", "classes", "plateau", "level", "error",
                  "balanced_error", "error_at_zero", "balanced_error_at_zero", "gain", "gain_interval", "mismatch",
-                 "mismatch_at_zero", "warnings")
+                 "mismatch_at_zero", "missing", "warnings")
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
