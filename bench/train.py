@@ -1,0 +1,222 @@
+"""How fast ResNet-32 trains on long-tailed CIFAR-10, evaluation included, and whether bfloat16 costs accuracy.
+
+    python bench/train.py --root DIR                 # speed: the plain loop, the fast engine, packed, WVN's extra
+    python bench/train.py --root DIR --parity OUT    # whole trainings in float32 and bfloat16; snapshots go to OUT
+
+Needs a CUDA GPU, torchvision for the plain loop, and CIFAR-10's official files below DIR (what ratio 10 needs will do).
+A time is per training image: seconds of an epoch with its evaluation, over the images trained on in it, by all runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from levelhead.lab import data, fast, nets, recipe, view
+from levelhead.lab.pack import Job, Pack
+from levelhead.methods import METHODS
+
+RATIO = 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", required=True, help="folder that holds cifar-10-batches-bin")
+    parser.add_argument("--out", default="results/train.json", help="where the numbers go")
+    parser.add_argument("--slots", type=int, nargs="*", default=[8], help="packed sets to time")
+    parser.add_argument("--epochs", type=int, default=24, help="of the fast engine, per timing")
+    parser.add_argument("--compiled", action="store_true", help="also time the unstacked, compiled form")
+    parser.add_argument("--parity", metavar="OUT", help="train 3 seeds in each of --dtypes; snapshots go to OUT")
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], help="the others are kept from --out")
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("this bench needs a CUDA GPU")
+    cifar = data.imbalance(data.load("cifar10", args.root), "long-tail", ratio=RATIO)
+    path = Path(args.out)
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    if args.parity:
+        found["parity"] = parity(cifar, Path(args.parity), args.dtypes, found.get("parity", {}))
+    else:
+        found["speed"] = speed(cifar, args)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found["parity" if args.parity else "speed"], indent=1))
+
+
+def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
+    """Microseconds an image, side by side."""
+    plain, baseline = plain_loop(cifar), METHODS["baseline"]
+    rows = {"plain loop, float32, 8 workers": plain}
+    print(rows, flush=True)
+    rows["fast engine, one run"] = engine(cifar, [baseline], args.epochs)
+    print(rows, flush=True)
+    for slots in args.slots:
+        rows[f"fast engine, {slots} runs"] = engine(cifar, [baseline] * slots, args.epochs)
+        print(rows, flush=True)
+    if args.compiled:
+        rows["compiled, one run"] = engine(cifar, [baseline], args.epochs, stacked=False)
+        rows["compiled, 8 runs on 8 streams"] = engine(cifar, [baseline] * 8, args.epochs, stacked=False)
+    extra = [wvn_extra(cifar) for _ in range(3)]
+    bandwidth, limit = copy_bandwidth(), bytes_per_image(cifar)
+    best = min(value for name, value in rows.items() if "runs" in name)
+    return {
+        "hardware": torch.cuda.get_device_name(), "torch": torch.__version__,
+        "command": "python bench/train.py --root DIR",
+        "training images": len(cifar.train), "test images evaluated each epoch": len(cifar.test), "batch": 128,
+        "microseconds per image": {name: round(value, 2) for name, value in rows.items()},
+        "times the plain loop": {name: round(plain / value, 1) for name, value in rows.items()},
+        "copy bandwidth, TB/s": round(bandwidth / 1e12, 2),
+        "byte limit, microseconds per image": round(limit / bandwidth * 1e6, 2),
+        "share of the byte limit reached": round(limit / bandwidth * 1e6 / best, 3),
+        "WVN's extra, share of a step": [round(value, 4) for value in extra],
+        "WVN's extra, median": round(statistics.median(extra), 4),
+    }  # fmt: skip
+
+
+def engine(cifar: data.Data, methods: list, epochs: int, stacked: bool | None = None) -> float:
+    """Microseconds an image of the fast engine, past its first epochs (in which it captures)."""
+    how = recipe.recipe("kim2020").over(epochs)
+    jobs = [Job(nets.build("resnet32", 10, seed=seed), cifar, how, method, seed) for seed, method in enumerate(methods)]
+    ends: dict[int, float] = {}
+
+    def on_epoch(position: int, record: dict) -> None:
+        ends[record["epoch"]] = time.perf_counter()
+
+    fast.fit_many(jobs, slots=len(jobs), stacked=stacked, on_epoch=on_epoch)
+    first = max(2, epochs // 4)
+    return (ends[epochs] - ends[first]) / (epochs - first) / len(cifar.train) / len(jobs) * 1e6
+
+
+def wvn_extra(cifar: data.Data, times: int = 8) -> float:
+    """How much longer a captured epoch of one run takes under WVN: medians of replays in turn, evaluation included."""
+    store = {title: fast.on_device(torch.device("cuda"), part) for title, part in cifar.splits.items()}
+    packs, took = {}, {"baseline": [], "wvn": []}
+    for name in took:
+        job = Job(nets.build("resnet32", 10), cifar, recipe.recipe("kim2020"), METHODS[name])
+        packs[name] = Pack([(0, job)], store, torch.device("cuda"), torch.bfloat16, compiled=False, stacked=True)
+        packs[name].advance()
+    for _ in range(times):
+        for name, pack in packs.items():
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            pack.graph.replay()
+            torch.cuda.synchronize()
+            took[name].append(time.perf_counter() - began)
+    return statistics.median(took["wvn"]) / statistics.median(took["baseline"]) - 1
+
+
+def plain_loop(cifar: data.Data, epochs: int = 3) -> float:
+    """Microseconds an image of the usual script: torchvision transforms in 8 loader workers, float32, eager."""
+    from torch.utils.data import DataLoader, Dataset
+    from torchvision import transforms as T
+
+    how = recipe.recipe("kim2020")
+    tail = [T.ToTensor(), T.Normalize(how.mean, how.std)]
+    moves = T.Compose([T.ToPILImage(), T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), *tail])
+    still = T.Compose([T.ToPILImage(), *tail])
+
+    class Images(Dataset):
+        def __init__(self, part, transform):
+            self.images, self.labels, self.transform = part.images.transpose(0, 2, 3, 1), part.labels, transform
+
+        def __len__(self):
+            return len(self.labels)
+
+        def __getitem__(self, i):
+            return self.transform(np.ascontiguousarray(self.images[i])), int(self.labels[i])
+
+    options = {"num_workers": 8, "pin_memory": True, "persistent_workers": True}
+    loader = DataLoader(Images(cifar.train, moves), 128, shuffle=True, **options)
+    test = DataLoader(Images(cifar.test, still), 512, **options)
+    net = nets.build("resnet32", 10).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay)
+    times = []
+    for _ in range(epochs + 1):
+        began = time.perf_counter()
+        net.train()
+        for x, y in loader:
+            loss = torch.nn.functional.cross_entropy(net(x.cuda(non_blocking=True)), y.cuda(non_blocking=True))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        net.eval()
+        with torch.no_grad():
+            sum((net(x.cuda(non_blocking=True)).argmax(1) != y.cuda()).sum() for x, y in test).item()  # type: ignore[union-attr]
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[1:]) / len(cifar.train) * 1e6
+
+
+def copy_bandwidth(size: int = 2**32) -> float:
+    """Bytes a second, read and written, of a large copy on the device: the median of ten."""
+    source, target = (torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(2))
+    source.random_()
+    times = []
+    for _ in range(12):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        target.copy_(source)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return 2 * size / statistics.median(times[2:])
+
+
+def bytes_per_image(cifar: data.Data) -> float:
+    """The fewest bytes a training image moves, with its share of evaluation, if everything else were fused.
+
+    Each convolution's bfloat16 result once written and once read going forward; going back its gradient, its input and
+    its result (for batch norm) read, the input's gradient written. Evaluation: written and read once.
+    """
+    results = [0]
+    net = nets.build("resnet32", 10)
+    for module in net.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            module.register_forward_hook(lambda module, x, y: results.append(y.numel() * 2))
+    net(torch.zeros(1, 3, 32, 32))
+    return sum(results) * (6 + 2 * len(cifar.test) / len(cifar.train))
+
+
+def parity(cifar: data.Data, out: Path, dtypes: list[str], known: dict, seeds: int = 3) -> dict:
+    """Whole trainings in each precision: last errors and, where both are known, their difference."""
+    how, method = recipe.recipe("kim2020"), METHODS["baseline"]
+    out.mkdir(parents=True, exist_ok=True)
+    errors, seconds = dict(known.get("test error, %", {})), dict(known.get("seconds for all seeds", {}))
+    for name in dtypes:
+        jobs = [Job(nets.build("resnet32", 10, seed=seed).cuda(), cifar, how, method, seed) for seed in range(seeds)]
+        last, began = {}, time.perf_counter()
+        fast.fit_many(jobs, slots=seeds, dtype=getattr(torch, name), on_epoch=last.__setitem__)
+        seconds[name] = round(time.perf_counter() - began, 1)
+        errors[name] = [round(last[i]["test_error"] * 100, 2) for i in range(seeds)]
+        print(name, errors[name], seconds[name], flush=True)
+        for job in jobs:
+            save(job, out / f"cifar10-r{RATIO}-{method.name}-{name}-seed{job.seed}.safetensors", name)
+    found = {"hardware": torch.cuda.get_device_name(), "command": "python bench/train.py --root DIR --parity OUT",
+             "ratio": RATIO, "epochs": how.epochs, "seeds": list(range(seeds)), "test error, %": errors,
+             "seconds for all seeds": seconds}
+    if {"bfloat16", "float32"} <= errors.keys():
+        gap = statistics.mean(errors["bfloat16"]) - statistics.mean(errors["float32"])
+        standard = math.sqrt(sum(statistics.variance(values) / seeds for values in errors.values()))
+        found |= {"difference": round(gap, 3), "standard error": round(standard, 3)}
+        found["within two standard errors"] = abs(gap) <= 2 * standard
+    return found
+
+
+def save(job: Job, path: Path, precision: str) -> None:
+    """The trained network's snapshot, features in half precision."""
+    meta = {"data": "cifar10", "profile": "long-tail", "ratio": RATIO, "method": job.method.name, "seed": job.seed,
+            "recipe": job.recipe.name, "epochs": job.recipe.epochs, "net": "resnet32", "engine": "fast",
+            "dtype": precision}
+    kept = view.snapshot(job.net, job.data, view.View(job.recipe, job.data), meta=meta, half=True)
+    replace(kept, labels={title: y.astype(np.uint8) for title, y in kept.labels.items()}).save(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""The GPU's side of stacked training: convolution and batch norm of R networks at once, in Triton.
+
+Activations are [R, B, H, W, C] in memory, one network (a *run*) after the other, so every kernel has the run as its
+last grid axis and reads that run's weights. cuDNN has no good kernel for 16 to 64 channels, and none for R sets of
+weights.
+
+A convolution is an implicit matrix product, a filter row at a time. Where channels are few, SPAN = 2 neighboring pixels
+are computed as one of twice the outputs: the 4 pixels they see in a row lie side by side in memory and are read once,
+as [TILE, 4 * inputs], and the weights [4 * inputs, 2 * outputs] are the filter's at two places, zeros elsewhere. Sums
+are float32 and added in a fixed order: the same inputs give the same bits. Where activations are float32, so are the
+products, as three of the matrix units' tf32 ones.
+"""
+
+from __future__ import annotations
+
+import triton  # type: ignore[import-not-found]
+import triton.language as tl  # type: ignore[import-not-found]
+
+
+@triton.jit
+def _inputs(
+    x, p, inside, i, j0, height, width, out_height, groups,
+    INPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, IN: tl.constexpr,
+    SPAN: tl.constexpr,
+):  # fmt: skip
+    """What filter row i, from column j0 on, sees of x: [groups of pixels, COLUMNS * IN]; zeros outside the image."""
+    k = tl.arange(0, COLUMNS * IN)
+    c = k % IN
+    half: tl.constexpr = (SIDE - 1) // 2
+    up = (p // groups) % out_height * STRIDE + i - half
+    left = (p % groups * (SPAN * STRIDE))[:, None] + (j0 + k // IN - half)[None, :]
+    known = (c < INPUTS) & (j0 + k // IN < SIDE + SPAN - 1)
+    there = ((up >= 0) & (up < height) & inside)[:, None] & (left >= 0) & (left < width) & known[None, :]
+    at = ((p // (groups * out_height) * height + up) * width)[:, None] + left
+    return tl.load(x + at * INPUTS + c[None, :], mask=there, other=0.0)
+
+
+@triton.jit
+def convolve_kernel(
+    x, w, y, partial, scale, shift, residual,
+    pixels, height, width, out_height, out_width, w_stride, blocks,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr,
+    COLUMNS: tl.constexpr, IN: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr,
+    STATISTICS: tl.constexpr, AFFINE: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """y = conv(x, w), or with BACK the gradient of its input; then what the flags ask for, before it is stored."""
+    run = tl.program_id(1).to(tl.int64)
+    p = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    groups, count = out_width // SPAN, pixels // SPAN
+    inside = p < count
+    n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * IN)
+    o, q, c = n % OUTPUTS, n // OUTPUTS, k % IN
+    half: tl.constexpr = (SIDE - 1) // 2
+    x += run * (pixels // (out_height * out_width)) * height * width * INPUTS
+    w += run * w_stride
+    total = tl.zeros((TILE, SPAN * OUTPUTS), tl.float32)
+    for i in tl.static_range(SIDE):
+        for j0 in tl.static_range(0, SIDE + SPAN - 1, COLUMNS):
+            if BACK and STRIDE == 2:  # only where a pixel of x was under this one of the filter
+                up, left = (p // out_width) % out_height + half - i, p % out_width + half - j0
+                there = inside & (up % 2 == 0) & (left % 2 == 0) & (up >= 0) & (left >= 0)
+                up, left = up // 2, left // 2
+                there = there & (up < height) & (left < width)
+                at = (p // (out_width * out_height) * height + up) * width + left
+                tile = tl.load(x + (at * INPUTS)[:, None] + c[None, :], mask=there[:, None], other=0.0)
+            else:
+                tile = _inputs(x, p, inside, i, j0, height, width, out_height, groups,
+                               INPUTS, SIDE, STRIDE, COLUMNS, IN, SPAN)  # fmt: skip
+            j = j0 + (k // IN)[:, None] - q[None, :]  # the filter column that takes input k to output n
+            known = (j >= 0) & (j < SIDE) & (c < INPUTS)[:, None]
+            if BACK:  # weights [SIDE, SIDE, outputs of this product, its inputs]; the filter is turned by 180 degrees
+                tap = i * SIDE + j if STRIDE == 2 else (SIDE - 1 - i) * SIDE + SIDE - 1 - j
+                where = tap * (INPUTS * OUTPUTS) + o[None, :] * INPUTS + c[:, None]
+            else:
+                where = (i * SIDE + j) * (INPUTS * OUTPUTS) + c[:, None] * OUTPUTS + o[None, :]
+            total = tl.dot(tile, tl.load(w + where, mask=known, other=0.0), total, input_precision="tf32x3")
+    at = (run * count + p)[:, None] * (SPAN * OUTPUTS) + n[None, :]
+    if STATISTICS:
+        stored = tl.where(inside[:, None], total.to(y.dtype.element_ty).to(tl.float32), 0.0)
+        block = (run * 2 * OUTPUTS + tl.arange(0, OUTPUTS)) * blocks + tl.program_id(0)
+        tl.store(partial + block, tl.sum(tl.reshape(tl.sum(stored, 0), (SPAN, OUTPUTS)), 0))
+        square = tl.sum(tl.reshape(tl.sum(stored * stored, 0), (SPAN, OUTPUTS)), 0)
+        tl.store(partial + block + OUTPUTS * blocks, square)
+    if AFFINE:
+        total = total * tl.load(scale + run * OUTPUTS + o)[None, :] + tl.load(shift + run * OUTPUTS + o)[None, :]
+    if RESIDUAL:
+        total += tl.load(residual + at, mask=inside[:, None], other=0.0).to(tl.float32)
+    if RELU:
+        total = tl.maximum(total, 0.0)
+    tl.store(y + at, total.to(y.dtype.element_ty), mask=inside[:, None])
+
+
+@triton.jit
+def weight_gradient_kernel(
+    x, g, partial,
+    pixels, height, width, out_height, out_width, splits, per_split,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
+    COLUMNS: tl.constexpr, IN: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """x^T g over one split of the pixels, for ROWS filter rows: [COLUMNS * INPUTS, SPAN * OUTPUTS] each."""
+    split, first = tl.program_id(0) // (SIDE // ROWS), tl.program_id(0) % (SIDE // ROWS)
+    run = tl.program_id(1).to(tl.int64)
+    n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * IN)
+    groups, count = out_width // SPAN, pixels // SPAN
+    x += run * (pixels // (out_height * out_width)) * height * width * INPUTS
+    g += run * pixels * OUTPUTS
+    total = tl.zeros((COLUMNS * IN, SPAN * OUTPUTS), tl.float32)
+    second, third = total, total
+    for start in range(split * per_split, min((split + 1) * per_split, count), TILE):
+        p = start + tl.arange(0, TILE)
+        inside = p < count
+        gradient = tl.load(g + p[:, None] * (SPAN * OUTPUTS) + n[None, :], mask=inside[:, None], other=0.0)
+        tile = _inputs(x, p, inside, first, 0, height, width, out_height, groups,
+                       INPUTS, SIDE, STRIDE, COLUMNS, IN, SPAN)  # fmt: skip
+        total = tl.dot(tl.trans(tile), gradient, total, input_precision="tf32x3")
+        if ROWS == 3:
+            tile = _inputs(x, p, inside, 1, 0, height, width, out_height, groups,
+                           INPUTS, SIDE, STRIDE, COLUMNS, IN, SPAN)  # fmt: skip
+            second = tl.dot(tl.trans(tile), gradient, second, input_precision="tf32x3")
+            tile = _inputs(x, p, inside, 2, 0, height, width, out_height, groups,
+                           INPUTS, SIDE, STRIDE, COLUMNS, IN, SPAN)  # fmt: skip
+            third = tl.dot(tl.trans(tile), gradient, third, input_precision="tf32x3")
+    row: tl.constexpr = COLUMNS * INPUTS * SPAN * OUTPUTS
+    where = (k // IN * INPUTS + k % IN)[:, None] * (SPAN * OUTPUTS) + n[None, :]
+    at = partial + ((run * splits + split) * SIDE + first) * row + where
+    known = (k % IN < INPUTS)[:, None]
+    tl.store(at, total, mask=known)
+    if ROWS == 3:
+        tl.store(at + row, second, mask=known)
+        tl.store(at + 2 * row, third, mask=known)
+
+
+@triton.jit
+def norm_kernel(
+    partial, gamma, beta, running_mean, running_var, mean, inverse, scale, shift,
+    n, blocks, rows_stride, statistics_stride, eps, momentum,
+    CHANNELS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Batch norm's numbers of one channel of one run, from the sums that the convolution left."""
+    c, run = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    total, square = tl.zeros((BLOCKS,), tl.float32), tl.zeros((BLOCKS,), tl.float32)
+    base = partial + (run * 2 * CHANNELS + c) * blocks
+    for start in range(0, blocks, BLOCKS):
+        b = start + tl.arange(0, BLOCKS)
+        total += tl.load(base + b, mask=b < blocks, other=0.0)
+        square += tl.load(base + CHANNELS * blocks + b, mask=b < blocks, other=0.0)
+    mu = tl.sum(total, 0) / n
+    variance = tl.maximum(tl.sum(square, 0) / n - mu * mu, 0.0)
+    inv = 1.0 / tl.sqrt(variance + eps)
+    a = tl.load(gamma + run * rows_stride + c) * inv
+    at = run * CHANNELS + c
+    tl.store(mean + at, mu)
+    tl.store(inverse + at, inv)
+    tl.store(scale + at, a)
+    tl.store(shift + at, tl.load(beta + run * rows_stride + c) - mu * a)
+    old = run * statistics_stride + c
+    tl.store(running_mean + old, (1 - momentum) * tl.load(running_mean + old) + momentum * mu)
+    tl.store(running_var + old, (1 - momentum) * tl.load(running_var + old) + momentum * variance * (n / (n - 1)))
+
+
+@triton.jit
+def apply_kernel(
+    y, scale, shift, residual, out, pixels,
+    CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """out = relu(y * scale + shift + residual)."""
+    run = tl.program_id(1).to(tl.int64)
+    p, c = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, CHANNELS)
+    at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
+    inside = (p < pixels)[:, None]
+    value = tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
+    value = value * tl.load(scale + run * CHANNELS + c)[None, :] + tl.load(shift + run * CHANNELS + c)[None, :]
+    if RESIDUAL:
+        value += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
+    if RELU:
+        value = tl.maximum(value, 0.0)
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gradient_sums_kernel(
+    g, out, y, mean, scale, shift, masked, partial, pixels, blocks,
+    CHANNELS: tl.constexpr, PIXELS: tl.constexpr, TILES: tl.constexpr, RELU: tl.constexpr, KEEP: tl.constexpr,
+):  # fmt: skip
+    """Per channel the sums of g' and of g' (y - mean), g' being g where relu let something through.
+
+    Without a residual that is told from y, so that the result need not be read; with one, KEEP stores g' too.
+    """
+    run = tl.program_id(1).to(tl.int64)
+    c = tl.arange(0, CHANNELS)
+    per = run * CHANNELS + c
+    mu, factor, offset = tl.load(mean + per)[None, :], tl.load(scale + per)[None, :], tl.load(shift + per)[None, :]
+    total, product = tl.zeros((PIXELS, CHANNELS), tl.float32), tl.zeros((PIXELS, CHANNELS), tl.float32)
+    for tile in tl.static_range(TILES):
+        p = (tl.program_id(0) * TILES + tile) * PIXELS + tl.arange(0, PIXELS)
+        at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
+        inside = (p < pixels)[:, None]
+        gradient = tl.load(g + at, mask=inside, other=0.0)
+        before = tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
+        if KEEP:
+            gradient = tl.where(tl.load(out + at, mask=inside, other=0.0) > 0, gradient, 0.0)
+            tl.store(masked + at, gradient, mask=inside)
+        elif RELU:
+            gradient = tl.where(before * factor + offset > 0, gradient, 0.0)
+        gradient = gradient.to(tl.float32)
+        total += gradient
+        product += gradient * (before - mu)
+    block = (run * 2 * CHANNELS + c) * blocks + tl.program_id(0)
+    tl.store(partial + block, tl.sum(total, 0))
+    tl.store(partial + block + CHANNELS * blocks, tl.sum(product, 0))
+
+
+@triton.jit
+def norm_gradient_kernel(
+    partial, mean, inverse, scale, gamma_gradient, beta_gradient, a, b, n, blocks,
+    CHANNELS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Gradients of gamma and beta, and the two numbers with which the gradient of y is scale g' + a y + b."""
+    c, run = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    total, product = tl.zeros((BLOCKS,), tl.float32), tl.zeros((BLOCKS,), tl.float32)
+    base = partial + (run * 2 * CHANNELS + c) * blocks
+    for start in range(0, blocks, BLOCKS):
+        block = start + tl.arange(0, BLOCKS)
+        total += tl.load(base + block, mask=block < blocks, other=0.0)
+        product += tl.load(base + CHANNELS * blocks + block, mask=block < blocks, other=0.0)
+    at = run * CHANNELS + c
+    inv, factor = tl.load(inverse + at), tl.load(scale + at)
+    sum_g, sum_gy = tl.sum(total, 0), tl.sum(product, 0)
+    slope = -factor * inv * inv * sum_gy / n
+    tl.store(beta_gradient + at, sum_g)
+    tl.store(gamma_gradient + at, sum_gy * inv)
+    tl.store(a + at, slope)
+    tl.store(b + at, -factor * sum_g / n - slope * tl.load(mean + at))
+
+
+@triton.jit
+def apply_gradient_kernel(
+    g, y, scale, shift, a, b, gradient, pixels,
+    CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """The gradient of y: scale g' + a y + b."""
+    run = tl.program_id(1).to(tl.int64)
+    p, c = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, CHANNELS)
+    at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
+    inside = (p < pixels)[:, None]
+    per = run * CHANNELS + c
+    value = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
+    before, factor = tl.load(y + at, mask=inside, other=0.0).to(tl.float32), tl.load(scale + per)[None, :]
+    if RELU:
+        value = tl.where(before * factor + tl.load(shift + per)[None, :] > 0, value, 0.0)
+    value = value * factor + before * tl.load(a + per)[None, :] + tl.load(b + per)[None, :]
+    tl.store(gradient + at, value.to(gradient.dtype.element_ty), mask=inside)

@@ -1,0 +1,262 @@
+"""A pack: runs that take the same steps on the same data, in lockstep, an epoch as one captured graph."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..head import Head
+from ..methods.method import Method
+from .augment import crop_flip, normalize
+from .data import Data
+from .epoch import plan
+from .nets import Net
+from .recipe import Recipe
+from .stacked import Rows, Single, Stack, has_kernels, stackable
+from .train import State, stages
+from .view import View
+
+AHEAD = 32  # steps whose images are cropped and normalized at once
+EVALUATED = 16384  # images evaluated at once, over all runs of a pack
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One training: a fresh network, what it learns from, and how. As for `train.fit`."""
+
+    net: Net
+    data: Data
+    recipe: Recipe
+    method: Method
+    seed: int = 0
+
+
+class Pack:
+    """Runs in lockstep: the same data, the same number of samples in every epoch, the same recipe."""
+
+    def __init__(
+        self, members: list[tuple[int, Job]], store: dict[str, tuple[Tensor, Tensor]], device: torch.device,
+        dtype: torch.dtype, *, compiled: bool, stacked: bool,
+    ):
+        self.positions, self.jobs = [i for i, _ in members], [job for _, job in members]
+        first = self.jobs[0]
+        self.device, self.data, self.recipe, self.store = device, first.data, first.recipe, store
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stages = [stages(job.recipe, job.method) for job in self.jobs]
+        self.fresh = [job.net.head.weight.detach().clone() for job in self.jobs]  # type: ignore[union-attr]
+        with self._here():
+            self.runs = _rows(first.net, len(self.jobs), device, dtype, compiled, stacked)
+            for run, job in enumerate(self.jobs):
+                self.runs.load(run, job.net)
+            self.momentum = torch.zeros_like(self.runs.rows)
+            view = View(first.recipe, first.data)
+            like = {"device": device, "dtype": self.runs.rows.dtype}
+            self.mean, self.std = torch.tensor(view.mean, **like), torch.tensor(view.std, **like)
+            columns = 2 + len(store) - 1 + first.data.classes  # loss, training error, other splits' errors, norms
+            self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
+        self.epoch, self.shape, self.graph = 0, None, None
+        self.pending: deque[tuple[int, float, Tensor, Any]] = deque()
+
+    @property
+    def finished(self) -> bool:
+        return self.epoch == self.stages[0][-1].end and not self.pending
+
+    def advance(self) -> None:
+        """Queue one more epoch, if two are not queued already."""
+        if self.epoch == self.stages[0][-1].end or len(self.pending) == 2:
+            return
+        number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
+        now = [each[number] for each in self.stages]
+        progress = (self.epoch - now[0].first) / (now[0].end - now[0].first)
+        plans = [plan(self.data.train.labels, stage.method, seed=job.seed, epoch=self.epoch, progress=progress,
+                      augment=self.recipe) for job, stage in zip(self.jobs, now, strict=True)]
+        n = {len(each) for each in plans}
+        if len(n) > 1:
+            raise ValueError(f"runs of one pack drew epochs of {sorted(n)} samples; train them with slots=1")
+        lr = [now[0].lr(self.epoch, at / len(plans[0])) for at in range(0, len(plans[0]), self.recipe.batch)]
+        with self._here():
+            if now[0].head_only and self.epoch == now[0].first:
+                self._begin_head()
+            drawn = (np.stack([p.indices for p in plans]), np.stack([p.offsets for p in plans]),
+                     np.stack([p.flips for p in plans]), np.array(lr))
+            self._load(drawn)
+            # what a captured epoch depends on: its length, its stage, and which losses are in force
+            shape = (len(plans[0]), number, tuple(sum(progress >= s for s in stage.method.stages) for stage in now))
+            if shape != self.shape:
+                self.losses = [(loss(self.data.counts, progress), len(list(same)))
+                               for loss, same in groupby(stage.method.loss for stage in now)]
+                self.now, self.shape = now, shape
+                if self.stream is not None:
+                    self._capture()
+            self.graph.replay() if self.graph is not None else self._play()
+            self.pending.append((self.epoch, lr[0], *self._fetch()))
+        self.epoch += 1
+
+    def harvest(self) -> list[tuple[int, dict[str, Any]]]:
+        """The records of the epochs that are over; waits only if nothing more can be queued."""
+        records = []
+        while self.pending and (len(self.pending) == 2 or self.epoch == self.stages[0][-1].end):
+            epoch, lr, report, over = self.pending.popleft()
+            if over is not None:
+                over.synchronize()
+            titles = [f"{title}_error" for title in self.store if title != "train"]
+            for position, row in zip(self.positions, report.tolist(), strict=True):
+                records.append((position, {"epoch": epoch + 1, "lr": lr, "loss": row[0], "train_error": row[1],
+                                           "norms": row[2 + len(titles):], **dict(zip(titles, row[2:], strict=False))}))
+        return records
+
+    def close(self) -> dict[int, State]:
+        """The rows back into the jobs' networks."""
+        with self._here():
+            for run, job in enumerate(self.jobs):
+                self.runs.store(run, job.net)
+        if self.stream is not None:
+            self.stream.synchronize()
+        self.graph = None
+        ends = {}
+        for position, job in zip(self.positions, self.jobs, strict=True):
+            weights = {name: t.detach().cpu().clone() for name, t in job.net.state_dict().items()}
+            ends[position] = State(self.epoch, 0, weights, {}, torch.zeros(3, dtype=torch.float64))
+        return ends
+
+    # What is captured. Nothing below reads a value back from the device.
+
+    def _play(self) -> None:
+        """An epoch and its evaluation."""
+        n, batch = self.indices.shape[1], self.recipe.batch
+        for ahead in range(0, n, AHEAD * batch):
+            part = slice(ahead, min(ahead + AHEAD * batch, n))
+            images, labels = self._images(part), self.store["train"][1][self.indices[:, part]]
+            for at in range(0, images.shape[1], batch):
+                size = slice(at, min(at + batch, images.shape[1]))
+                self._step(images[:, size], labels[:, size], self.lr[(ahead + at) // batch], ahead + at)
+        self.report[:, 0], self.report[:, 1] = self.seen_losses.mean(dim=1), self.seen_errors.double().mean(dim=1)
+        titles = [title for title in self.store if title != "train"]
+        for column, title in enumerate(titles, 2):
+            self.report[:, column] = self._error(*self.store[title])
+        head = self.runs.head.detach().reshape(len(self.jobs), self.data.classes, -1)
+        self.report[:, 2 + len(titles):] = torch.ones_like(head[..., 0]) if self.runs.cosine else head.norm(dim=-1)
+
+    def _step(self, x: Tensor, labels: Tensor, lr: Tensor, at: int) -> None:
+        runs, recipe, stage = self.runs, self.recipe, self.now[0]
+        runs.refresh()
+        with torch.no_grad() if stage.head_only else nullcontext():
+            features = runs.features(x.contiguous(), training=not stage.head_only)
+        logits = runs.logits(features)
+        losses = self._losses(logits, labels)
+        learning = [runs.head] if stage.head_only else runs.leaves
+        gradients = torch.autograd.grad(losses.mean(dim=1).sum(), learning)
+        with torch.no_grad():
+            here = runs.head_columns if stage.head_only else slice(None)
+            rows, momentum = runs.rows[:, here], self.momentum[:, here]
+            gradient = gradients[0].reshape(len(self.jobs), -1) if stage.head_only else runs.gather(gradients)
+            self._project("before")
+            gradient = gradient + recipe.weight_decay * rows
+            momentum.mul_(recipe.momentum).add_(gradient)
+            rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)
+            self._project("after")
+            self.seen_losses[:, at:at + labels.shape[1]] = losses.detach()
+            self.seen_errors[:, at:at + labels.shape[1]] = logits.argmax(dim=-1) != labels
+
+    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """[R, B]. Runs under the same loss are one batch to it: it gives each sample a value of its own."""
+        parts, run = [], 0
+        for loss, count in self.losses:
+            mine = slice(run, run + count)
+            parts.append(loss(logits[mine].flatten(0, 1), labels[mine].flatten()).unflatten(0, (count, -1)))
+            run += count
+        return torch.cat(parts)
+
+    def _project(self, order: str) -> None:
+        for run, stage in enumerate(self.now):
+            if stage.method.project is not None and stage.method.order == order:
+                weight = self.runs.head.detach().reshape(len(self.jobs), self.data.classes, -1)[run]
+                weight.copy_(stage.method.project(Head(weight)).weight)
+
+    def _images(self, part: slice) -> Tensor:
+        """[R, n, H, W, C], cropped, flipped and normalized."""
+        indices, offsets, flips = (x[:, part].flatten(0, 1) for x in (self.indices, self.offsets, self.flips))
+        images = crop_flip(self.store["train"][0][indices], offsets, flips, pad=self.recipe.pad)
+        return self._normal(images).unflatten(0, (len(self.jobs), -1))
+
+    def _normal(self, images: Tensor) -> Tensor:
+        return normalize(images, self.mean, self.std, self.runs.dtype).permute(0, 2, 3, 1)
+
+    @torch.no_grad()
+    def _error(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Share of wrong predictions of each run, [R]."""
+        runs, wrong = len(self.jobs), 0
+        self.runs.refresh()
+        for at in range(0, len(labels), max(1, EVALUATED // runs)):
+            mine = slice(at, at + max(1, EVALUATED // runs))
+            x = self._normal(images[mine])
+            logits = self.runs.logits(self.runs.features(x.expand(runs, *x.shape).contiguous(), training=False))
+            wrong = wrong + (logits.argmax(dim=-1) != labels[mine]).sum(dim=1)
+        return wrong.double() / len(labels)  # type: ignore[union-attr]
+
+    # What is not.
+
+    def _here(self) -> Any:
+        return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
+
+    def _load(self, drawn: tuple[np.ndarray, ...]) -> None:
+        """Copy an epoch's plan to the device, in the order of the stream: the epoch before still uses the last one."""
+        host = [torch.from_numpy(x) for x in drawn]
+        if self.shape is None or self.indices.shape != host[0].shape:
+            self.shape = None
+            self.indices, self.offsets, self.flips = (x.to(self.device) for x in host[:3])
+            self.lr = host[3].to(self.device, self.runs.rows.dtype)
+            self.seen_losses = torch.zeros(self.indices.shape, dtype=torch.float64, device=self.device)
+            self.seen_errors = torch.zeros(self.indices.shape, dtype=torch.bool, device=self.device)
+            return
+        for buffer, x in zip((self.indices, self.offsets, self.flips, self.lr), host, strict=True):
+            buffer.copy_(x.to(buffer.dtype).pin_memory() if self.stream is not None else x, non_blocking=True)
+
+    def _fetch(self) -> tuple[Tensor, Any]:
+        """The report, on its way to the host, and an event that says when it is there."""
+        if self.stream is None:
+            return self.report.clone(), None
+        report = torch.empty(self.report.shape, dtype=self.report.dtype, pin_memory=True)
+        report.copy_(self.report, non_blocking=True)
+        over = torch.cuda.Event()
+        over.record(self.stream)
+        return report, over
+
+    def _begin_head(self) -> None:
+        """The second stage of a method that has one: the head as at the start, no momentum."""
+        with torch.no_grad():
+            for run, weight in enumerate(self.fresh):
+                self.runs.views["head.weight"][run].copy_(weight)
+            self.momentum.zero_()
+
+    def _capture(self) -> None:
+        """Record the epoch as a graph. A few steps are taken first, and taken back: they compile, and fill caches."""
+        kept = [x.clone() for x in (self.runs.rows, self.runs.statistics, self.momentum)]
+        whole, batch = self.indices, self.recipe.batch
+        last = whole.shape[1] % batch
+        for n in {min(whole.shape[1], 2 * batch), last} - {0}:
+            self.indices = whole[:, :n]
+            self._play()
+        self.indices = whole
+        for x, was in zip((self.runs.rows, self.runs.statistics, self.momentum), kept, strict=True):
+            x.copy_(was)
+        torch.cuda.synchronize(self.device)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
+            self._play()
+
+
+def _rows(
+    net: Net, runs: int, device: torch.device, dtype: torch.dtype, compiled: bool, stacked: bool
+) -> Rows:
+    kernels = has_kernels(device, dtype)
+    if stacked and (runs > 1 or stackable(net, kernels=kernels)):
+        return Stack(net, runs, device, dtype, kernels=kernels)
+    return Single(net, device, dtype, compiled=compiled)

@@ -1,0 +1,82 @@
+"""Convolution and batch norm of several networks at once: the kernels against torch in float64. For test_fast.py."""
+
+import itertools
+import sys
+
+import torch
+import torch.nn.functional as F
+
+from levelhead.lab import conv_norm, stacked
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+LARGE = DEVICE == "cuda"  # the interpreter is slow
+
+
+def reference(x, residual, w, gamma, beta, mean, var, stride, relu):
+    outs = []
+    for run in range(len(x)):
+        y = F.conv2d(x[run].permute(0, 3, 1, 2), w[run].permute(3, 2, 0, 1), stride=stride, padding=w.shape[1] // 2)
+        y = F.batch_norm(y, mean[run], var[run], gamma[run], beta[run], True, 0.1, 1e-5).permute(0, 2, 3, 1)
+        y = y if residual is None else y + residual[run]
+        outs.append(y.relu() if relu else y)
+    return torch.stack(outs)
+
+
+def off(found, expected):
+    return ((found.double() - expected).norm() / expected.norm()).item()
+
+
+def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtype):
+    """Relative differences: result, running statistics, evaluation's form, and every gradient."""
+    make = lambda *shape: torch.randn(*shape, device=DEVICE)  # noqa: E731
+    half = -(-size // stride)
+    x = make(runs, batch, size, size, inputs).to(dtype)
+    w = (make(runs, side, side, inputs, outputs) / (side * inputs**0.5)).to(dtype)
+    extra = make(runs, batch, half, half, outputs).to(dtype) if residual else None
+    gamma, beta = make(runs, outputs).abs() + 0.5, make(runs, outputs)
+    learned = inputs > 3  # the first layer's input is an image
+    ours = [None if t is None else t.clone().requires_grad_() for t in (x, extra, w.float(), gamma, beta)]
+    theirs = [None if t is None else t.double().requires_grad_() for t in (x, extra, w, gamma, beta)]
+    for leaves in (ours, theirs):
+        leaves[0].requires_grad_(learned)
+    mean, var = torch.zeros(2, runs, outputs, device=DEVICE)
+    var += 1
+    mean64, var64 = mean.double(), var.double()
+    aside = stacked.Aside(x.device)
+    out, again = conv_norm.ConvNorm.apply(*ours, mean, var, w, stride, relu, 1e-5, 0.1, aside)
+    expected = reference(*theirs, mean64, var64, stride, relu)
+    towards, also = make(*out.shape).to(dtype), make(*again.shape).to(dtype)
+    # where the two signs differ, so do the gradients of relu: compare on the same mask
+    sure = torch.ones_like(out) if dtype == torch.float32 else ((expected > 0) == (out > 0)).to(dtype)
+    pick = lambda leaves: [t for t in leaves if t is not None and t.requires_grad]  # noqa: E731
+    towards = towards * sure
+    got = torch.autograd.grad([out, again][:1 + learned], pick(ours), [towards, also][:1 + learned])
+    aside.join()
+    want = torch.autograd.grad((expected * towards.double()).sum() + (theirs[0] * also.double()).sum(), pick(theirs))
+    plain, _ = conv_norm.convolve(x, w, stride=stride, affine=(gamma, beta), residual=extra, relu=relu)
+    y = torch.stack([F.conv2d(a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1), stride=stride, padding=side // 2)
+                     for a, b in zip(x.double(), w.double(), strict=True)]).permute(0, 1, 3, 4, 2)
+    y = y * gamma.double()[:, None, None, None] + beta.double()[:, None, None, None]
+    y = y if extra is None else y + extra.double()
+    parts = [off(out, expected), off(mean, mean64), off(var, var64), off(plain, y.relu() if relu else y)]
+    return parts + [off(a, b) for a, b in zip(got, want, strict=True)]
+
+
+def main():
+    torch.manual_seed(0)
+    layers = [(16, 16, 3, 1, True, True), (16, 32, 3, 2, False, True), (32, 32, 3, 1, False, True),
+              (64, 64, 3, 1, True, True), (3, 16, 3, 1, False, True), (1, 16, 3, 1, False, True),
+              (16, 32, 1, 2, False, False)]
+    worst = {}
+    for (inputs, outputs, side, stride, residual, relu), dtype in itertools.product(
+            layers, [torch.float32, torch.bfloat16] if LARGE else [torch.float32]):
+        for size in (31, 32) if LARGE else (5, 6):  # an even one lets pixels be computed two by two
+            found = check(2, 9 if LARGE else 2, size, inputs, outputs, side, stride, residual, relu, dtype)
+            print(inputs, outputs, side, stride, size, dtype, " ".join(f"{value:.1e}" for value in found))
+            if not max(found) < {torch.float32: 2e-6, torch.bfloat16: 1.5e-2}[dtype]:
+                worst[inputs, outputs, side, stride, size, dtype] = max(found)
+    sys.exit(f"too far from torch: {worst}" if worst else 0)
+
+
+if __name__ == "__main__":
+    main()
