@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
+from levelhead.guards import too_good
 from levelhead.path import gamma_path
 
 COUNTS = np.array([1000, 300, 90, 27])
@@ -218,6 +219,11 @@ def test_data_that_are_too_good_to_be_unseen_are_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lh.tune(logits[::2], labels[::2], COUNTS, bootstrap=0)  # none wrong of 200 may be luck
+
+
+@pytest.mark.parametrize(("n", "wrong", "named"), [(299, 0, False), (300, 0, True), (501, 1, True), (500, 1, False)])
+def test_too_good_is_fewer_than_one_in_500_of_at_least_300(n, wrong, named):
+    assert isinstance(too_good(np.arange(n) >= wrong), lh.LeakageWarning if named else type(None))
 
 
 def test_held_out_rows_among_the_training_rows_are_named():

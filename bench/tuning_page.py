@@ -1,0 +1,130 @@
+"""The tables and pictures of docs/which-gamma.md, from results/tuning.json. Run by `tuning.py --docs --plot`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from tuning import ROOT, STRENGTHS, gaussians
+
+from levelhead import gamma_path, tune
+from levelhead.plot import ACCENT, INK, SOFT, matplotlib, save, stairs
+
+PAGE, IMAGES = ROOT / "docs" / "which-gamma.md", ROOT / "docs" / "images"
+LABELLED = {"strength 20": "**default**", "strength 0": "balanced error", "strength inf": "+ mismatch",
+            "11-point grid": "11-point grid"}
+UNLABELLED = {"match_prior, unlabelled": "`match_prior`, unlabelled", "default + unlabelled": "default + unlabelled"}
+TITLES = LABELLED | UNLABELLED
+COLORS = {"strength 20": ACCENT, "strength 0": INK, "strength inf": "#0f766e", "11-point grid": SOFT,
+          "match_prior, unlabelled": "#7c3aed", "default + unlabelled": "#db2777"}
+
+
+def write(results: dict[str, Any], *, tables: bool, pictures: bool) -> None:
+    if tables:
+        text = PAGE.read_text()
+        for make in (regret, strength, coverage):
+            block = rf"(<!-- {make.__name__} -->\n).*?(<!-- /{make.__name__} -->)"
+            text, n = re.subn(block, lambda m, make=make: f"{m[1]}\n{make(results)}\n\n{m[2]}", text, flags=re.S)
+            if n != 1:
+                raise ValueError(f"{PAGE}: expected one <!-- {make.__name__} --> block, found {n}")
+        PAGE.write_text(text)
+    if pictures:
+        IMAGES.mkdir(exist_ok=True)
+        draw_curve()
+        draw_regret(results)
+
+
+def regret(results: dict[str, Any]) -> str:
+    """Mean regret +- standard error; bold: within one standard error of the lowest that uses the hold-out alone."""
+    head = ["hold-out", *LABELLED.values(), *UNLABELLED.values(), "gamma = 0"]
+    lines = []
+    for family, result in results.items():
+        lines += [f"\n{family} ({result['draws']} draws):\n", _row(head), _row(["---"] * len(head))]
+        for name, found in result["regret"].items():
+            low, error = min(found[key] for key in LABELLED)
+            cells = [_cell(*found[key], bold=found[key][0] <= low + error) for key in LABELLED]
+            cells += [_cell(*found[key]) for key in UNLABELLED]
+            lines.append(_row([name, *cells, f"{found['gamma = 0'][0]:.2f}"]))
+    return "\n".join(lines).strip()
+
+
+def strength(results: dict[str, Any]) -> str:
+    """Mean over the families of each constant's regret, hold-out by hold-out; bold: within 5 % of the lowest."""
+    names = list(next(iter(results.values()))["regret"])
+    lines = [_row(["hold-out", *(f"{s:g}" for s in STRENGTHS)]), _row(["---"] * (len(STRENGTHS) + 1))]
+    for name in names:
+        having = [result["regret"][name] for result in results.values() if name in result["regret"]]
+        means = [np.mean([found[f"strength {s:g}"][0] for found in having]) for s in STRENGTHS]
+        cells = [f"**{mean:.2f}**" if mean <= 1.05 * min(means) else f"{mean:.2f}" for mean in means]
+        lines.append(_row([name, *cells]))
+    return "\n".join(lines)
+
+
+def coverage(results: dict[str, Any]) -> str:
+    """How often 95 % intervals held the truth, and how far off the gain was, over the families."""
+    names = list(next(iter(results.values()))["regret"])
+    keys = ["gain in interval", "gamma in interval", "bias of gain", "bias of naive gain"]
+    head = ["hold-out", "gain's interval holds it", "gamma's interval holds a best one", "bias of the gain, points",
+            "bias without correction"]
+    lines = [_row(head), _row(["---"] * len(head))]
+    for name in names:
+        having = [r["regret"][name] for r in results.values() if name in r["regret"] and keys[0] in r["regret"][name]]
+        mean = [np.mean([found[key][0] for found in having]) for key in keys]
+        lines.append(_row([name, f"{mean[0]:.0%}", f"{mean[1]:.0%}", f"{mean[2]:+.2f}", f"{mean[3]:+.2f}"]))
+    return "\n".join(lines)
+
+
+def draw_curve() -> None:
+    """One hold-out of 10 % of a long tail: its balanced error, the criterion, and the truth."""
+    case = gaussians(3, classes=10, ratio=100, largest=5000, size=32, test=50_000)
+    logits, labels = case.draw(np.maximum(1, case.counts // 10))
+    tuned = tune(logits, labels, case.counts, bootstrap=500)
+    truth = gamma_path(case.logits, case.labels, case.counts)
+    figure, axes = matplotlib().subplots(figsize=(7, 4.6), layout="constrained")
+    grid = np.linspace(0, 1.2, 400)
+    axes.plot(grid, 100 * np.asarray(truth.balanced_error_curve.at(grid)), color=SOFT, lw=2.5,
+              label="balanced error on 50,000 test samples: the truth")
+    stairs(axes, tuned.curve, color=INK, lw=1, label=f"balanced error on {tuned.n:,} held-out samples")
+    stairs(axes, tuned.criterion_curve, color=ACCENT, lw=1, label="criterion: + min(1, 20 s) x mismatch of shares")
+    assert tuned.interval is not None
+    axes.axvspan(*tuned.interval, color=ACCENT, alpha=0.12, lw=0, label="95 % interval of the choice")
+    axes.axvline(tuned.gamma, color=ACCENT, ls="--", lw=1, label=f"chosen gamma: {tuned.gamma:.2f}")
+    axes.axvline(truth.best().gamma, color=SOFT, ls="--", lw=1.5, label=f"best gamma: {truth.best().gamma:.2f}")
+    axes.set(xlabel="gamma", ylabel="%", xlim=(0, 1.2))
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    save(figure, IMAGES / "which-gamma-curve.png")
+
+
+def draw_regret(results: dict[str, Any]) -> None:
+    """Regret against the hold-out, a panel a family."""
+    across = 2
+    down = -(-len(results) // across)
+    figure, panels = matplotlib().subplots(down, across, figsize=(9, 2.9 * down), layout="constrained", squeeze=False)
+    for axes, (family, result) in zip(panels.flat, results.items(), strict=False):
+        names = list(result["regret"])
+        for key, title in TITLES.items():
+            mean, error = np.array([result["regret"][name][key] for name in names]).T
+            axes.errorbar(np.arange(len(names)), mean, error, color=COLORS[key], lw=1.4, marker="o", ms=3, capsize=2,
+                          label=re.sub(r"[*`]", "", title), zorder=3 if key == "strength 20" else 2)
+        axes.set_xticks(np.arange(len(names)), [re.sub(" of the long tail", "\nof the tail", n).replace(" bal", "\nbal")
+                                               for n in names], fontsize=8)
+        axes.set_yscale("log")
+        axes.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
+        axes.minorticks_off()
+        axes.set_title(family, fontsize=9)
+        axes.set_ylabel("regret, points", fontsize=8)
+        axes.grid(axis="y", color="#e5e7eb", lw=0.6)
+    for axes in list(panels.flat)[len(results):]:
+        axes.axis("off")
+    handles, titles = panels.flat[0].get_legend_handles_labels()
+    figure.legend(handles, titles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    save(figure, IMAGES / "which-gamma-regret.png")
+
+
+def _cell(mean: float, error: float, bold: bool = False) -> str:
+    return f"**{mean:.2f}** ± {error:.2f}" if bold else f"{mean:.2f} ± {error:.2f}"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
