@@ -119,6 +119,7 @@ def measure(folder: Path, gigabytes: float, rounds: int) -> dict:
         "seconds": {name: spread(values) for name, values in times.items()},
         "peak_memory_mb": {name: round(peak, 1) for name, peak in memory.items()},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load_average": round(os.getloadavg()[0], 1),
         "command": "python bench/files.py",
     }
 

@@ -61,6 +61,7 @@ def measure(model: Path, rounds: int) -> dict:
         "heavy_modules_that_inspect_loads": [name for name in HEAVY if name in loaded],
         "rounds": rounds,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load_average": round(os.getloadavg()[0], 1),
         "command": "python bench/startup.py",
     }
 

@@ -134,6 +134,7 @@ def test_only_the_shards_with_the_head_change(sharded, tmp_path, by_index):
     same = {name for name in names if (tmp_path / "out" / name).read_bytes() == (sharded / name).read_bytes()}
     assert same == {"a.safetensors", "model.safetensors.index.json"}
     assert set(done.sha256) == {"b.safetensors", "c.safetensors"}
+    assert any("its config and tokenizer" in note for note in done.notes)
     ratio = load_file(tmp_path / "out" / "b.safetensors")["fc.weight"] / model()["fc.weight"]
     torch.testing.assert_close(ratio[:, 0], torch.tensor([1.0, 2, 2, 2, 4]))
     torch.testing.assert_close(

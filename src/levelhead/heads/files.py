@@ -188,7 +188,7 @@ def rescale_file(
         {name: o.sha256 for name, o in kept.items()},
         found.names,
         flips,
-        tuple(_notes(heads[0], rule, flips)),
+        tuple(_notes(heads[0], rule, flips, found.folder)),
     )
 
 
@@ -252,12 +252,16 @@ def _norms(head: Head) -> np.ndarray:
     return to_numpy(head.norms).astype(np.float64)
 
 
-def _notes(head: Head, rule: RuleName, flips: int | None) -> list[str]:
+def _notes(head: Head, rule: RuleName, flips: int | None, folder: bool) -> list[str]:
     notes = []
     if rule != "shift" and not can_flip(head):
         notes.append("the two rows of this head are opposite: scaling never changes its predictions; use --rule shift")
     if flips:
         notes.append(f"rounding to half precision could flip {flips} of the predictions given")
+    if folder:
+        notes.append(
+            "only the model's own files were copied: its config and tokenizer, if it has any, are yours to copy"
+        )
     if rule != "shift":
         notes.append("probabilities are no longer calibrated: fit a temperature if you use them")
     return notes
