@@ -82,7 +82,9 @@ def test_a_finished_run_is_neither_done_again_nor_touched(spec, tmp_path, monkey
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_an_interrupted_run_ends_as_if_nothing_had_happened(spec, tmp_path, after):
     whole = run(spec, tmp_path / "whole")
-    interrupt(spec, tmp_path / "parts", after=after)
+    there = interrupt(spec, tmp_path / "parts", after=after)
+    with pytest.raises(ValueError, match="not finished; give its `levelhead train` command again"):
+        assert there.snapshot
     parts = run(spec, tmp_path / "parts")
     assert weights_of(parts) == weights_of(whole)
     assert [r["epoch"] for r in parts.log] == [1, 2, 3]

@@ -50,15 +50,17 @@ class Run:
     @property
     def result(self) -> dict[str, Any]:
         """What done.json says: the last epoch's loss and errors, seconds, parameters."""
-        if not self.finished:
-            raise ValueError(f"{self.path}: not finished; run the same command again to go on with it")
-        return read_json(self.path / "done.json")
+        return read_json(self._finished("done.json"))
 
     @property
     def snapshot(self) -> Snapshot:
         """Head, counts, features and labels, once it is finished."""
-        assert self.result
-        return Snapshot.load(self.path / "snapshot.safetensors")
+        return Snapshot.load(self._finished("snapshot.safetensors"))
+
+    def _finished(self, file: str) -> Path:
+        if not self.finished:
+            raise ValueError(f"{self.path}: not finished; give its `levelhead train` command again to go on with it")
+        return self.path / file
 
     @property
     def log(self) -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ class Spec:
     @property
     def title(self) -> str:
         """How people call the run."""
-        data = Path(self.data).stem or "data"
+        data = Path(self.data).stem or Path(self.data).resolve().name
         shape = "" if self.profile == "given" else f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
         return f"{data}{shape}-{self.trained_as.split('/')[-1].replace('.py:', '-')}-{self.seed}"
 
@@ -121,7 +121,7 @@ class Spec:
         facts = asdict(self)
         for key in ("root", "skip_bad", "unofficial", "epochs"):
             del facts[key]
-        facts["data"] = Path(self.data).name
+        facts["data"] = Path(self.data).name or Path(self.data).resolve().name
         facts["method"] = Path(self.trained_as).name
         facts["net"] = self.resolve_net()
         facts["recipe"] = asdict(self.resolve_recipe())
