@@ -1,85 +1,130 @@
 """`intervals` compiled by numba (the extra `fast`): the same bounds, the same half-lines, one read of the logits.
 
-Imported only when it is asked for. A row stays in cache while it is passed over, in blocks whose largest score the
-compiler finds with vector instructions; only a block in which something may come before y is looked at one by one.
+Imported only when it is asked for. A row stays in cache while it is passed over, in blocks whose largest score is found
+with vector instructions; only a block in which something may come before y is looked at one by one.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportArgumentType=false
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from .intervals import Table
+from . import intervals as plain
 from .rule import Rule
 
-BLOCK = 64
+BLOCK = 128
 
 
-def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """lo [N] and hi [N] of a block of logits [N, K]; the same as `intervals.intervals`."""
+def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: plain.Table) -> tuple[np.ndarray, np.ndarray]:
+    """lo [N] and hi [N] of a block of logits [N, K]: what `intervals.intervals` finds, which does all but float32."""
+    if logits.dtype != np.float32:
+        return plain.intervals(logits, labels, rule, table)
     lo, hi = np.empty(len(logits)), np.empty(len(logits))
-    room = np.array([table.relative, table.absolute], logits.dtype)
+    room = np.array([table.relative, table.absolute], np.float32)
     _rows(np.ascontiguousarray(logits), labels, rule.slopes, table.gammas, table.moves, room, rule.multiplies, lo, hi)
     return lo, hi
 
 
 @njit(cache=True, nogil=True)
 def _rows(logits, labels, slopes, gammas, moves, room, multiplies, lo, hi):
+    last, width = len(gammas) - 1, logits.shape[1]
+    scale, rivals = last / (gammas[last] - gammas[0]), np.empty(BLOCK, np.uint64)
     for i in range(len(labels)):
-        row, y = logits[i], labels[i]
-        low, high = _tighten(row, y, False, slopes, gammas, moves, room, multiplies, gammas[0], gammas[-1])
-        if low <= high:
-            low, high = _tighten(row, y, True, slopes, gammas, moves, room, multiplies, low, high)
+        y, low, high = labels[i], gammas[0], gammas[last]
+        true, slope = np.float64(logits[i, y]), slopes[y]
+        late = early = width  # the first class at each end of the range; none yet
+        for end in range(2):
+            at = last * end
+            least = _least(logits[i, y], moves[at, y], room, multiplies)
+            best, begin, stop = _key(least), 0, 0
+            for side in range(2):
+                a, b = (y + 1, width) if side else (0, y)
+                for start in range(a, b, BLOCK):
+                    top = _top(logits, i, moves, at, start, min(start + BLOCK, b), least > 0, multiplies)
+                    if top >= best:
+                        best, begin, stop = top, start, min(start + BLOCK, b)
+            largest = _score_of(best)
+            for k in range(np.uint64(begin), np.uint64(stop)):
+                if _score(logits[i, k], moves[at, k], multiplies) >= largest:
+                    low, high = _meet(true, np.float64(logits[i, k]), slopes[k] - slope, np.uint64(y) < k, multiplies,
+                                      low, high)
+                    late, early = (late, k) if end else (k, early)
+                    break
+        for end in range(2):
+            if (early if end else late) == width or low > high:
+                continue
+            bound = np.ceil((high - gammas[0]) * scale) if end else np.floor((low - gammas[0]) * scale)
+            at = min(max(int(bound), 0), last)
+            least = _least(logits[i, y], moves[at, y], room, multiplies)
+            for side in range(2):
+                a, b = (y + 1, width) if side else (0, y)
+                for start in range(a, b, BLOCK):
+                    stop = min(start + BLOCK, b)
+                    if _any(logits, i, moves, at, start, stop, least, multiplies):
+                        count = 0
+                        for k in range(np.uint64(start), np.uint64(stop)):  # without a branch, that would be mistaken
+                            rivals[count] = k
+                            count += _score(logits[i, k], moves[at, k], multiplies) >= least
+                        for k in rivals[:count]:
+                            if k != late and k != early:
+                                low, high = _meet(true, np.float64(logits[i, k]), slopes[k] - slope, np.uint64(y) < k,
+                                                  multiplies, low, high)
         lo[i], hi[i] = (low, high) if low <= high else (np.inf, -np.inf)
 
 
-@njit(cache=True, nogil=True)
-def _tighten(row, y, early, slopes, gammas, moves, room, multiplies, low, high):
-    """Intersect [low, high] with the half-lines that bound it from above (early), or from below.
-
-    Each class that comes before y at the bound, rounded outward to a gamma of the table, gives a nearer bound, and the
-    next must come before y at that one: so one pass meets few.
-    """
-    last = len(gammas) - 1
-    scale = last / (gammas[last] - gammas[0])
-    at = last if early else 0
-    least = _floor(row[y], moves[at, y], room, multiplies)
-    for block in range(np.uint64(len(row) + BLOCK - 1) // np.uint64(BLOCK)):
-        start = block * np.uint64(BLOCK)
-        stop = min(start + np.uint64(BLOCK), np.uint64(len(row)))
-        if stop - start < np.uint64(BLOCK) or _any(row, moves, at, start, least, multiplies):
-            for k in range(start, stop):
-                score = row[k] * moves[at, k] if multiplies else row[k] + moves[at, k]
-                if score >= least and k != np.uint64(y):
-                    low, high = _meet(np.float64(row[y]), np.float64(row[k]), slopes[k] - slopes[y], np.uint64(y) < k,
-                                      multiplies, low, high)
-                    if low > high:
-                        return low, high
-                    bound = np.ceil((high - gammas[0]) * scale) if early else np.floor((low - gammas[0]) * scale)
-                    at = min(max(int(bound), 0), last)
-                    least = _floor(row[y], moves[at, y], room, multiplies)
-    return low, high
+@njit(cache=True, nogil=True, inline="always")
+def _score(logit, move, multiplies):
+    return logit * move if multiplies else logit + move
 
 
-@njit(cache=True, nogil=True)
-def _floor(logit, move, room, multiplies):
+@njit(cache=True, nogil=True, inline="always")
+def _least(logit, move, room, multiplies):
     """The least score that may come before y's in truth."""
-    own = logit * move if multiplies else logit + move
+    own = _score(logit, move, multiplies)
     return own - (room[0] * abs(own) + room[1])
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _any(row, moves, at, start, least, multiplies):
-    """Whether a block holds a score of at least so much: counted, for a count compiles to vector instructions."""
+def _key(score):
+    """A score as an integer of the same order: the largest integer is found with vector instructions."""
+    bits = np.float32(score).view(np.int32)
+    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _score_of(key):
+    """The score of a key: turning is its own inverse."""
+    return np.int32(key ^ ((key >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _top(logits, i, moves, at, start, stop, positive, multiplies):
+    """The largest key of a block; if only positive ones count, a score's own bits are in order."""
+    top = np.int32(-2147483648)
+    if multiplies and positive:
+        for k in range(np.uint64(start), np.uint64(stop)):
+            top = max(top, np.float32(logits[i, k] * moves[at, k]).view(np.int32))
+    elif multiplies:
+        for k in range(np.uint64(start), np.uint64(stop)):
+            top = max(top, _key(logits[i, k] * moves[at, k]))
+    else:
+        for k in range(np.uint64(start), np.uint64(stop)):
+            top = max(top, _key(logits[i, k] + moves[at, k]))
+    return top
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _any(logits, i, moves, at, start, stop, least, multiplies):
+    """Whether a block holds a score of at least so much: counted, for a count, too, takes vector instructions."""
     found = np.int32(0)
     if multiplies:
-        for k in range(np.uint64(BLOCK)):
-            found = np.int32(found + np.int32(row[start + k] * moves[at, start + k] >= least))
+        for k in range(np.uint64(start), np.uint64(stop)):
+            found = np.int32(found + np.int32(logits[i, k] * moves[at, k] >= least))
     else:
-        for k in range(np.uint64(BLOCK)):
-            found = np.int32(found + np.int32(row[start + k] + moves[at, start + k] >= least))
+        for k in range(np.uint64(start), np.uint64(stop)):
+            found = np.int32(found + np.int32(logits[i, k] + moves[at, k] >= least))
     return found > 0
 
 

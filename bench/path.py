@@ -1,0 +1,256 @@
+"""How long the exact path takes, beside a grid of 101 gammas, scikit-learn's tuned threshold and a read of the logits.
+
+    python bench/path.py            # on the CPU, one thread, into results/path.json
+    python bench/path.py --gpu      # on the first CUDA device, into results/path-gpu.json
+    python bench/path.py --quick    # smaller sets, nothing written
+
+Ratios are of times taken in turn in one run: the median of all repeats, with the lowest and the highest. Both sides
+give the error and the balanced error over gamma; the path gives them at every gamma, the grid at 101.
+"""
+
+import os
+
+THREADS = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"
+os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is loaded
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import platform  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from importlib.metadata import PackageNotFoundError, version  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+from levelhead import gamma_path  # noqa: E402
+from levelhead.counts import long_tail  # noqa: E402
+
+RESULTS = Path(__file__).parent.parent / "results"
+SIGNAL = {10: 4.0, 100: 7.0, 1000: 9.0, 8142: 11.0}  # what the true class's logit is raised by: 60 to 90 % are right
+GRID = np.linspace(0, 2, 101)
+TARGETS = {"numpy": {(10_000, 10): 15, (10_000, 100): 15, (50_000, 1000): 15},
+           "numba": {(10_000, 100): 30, (50_000, 1000): 60, (50_000, 8142): 100}}
+
+
+def data(n: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logits of a network trained on a long tail of ratio 100: noise, a lean toward large classes, and the truth."""
+    rng = np.random.default_rng(seed)
+    counts, labels = long_tail(5000, classes, 100), rng.integers(0, classes, n)
+    logits = rng.standard_normal((n, classes), np.float32)
+    logits *= 2
+    logits += (0.5 * np.log(counts / counts.mean())).astype(np.float32)
+    logits[np.arange(n), labels] += SIGNAL[classes]
+    return logits, labels, counts
+
+
+def grid(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, gammas: np.ndarray = GRID) -> np.ndarray:
+    """The usual way, without waste: one buffer for the scores, one argmax and one count for each gamma."""
+    scores, sizes = np.empty_like(logits), np.bincount(labels, minlength=len(counts))
+    curve = np.empty((len(gammas), 2))
+    for i, gamma in enumerate(gammas):
+        np.multiply(logits, ((counts.max() / counts) ** gamma).astype(logits.dtype), out=scores)
+        right = scores.argmax(axis=1) == labels
+        recall = np.bincount(labels, right, len(counts)) / np.maximum(sizes, 1)
+        curve[i] = 1 - right.mean(), 1 - recall[sizes > 0].mean()
+    return curve
+
+
+def path(logits: Any, labels: np.ndarray, counts: np.ndarray, engine: str) -> tuple[np.ndarray, np.ndarray]:
+    found = gamma_path(logits, labels, counts, engine=engine)
+    return found.error, found.balanced_error
+
+
+def seconds(work: Callable[..., Any], *arguments: Any) -> float:
+    start = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - start
+
+
+def spread(times: list[float]) -> dict[str, float]:
+    return {"median_s": float(np.median(times)), "min_s": min(times), "max_s": max(times), "repeats": len(times)}
+
+
+def against_grid(sizes: list[tuple[int, int]], engines: list[str], repeats: int) -> list[dict[str, Any]]:
+    rows = []
+    for n, classes in sizes:
+        case = data(n, classes)
+        part = 1 if n * classes < 10**7 else 10 if n * classes < 10**8 else 50  # of the grid that is timed
+        used = [engine for engine in engines if (n, classes) in TARGETS[engine]]
+        times: dict[str, list[float]] = {name: [] for name in (*used, "grid", "read")}
+        for engine in used:
+            path(*case, engine)  # compile, fill caches
+        for _ in range(repeats if n * classes < 10**8 else 3):
+            times["grid"].append(seconds(grid, *case, GRID[::part]) * len(GRID) / len(GRID[::part]))
+            times["read"].append(seconds(case[0].max))
+            for engine in used:
+                times[engine].append(seconds(path, *case, engine))
+        check(case)
+        for engine in used:
+            ratio = np.median(times["grid"]) / np.median(times[engine])
+            rows.append({
+                "n": n, "classes": classes, "engine": engine, "path": spread(times[engine]),
+                "grid": spread(times["grid"]), "grid_gammas_timed": len(GRID[::part]), "times_faster": float(ratio),
+                "asked": TARGETS[engine][n, classes],
+                "reads_of_the_logits": float(np.median(times[engine]) / np.median(times["read"])),
+            })
+            print(f"{n:6d} x {classes:5d} {engine:6s} {np.median(times[engine]) * 1e3:9.2f} ms, "
+                  f"{ratio:6.1f} times faster than the grid (asked: {TARGETS[engine][n, classes]}), "
+                  f"{rows[-1]['reads_of_the_logits']:.1f} reads of the logits", flush=True)
+    return rows
+
+
+def check(case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    """The two agree at the grid's gammas, but for samples whose two best scores float32 cannot tell apart."""
+    some = GRID[::25]
+    curve = gamma_path(*case).error_curve.at(some)
+    assert np.abs(curve - grid(*case, some)[:, 0]).max() <= 2e-4, "the grid and the path differ"
+
+
+def against_sklearn(n: int, repeats: int) -> dict[str, Any] | None:
+    """A binary problem: TunedThresholdClassifierCV with cv="prefit" and 100 thresholds, and the shift's exact path."""
+    try:
+        from sklearn.frozen import FrozenEstimator
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.metrics import balanced_accuracy_score
+        from sklearn.model_selection import TunedThresholdClassifierCV
+    except ImportError:
+        return None
+    rng = np.random.default_rng(0)
+    labels = (rng.random(2 * n) < 0.05).astype(int)
+    features = rng.normal(size=(2 * n, 10)) + labels[:, None] * np.linspace(0, 1, 10)
+    model = LogisticRegression().fit(features[:n], labels[:n])
+    held, truth, counts = features[n:], labels[n:], np.bincount(labels[:n])
+
+    def theirs() -> float:
+        tuned = TunedThresholdClassifierCV(FrozenEstimator(model), scoring="balanced_accuracy", cv="prefit",
+                                           refit=False, thresholds=100).fit(held, truth)
+        return 1 - balanced_accuracy_score(truth, tuned.predict(held))
+
+    def ours() -> float:
+        odds = model.decision_function(held)
+        logits = np.column_stack([np.zeros_like(odds), odds])
+        return gamma_path(logits, truth, counts, rule="shift").best().balanced_error
+
+    errors = theirs(), ours()
+    times = [(seconds(theirs), seconds(ours)) for _ in range(repeats)]
+    their, our = (np.median(side) for side in zip(*times, strict=True))
+    print(f"scikit-learn's tuned threshold, n = {n}: {their * 1e3:.1f} ms and balanced error {errors[0]:.5f}; "
+          f"ours {our * 1e3:.1f} ms and {errors[1]:.5f}: {their / our:.1f} times faster (asked: 10)", flush=True)
+    return {"n": n, "thresholds": 100, "theirs": spread([a for a, _ in times]), "ours": spread([b for _, b in times]),
+            "their_balanced_error": errors[0], "our_balanced_error": errors[1], "times_faster": float(their / our),
+            "asked": 10}
+
+
+def bootstrap(n: int, repeats: int) -> dict[str, Any]:
+    found = gamma_path(*data(n, 10))
+    size = len(found.gammas)
+    times = [seconds(found.bootstrap, 1000, np.random.default_rng(0)) for _ in range(repeats)]
+    print(f"1000 bootstrap curves, n = {n}, at {size} breakpoints: {np.median(times):.2f} s (asked: 1)", flush=True)
+    return {"n": n, "curves": 1000, "breakpoints": size, **spread(times), "asked_s": 1}
+
+
+STREAM = """
+import re, sys, time
+from pathlib import Path
+import numpy as np
+from levelhead import gamma_path
+logits = np.load(sys.argv[1], mmap_mode="r")
+start = time.perf_counter()
+path = gamma_path(logits, np.arange(len(logits)) % logits.shape[1], np.arange(1, logits.shape[1] + 1), engine="numpy")
+most = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+print(time.perf_counter() - start, most / 1024, path.error.min())
+"""
+
+
+def stream(gigabytes: float) -> dict[str, Any]:
+    """A file of logits read by a process of its own, and the most memory that process ever held."""
+    with tempfile.TemporaryDirectory() as folder:
+        name = Path(folder) / "logits.npy"
+        rows = int(gigabytes * 1e9 / 4 / 1000)
+        file = np.lib.format.open_memmap(name, "w+", np.float32, (rows, 1000))
+        block = data(10_000, 1000)[0]
+        for first in range(0, rows, 10_000):
+            file[first : first + 10_000] = block[: rows - first]
+        file.flush()
+        del file
+        done = subprocess.run([sys.executable, "-c", STREAM, str(name)], check=True, capture_output=True, text=True)
+    took, memory, _ = map(float, done.stdout.split())
+    print(f"{gigabytes:g} GB from disk: {took:.1f} s, at most {memory:.0f} MB of memory (asked: 300)", flush=True)
+    return {"gigabytes": gigabytes, "seconds": took, "peak_mb": memory, "asked_mb": 300}
+
+
+def on_gpu(n: int, classes: int, repeats: int) -> dict[str, Any]:
+    import torch
+
+    logits, labels, counts = data(n, classes)
+    there, room = torch.from_numpy(logits).cuda(), torch.empty(logits.shape, device="cuda")
+
+    def timed(work: Callable[[], Any]) -> float:
+        torch.cuda.synchronize()
+        return seconds(lambda: (work(), torch.cuda.synchronize()))
+
+    for work in (lambda: gamma_path(there, labels, counts), lambda: room.copy_(there)):
+        timed(work)  # the first call loads kernels
+    torch.cuda.reset_peak_memory_stats()
+    ours = [timed(lambda: gamma_path(there, labels, counts)) for _ in range(repeats)]
+    copies = [timed(lambda: room.copy_(there)) for _ in range(repeats)]
+    ends = gamma_path(there, labels, counts)
+    host = gamma_path(logits, labels, counts, engine="numpy")
+    same = max(float(np.abs(np.nan_to_num(a - b, posinf=0, neginf=0)).max())
+               for a, b in ((ends.lo, host.lo), (ends.hi, host.hi)))
+    assert same < 1e-9, f"the device's path differs from the host's by {same}"
+    copy, took = np.median(copies), np.median(ours)
+    bandwidth = 2 * logits.nbytes / copy
+    share = logits.nbytes / took / bandwidth
+    print(f"{torch.cuda.get_device_name()}, {n} x {classes}: {took * 1e3:.2f} ms; a copy reaches "
+          f"{bandwidth / 1e12:.2f} TB/s; reading the logits once in that time is {share:.1%} of it; off the host's by at most {same:.1e}")
+    return {"n": n, "classes": classes, "device": torch.cuda.get_device_name(), "path": spread(ours),
+            "copy": spread(copies), "copy_bandwidth_bytes_per_s": float(bandwidth),
+            "share_of_copy_bandwidth": float(share),
+            "peak_bytes_beside_the_logits": torch.cuda.max_memory_allocated() - 2 * logits.nbytes,
+            "largest_difference_from_host": same}
+
+
+def machine() -> dict[str, Any]:
+    versions = {}
+    for name in ("numpy", "numba", "torch", "scikit-learn"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    model = platform.processor() or platform.machine()
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+    return {"cpu": model, "machine": platform.machine(), "cores": os.cpu_count(), "threads": 1,
+            "python": platform.python_version(), "load_average": os.getloadavg()[0], **versions}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", action="store_true", help="time the path of a tensor on a CUDA device")
+    parser.add_argument("--quick", action="store_true", help="smaller sets; write nothing")
+    parser.add_argument("--repeats", type=int, default=7)
+    given = parser.parse_args()
+    result: dict[str, Any] = {"machine": machine(), "command": "python " + " ".join(["bench/path.py", *sys.argv[1:]])}
+    if given.gpu:
+        result["gpu"] = on_gpu(50_000, 8142, 5 * given.repeats)
+    else:
+        engines = ["numpy"] + ["numba"] * (result["machine"]["numba"] is not None)
+        sizes = [(10_000, 10), (10_000, 100), (50_000, 1000), (50_000, 8142)][: 2 if given.quick else 4]
+        result["against_grid"] = against_grid(sizes, engines, given.repeats)
+        result["against_sklearn"] = against_sklearn(5000 if given.quick else 50_000, given.repeats)
+        result["bootstrap"] = bootstrap(10_000, 3)
+        result["stream"] = stream(0.2 if given.quick else 4)
+    if not given.quick:
+        target = RESULTS / ("path-gpu.json" if given.gpu else "path.json")
+        target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        print(f"written to results/{target.name}")
+
+
+if __name__ == "__main__":
+    main()
