@@ -18,3 +18,6 @@ if torchvision is not None and torchvision.origin is not None:
     except OSError:
         for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+# The GPU's kernels are Triton's, which comes with torch for CUDA alone.
+collect_ignore = [] if find_spec("triton") else ["src/levelhead/lab/kernels.py", "src/levelhead/lab/conv_norm.py"]

@@ -44,17 +44,26 @@ def largest_difference(a, b):
     return max((x.double() - y.double()).abs().max().item() for x, y in zip(a.values(), b.values(), strict=True))
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_the_fast_engine_equals_the_plain_loop(digits, slots):
-    # baseline and focal share no loss, wvn projects after the step and wvn-released before it, oversampling draws
-    # otherwise; 181 samples are 6 steps, the last of 21: 24 steps in all
+@pytest.fixture(scope="module")
+def trained(digits):
+    """Jobs, and what the plain loop makes of them: networks and records.
+
+    Baseline and focal have other losses, wvn projects after the step and wvn-released before it, over-sample draws
+    otherwise. 201 samples are 7 steps, the last of 9 samples: 28 steps in all.
+    """
+    assert len(digits.train) == 201
     names = ["baseline", "wvn", "wvn-released", "focal", "over-sample"]
     jobs = [job(digits, name, seed) for seed, name in enumerate(names)]
-    expected = [by_plain_loop(each) for each in jobs]
+    return jobs, [by_plain_loop(each) for each in jobs]
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_the_fast_engine_equals_the_plain_loop(trained, slots):
+    jobs = [replace(each, net=copy.deepcopy(each.net)) for each in trained[0]]
     found = {}
     states = fast.fit_many(jobs, slots=slots, device="cpu", dtype=torch.float64, stacked=slots > 1,
                            on_epoch=lambda i, record: found.setdefault(i, []).append(record))
-    for i, (each, state, (net, records)) in enumerate(zip(jobs, states, expected, strict=True)):
+    for i, (each, state, (net, records)) in enumerate(zip(jobs, states, trained[1], strict=True)):
         learned = {k: v for k, v in net.state_dict().items() if "num_batches" not in k}
         assert largest_difference({k: state.weights[k] for k in learned}, learned) < 1e-12
         assert largest_difference({k: each.net.state_dict()[k] for k in learned}, learned) < 1e-12
@@ -114,10 +123,12 @@ def test_more_jobs_than_slots_are_all_trained(digits):
     how = replace(RECIPE, epochs=1)
     jobs = [job(digits, "baseline", seed, how=how) for seed in range(5)]
     starts = [copy.deepcopy(each.net.state_dict()) for each in jobs]
-    seen = []
-    states = fast.fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True,
-                           on_epoch=lambda i, record: seen.append(i))
-    assert sorted(seen) == list(range(5))
+    seen, ended = [], {}
+    states = fast.fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True, on_end=ended.__setitem__,
+                           on_epoch=lambda i, record: seen.append((i, len(ended))))
+    assert sorted(i for i, _ in seen) == list(range(5))
+    assert max(n for _, n in seen) == 4  # those that ended were handed over before the last was trained
+    assert [ended[i] for i in range(5)] == states
     assert all(largest_difference(state.weights, start) > 1e-3 for state, start in zip(states, starts, strict=True))
 
 
@@ -127,8 +138,10 @@ def test_a_diverging_run_is_named_and_harms_no_other(digits):
     expected, _ = by_plain_loop(jobs[1])
     with torch.no_grad():
         jobs[0].net.head.weight.fill_(1e300)
+    ended = {}
     with pytest.raises(ValueError, match=r"the loss of run 1 of 2 is nan in epoch 1: .* lower .* 1 of the runs are"):
-        fast.fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True)
+        fast.fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True, on_end=ended.__setitem__)
+    assert list(ended) == [1]
     learned = {k: v for k, v in expected.state_dict().items() if "num_batches" not in k}
     assert largest_difference({k: jobs[1].net.state_dict()[k] for k in learned}, learned) < 1e-12
 

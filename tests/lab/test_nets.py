@@ -94,11 +94,6 @@ def test_what_is_not_known_is_refused_by_name(change, message):
 
 @pytest.fixture(scope="module")
 def timm():
-    """timm, on a torch without torchvision's compiled operators too: it only wants two of them declared."""
-    boxes = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            torch.library.define(f"torchvision::{name}", boxes)
     return pytest.importorskip("timm")
 
 

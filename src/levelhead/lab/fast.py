@@ -26,11 +26,13 @@ from .stacked import has_kernels, stackable
 from .train import State, stages
 
 OnEpoch = Callable[[int, dict[str, Any]], None]
+OnEnd = Callable[[int, State], None]
 
 
 def fit_many(
     jobs: Sequence[Job], *, slots: int = 8, device: str | torch.device = "cuda", dtype: torch.dtype = torch.bfloat16,
     compiled: bool | None = None, stacked: bool | None = None, on_epoch: OnEpoch | None = None,
+    on_end: OnEnd | None = None,
 ) -> list[State]:
     """Train many networks in place, `slots` of them at a time.
 
@@ -42,6 +44,7 @@ def fit_many(
         compiled: whether unstacked networks go through torch.compile; None is yes on CUDA.
         stacked: whether networks of one kind become one; None is yes where the kernels can: on CUDA.
         on_epoch: called after each epoch of each job with the job's position and the epoch's record.
+        on_end: called with a job's position and State as soon as it is trained, while others go on: save it there.
 
     Returns:
         The State of each job after its last step. Runs do not touch each other: if one diverges, the others are trained
@@ -77,6 +80,9 @@ def fit_many(
         for pack in [pack for pack in running if pack.finished]:
             ends.update(pack.close())
             running.remove(pack)
+            for position in pack.positions:
+                if on_end is not None and position not in lost:
+                    on_end(position, ends[position])
     for position, record in lost.items():
         raise ValueError(f"the loss of run {position + 1} of {len(jobs)} is {record['loss']} in epoch "
                          f"{record['epoch']}: the training has diverged; lower the learning rate (it was "
