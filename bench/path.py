@@ -31,7 +31,9 @@ from levelhead import gamma_path  # noqa: E402
 from levelhead.counts import long_tail  # noqa: E402
 
 RESULTS = Path(__file__).parent.parent / "results"
-SIGNAL = {10: 4.0, 100: 7.0, 1000: 9.0, 8142: 11.0}  # what the true class's logit is raised by: 60 to 90 % are right
+# What the true class's logit is raised by: at gamma 0, 71, 38, 42 and 62 % are right, about as many as of networks
+# trained plainly on CIFAR-10-LT, CIFAR-100-LT, ImageNet-LT and iNaturalist 2018.
+SIGNAL = {10: 4.62, 100: 4.6, 1000: 6.35, 8142: 8.68}
 GRID = np.linspace(0, 2, 101)
 TARGETS = {"numpy": {(10_000, 10): 15, (10_000, 100): 15, (50_000, 1000): 15},
            "numba": {(10_000, 100): 30, (50_000, 1000): 60, (50_000, 8142): 100}}
@@ -65,10 +67,13 @@ def path(logits: Any, labels: np.ndarray, counts: np.ndarray, engine: str) -> tu
     return found.error, found.balanced_error
 
 
-def seconds(work: Callable[..., Any], *arguments: Any) -> float:
-    start = time.perf_counter()
-    work(*arguments)
-    return time.perf_counter() - start
+def seconds(work: Callable[..., Any], *arguments: Any, at_least: float = 0.05) -> float:
+    """Of one call: the mean of as many in a row as take 50 ms together."""
+    start, calls = time.perf_counter(), 0
+    while calls == 0 or time.perf_counter() - start < at_least:
+        work(*arguments)
+        calls += 1
+    return (time.perf_counter() - start) / calls
 
 
 def spread(times: list[float]) -> dict[str, float]:
@@ -192,7 +197,7 @@ def on_gpu(n: int, classes: int, repeats: int) -> dict[str, Any]:
 
     def timed(work: Callable[[], Any]) -> float:
         torch.cuda.synchronize()
-        return seconds(lambda: (work(), torch.cuda.synchronize()))
+        return seconds(lambda: (work(), torch.cuda.synchronize()), at_least=0)
 
     for work in (lambda: gamma_path(there, labels, counts), lambda: room.copy_(there)):
         timed(work)  # the first call loads kernels
@@ -208,7 +213,8 @@ def on_gpu(n: int, classes: int, repeats: int) -> dict[str, Any]:
     bandwidth = 2 * logits.nbytes / copy
     share = logits.nbytes / took / bandwidth
     print(f"{torch.cuda.get_device_name()}, {n} x {classes}: {took * 1e3:.2f} ms; a copy reaches "
-          f"{bandwidth / 1e12:.2f} TB/s; reading the logits once in that time is {share:.1%} of it; off the host's by at most {same:.1e}")
+          f"{bandwidth / 1e12:.2f} TB/s; one read of the logits in that time is {share:.1%} of it; "
+          f"off the host's by at most {same:.1e}")
     return {"n": n, "classes": classes, "device": torch.cuda.get_device_name(), "path": spread(ours),
             "copy": spread(copies), "copy_bandwidth_bytes_per_s": float(bandwidth),
             "share_of_copy_bandwidth": float(share),

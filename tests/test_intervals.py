@@ -132,8 +132,10 @@ def test_one_float_apart_is_no_tie():
 def test_numba_and_torch_give_the_same_intervals(rule, classes, dtype):
     pytest.importorskip("numba")
     rng = np.random.default_rng(2)
-    logits = np.concatenate([rng.normal(size=(300, classes)), rng.integers(-2, 3, (300, classes))]).astype(dtype)
-    labels, counts = rng.integers(0, classes, 600), 2 ** rng.integers(0, 8, classes)
+    extreme = rng.choice([-1, 1], (300, classes)) * 10 ** rng.uniform(-44, 36, (300, classes))
+    plain, whole = rng.normal(size=(300, classes)), rng.integers(-2, 3, (300, classes))
+    logits = np.concatenate([plain, whole, extreme]).astype(dtype)
+    labels, counts = rng.integers(0, classes, 900), 2 ** rng.integers(0, 8, classes)
     paths = {engine: gamma_path(torch.from_numpy(logits) if engine == "torch" else logits, labels, counts, rule=rule,
                                 range=RANGE, engine=engine) for engine in ("numpy", "numba", "torch")}
     assert np.array_equal(paths["numba"].lo, paths["numpy"].lo)

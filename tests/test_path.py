@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import levelhead as lh
 from levelhead import gamma_path, measure
-from levelhead.curve import Curve
+from levelhead.curve import Curve, ascending
 from levelhead.envelope import envelope
 
 GRID = np.linspace(0, 2, 41)
@@ -164,6 +164,16 @@ def test_the_best_point_is_the_middle_of_the_widest_best_plateau():
 def test_a_plateau_reaches_over_changes_that_cancel():
     curve = Curve(np.array([0.0, 0.2, 0.5, 0.9, 1.0]), np.array([0.3, 0.1, 0.1, 0.2, 0.1]), 1.2)
     assert curve.plateau() == (0.2, 0.9)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 1000])
+def test_gammas_are_put_in_order_whatever_their_last_bits(n):
+    gammas = np.random.default_rng(0).uniform(0, 2, n)
+    twins = np.repeat(gammas, 2)
+    twins[::2] = np.nextafter(twins[::2], 3)
+    for values in (gammas, -gammas, gammas - 1, twins, np.zeros(n)):
+        assert np.array_equal(values[ascending(values)], np.sort(values))
+        assert np.array_equal(np.sort(ascending(values)), np.arange(len(values)))
 
 
 def test_group_and_class_curves_agree_with_the_points():

@@ -14,7 +14,8 @@ from numba import njit
 from . import intervals as plain
 from .rule import Rule
 
-BLOCK = 128
+BLOCK = np.uint64(128)
+PLACE = np.int32(127)  # the bits that hold a place in a block
 
 
 def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: plain.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -23,54 +24,72 @@ def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: plain.T
         return plain.intervals(logits, labels, rule, table)
     lo, hi = np.empty(len(logits)), np.empty(len(logits))
     room = np.array([table.relative, table.absolute], np.float32)
-    _rows(np.ascontiguousarray(logits), labels, rule.slopes, table.gammas, table.moves, room, rule.multiplies, lo, hi)
+    logits, moves = np.ascontiguousarray(logits), table.moves.copy()
+    _rows(logits, labels, rule.slopes, table.gammas, moves, room, rule.multiplies, lo, hi)
+    zero = np.flatnonzero(np.isnan(lo))
+    if len(zero):
+        lo[zero], hi[zero] = plain.intervals(logits[zero], labels[zero], rule, table)
     return lo, hi
 
 
 @njit(cache=True, nogil=True)
 def _rows(logits, labels, slopes, gammas, moves, room, multiplies, lo, hi):
-    last, width = len(gammas) - 1, logits.shape[1]
+    """Fill lo and hi; NaN where y's score is 0 or too near to it for what follows.
+
+    y must not be found to be its own rival. To pass over its row in one stride, its move is replaced while that is
+    done, by one that sends its score to 0 or to -inf, below what counts.
+    """
+    last, width = len(gammas) - 1, np.uint64(logits.shape[1])
     scale, rivals = last / (gammas[last] - gammas[0]), np.empty(BLOCK, np.uint64)
     for i in range(len(labels)):
-        y, low, high = labels[i], gammas[0], gammas[last]
-        true, slope = np.float64(logits[i, y]), slopes[y]
-        late = early = width  # the first class at each end of the range; none yet
+        y, low, high = np.uint64(labels[i]), gammas[0], gammas[last]
+        logit, true, slope = logits[i, y], np.float64(logits[i, y]), slopes[y]
+        away = np.float32(-np.inf if not multiplies else 0 if logit > 0 else np.inf)
+        late = early = width  # the first class at each end of the range
+        if multiplies and logit >= 0:
+            smallest = logit * min(moves[0, y], moves[last, y])
+            if smallest <= 2 * room[1]:
+                lo[i] = hi[i] = np.nan
+                continue
         for end in range(2):
-            at = last * end
-            least = _least(logits[i, y], moves[at, y], room, multiplies)
-            best, begin, stop = _key(least), 0, 0
-            for side in range(2):
-                a, b = (y + 1, width) if side else (0, y)
-                for start in range(a, b, BLOCK):
-                    top = _top(logits, i, moves, at, start, min(start + BLOCK, b), least > 0, multiplies)
-                    if top >= best:
-                        best, begin, stop = top, start, min(start + BLOCK, b)
-            largest = _score_of(best)
-            for k in range(np.uint64(begin), np.uint64(stop)):
-                if _score(logits[i, k], moves[at, k], multiplies) >= largest:
-                    low, high = _meet(true, np.float64(logits[i, k]), slopes[k] - slope, np.uint64(y) < k, multiplies,
-                                      low, high)
-                    late, early = (late, k) if end else (k, early)
+            at = np.uint64(last * end)
+            own = moves[at, y]
+            least = _least(logit, own, room, multiplies)
+            best, first = np.int32(_key(least) & ~PLACE), width
+            moves[at, y] = away
+            for start in range(np.uint64(0), width, BLOCK):
+                top = _top(logits, i, moves, at, start, min(start + BLOCK, width), least > 0, multiplies)
+                if top >= best:
+                    best, first = np.int32(top & ~PLACE), start + np.uint64(top & PLACE)
+            moves[at, y] = own
+            if first < width:
+                other, rise = np.float64(logits[i, first]), slopes[first] - slope
+                low, high = _meet(true, other, rise, y < first, multiplies, low, high)
+                late, early = (late, first) if end else (first, early)
+                if low > high:  # it comes before y all along
                     break
         for end in range(2):
             if (early if end else late) == width or low > high:
                 continue
             bound = np.ceil((high - gammas[0]) * scale) if end else np.floor((low - gammas[0]) * scale)
-            at = min(max(int(bound), 0), last)
-            least = _least(logits[i, y], moves[at, y], room, multiplies)
-            for side in range(2):
-                a, b = (y + 1, width) if side else (0, y)
-                for start in range(a, b, BLOCK):
-                    stop = min(start + BLOCK, b)
-                    if _any(logits, i, moves, at, start, stop, least, multiplies):
-                        count = 0
-                        for k in range(np.uint64(start), np.uint64(stop)):  # without a branch, that would be mistaken
-                            rivals[count] = k
-                            count += _score(logits[i, k], moves[at, k], multiplies) >= least
-                        for k in rivals[:count]:
-                            if k != late and k != early:
-                                low, high = _meet(true, np.float64(logits[i, k]), slopes[k] - slope, np.uint64(y) < k,
-                                                  multiplies, low, high)
+            at = np.uint64(min(max(int(bound), 0), last))
+            done = y, late if late < width else y, early if early < width else y  # none of them is a new rival
+            kept = moves[at, done[0]], moves[at, done[1]], moves[at, done[2]]
+            least = _least(logit, kept[0], room, multiplies)
+            for k in done:
+                moves[at, k] = away
+            for start in range(np.uint64(0), width, BLOCK):
+                stop = min(start + BLOCK, width)
+                if _count(logits, i, moves, at, start, stop, least, multiplies) > 0:
+                    count = 0
+                    for k in range(start, stop):  # without a branch, that would be mistaken
+                        rivals[count] = k
+                        count += _score(logits[i, k], moves[at, k], multiplies) >= least
+                    for k in rivals[:count]:
+                        other, rise = np.float64(logits[i, k]), slopes[k] - slope
+                        low, high = _meet(true, other, rise, y < k, multiplies, low, high)
+            for j in range(3):
+                moves[at, done[j]] = kept[j]
         lo[i], hi[i] = (low, high) if low <= high else (np.inf, -np.inf)
 
 
@@ -94,41 +113,37 @@ def _key(score):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _score_of(key):
-    """The score of a key: turning is its own inverse."""
-    return np.int32(key ^ ((key >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
-
-
-@njit(cache=True, nogil=True, inline="always")
 def _top(logits, i, moves, at, start, stop, positive, multiplies):
-    """The largest key of a block; if only positive ones count, a score's own bits are in order."""
+    """The largest key of a block, its last bits replaced by its place there: any strong rival serves as well as the
+    strongest. If only positive scores count, their own bits are in order."""
     top = np.int32(-2147483648)
     if multiplies and positive:
-        for k in range(np.uint64(start), np.uint64(stop)):
-            top = max(top, np.float32(logits[i, k] * moves[at, k]).view(np.int32))
+        for k in range(start, stop):
+            bits = np.float32(logits[i, k] * moves[at, k]).view(np.int32)
+            top = max(top, np.int32((bits & ~PLACE) | (np.int32(k) & PLACE)))
     elif multiplies:
-        for k in range(np.uint64(start), np.uint64(stop)):
-            top = max(top, _key(logits[i, k] * moves[at, k]))
+        for k in range(start, stop):
+            top = max(top, np.int32((_key(logits[i, k] * moves[at, k]) & ~PLACE) | (np.int32(k) & PLACE)))
     else:
-        for k in range(np.uint64(start), np.uint64(stop)):
-            top = max(top, _key(logits[i, k] + moves[at, k]))
+        for k in range(start, stop):
+            top = max(top, np.int32((_key(logits[i, k] + moves[at, k]) & ~PLACE) | (np.int32(k) & PLACE)))
     return top
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _any(logits, i, moves, at, start, stop, least, multiplies):
-    """Whether a block holds a score of at least so much: counted, for a count, too, takes vector instructions."""
+def _count(logits, i, moves, at, start, stop, least, multiplies):
+    """How many scores of a block are at least so much."""
     found = np.int32(0)
     if multiplies:
-        for k in range(np.uint64(start), np.uint64(stop)):
+        for k in range(start, stop):
             found = np.int32(found + np.int32(logits[i, k] * moves[at, k] >= least))
     else:
-        for k in range(np.uint64(start), np.uint64(stop)):
+        for k in range(start, stop):
             found = np.int32(found + np.int32(logits[i, k] + moves[at, k] >= least))
-    return found > 0
+    return found
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _meet(true, other, rise, first, multiplies, low, high):
     """`intervals.wins` of one pair, intersected with [low, high]."""
     if rise == 0 or (multiplies and (true == 0 or other == 0 or (true > 0) != (other > 0))):
@@ -147,7 +162,7 @@ def _meet(true, other, rise, first, multiplies, low, high):
     return max(low, at if first else np.nextafter(at, np.inf)), high
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _snap(gamma):
     scaled = gamma * 64000
     near = np.rint(scaled)

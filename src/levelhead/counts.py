@@ -112,7 +112,10 @@ def resolve(
     if len(values) == 0:
         raise ValueError("expected one count per class, got none")
     title = _titles(names)
-    for i, n in enumerate(values.tolist()):
+    with np.errstate(invalid="ignore"):
+        plain = (values > 0) & (values <= 2**53) & (values == np.floor(values))
+    for i in np.flatnonzero(~plain).tolist():
+        n = values[i].item()
         if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
             raise ValueError(f"the count of {title(i)} is {n}; expected a whole number of samples")
         if n < 0:

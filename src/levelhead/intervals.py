@@ -10,7 +10,6 @@ inside, so that the sample is right if and only if ``lo <= gamma <= hi``. A samp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,11 +38,11 @@ def wins(
         gap = _log_ratio(true, other) if multiplies else true - other
         at = snap(gap / rise)
     below = (rise > 0) == (true > 0) if multiplies else rise > 0  # y wins below the crossing, or above it
-    fixed = ~np.isfinite(at)  # no crossing: equal slopes, opposite signs, a zero
+    fixed = np.nonzero(~np.isfinite(at))  # no crossing: equal slopes, opposite signs, a zero
     at = np.where(first, at, np.nextafter(at, np.where(below, -np.inf, np.inf)))
-    lo, hi = np.where(below | fixed, -np.inf, at), np.where(below & ~fixed, at, np.inf)
-    loses = fixed & ((true < other) | ((true == other) & ~first))
-    lo[loses], hi[loses] = NEVER
+    lo, hi = np.where(below, -np.inf, at), np.where(below, at, np.inf)
+    leads = (true[fixed] > other[fixed]) | ((true[fixed] == other[fixed]) & first[fixed])
+    lo[fixed], hi[fixed] = np.where(leads, -np.inf, NEVER[0]), np.where(leads, np.inf, NEVER[1])
     return lo, hi
 
 
@@ -85,12 +84,10 @@ class Table:
         return Table(gammas, (np.exp(moves) if rule.multiplies else moves).astype(dtype), 64 * kind.eps, absolute,
                      rule.multiplies)
 
-    def scores(self, logits: np.ndarray, at: int | np.ndarray) -> np.ndarray:
-        """[n, K] at the at-th gamma, or at one for each row; the logits themselves where gamma is 0."""
-        if isinstance(at, int) and self.gammas[at] == 0:
-            return logits
-        moves = self.moves.take(np.full(len(logits), at) if isinstance(at, int) else at, axis=0)
-        return (np.multiply if self.multiplies else np.add)(logits, moves, out=moves)
+    @property
+    def apply(self) -> np.ufunc:
+        """What makes a score of a logit and a move."""
+        return np.multiply if self.multiplies else np.add
 
     def before(self, gamma: np.ndarray) -> np.ndarray:
         """Which gamma of the table is the last that is not above each of these."""
@@ -102,7 +99,7 @@ class Table:
 
     def _places(self, gamma: np.ndarray) -> np.ndarray:
         begin, end, last = self.gammas[0], self.gammas[-1], len(self.gammas) - 1
-        return np.clip((gamma - begin) / (end - begin) * last, 0, last)
+        return (gamma - begin) / (end - begin) * last
 
     def room(self, own: np.ndarray) -> np.ndarray:
         """How far another score may lie below y's own [n] and yet come before it in truth."""
@@ -162,30 +159,35 @@ def _ahead(logits: np.ndarray, labels: np.ndarray, table: Table) -> tuple[np.nda
     that may come before y at one end. Short rows are laid on their side, to be passed over in long strides."""
     lying, y = np.ascontiguousarray(logits.T), labels * len(logits) + np.arange(len(logits))
     may, must = np.zeros(lying.shape, bool), np.ones(lying.shape, bool)
+    scores, beats = np.empty_like(lying), np.empty_like(may)
     for moves in table.moves[[0, -1]]:
-        scores = lying * moves[:, None] if table.multiplies else lying + moves[:, None]
+        table.apply(lying, moves[:, None], out=scores)
         own = scores.take(y)
         room = table.room(own)
-        may |= scores >= own - room
-        must &= scores > own + room
+        may |= np.greater_equal(scores, own - room, out=beats)
+        must &= np.greater(scores, own + room, out=beats)
     never = np.logical_or.reduce(must, axis=0)
     may &= ~never
     may.reshape(-1)[y] = False
-    other, row = np.divmod(_nonzero(may), len(logits))
+    other, row = np.divmod(np.flatnonzero(may), len(logits))
     return never, row, other
 
 
 def _first(logits: np.ndarray, labels: np.ndarray, table: Table, at: int) -> np.ndarray:
     """The first class at one end of the range, [N]: y only if it is so for certain."""
-    first = np.empty(len(logits), np.int64)
-    for part in _parts(len(logits), logits.shape[1]):
-        chunk = logits[part]
-        scores = table.scores(chunk, at)
-        if scores is not chunk:
-            y = np.arange(0, scores.size, scores.shape[1]) + labels[part]
-            own = scores.take(y)
-            scores.reshape(-1)[y] = own - table.room(own)
-        np.argmax(scores, axis=1, out=first[part])
+    if table.gammas[at] == 0:
+        return logits.argmax(axis=1)
+    first, width = np.empty(len(logits), np.int64), logits.shape[1]
+    step = _step(width)
+    moves, scores = np.tile(table.moves[at], (min(step, len(logits)), 1)), np.empty_like(logits[:step])
+    for start in range(0, len(logits), step):
+        part = slice(start, start + step)
+        n = len(labels[part])
+        table.apply(logits[part], moves[:n], out=scores[:n])
+        y = np.arange(0, n * width, width) + labels[part]
+        own = scores.take(y)
+        scores.reshape(-1)[y] = own - table.room(own)
+        np.argmax(scores[:n], axis=1, out=first[part])
     return first
 
 
@@ -194,25 +196,29 @@ def _rivals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(row, class) of the classes that may come before y in `rows` at the table's gammas `at`, but for those `met`."""
     width = logits.shape[1]
-    found = []
-    for part in _parts(len(rows), width):
+    step = min(_step(width), len(rows))
+    scores, moves, mask = (np.empty((step, width), kind) for kind in (logits.dtype, logits.dtype, np.bool_))
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for start in range(0, len(rows), step or 1):
+        part = slice(start, start + step)
         here = rows[part]
-        scores = table.scores(logits.take(here, axis=0), at[part])
-        each = np.arange(0, scores.size, width)
+        n = len(here)
+        logits.take(here, axis=0, out=scores[:n], mode="clip")  # within bounds: "clip" spares numpy a copy of its own
+        table.moves.take(at[part], axis=0, out=moves[:n], mode="clip")
+        table.apply(scores[:n], moves[:n], out=scores[:n])
+        each, flat = np.arange(0, n * width, width), scores.reshape(-1)
         y = each + labels[here]
-        own = scores.take(y)
-        scores.reshape(-1)[y] = -np.inf
-        scores.reshape(-1)[each + met[part]] = -np.inf
-        row, other = np.divmod(_nonzero(scores >= (own - table.room(own))[:, None]), width)
+        own = flat[y]
+        flat[y] = flat[each + met[part]] = -np.inf
+        np.greater_equal(scores[:n], (own - table.room(own))[:, None], out=mask[:n])
+        row, other = np.divmod(np.flatnonzero(mask[:n]), width)
         found.append((here[row], other))
-    row, other = zip(*found, strict=True) if found else ([np.zeros(0, np.int64)],) * 2
-    return np.concatenate(row), np.concatenate(other)
+    return np.concatenate([row for row, _ in found]), np.concatenate([other for _, other in found])
 
 
-def _parts(n: int, width: int, size: int = 1 << 17) -> Iterator[slice]:
-    """Slices of rows small enough that several passes over them stay in cache."""
-    step = max(1, size // width)
-    return (slice(first, min(first + step, n)) for first in range(0, n, step))
+def _step(width: int, size: int = 1 << 18) -> int:
+    """So many rows at a time that several passes over them stay in cache."""
+    return max(1, size // width)
 
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -223,14 +229,3 @@ def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     near = (x - y) / y  # one float apart, the quotient is 1; it may also leave the floats
     gap[odd] = np.where(gap[odd] == 0, near, np.log(np.abs(x)) - np.log(np.abs(y)))
     return gap
-
-
-def _nonzero(mask: np.ndarray) -> np.ndarray:
-    """np.flatnonzero of a mask with few trues, eight at a time."""
-    flat = mask.reshape(-1)
-    whole = len(flat) & ~7
-    words = flat[:whole].view(np.uint64)
-    some = np.flatnonzero(words != 0)
-    at = np.flatnonzero(words[some].view(np.bool_))
-    found = some[at >> 3] * 8 + (at & 7)
-    return found if whole == len(flat) else np.append(found, whole + np.flatnonzero(flat[whole:]))

@@ -16,7 +16,7 @@ import numpy as np
 
 from ._array import Array, to_numpy
 from .counts import Counts, check_labels, groups, resolve
-from .curve import Curve, accumulate
+from .curve import Curve, accumulate, ascending
 from .envelope import Envelope, trace
 from .measure import Kind
 from .resample import resamples
@@ -229,7 +229,7 @@ class GammaPath:
         (begin, end), some = self.range, self.lo <= self.hi
         enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
         at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])
-        order = np.argsort(at)
+        order = ascending(at)
         sign = np.repeat([1.0, -1.0], [len(enters), len(leaves)])
         sample = self.sample[np.concatenate([enters, leaves])]
         return self.sample[self.lo <= np.minimum(self.hi, begin)], at[order], sign[order], sample[order]

@@ -39,12 +39,13 @@ def chunks(
 
 
 def check_rows(logits: np.ndarray, first: int) -> None:
-    """One pass over [n, K]: the sum of a row is not finite if a term of it is not (or if it overflows: looked at)."""
+    """One pass over [n, K]: a sum is not finite if a term of it is not (or if it overflows: then all are looked at)."""
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = logits @ np.ones(logits.shape[1], logits.dtype)
-    for row in np.flatnonzero(~np.isfinite(sums)):
-        if not np.isfinite(logits[row]).all():
-            raise ValueError(f"the logits hold NaN or infinite values, first in row {first + row}")
+        if np.isfinite(np.einsum("ij->", logits)):  # twice as quick as logits.sum(), which rounds better
+            return
+    finite = np.isfinite(logits).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"the logits hold NaN or infinite values, first in row {first + int(np.argmin(finite))}")
 
 
 def _give_back(logits: Any) -> None:
