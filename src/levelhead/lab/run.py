@@ -174,9 +174,8 @@ def run_packed(
                 work.take_up(None)
             jobs = [Job(work.net, work.data, work.recipe, work.method, work.spec.seed) for work in part]
             fit_many(jobs, slots=slots, device=device, dtype=getattr(torch, dtype),
-                     on_epoch=lambda i, record, part=part: part[i].epoch_over(record))
-            for work in part:
-                work.finish()
+                     on_epoch=lambda i, record, part=part: part[i].epoch_over(record),
+                     on_end=lambda i, _, part=part: part[i].finish())
     return found
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from ..cautions import LevelheadWarning
 from ..lab.run import Run, run_packed
 from .plan import Table, Training, trainings
 from .record import record
@@ -63,23 +67,33 @@ def reproduce(
         until: seconds after which nothing new is begun.
         say: called with a line for every group of runs that is over.
     """
-    results, began, written = Path(results), time.monotonic(), 0
+    results, began = Path(results), time.monotonic()
     results.mkdir(parents=True, exist_ok=True)
     todo, spent, images = missing(wanted, results), 0.0, 0
-    for group in groups(todo, slots):
-        if until is not None and time.monotonic() - began > until:
-            say(f"stopped after {time.monotonic() - began:.0f} s; the same command goes on")
-            break
-        start = time.monotonic()
-        done = run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True)
-        seconds = time.monotonic() - start
-        for training, run in zip(group, done, strict=True):
-            write(results / f"{training.name}.json", facts(training, run, seconds / len(group)))
-        written += len(group)
-        spent, images = spent + seconds, images + sum(training.images for training in group)
-        left = (sum(training.images for training in todo) - images) * spent / images
-        say(f"{group[0].column}: {len(group)} runs in {seconds:.0f} s; {len(todo) - written} left, about {left:.0f} s")
-    return written
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as others:  # records are made while the next runs train
+        records = []
+        for group in groups(todo, slots):
+            if until is not None and time.monotonic() - began > until:
+                say(f"stopped after {time.monotonic() - began:.0f} s; the same command goes on")
+                break
+            start = time.monotonic()
+            done = run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True)
+            seconds = time.monotonic() - start
+            records += [others.submit(keep, training, run, seconds / len(group), results)
+                        for training, run in zip(group, done, strict=True)]
+            spent, images = spent + seconds, images + sum(training.images for training in group)
+            left = (sum(training.images for training in todo) - images) * spent / images
+            say(f"{group[0].column}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
+                f"{left:.0f} s")
+        for made in records:
+            made.result()
+    return len(records)
+
+
+def keep(training: Training, run: Run, seconds: float, results: Path) -> None:
+    """Make and write one record, on one core."""
+    warnings.simplefilter("ignore", LevelheadWarning)  # the record itself says what they would
+    write(results / f"{training.name}.json", facts(training, run, seconds))
 
 
 def facts(training: Training, run: Run, seconds: float) -> dict[str, Any]:
