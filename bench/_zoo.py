@@ -21,7 +21,7 @@ Case = tuple[nn.Module, dict[str, torch.Tensor]]  # a model and an input it can 
 def logits(model: nn.Module, example: dict[str, torch.Tensor]) -> torch.Tensor:
     with torch.no_grad():
         output = model(**example) if "x" not in example else model(example["x"])
-    values = output if isinstance(output, torch.Tensor) else output.logits
+    values = output if isinstance(output, torch.Tensor) else getattr(output, "logits", output[0])
     if values.shape[-1] != K:
         raise ValueError(f"gives outputs of shape {list(values.shape)}, not {K} classes")
     return values.double()
@@ -86,6 +86,8 @@ def set_fields(config: Any, fields: dict[str, Any]) -> None:
 def configs(kind: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Small configs to try: given to the constructor, set afterwards; and last the default one."""
     small = small_fields(kind.config_class()) | OVERRIDES.get(name, {})
+    if name == "Qwen3_5ForSequenceClassification":
+        small["text_config"] |= MIXED
     with suppress(Exception):
         yield "small", kind.config_class(**small)
     with suppress(Exception):
@@ -97,7 +99,29 @@ def configs(kind: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 # What the rule above gets wrong, class by class.
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+PERCEIVER = {"num_latents": 8, "d_latents": 32, "d_model": 32, "num_self_attends_per_block": 1, "num_blocks": 1,
+             "num_cross_attention_heads": 1, "num_self_attention_heads": 4, "image_size": 32}
+MIXED = {"layer_types": ["linear_attention", "full_attention"]}
 OVERRIDES: dict[str, dict[str, Any]] = {
+    "EsmForSequenceClassification": {"vocab_size": 120},
+    "GPTJForSequenceClassification": {"rotary_dim": 8},
+    "HunYuanDenseV1ForSequenceClassification": {"head_dim": 8},
+    "HunYuanMoEV1ForSequenceClassification": {"head_dim": 8},
+    "MinistralForSequenceClassification": {"head_dim": 8},
+    "NemotronForSequenceClassification": {"head_dim": 8, "num_key_value_heads": 4},
+    "JambaForSequenceClassification": {"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False},
+    "Mistral4ForSequenceClassification": {"head_dim": 16},
+    "ShieldGemma2ForImageClassification": {"yes_token_index": 3, "no_token_index": 4},
+    "PerceiverForImageClassificationConvProcessing": PERCEIVER,
+    "PerceiverForImageClassificationFourier": PERCEIVER,
+    "PerceiverForImageClassificationLearned": PERCEIVER,
+    "PerceiverForSequenceClassification": PERCEIVER,
+    "Qwen3NextForSequenceClassification": MIXED,
+    "Qwen3_5TextForSequenceClassification": MIXED,
+    "T5ForSequenceClassification": {"decoder_start_token_id": 0},
+    "XmodForSequenceClassification": {"default_language": "en_XX"},
+    "ZambaForSequenceClassification": {"layers_block_type": ["linear_attention", "hybrid"] * 2, "num_hidden_layers": 4},
+    "Zamba2ForSequenceClassification": {"layers_block_type": ["linear_attention", "hybrid"]},
     "CohereCompassTextForSequenceClassification": {
         "rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}, "layer_types": ["full_attention"] * 2,
     },
@@ -138,6 +162,8 @@ def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
         for height, width in dict.fromkeys([tuple(sides), (64, 64), (224, 224)]):
             shape = (1, getattr(inner, "num_channels", 3), height, width)
             yield {"pixel_values": torch.randn(shape, generator=generator)}
+        yield {"pixel_values": torch.randn(1, 4, 768, generator=generator),  # patches, already cut out
+               "pixel_attention_mask": torch.ones(1, 4, dtype=torch.long), "spatial_shapes": torch.tensor([[2, 2]])}
         yield {"input_ids": torch.randint(3, 100, (1, 16), generator=generator)}
         return
     ids = torch.randint(5, 100, (2, 16), generator=generator)

@@ -98,6 +98,12 @@ def test_get_classifier_comes_before_names():
     assert list(find_head(model)) == ["odd"]
 
 
+def test_declared_classifier_may_be_lists_of_lists(x):
+    model = Teacher()
+    model.get_classifier = lambda: (nn.ModuleList([model.one]), [model.two])
+    assert list(find_head(model)) == ["one", "two"]
+
+
 def test_every_head_that_feeds_the_output_is_scaled(x):
     for model, example in ((Teacher("head", "head_dist"), None), (Teacher(), x)):
         logits = model(x).detach()

@@ -5,6 +5,7 @@ A wrong guess would silently bend some other layer, so every doubt is an error t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -66,10 +67,9 @@ def find_head(
 
 
 def _named(model: nn.Module, layer: Any, classes: int | None) -> Layers:
-    wanted = layer if isinstance(layer, list | tuple | nn.ModuleList) else [layer]
     paths = {id(m): path for path, m in model.named_modules()}
     found: Layers = {}
-    for one in wanted:
+    for one in _flat(layer):
         if isinstance(one, str):
             try:
                 module = model.get_submodule(one)
@@ -90,8 +90,7 @@ def _declared(model: nn.Module, classes: int | None) -> Layers | None:
     """What the model itself says its classifier is: timm's `get_classifier()`."""
     if not callable(getattr(model, "get_classifier", None)):
         return None
-    declared = model.get_classifier()  # type: ignore[operator]
-    parts = list(declared) if isinstance(declared, list | tuple | nn.ModuleList) else [declared]
+    parts = list(_flat(model.get_classifier()))  # type: ignore[operator]
     if not parts or not all(isinstance(part, nn.Module) for part in parts):
         return None
     if all(isinstance(part, nn.Identity) for part in parts):
@@ -217,6 +216,15 @@ def _is_hidden(model: nn.Module, path: str, found: Layers) -> bool:
     width = outputs(model.get_submodule(path))
     neighbors = model.get_submodule(parent).children()
     return any(getattr(m, size, None) in (width, (width,)) for m in neighbors for size in sizes)
+
+
+def _flat(layers: Any) -> Iterator[Any]:
+    """One layer after the other, out of lists of lists."""
+    if isinstance(layers, list | tuple | nn.ModuleList):
+        for layer in layers:
+            yield from _flat(layer)
+    else:
+        yield layers
 
 
 def _declared_classes(model: nn.Module) -> int | None:
