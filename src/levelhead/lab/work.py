@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import save as bytes_of
 
+from .. import __version__
 from . import checkpoint
 from .data import Data
 from .nets import build, parameters
@@ -90,7 +91,7 @@ class Work:
         """Write the network, the snapshot and, last, the result."""
         seconds, net = round(time.monotonic() - self.began, 3), self.net
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
-        facts = {"levelhead": version("levelhead"), "net": self.spec.resolve_net(), "head": self.method.head,
+        facts = {"levelhead": __version__, "net": self.spec.resolve_net(), "head": self.method.head,
                  "shortcut": self.spec.shortcut, "stem": self.spec.stem, "shape": self.data.shape,
                  "method": self.spec.trained_as, "counts": self.data.counts.tolist(), "names": list(self.data.names),
                  "mean": self.view.mean, "std": self.view.std}
@@ -153,10 +154,11 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def _facts(spec: Spec, data: Data, place: torch.device) -> dict[str, Any]:
-    packages = {package: version(package) for package in ("levelhead", "torch", "numpy", "safetensors")}
+    packages = {package: version(package) for package in ("torch", "numpy", "safetensors")}
     return {
         "spec": asdict(spec), "identity": spec.identity(), "seed": spec.seed,
-        "versions": {"python": platform.python_version(), **packages}, "machine": platform.machine(),
+        "versions": {"levelhead": __version__, "python": platform.python_version(), **packages},
+        "machine": platform.machine(),
         "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(), "memory_format": "channels_last",
         "counts": data.counts.tolist(), "names": list(data.names), "shape": list(data.shape),
