@@ -8,14 +8,17 @@ with vector instructions; only a block in which something may come before y is l
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from . import intervals as plain
 from .rule import Rule
 
-BLOCK = np.uint64(128)
-PLACE = np.int32(127)  # the bits that hold a place in a block
+BLOCK = np.uint64(256)
+PLACE = np.int32(255)  # the bits that hold a place in a block
 
 
 def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: plain.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -24,73 +27,91 @@ def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: plain.T
         return plain.intervals(logits, labels, rule, table)
     lo, hi = np.empty(len(logits)), np.empty(len(logits))
     room = np.array([table.relative, table.absolute], np.float32)
-    logits, moves = np.ascontiguousarray(logits), table.moves.copy()
-    _rows(logits, labels, rule.slopes, table.gammas, moves, room, rule.multiplies, lo, hi)
+    logits = np.ascontiguousarray(logits)
+    rows = _rows(logits.shape[1] <= BLOCK)
+    rows(logits, labels, rule.slopes, table.gammas, table.moves, room, rule.multiplies, lo, hi)
     zero = np.flatnonzero(np.isnan(lo))
     if len(zero):
         lo[zero], hi[zero] = plain.intervals(logits[zero], labels[zero], rule, table)
     return lo, hi
 
 
-@njit(cache=True, nogil=True)
-def _rows(logits, labels, slopes, gammas, moves, room, multiplies, lo, hi):
-    """Fill lo and hi; NaN where y's score is 0 or too near to it for what follows.
+@cache
+def _rows(narrow: bool) -> Any:
+    """The loop over rows, compiled for rows of one block or of several."""
 
-    y must not be found to be its own rival. To pass over its row in one stride, its move is replaced while that is
-    done, by one that sends its score to 0 or to -inf, below what counts.
-    """
-    last, width = len(gammas) - 1, np.uint64(logits.shape[1])
-    scale, rivals = last / (gammas[last] - gammas[0]), np.empty(BLOCK, np.uint64)
-    for i in range(len(labels)):
-        y, low, high = np.uint64(labels[i]), gammas[0], gammas[last]
-        logit, true, slope = logits[i, y], np.float64(logits[i, y]), slopes[y]
-        away = np.float32(-np.inf if not multiplies else 0 if logit > 0 else np.inf)
-        late = early = width  # the first class at each end of the range
-        if multiplies and logit >= 0:
-            smallest = logit * min(moves[0, y], moves[last, y])
-            if smallest <= 2 * room[1]:
-                lo[i] = hi[i] = np.nan
-                continue
-        for end in range(2):
-            at = np.uint64(last * end)
-            own = moves[at, y]
-            least = _least(logit, own, room, multiplies)
-            best, first = np.int32(_key(least) & ~PLACE), width
-            moves[at, y] = away
-            for start in range(np.uint64(0), width, BLOCK):
-                top = _top(logits, i, moves, at, start, min(start + BLOCK, width), least > 0, multiplies)
-                if top >= best:
-                    best, first = np.int32(top & ~PLACE), start + np.uint64(top & PLACE)
-            moves[at, y] = own
-            if first < width:
-                other, rise = np.float64(logits[i, first]), slopes[first] - slope
-                low, high = _meet(true, other, rise, y < first, multiplies, low, high)
-                late, early = (late, first) if end else (first, early)
-                if low > high:  # it comes before y all along
-                    break
-        for end in range(2):
-            if (early if end else late) == width or low > high:
-                continue
-            bound = np.ceil((high - gammas[0]) * scale) if end else np.floor((low - gammas[0]) * scale)
-            at = np.uint64(min(max(int(bound), 0), last))
-            done = y, late if late < width else y, early if early < width else y  # none of them is a new rival
-            kept = moves[at, done[0]], moves[at, done[1]], moves[at, done[2]]
-            least = _least(logit, kept[0], room, multiplies)
-            for k in done:
-                moves[at, k] = away
-            for start in range(np.uint64(0), width, BLOCK):
-                stop = min(start + BLOCK, width)
-                if _count(logits, i, moves, at, start, stop, least, multiplies) > 0:
-                    count = 0
-                    for k in range(start, stop):  # without a branch, that would be mistaken
-                        rivals[count] = k
-                        count += _score(logits[i, k], moves[at, k], multiplies) >= least
-                    for k in rivals[:count]:
-                        other, rise = np.float64(logits[i, k]), slopes[k] - slope
-                        low, high = _meet(true, other, rise, y < k, multiplies, low, high)
-            for j in range(3):
-                moves[at, done[j]] = kept[j]
-        lo[i], hi[i] = (low, high) if low <= high else (np.inf, -np.inf)
+    @njit(cache=True, nogil=True)
+    def rows(logits, labels, slopes, gammas, moves, room, multiplies, lo, hi):
+        """Fill lo and hi; NaN where y's score is 0 or too near to it for what follows.
+
+        y must not be found to be its own rival. To pass over its row in one stride, its move is replaced while that is
+        done, by one that sends its score to 0 or to -inf, below what counts; then it is put back.
+        """
+        last, width = len(gammas) - 1, np.uint64(logits.shape[1])
+        scale, rivals = last / (gammas[last] - gammas[0]), np.empty(BLOCK, np.uint64)
+        for i in range(len(labels)):
+            y, low, high = np.uint64(labels[i]), gammas[0], gammas[last]
+            logit, true, slope = logits[i, y], np.float64(logits[i, y]), slopes[y]
+            away = np.float32(-np.inf if not multiplies else 0 if logit > 0 else np.inf)
+            late = early = width  # the first class at each end of the range
+            if multiplies and logit >= 0:
+                smallest = logit * min(moves[0, y], moves[last, y])
+                if smallest <= 2 * room[1]:
+                    lo[i] = hi[i] = np.nan
+                    continue
+            for end in range(2):
+                at = np.uint64(last * end)
+                own = moves[at, y]
+                least = _least(logit, own, room, multiplies)
+                best, block, first = _key(least), np.uint64(0), width
+                moves[at, y] = away
+                if not narrow:
+                    block = width
+                    for start in range(np.uint64(0), width, BLOCK):
+                        top = _top(logits, i, moves, at, start, min(start + BLOCK, width), least > 0, multiplies)
+                        if top >= best:
+                            best, block = top, start
+                elif multiplies and least > 0:
+                    block = width
+                    top = _place_positive(logits, i, moves, at, width)
+                    if top | PLACE >= best:
+                        first = np.uint64(top & PLACE)
+                if block < width:
+                    top = _place(logits, i, moves, at, block, min(block + BLOCK, width), multiplies)
+                    if top | PLACE >= best:
+                        first = block + np.uint64(top & PLACE)
+                moves[at, y] = own
+                if first < width:
+                    other, rise = np.float64(logits[i, first]), slopes[first] - slope
+                    low, high = _meet(true, other, rise, y < first, multiplies, low, high)
+                    late, early = (late, first) if end else (first, early)
+                    if low > high:  # it comes before y all along
+                        break
+            for end in range(2):
+                if (early if end else late) == width or low > high:
+                    continue
+                bound = np.ceil((high - gammas[0]) * scale) if end else np.floor((low - gammas[0]) * scale)
+                at = np.uint64(min(max(int(bound), 0), last))
+                done = y, late if late < width else y, early if early < width else y  # none of them is a new rival
+                kept = moves[at, done[0]], moves[at, done[1]], moves[at, done[2]]
+                least = _least(logit, kept[0], room, multiplies)
+                for k in done:
+                    moves[at, k] = away
+                for start in range(np.uint64(0), width, BLOCK):
+                    stop = min(start + BLOCK, width)
+                    if _count(logits, i, moves, at, start, stop, least, multiplies) > 0:
+                        count = 0
+                        for k in range(start, stop):  # without a branch, that would be mistaken
+                            rivals[count] = k
+                            count += _score(logits[i, k], moves[at, k], multiplies) >= least
+                        for k in rivals[:count]:
+                            other, rise = np.float64(logits[i, k]), slopes[k] - slope
+                            low, high = _meet(true, other, rise, y < k, multiplies, low, high)
+                for j in range(3):
+                    moves[at, done[j]] = kept[j]
+            lo[i], hi[i] = (low, high) if low <= high else (np.inf, -np.inf)
+
+    return rows
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -114,19 +135,37 @@ def _key(score):
 
 @njit(cache=True, nogil=True, inline="always")
 def _top(logits, i, moves, at, start, stop, positive, multiplies):
-    """The largest key of a block, its last bits replaced by its place there: any strong rival serves as well as the
-    strongest. If only positive scores count, their own bits are in order."""
+    """The largest key of a block; if only positive scores count, their own bits are in order."""
     top = np.int32(-2147483648)
     if multiplies and positive:
         for k in range(start, stop):
-            bits = np.float32(logits[i, k] * moves[at, k]).view(np.int32)
-            top = max(top, np.int32((bits & ~PLACE) | (np.int32(k) & PLACE)))
+            top = max(top, np.float32(logits[i, k] * moves[at, k]).view(np.int32))
     elif multiplies:
         for k in range(start, stop):
-            top = max(top, np.int32((_key(logits[i, k] * moves[at, k]) & ~PLACE) | (np.int32(k) & PLACE)))
+            top = max(top, _key(logits[i, k] * moves[at, k]))
     else:
         for k in range(start, stop):
-            top = max(top, np.int32((_key(logits[i, k] + moves[at, k]) & ~PLACE) | (np.int32(k) & PLACE)))
+            top = max(top, _key(logits[i, k] + moves[at, k]))
+    return top
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _place(logits, i, moves, at, start, stop, multiplies):
+    """The largest key of a block, its last bits replaced by its place there: a rival nearly the strongest will do."""
+    top = np.int32(-2147483648)
+    for k in range(start, stop):
+        key = _key(_score(logits[i, k], moves[at, k], multiplies))
+        top = max(top, np.int32((key & ~PLACE) | np.int32(k - start)))
+    return top
+
+
+@njit(cache=True, nogil=True)
+def _place_positive(logits, i, moves, at, width):
+    """The same of a row of one block, if only positive scores count: their own bits are in order."""
+    top = np.int32(-2147483648)
+    for k in range(width):
+        bits = np.float32(logits[i, k] * moves[at, k]).view(np.int32)
+        top = max(top, np.int32((bits & ~PLACE) | np.int32(k)))
     return top
 
 

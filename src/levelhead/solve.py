@@ -27,7 +27,7 @@ def solve(
     Args:
         engine: `numpy`; `numba` (the extra `fast`); `torch`, on the tensor's own device; `auto` takes torch for a tensor
             on an accelerator, numba, if installed, from 2^28 numbers on, and numpy else. All give the same.
-        shard: (classes [k], true [N]) if the columns are some of the classes only, and the true class's logits.
+        shard: (classes [k], true [N]) if the columns are some classes only: which, and the true class's logits.
     """
     single = k == 1 and rule.bias is None
     engine = _choose(engine, logits) if single and shard is None else "numpy"
@@ -41,7 +41,8 @@ def solve(
     else:
         one_block = intervals
     table, pieces = None, []
-    for first, chunk in chunks(logits, kind=kind, progress=progress):
+    size = 1 << 20 if engine == "numba" else 1 << 22  # numba reads what was just checked: still in cache
+    for first, chunk in chunks(logits, kind=kind, size=size, progress=progress):
         rows = slice(first, first + len(chunk))
         if not single:
             sample, lo, hi = right_pieces(chunk, labels[rows], rule, range, k)
