@@ -171,6 +171,13 @@ def test_hidden_layer_as_wide_as_there_are_classes_is_no_rival():
     assert list(find_head(model, classes=3)) == ["fc"]
 
 
+def test_head_under_two_names_is_one_head():
+    model = Net("fc")
+    model.classifier = model.fc
+    model.wrapped = nn.Sequential(nn.Flatten(), model.fc)
+    assert rescale_(model, COUNTS, gamma=0.5).layers == ("fc",)
+
+
 def test_two_well_known_names_are_listed():
     model = Net("fc")
     model.classifier = nn.Linear(8, 3)

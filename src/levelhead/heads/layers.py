@@ -18,13 +18,22 @@ def unwrap(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def linears(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Every layer that maps features to outputs row by row, in order: linear, 1x1 convolution, or what replaced one."""
+def linears(
+    module: nn.Module, prefix: str = "", seen: set[nn.Module] | None = None
+) -> Iterator[tuple[str, nn.Module]]:
+    """Every layer that maps features to outputs row by row, in order: linear, 1x1 convolution, or what replaced one.
+
+    A layer that is registered twice is listed once, under its first path, as `named_modules` does.
+    """
+    seen = set() if seen is None else seen
+    if module in seen:
+        return
+    seen.add(module)
     if outputs(module) is not None:
         yield prefix, module
         return
     for name, child in module.named_children():
-        yield from linears(child, f"{prefix}.{name}" if prefix else name)
+        yield from linears(child, f"{prefix}.{name}" if prefix else name, seen)
 
 
 def outputs(module: nn.Module) -> int | None:
