@@ -22,15 +22,20 @@ PLACE = np.int32(255)  # the bits that hold a place in a block
 
 
 def intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, table: plain.Table) -> tuple[np.ndarray, np.ndarray]:
-    """lo [N] and hi [N] of a block of logits [N, K]: what `intervals.intervals` finds, which does all but float32."""
+    """lo [N] and hi [N] of a block of logits [N, K]: what `intervals.intervals` finds, which does all but float32.
+
+    NaN where a row is not finite: each is looked at as it is read.
+    """
     if logits.dtype != np.float32:
-        return plain.intervals(logits, labels, rule, table)
+        if np.isfinite(logits).all():
+            return plain.intervals(logits, labels, rule, table)
+        return np.full(len(logits), np.nan), np.full(len(logits), np.nan)
     lo, hi = np.empty(len(logits)), np.empty(len(logits))
     room = np.array([table.relative, table.absolute], np.float32)
     logits = np.ascontiguousarray(logits)
     rows = _rows(logits.shape[1] <= BLOCK)
     rows(logits, labels, rule.slopes, table.gammas, table.moves, room, rule.multiplies, lo, hi)
-    zero = np.flatnonzero(np.isnan(lo))
+    zero = np.flatnonzero(np.isnan(lo) & ~np.isnan(hi))
     if len(zero):
         lo[zero], hi[zero] = plain.intervals(logits[zero], labels[zero], rule, table)
     return lo, hi
@@ -42,7 +47,7 @@ def _rows(narrow: bool) -> Any:
 
     @njit(cache=True, nogil=True)
     def rows(logits, labels, slopes, gammas, moves, room, multiplies, lo, hi):
-        """Fill lo and hi; NaN where y's score is 0 or too near to it for what follows.
+        """Fill lo and hi; NaN where the row is not finite, lo alone where y's score is too near 0 for what follows.
 
         y must not be found to be its own rival. To pass over its row in one stride, its move is replaced while that is
         done, by one that sends its score to 0 or to -inf, below what counts; then it is put back.
@@ -50,6 +55,9 @@ def _rows(narrow: bool) -> Any:
         last, width = len(gammas) - 1, np.uint64(logits.shape[1])
         scale, rivals = last / (gammas[last] - gammas[0]), np.empty(BLOCK, np.uint64)
         for i in range(len(labels)):
+            if not _finite(logits, i, width):
+                lo[i] = hi[i] = np.nan
+                continue
             y, low, high = np.uint64(labels[i]), gammas[0], gammas[last]
             logit, true, slope = logits[i, y], np.float64(logits[i, y]), slopes[y]
             away = np.float32(-np.inf if not multiplies else 0 if logit > 0 else np.inf)
@@ -57,7 +65,7 @@ def _rows(narrow: bool) -> Any:
             if multiplies and logit >= 0:
                 smallest = logit * min(moves[0, y], moves[last, y])
                 if smallest <= 2 * room[1]:
-                    lo[i] = hi[i] = np.nan
+                    lo[i], hi[i] = np.nan, 0
                     continue
             for end in range(2):
                 at = np.uint64(last * end)
@@ -112,6 +120,15 @@ def _rows(narrow: bool) -> Any:
             lo[i], hi[i] = (low, high) if low <= high else (np.inf, -np.inf)
 
     return rows
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _finite(logits, i, width):
+    """Whether all exponents are: NaN and infinity have the largest there is."""
+    top = np.int32(0)
+    for k in range(width):
+        top = max(top, np.int32(np.float32(logits[i, k]).view(np.int32) & np.int32(0x7FFFFFFF)))
+    return top < np.int32(0x7F800000)
 
 
 @njit(cache=True, nogil=True, inline="always")

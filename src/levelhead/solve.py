@@ -12,7 +12,7 @@ from .ahead import Pieces, right_pieces
 from .intervals import Table, intervals, shard_intervals
 from .measure import Kind
 from .rule import Rule
-from .stream import Progress, chunks
+from .stream import Progress, check_rows, chunks
 
 Engine = Literal["auto", "numpy", "numba", "torch"]
 LARGE = 1 << 28  # numbers, from which compiling pays even the first time
@@ -25,8 +25,8 @@ def solve(
     """(sample [M], lo [M], hi [M]): the intervals of gamma on which each sample is among the first k.
 
     Args:
-        engine: `numpy`; `numba` (the extra `fast`); `torch`, on the tensor's own device; `auto` takes torch for a tensor
-            on an accelerator, numba, if installed, from 2^28 numbers on, and numpy else. All give the same.
+        engine: `numpy`; `numba` (the extra `fast`); `torch`, on the tensor's own device; `auto` takes torch for one on
+            an accelerator, numba, if installed, from 2^28 numbers on, and numpy else. All give the same.
         shard: (classes [k], true [N]) if the columns are some classes only: which, and the true class's logits.
     """
     single = k == 1 and rule.bias is None
@@ -41,8 +41,7 @@ def solve(
     else:
         one_block = intervals
     table, pieces = None, []
-    size = 1 << 20 if engine == "numba" else 1 << 22  # numba reads what was just checked: still in cache
-    for first, chunk in chunks(logits, kind=kind, size=size, progress=progress):
+    for first, chunk in chunks(logits, kind=kind, check=engine != "numba", progress=progress):
         rows = slice(first, first + len(chunk))
         if not single:
             sample, lo, hi = right_pieces(chunk, labels[rows], rule, range, k)
@@ -53,6 +52,8 @@ def solve(
         else:
             table = table or Table.of(rule, range, chunk.dtype)
             sample, (lo, hi) = np.arange(len(chunk)), one_block(chunk, labels[rows], rule, table)
+            if engine == "numba" and np.isnan(hi).any():
+                check_rows(chunk, first)  # which says where
         pieces.append((sample + first, lo, hi))
     sample, lo, hi = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     return sample, lo, hi

@@ -15,9 +15,9 @@ Progress = Callable[[int, int], None]  # rows done, rows in all
 
 
 def chunks(
-    logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, progress: Progress | None = None
+    logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, progress: Progress | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(first row, checked logits [n, K]) with about `size` numbers each.
+    """(first row, logits [n, K]) with about `size` numbers each, all finite unless the caller will see to that.
 
     Of a memory-mapped file no more than one chunk stays in memory: its pages are given back as soon as it is done with.
     """
@@ -31,7 +31,8 @@ def chunks(
             part = check_logits(part, kind=kind)
         elif first == 0 and part.shape[1] > 1:
             check_logits(part[:100])
-        check_rows(part, first)
+        if check:
+            check_rows(part, first)
         yield first, part
         _give_back(logits)
         if progress is not None:
