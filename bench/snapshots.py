@@ -72,8 +72,9 @@ def sentence(runs: list[dict[str, Any]]) -> str:
         f"{runs[0]['n_test']:,} test images): error **{_spread(before)} % before, {_spread(after)} % after**. "
         f"The rarest class is found {100 * rare[0]:.0f} % of the time before, {100 * rare[1]:.0f} % after; the most "
         f"frequent {100 * frequent[0]:.0f} %, then {100 * frequent[1]:.0f} %. gamma ({min(gammas):.2f} to "
-        f"{max(gammas):.2f}) was chosen without a single label, by matching predicted shares on the unlabelled images; the best gamma on test "
-        f"would give {_spread(best)} %. The network was not touched but for the lengths of {len(n)} weight vectors."
+        f"{max(gammas):.2f}) was chosen without a single label, by matching predicted shares on the unlabelled images; "
+        f"the best gamma on test would give {_spread(best)} %. The network was not touched but for the lengths of "
+        f"{len(n)} weight vectors."
     )
 
 
