@@ -67,15 +67,15 @@ def sentence(runs: list[dict[str, Any]]) -> str:
     frequent = [mean(run["recall"][i][0] for run in runs) for i in (0, 1)]
     gammas = [run["gamma"] for run in runs]
     n = runs[0]["counts"]
-    return (
+    return " ".join([
         f"ResNet-32 on CIFAR-10 with a long tail of {n[0]} to {n[-1]} images a class ({len(runs)} seeds, "
-        f"{runs[0]['n_test']:,} test images): error **{_spread(before)} % before, {_spread(after)} % after**. "
+        f"{runs[0]['n_test']:,} test images): error **{_spread(before)} % before, {_spread(after)} % after**.",
         f"The rarest class is found {100 * rare[0]:.0f} % of the time before, {100 * rare[1]:.0f} % after; the most "
-        f"frequent {100 * frequent[0]:.0f} %, then {100 * frequent[1]:.0f} %. gamma ({min(gammas):.2f} to "
-        f"{max(gammas):.2f}) was chosen without a single label, by matching predicted shares on the unlabelled images; "
-        f"the best gamma on test would give {_spread(best)} %. The network was not touched but for the lengths of "
-        f"{len(n)} weight vectors."
-    )
+        f"frequent {100 * frequent[0]:.0f} %, then {100 * frequent[1]:.0f} %.",
+        f"gamma ({min(gammas):.2f} to {max(gammas):.2f}) was chosen without a single label, by matching predicted "
+        f"shares to the known, equal ones of the unlabelled images; the best gamma on test would give {_spread(best)} %.",
+        f"Nothing in the network was touched but the lengths of {len(n)} weight vectors.",
+    ])
 
 
 def _spread(values: list[float]) -> str:

@@ -49,7 +49,7 @@ def text(result: dict[str, Any]) -> str:
         f"Digits with a long tail, {result['counts'][0]} to {result['counts'][-1]} training samples a class, seed "
         f"{result['seed']}, {result['seconds']} s.",
         f"gamma chosen on {result['held_out']} held-out samples; measured on {result['test']} test samples, as many of "
-        f"each class.",
+        "each class. (lr and epochs were chosen with these in view: read the differences, not the levels.)",
         "",
         f"{'':14}{'gamma':>7}{'error':>10}{'balanced error':>17}{'worst class, found':>22}",
     ]
