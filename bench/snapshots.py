@@ -73,7 +73,7 @@ def sentence(runs: list[dict[str, Any]]) -> str:
         f"The rarest class is found {100 * rare[0]:.0f} % of the time before, {100 * rare[1]:.0f} % after; the most "
         f"frequent {100 * frequent[0]:.0f} %, then {100 * frequent[1]:.0f} %.",
         f"gamma ({min(gammas):.2f} to {max(gammas):.2f}) was chosen without a single label, by matching predicted "
-        f"shares to the known, equal ones of the unlabelled images; the best gamma on test would give {_spread(best)} %.",
+        f"shares to the known, equal ones of unlabelled images; the best gamma on test would give {_spread(best)} %.",
         f"Nothing in the network was touched but the lengths of {len(n)} weight vectors.",
     ])
 
