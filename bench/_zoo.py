@@ -149,7 +149,7 @@ def transformers_case(name: str) -> Case:
                 return model, example
             except Exception as error:
                 failures.append(f"{size} config, {', '.join(example)}: {type(error).__name__}: {error}")
-    raise ValueError(" | ".join(" ".join(text.split())[:160] for text in failures))
+    raise ValueError(" | ".join(dict.fromkeys(" ".join(text.split())[:160] for text in failures)))
 
 
 def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
@@ -216,7 +216,7 @@ def timm_case(name: str) -> Case:
                 return model, example
             except Exception as error:
                 failures.append(f"{options | fixed}: {type(error).__name__}: {error}")
-    raise ValueError(" | ".join(text.split("\n")[0][:120] for text in failures))
+    raise ValueError(" | ".join(dict.fromkeys(" ".join(text.split())[:120] for text in failures[::-1])))
 
 
 def from_timm() -> None:
