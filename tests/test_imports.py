@@ -136,6 +136,18 @@ def test_core_works_without_loading_anything_heavy():
                   "lh.measure.measure(head.logits(np.eye(2)), [0, 1])") == set()
 
 
+def test_importing_levelhead_does_not_even_load_numpy():
+    code = "import sys, levelhead; print('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_importing_a_module_does_not_hide_the_function_of_its_name():
+    code = ("import levelhead as lh, levelhead.compare\nfrom levelhead.tune import cross_fit\n"
+            "print(lh.tune.__name__, lh.compare.__name__, lh.cross_fit is cross_fit)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "tune compare True\n"
+
+
 def test_every_public_name_is_there():
     missing = [name for name in levelhead.__all__ if not hasattr(levelhead, name)]
     assert missing == []

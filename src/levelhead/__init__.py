@@ -1,42 +1,38 @@
-"""Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it (RS)."""
+"""Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it (RS).
 
+Every public name is loaded when it is first asked for: `import levelhead` costs nothing, not even numpy's import, and
+torch is loaded only by what needs it.
+"""
+
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import counts, geometry, measure
-from .adjust import factors, normalize, rescale, shift_logits, tau_normalize
-from .cautions import (
-    BinaryHeadWarning,
-    LeakageWarning,
-    LevelheadWarning,
-    MissingClassWarning,
-    NegativeLogitsWarning,
-    NormWarning,
-    PrecisionWarning,
-    RangeWarning,
-)
-from .compare import Comparison, compare
-from .head import Head
-from .path import GammaPath, gamma_path
-from .snapshot import Snapshot
-from .tune import cross_fit, match_prior, tune
-from .tuned import Tuned
-
 if TYPE_CHECKING:
+    from . import counts, geometry, measure
+    from .adjust import factors, normalize, rescale, shift_logits, tau_normalize
+    from .cautions import (
+        BinaryHeadWarning,
+        LeakageWarning,
+        LevelheadWarning,
+        MissingClassWarning,
+        NegativeLogitsWarning,
+        NormWarning,
+        PrecisionWarning,
+        RangeWarning,
+    )
+    from .compare import Comparison, compare
+    from .head import Head
     from .heads.torch import Adjusted, find_head, rescale_
     from .hosts.torch import WVN
     from .methods import METHODS
+    from .path import GammaPath, gamma_path
+    from .snapshot import Snapshot
+    from .tune import cross_fit, match_prior, tune
+    from .tuned import Tuned
 
 __version__ = "0.1.0"
-
-# Names whose modules import torch: loaded when first asked for, so that `import levelhead` stays quick.
-_LAZY = {
-    "Adjusted": "heads.torch",
-    "find_head": "heads.torch",
-    "rescale_": "heads.torch",
-    "METHODS": "methods",
-    "WVN": "hosts.torch",
-}
 
 __all__ = [
     "METHODS",
@@ -72,14 +68,44 @@ __all__ = [
     "tune",
 ]
 
+_MODULES = ("counts", "geometry", "measure")
+_HOME = {  # where each other public name is defined
+    name: module
+    for module, names in {
+        "adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
+        "cautions": tuple(name for name in __all__ if name.endswith("Warning")),
+        "compare": ("Comparison", "compare"),
+        "head": ("Head",),
+        "heads.torch": ("Adjusted", "find_head", "rescale_"),
+        "hosts.torch": ("WVN",),
+        "methods": ("METHODS",),
+        "path": ("GammaPath", "gamma_path"),
+        "snapshot": ("Snapshot",),
+        "tune": ("cross_fit", "match_prior", "tune"),
+        "tuned": ("Tuned",),
+    }.items()
+    for name in names
+}
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
-    value = getattr(import_module(f".{_LAZY[name]}", __name__), name)
-    globals()[name] = value
-    return value
+
+class _Package(ModuleType):
+    """`tune` and `compare` bear the names of their modules: importing the module must not hide the function."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f".{name}", __name__)
+        if name not in _HOME:
+            raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        setattr(self, name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *__all__})
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+sys.modules[__name__].__class__ = _Package
