@@ -68,7 +68,7 @@ def upward(source: str, module: str, package: str) -> list[str]:
     for line, target in imports(ast.parse(source), package):
         if target.split(".")[0] != "levelhead":
             continue
-        lazy = levelhead._LAZY.get(target.removeprefix("levelhead."))  # a public name that lives in a higher layer
+        lazy = levelhead._HOME.get(target.removeprefix("levelhead."))  # a public name that lives in a higher layer
         other = part(f"levelhead.{lazy}" if lazy else target)
         whole = target == "levelhead"  # the front door leads everywhere: names are imported from where they live
         if whole or (other != own and level(other) >= level(own)):
