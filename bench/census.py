@@ -31,6 +31,7 @@ from _zoo import K, from_timm, logits, timm_cases, transformers_cases
 from torch import nn
 
 import levelhead as lh
+from levelhead.paper.readout import fill
 
 COUNTS, GAMMA = [4900, 2500, 1600, 900, 400, 100, 25], 0.5
 FACTORS = torch.tensor([(COUNTS[0] / n) ** GAMMA for n in COUNTS], dtype=torch.float64)
@@ -96,7 +97,11 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="i/n: every n-th model, from the i-th, for n processes at once")
     parser.add_argument("--resume", action="store_true", help="skip models that the result has already")
     parser.add_argument("--out", default="results/census.json", help="models not judged now keep their rows there")
+    parser.add_argument("--readme", action="store_true", help="judge nothing; write the result into README.md")
     args = parser.parse_args()
+    if args.readme:
+        fill(Path("README.md"), "census", sentence(json.loads(Path(args.out).read_text())["summary"]))
+        return
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_DATA, (5 << 30, 5 << 30))
     from_timm()
@@ -118,6 +123,17 @@ def main() -> None:
         result = save(Path(args.out), {name: row})
     print(json.dumps(result["summary"], indent=1))
     sys.exit(any("wrong" in road for library in result["summary"].values() for road in library["roads"].values()))
+
+
+def sentence(summary: dict[str, Any]) -> str:
+    """The result in words."""
+    judged = {library: found["judged"] for library, found in summary.items()}
+    roads = [road for found in summary.values() for name, road in found["roads"].items() if name != "example"]
+    return (f"In {judged['transformers']} classes of transformers and {judged['timm']} models of timm's "
+            f"{summary['timm']['families']} families, built small and judged by what their logits do after the edit, "
+            f"{sum(road.get('wrong', 0) for road in roads)} wrong layers were edited; "
+            f"{max(found['roads']['counts'].get('refused', 0) for found in summary.values())} models were refused with "
+            "their candidates, and found with an example input ([results/census.json](results/census.json)).")
 
 
 def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
