@@ -85,7 +85,7 @@ def test_whatever_a_person_has_becomes_the_same_counts(given_counts):
 @pytest.mark.parametrize(("wrong", "message"), [
     ([5, 4], "expected 3 counts, one per class, got 2"),
     ([5, 4, 3, 2], "expected 3 counts, one per class, got 4"),
-    ([5, 0, 3], r"class 1 \(cat\) has no samples; leave it out, or pass missing='neutral'"),
+    ([5, 0, 3], r"class 1 \(cat\) has no samples; leave it out, or leave it as it is by missing='neutral'"),
     ([5, -2, 3], r"the count of class 1 \(cat\) is negative \(-2\)"),
     ([5, 0.5, 3], r"the count of class 1 \(cat\) is fractional \(0.5\); give samples, not shares"),
     ([5, float("nan"), 3], r"the count of class 1 \(cat\) is nan"),

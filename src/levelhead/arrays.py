@@ -15,6 +15,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from .counts import is_number
+
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
                 "I8": "<i1", "U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?"}
 
@@ -48,7 +50,7 @@ def titles(source: str | Path) -> list[str] | None:
     if path.suffix.lower() == ".csv":
         with path.open(newline="", encoding="utf-8") as file:
             first = next(csv.reader(file), [])
-        return [title.strip() for title in first] if first and not any(map(_is_number, first)) else None
+        return [title.strip() for title in first] if first and not any(map(is_number, first)) else None
     return _parquet_module(path).read_schema(path).names
 
 
@@ -91,7 +93,7 @@ def _csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
         raise ValueError("it is empty")
     header = titles(path)
     # A single column of names has a title row only if it says so: a name may stand in the first row too.
-    says_so = header is not None and (len(header) > 1 or header[0] in (wanted, key) or _is_number(rows[-1][0]))
+    says_so = header is not None and (len(header) > 1 or header[0] in (wanted, key) or is_number(rows[-1][0]))
     body = rows[1:] if says_so else rows
     if not body:
         raise ValueError("it holds titles and no data")
@@ -157,7 +159,7 @@ def _numbers(rows: list[list[str]]) -> np.ndarray:
     except ValueError:
         if len(rows[0]) == 1:
             return np.array([row[0] for row in rows])
-        at, cell = next((i, cell) for i, row in enumerate(rows) for cell in row if not _is_number(cell))
+        at, cell = next((i, cell) for i, row in enumerate(rows) for cell in row if not is_number(cell))
         raise ValueError(f"data row {at} holds {cell!r}; expected a number") from None
     return values[:, 0] if values.shape[1] == 1 else values
 
@@ -177,11 +179,3 @@ def _parquet_module(path: Path) -> Any:
     except ImportError:
         raise ImportError(f"{path}: reading .parquet takes pyarrow; pip install 'levelhead[parquet]'") from None
     return parquet
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

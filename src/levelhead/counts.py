@@ -123,7 +123,8 @@ def resolve(
         if n != int(n):
             raise ValueError(f"the count of {title(i)} is fractional ({n:g}); give samples, not shares")
         if n == 0 and missing == "error":
-            raise ValueError(f"{title(i)} has no samples; leave it out, or pass missing='neutral' to leave it as it is")
+            raise ValueError(f"{title(i)} has no samples; leave it out, or leave it as it is by missing='neutral' "
+                             "(--missing neutral)")
     values = values.astype(np.int64)
     if not values.any():
         raise ValueError("every class has a count of 0")
@@ -162,7 +163,7 @@ def _collection(value: Any) -> Counts:
 
 def _from_csv(path: Path) -> Counts:
     rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
-    if rows and not _is_number(rows[0][-1]):
+    if rows and not is_number(rows[0][-1]):
         rows = rows[1:]  # a title row
     if all(len(row) == 1 for row in rows):
         return [float(row[0]) for row in rows]
@@ -232,7 +233,8 @@ def _listed(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(map(str, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether text, of a file's cell, is a number."""
     try:
         float(text)
     except ValueError:
