@@ -40,7 +40,7 @@ def main() -> None:
     if args.root is None or not torch.cuda.is_available():
         print("training: not measured; it needs a CUDA GPU and --root DIR, the folder of CIFAR-10's files")
         return
-    cifar = data.imbalance(data.load("cifar10", args.root), "long-tail", ratio=RATIO)
+    cifar = data.imbalance(data.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO)
     path = Path(args.out)
     found = json.loads(path.read_text()) if path.is_file() else {}
     if args.parity:

@@ -253,6 +253,7 @@ def reproduce(
     slots: Annotated[int, typer.Option(help="How many runs share the GPU.")] = 8,
     minutes: Annotated[float | None, typer.Option(help="After so many, begin nothing new.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing, and its cost.")] = False,
+    unofficial: Annotated[bool, typer.Option("--unofficial", help="Take CIFAR files of another md5.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train what a table of the paper lacks on one CUDA GPU, and write a record of each network.
@@ -262,7 +263,8 @@ def reproduce(
     from .paper.reproduce import command
 
     result, text = command(table, str(root), only or (), seeds=seeds, results=results, runs=runs, slots=slots,
-                           minutes=minutes, dry_run=dry_run, say=lambda line: typer.echo(line, err=True))
+                           minutes=minutes, dry_run=dry_run, unofficial=unofficial,
+                           say=lambda line: typer.echo(line, err=True))
     show(result, text, as_json)
 
 

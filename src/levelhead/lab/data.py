@@ -106,7 +106,7 @@ def load(
         root: the folder that holds the official files of the first three.
         size: to which an image folder's images are resized.
         skip_bad: leave unreadable images of a folder out, instead of naming them and stopping.
-        unofficial: take CIFAR's python files even if their md5 is not the official one.
+        unofficial: take CIFAR's files even if their md5 is not the official one.
     """
     from . import cifar, folder
 

@@ -33,7 +33,7 @@ class Spec:
         wanted: counts of one's own, in class order or as (class, n) pairs.
         hold_out: share of each class kept from training, for choosing gamma.
         size, skip_bad: of an image folder.
-        unofficial: take CIFAR python files of another md5.
+        unofficial: take CIFAR files of another md5, such as a part of them.
         net: see `lab.nets.build`; the data's usual one if None.
         shortcut, stem: its options.
         recipe: a preset or a .toml file; the data's usual one if None.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -55,7 +55,8 @@ class Training:
 
 
 def trainings(
-    table: Table, *, root: str | None = None, seeds: int = 3, only: Sequence[str] = (), dtype: str = "bfloat16"
+    table: Table, *, root: str | None = None, seeds: int = 3, only: Sequence[str] = (), dtype: str = "bfloat16",
+    unofficial: bool = False,
 ) -> list[Training]:
     """Every training a table needs, once: RS shares its network's, a balanced set makes some rows the baseline.
 
@@ -65,10 +66,11 @@ def trainings(
         seeds: how many, for the rows that are repeated.
         only: cells such as `cifar10:100:wvn`, or `cifar10:100` for a whole column; all if empty.
         dtype: of activations.
+        unofficial: take data files of another md5, such as a part of them.
     """
     columns, rows = _grid(table)
     found = [
-        Training(column, _spec(column, row, seed, hold_out, root, dtype))
+        Training(column, replace(_spec(column, row, seed, hold_out, root, dtype), unofficial=unofficial))
         for seed in range(seeds)
         for row in sorted(rows, key=lambda row: row not in REPEATED)
         for column in columns

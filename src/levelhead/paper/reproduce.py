@@ -22,14 +22,14 @@ SECONDS_AN_IMAGE = 16.6e-6  # eight runs at once on one H200, the cost that is s
 
 def command(
     table: str, root: str, only: Sequence[str], *, seeds: int, results: Path, runs: Path, slots: int,
-    minutes: float | None, dry_run: bool, say: Callable[[str], None],
+    minutes: float | None, dry_run: bool, unofficial: bool, say: Callable[[str], None],
 ) -> tuple[dict[str, Any], str]:
     """What `levelhead reproduce` does: say what is missing and, unless it is a dry run, train it."""
     if table not in get_args(Table):
         raise ValueError(f"unknown table {table!r}; the tables are {', '.join(get_args(Table))}")
     if seeds < 1:
         raise ValueError(f"expected at least one seed, got {seeds}")
-    wanted = trainings(cast(Table, table), root=root, seeds=seeds, only=only)
+    wanted = trainings(cast(Table, table), root=root, seeds=seeds, only=only, unofficial=unofficial)
     before = missing(wanted, results)
     minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
     if not dry_run and before:
