@@ -183,6 +183,8 @@ def test_group_and_class_curves_agree_with_the_points():
         assert {name: curve.at(gamma) for name, curve in path.groups.items()} == pytest.approx(point.groups)
         assert [path.class_curve(i).at(gamma) for i in range(8)] == pytest.approx(point.class_accuracy.tolist())
     np.testing.assert_allclose(path.class_accuracy(GRID)[7], path.class_accuracy(GRID[7]))
+    some = slice(None, None, max(1, len(path.gammas) // 20))
+    np.testing.assert_allclose(path.class_accuracy()[some], path.class_accuracy(path.gammas[some]), atol=1e-12)
 
 
 def test_shares_are_the_mean_over_true_classes():

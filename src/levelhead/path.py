@@ -110,8 +110,12 @@ class GammaPath:
         base = weight[start][self.labels[start] == i].sum()
         return accumulate(float(base), at[own], (sign * weight[sample])[own], self.range)
 
-    def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray) -> np.ndarray:
-        """Accuracy of every class at given gammas, [..., K]; NaN for a class with no sample."""
+    def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray | None = None) -> np.ndarray:
+        """Accuracy of every class at given gammas, [..., K], or at all B breakpoints, [B, K], which takes 8 B K bytes;
+        NaN for a class with no sample."""
+        if gammas is None:
+            return np.stack([np.asarray(self.class_curve(i).at(self.gammas)) if n else np.full(len(self.gammas), np.nan)
+                             for i, n in enumerate(self._totals)], axis=1)
         wanted = np.atleast_1d(np.asarray(gammas, np.float64))
         found = np.stack([np.bincount(self.labels, self.right(g) * self._weights, len(self.counts)) for g in wanted])
         with np.errstate(invalid="ignore", divide="ignore"):
