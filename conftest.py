@@ -4,8 +4,15 @@ They import it wherever it is installed, and it fails to import where its compil
 built for CUDA). It only wants two of them declared; no test of ours calls one.
 """
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
+
+from hypothesis import settings
+
+# What lands is judged by the same examples every time; at a desk hypothesis looks for new ones.
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 torchvision = find_spec("torchvision")
 

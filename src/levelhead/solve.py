@@ -41,7 +41,8 @@ def solve(
     else:
         one_block = intervals
     table, pieces = None, []
-    for first, chunk in chunks(logits, kind=kind, check=engine != "numba", progress=progress):
+    whole = shard is None
+    for first, chunk in chunks(logits, kind=kind, check=engine != "numba", whole=whole, progress=progress):
         rows = slice(first, first + len(chunk))
         if not single:
             sample, lo, hi = right_pieces(chunk, labels[rows], rule, range, k)

@@ -15,9 +15,12 @@ Progress = Callable[[int, int], None]  # rows done, rows in all
 
 
 def chunks(
-    logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, progress: Progress | None = None
+    logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, whole: bool = True,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """(first row, logits [n, K]) with about `size` numbers each, all finite unless the caller will see to that.
+
+    Probabilities are refused, unless the columns are not the `whole` set of classes: then no sum of them tells.
 
     Of a memory-mapped file no more than one chunk stays in memory: its pages are given back as soon as it is done with.
     """
@@ -29,7 +32,7 @@ def chunks(
         part = to_numpy(part) if is_torch(part) else np.asarray(part)
         if kind != "logits" or part.dtype.kind != "f":
             part = check_logits(part, kind=kind)
-        elif first == 0 and part.shape[1] > 1:
+        elif first == 0 and whole and part.shape[1] > 1:
             check_logits(part[:100])
         if check:
             check_rows(part, first)
