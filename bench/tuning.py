@@ -172,9 +172,11 @@ def one(seed: int, make: Callable[[int], Case]) -> dict[str, dict[str, float]]:
         changes = envelope(free, case.counts)
         other = Landscape(path, changes, uniform, unlabelled=True)
         shares = Landscape(None, changes, uniform, unlabelled=True)
+        blind = Landscape(None, path.envelope, sizes / sizes.sum(), unlabelled=True)  # as shares, not labels
         wrong = own.error()
         chosen = {f"strength {s:g}": own.choose(own.judge(wrong, strength=s))[0] for s in STRENGTHS}
         chosen["11-point grid"] = min(np.linspace(0, 1, 11), key=lambda g: float(own.curve(wrong).at(g)))
+        chosen["match_prior, hold-out"] = blind.choose(blind.mismatch())[0]
         chosen["match_prior, unlabelled"] = shares.choose(shares.mismatch())[0]
         chosen["default + unlabelled"] = other.choose(other.judge(other.error()))[0]
         chosen["gamma = 0"] = 0.0

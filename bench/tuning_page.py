@@ -13,7 +13,7 @@ from levelhead.plot import ACCENT, INK, SOFT, matplotlib, save, stairs
 
 PAGE, IMAGES = ROOT / "docs" / "which-gamma.md", ROOT / "docs" / "images"
 LABELLED = {"strength 20": "**default**", "strength 0": "balanced error", "strength inf": "+ mismatch",
-            "11-point grid": "11-point grid"}
+            "11-point grid": "11-point grid", "match_prior, hold-out": "`match_prior`, hold-out"}
 UNLABELLED = {"match_prior, unlabelled": "`match_prior`, unlabelled", "default + unlabelled": "default + unlabelled"}
 TITLES = LABELLED | UNLABELLED
 COLORS = {"strength 20": ACCENT, "strength 0": INK, "strength inf": "#0f766e", "11-point grid": SOFT,
@@ -103,10 +103,10 @@ def draw_regret(results: dict[str, Any]) -> None:
     figure, panels = matplotlib().subplots(down, across, figsize=(9, 2.9 * down), layout="constrained", squeeze=False)
     for axes, (family, result) in zip(panels.flat, results.items(), strict=False):
         names = list(result["regret"])
-        for key, title in TITLES.items():
+        for key, color in COLORS.items():
             mean, error = np.array([result["regret"][name][key] for name in names]).T
-            axes.errorbar(np.arange(len(names)), mean, error, color=COLORS[key], lw=1.4, marker="o", ms=3, capsize=2,
-                          label=re.sub(r"[*`]", "", title), zorder=3 if key == "strength 20" else 2)
+            axes.errorbar(np.arange(len(names)), mean, error, color=color, lw=1.4, marker="o", ms=3, capsize=2,
+                          label=re.sub(r"[*`]", "", TITLES[key]), zorder=3 if key == "strength 20" else 2)
         axes.set_xticks(np.arange(len(names)), [re.sub(" of the long tail", "\nof the tail", n).replace(" bal", "\nbal")
                                                for n in names], fontsize=8)
         axes.set_yscale("log")

@@ -30,7 +30,7 @@ def test_the_default_is_lowest_or_within_noise_of_it_on_every_synthetic_hold_out
             continue
         for hold_out, found in result["regret"].items():
             ours, error = found["strength 20"]
-            for other in ("strength 0", "11-point grid"):
+            for other in ("strength 0", "11-point grid", "match_prior, hold-out"):
                 mean, spread = found[other]
                 assert ours <= mean + 2 * np.hypot(error, spread), (family, hold_out, other)
 
