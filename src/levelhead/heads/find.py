@@ -10,12 +10,14 @@ from typing import Any
 
 from torch import nn
 
+from .keys import ALONE
 from .layers import linears, listed, outputs, unwrap
 from .probe import Probe
 
 Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one output
 
-# Where libraries keep their heads. Those in one row feed one output together, and are scaled together.
+# Layers that feed one output together, and are scaled together. (A file has more of them: `keys.TOGETHER`. Here a head
+# that the model does not declare, such as an aux_head, is settled by an example.)
 TOGETHER = (
     ("head", "head_dist"),
     ("head", "dist_head"),
@@ -23,8 +25,6 @@ TOGETHER = (
     ("cls_classifier", "distillation_classifier"),
     ("classifier", "classifier_distill"),
 )
-ALONE = ("fc", "classifier", "head", "heads", "score", "classification_head", "out_proj", "logits_proj", "last_linear",
-         "linear", "classif", "cls_head", "fc_out", "output", "out", "logits")
 
 # What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
 HARMLESS = (
