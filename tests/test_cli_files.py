@@ -243,3 +243,17 @@ def test_inspect_and_rescale_import_no_torch(folder, suffix):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("words", "module", "extra"), [
+    (["demo"], "torch", "torch"), (["train", "--data", "digits"], "torch", "torch"),
+    (["inspect", "model.onnx"], "onnx", "onnx"),
+])
+def test_what_is_not_installed_is_named_with_its_extra(words, module, extra, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"")
+    code = (f"import sys\nsys.modules[{module!r}] = None\nsys.argv = ['levelhead', *{words}]\n"
+            "from levelhead.cli import main\nmain()")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"needs {module}: pip install 'levelhead[{extra}]'\n")
+    assert done.stderr.count("\n") == 1

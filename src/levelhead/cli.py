@@ -22,6 +22,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+EXTRAS = {"torch": "torch", "sklearn": "sklearn", "onnx": "onnx", "matplotlib": "plot", "ray": "ray"}  # module -> extra
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -291,6 +293,8 @@ def main() -> None:
         if os.environ.get("LEVELHEAD_DEBUG"):
             raise
         message = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+            message = f"this needs {error.name}: pip install 'levelhead[{EXTRAS[error.name]}]'"
         print(f"levelhead: {message}", file=sys.stderr)
         sys.exit(2)
 

@@ -145,9 +145,9 @@ def _metadata(note: Note) -> Any:
 
 
 def _parse(path: Path) -> Graph:
-    data = path.read_bytes()
+    data, kind = path.read_bytes(), _onnx().ModelProto
     try:
-        model = _onnx().ModelProto.FromString(data)
+        model = kind.FromString(data)
     except Exception as error:  # protobuf's DecodeError, whose home differs between its versions
         raise ValueError(f"{path}: cut short, or no ONNX model ({error}); export or download it again") from None
     if not model.graph.node:
