@@ -1,6 +1,6 @@
 """What leveling does to trained networks, from their snapshots: before, after, at whose cost.
 
-    python bench/snapshots.py FILES... [--plot docs/images/before-after.png] [--readme]
+    python bench/snapshots.py FILES... --hardware NAME [--plot docs/images/before-after.png] [--readme]
 
 gamma is chosen with no label at all, by `match_prior` on the test images as unlabelled data; what would be best on test
 stands beside it, named so. `bench/train.py --parity OUT` makes snapshots of ResNet-32 on long-tailed CIFAR-10.
@@ -27,12 +27,15 @@ CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", help="snapshots of one kind of network, a seed each")
+    parser.add_argument("--hardware", help="what they were trained on, for the record")
     parser.add_argument("--plot", help="draw recall before and after, from the result")
     parser.add_argument("--readme", action="store_true", help="write the result into README.md")
     args = parser.parse_args()
     warnings.simplefilter("ignore", lh.LevelheadWarning)
     if args.files:
-        found = {"hardware": "NVIDIA H200", "command": "python bench/train.py --root DIR --parity OUT; "
+        if args.hardware is None:
+            parser.error("say with --hardware what the networks were trained on")
+        found = {"hardware": args.hardware, "command": "python bench/train.py --root DIR --parity OUT; "
                  "python bench/snapshots.py OUT/*", "runs": [judge(lh.Snapshot.load(file)) for file in args.files]}
         RESULT.write_text(json.dumps(found, indent=1) + "\n")
     if not RESULT.is_file():
@@ -68,8 +71,9 @@ def sentence(runs: list[dict[str, Any]]) -> str:
     gammas = [run["gamma"] for run in runs]
     n = runs[0]["counts"]
     return " ".join([
-        f"ResNet-32 on CIFAR-10 with a long tail of {n[0]} to {n[-1]} images a class ({len(runs)} seeds, "
-        f"{runs[0]['n_test']:,} test images): error **{_spread(before)} % before, {_spread(after)} % after**.",
+        f"ResNet-32 on CIFAR-10 with a long tail of {n[0]} to {n[-1]} images a class ({len(runs)} seeds, mean ± "
+        f"standard deviation; {runs[0]['n_test']:,} test images): error **{_spread(before)} % before, "
+        f"{_spread(after)} % after**.",
         f"The rarest class is found {100 * rare[0]:.0f} % of the time before, {100 * rare[1]:.0f} % after; the most "
         f"frequent {100 * frequent[0]:.0f} %, then {100 * frequent[1]:.0f} %.",
         f"gamma ({min(gammas):.2f} to {max(gammas):.2f}) was chosen without a single label, by matching predicted "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .intervals import wins
+from .intervals import snap, wins
 from .rule import Rule
 
 Pieces = tuple[np.ndarray, np.ndarray, np.ndarray]  # sample [M], lo [M], hi [M]
@@ -73,6 +73,7 @@ def _kept(sample, a, b, true, other, first, rule: Rule, range: tuple[float, floa
 
     with np.errstate(divide="ignore", invalid="ignore"):
         turn = np.log((a * slope_y) / (b * slope_k)) / (slope_k - slope_y)
+        turn = np.where(np.abs(turn) < 1e-12, 0.0, snap(turn))  # where two scores only touch, they tie there or nowhere
     turn = np.where((turn > range[0]) & (turn < range[1]), turn, range[1])
     begin, end, stop = np.full(len(a), range[0]), np.full(len(a), range[1]), np.nextafter(range[1], np.inf)
     leads = ahead(begin)
