@@ -248,7 +248,7 @@ def evaluate(
 def reproduce(
     table: Annotated[str, typer.Argument(help="table1, table2 or table3 of the paper.")],
     root: Annotated[Path, typer.Option(help="Folder that holds the data sets in their official layouts.")],
-    only: Annotated[list[str] | None, typer.Option(help="A cell, such as cifar10:100:wvn, or a column.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="A cell, cifar10:100:wvn, a column, or a pattern: 'cifar10:*'.")] = None,
     seeds: Annotated[int, typer.Option(help="Of Baseline and WVN; one of the other rows.")] = 3,
     results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),

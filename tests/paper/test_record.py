@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, rescale
+from levelhead.adjust import factors
 from levelhead.paper.record import GRID, record
 
 CLASSES, WIDTH, COUNTS = 10, 16, [200, 120, 70, 40, 25, 15, 9, 5, 3, 2]
@@ -73,3 +74,18 @@ def test_published_tables_have_a_number_for_every_column():
         table = tables[name]
         assert all(len(row["published"]) == len(table["columns"]) for row in table["rows"])
     assert all(row["method"] in METHODS for name in ("table1", "table2") for row in tables[name]["rows"])
+
+
+def test_each_rule_is_chosen_on_the_hold_out_and_measured_on_test(snapshot, found):
+    held = found["held_out"]
+    for rule in ("rescale", "tau", "shift"):
+        assert found["best_of_rules"][rule]["error"] <= held[rule]["error"]
+        assert held[rule]["interval"][0] <= held[rule]["gamma"] <= held[rule]["interval"][1] + 1e-9
+    both = held["rescale-then-shift"]
+    scores = snapshot.logits("test") * factors(COUNTS, both["gamma"]) - both["tau"] * np.log(COUNTS)
+    assert both["error"] == pytest.approx((scores.argmax(axis=1) != snapshot.labels["test"]).mean(), abs=1e-6)
+
+
+def test_no_adjustment_passes_the_oracle_by_more_than_its_loss_allows(snapshot, found):
+    assert found["oracle"]["gradient"] <= 1e-5
+    assert found["oracle"]["error"] <= found["best_on_test"]["error"] + 0.01

@@ -45,6 +45,8 @@ def test_runs_of_one_group_share_their_data():
 def test_only_takes_cells_and_columns_and_names_what_it_does_not_know():
     assert {t.spec.method for t in trainings("table1", only=["cifar10:100:wvn"])} == {"wvn"}
     assert {t.column for t in trainings("table1", only=["cifar10:100"])} == {"cifar10:100"}
+    many = trainings("table1", only=["cifar10:*:wvn", "cifar100:[15]*:ldam"])
+    assert {(t.column.split(":")[0], t.spec.method) for t in many} == {("cifar10", "wvn"), ("cifar100", "ldam")}
     with pytest.raises(ValueError, match="no cell 'cifar10:99'"):
         trainings("table1", only=["cifar10:99"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -64,7 +65,8 @@ def trainings(
         table: `table1`, `table2` or `table3`, whose networks are among Table 1's.
         root: folder of the data sets.
         seeds: how many, for the rows that are repeated.
-        only: cells such as `cifar10:100:wvn`, or `cifar10:100` for a whole column; all if empty.
+        only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns of either, `cifar10:*`; all if
+            empty.
         dtype: of activations.
         unofficial: take data files of another md5, such as a part of them.
     """
@@ -77,7 +79,7 @@ def trainings(
         for hold_out in ((0.0, HOLD_OUT) if row in REPEATED and seed == 0 else (0.0,))
         if _needed(column, row, seed, hold_out)
     ]
-    _check_only(only, columns, rows)
+    _check_only(only, found)
     return [t for t in found if not only or any(_matches(t, cell) for cell in only)]
 
 
@@ -106,11 +108,13 @@ def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None
 
 
 def _matches(training: Training, cell: str) -> bool:
-    return cell in (training.column, f"{training.column}:{training.spec.method}")
+    return fnmatchcase(training.column, cell) or fnmatchcase(f"{training.column}:{training.spec.method}", cell)
 
 
-def _check_only(only: Sequence[str], columns: list[str], rows: list[str]) -> None:
+def _check_only(only: Sequence[str], found: Sequence[Training]) -> None:
     for cell in only:
-        if cell not in columns and not any(cell == f"{column}:{row}" for column in columns for row in rows):
-            raise ValueError(f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD; columns are {', '.join(columns)}; "
-                             f"methods are {', '.join(rows)}")
+        if not any(_matches(training, cell) for training in found):
+            columns = dict.fromkeys(training.column for training in found)
+            rows = dict.fromkeys(training.spec.method for training in found)
+            raise ValueError(f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, * stands for any; columns are "
+                             f"{', '.join(columns)}; methods are {', '.join(rows)}")

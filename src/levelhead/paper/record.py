@@ -8,14 +8,12 @@ import numpy as np
 
 from .. import adjust, geometry, measure
 from .._array import to_numpy
-from ..head import Head
-from ..path import GammaPath, gamma_path
-from ..rule import RuleName
+from ..path import GammaPath
 from ..snapshot import Snapshot
-from ..tune import match_prior, tune
+from ..tune import match_prior
+from . import post_hoc
 
 GRID = np.linspace(0.0, 2.0, 201)
-RULES: tuple[RuleName, ...] = ("rescale", "tau", "shift")
 
 
 def record(
@@ -29,9 +27,8 @@ def record(
         facts: spec, seed, versions, hardware, seconds, as they are to be kept.
         top: also top-k errors, for this k.
     """
-    head, labels = snapshot.head.numpy(), snapshot.labels["test"]
-    logits = snapshot.logits("test")
-    path = gamma_path(logits, labels, snapshot.counts)
+    labels, logits = snapshot.labels["test"], snapshot.logits("test")
+    path = post_hoc.path(snapshot)
     best, zero = path.best("error"), path.at(0.0)
     return {
         **facts,
@@ -40,53 +37,25 @@ def record(
         "error": _share(zero.error),
         "balanced_error": _share(zero.balanced_error),
         "best_epoch": _best_epoch(log),
-        "best_on_test": {"gamma": round(best.gamma, 4), "error": _share(best.error)},
-        "match_prior": _chosen(path, match_prior(logits, snapshot.counts, bootstrap=0).gamma),
-        "held_out": _held_out(snapshot) if "held-out" in snapshot.labels else None,
+        "best_on_test": post_hoc.at(path, best.gamma),
+        "match_prior": post_hoc.at(path, match_prior(logits, snapshot.counts, bootstrap=0).gamma),
+        "held_out": post_hoc.chosen_on_hold_out(snapshot) if "held-out" in snapshot.labels else None,
+        "best_of_rules": {rule: _best_of(post_hoc.path(snapshot, rule)) for rule in post_hoc.RULES},
+        "nearest_mean_error": post_hoc.nearest_mean_error(snapshot) if "train" in snapshot.labels else None,
+        "oracle": post_hoc.oracle(snapshot),
         "curve": [_share(path.at(float(g)).error) for g in GRID],
         "recall": _list(zero.class_accuracy),
         "recall_at_best": _list(best.class_accuracy),
         "negative_share": _share(measure.negative_share(logits, labels)),
-        "norms": _list(to_numpy(head.norms)),
+        "norms": _list(to_numpy(snapshot.head.norms)),
         "norms_over_epochs": _norms_over_epochs(log),
-        "rules": {rule: _best_of(rule, logits, labels, snapshot) for rule in RULES},
-        "nearest_mean_error": _nearest_mean_error(snapshot),
         "geometry": _geometry(snapshot),
         "top": None if top is None else _top(logits, labels, snapshot, top),
     }
 
 
-def _chosen(path: GammaPath, gamma: float) -> dict[str, float]:
-    return {"gamma": round(float(gamma), 4), "error": _share(path.at(float(gamma)).error)}
-
-
-def _held_out(snapshot: Snapshot) -> dict[str, Any]:
-    """What each rule's strength would be, chosen on the held-out part of the training set alone."""
-    chosen: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
-    held, labels, norms = snapshot.logits("held-out"), snapshot.labels["held-out"], to_numpy(snapshot.head.norms)
-    for rule in RULES:
-        tuned = tune(held, labels, snapshot.counts, rule=rule, norms=norms)
-        path = _path(rule, snapshot.logits("test"), snapshot.labels["test"], snapshot)
-        chosen[rule] = {"interval": _list(tuned.interval or []), **_chosen(path, tuned.gamma)}
-    return chosen
-
-
-def _path(rule: RuleName, logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot) -> GammaPath:
-    norms = to_numpy(snapshot.head.norms) if rule == "tau" else None
-    return gamma_path(logits, labels, snapshot.counts, rule=rule, norms=norms)
-
-
-def _best_of(rule: RuleName, logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot) -> dict[str, float]:
-    best = _path(rule, logits, labels, snapshot).best("error")
-    return {"strength": round(best.gamma, 4), "error": _share(best.error)}
-
-
-def _nearest_mean_error(snapshot: Snapshot) -> float | None:
-    if "train" not in snapshot.labels:
-        return None
-    means = geometry.centers(snapshot.features["train"], snapshot.labels["train"], snapshot.head.classes)
-    test = to_numpy(snapshot.features["test"]).astype(np.float64)
-    return _share(measure.error(Head(means).logits(test), snapshot.labels["test"]))
+def _best_of(path: GammaPath) -> dict[str, float]:
+    return post_hoc.at(path, path.best("error").gamma)
 
 
 def _geometry(snapshot: Snapshot) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""Everything that can be done to one trained network without training: each strength chosen on its own hold-out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import adjust, geometry, measure
+from .._array import to_numpy
+from ..head import Head
+from ..path import GammaPath, gamma_path
+from ..rule import RuleName
+from ..snapshot import Snapshot
+from ..tune import tune
+
+RULES: tuple[RuleName, ...] = ("rescale", "tau", "shift")
+FIRST_STEPS = np.linspace(0.0, 1.0, 21)  # gammas of RS that are tried before a shift
+
+
+def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
+    """For every rule its strength, chosen on the split `held-out` alone, and the test error it leads to."""
+    found: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
+    norms = to_numpy(snapshot.head.norms)
+    for rule in RULES:
+        tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts, rule=rule, norms=norms)
+        interval = None if tuned.interval is None else [round(end, 4) for end in tuned.interval]
+        found[rule] = {**at(path(snapshot, rule), tuned.gamma), "interval": interval}
+    return {**found, "rescale-then-shift": _rescale_then_shift(snapshot)}
+
+
+def path(snapshot: Snapshot, rule: RuleName = "rescale") -> GammaPath:
+    """The exact path of a rule over the test split."""
+    norms = to_numpy(snapshot.head.norms) if rule == "tau" else None
+    return gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=rule, norms=norms)
+
+
+def at(path: GammaPath, strength: float) -> dict[str, float]:
+    """A strength, and the errors there."""
+    point = path.at(float(strength))
+    return {"gamma": round(float(strength), 4), "error": round(point.error, 6),
+            "balanced_error": round(point.balanced_error, 6)}
+
+
+def nearest_mean_error(snapshot: Snapshot) -> float:
+    """Test error of the class whose mean training feature is nearest in angle: no head at all."""
+    means = geometry.centers(snapshot.features["train"], snapshot.labels["train"], snapshot.head.classes)
+    test = to_numpy(snapshot.features["test"]).astype(np.float64)
+    return round(measure.error(Head(means).logits(test), snapshot.labels["test"]), 6)
+
+
+def oracle(snapshot: Snapshot) -> dict[str, float]:
+    """Test error of the head trained to convergence on the test features: what no adjustment can pass."""
+    found = geometry.oracle_head(snapshot.features["test"], snapshot.labels["test"], snapshot.head.classes)
+    return {"error": round(found.error, 6), "loss": round(found.loss, 6), "gradient": float(f"{found.gradient:.1e}"),
+            "steps": found.steps}
+
+
+def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
+    """``(n_1 / n_i)^gamma l_i - tau log n_i``: for each gamma tried the best tau, and of those pairs the best."""
+    counts, labels = snapshot.counts, snapshot.labels
+    held, test = (to_numpy(snapshot.logits(split)).astype(np.float64) for split in ("held-out", "test"))
+
+    def tuned(gamma: float):
+        scaled = held * adjust.factors(counts, gamma)
+        return tune(scaled, labels["held-out"], counts, rule="shift", bootstrap=0)
+
+    gamma, found = min(((gamma, tuned(float(gamma))) for gamma in FIRST_STEPS),
+                       key=lambda pair: pair[1].criterion_curve.values.min())
+    shifted = gamma_path(test * adjust.factors(counts, float(gamma)), labels["test"], counts, rule="shift")
+    chosen = at(shifted, found.gamma)
+    return {**chosen, "gamma": round(float(gamma), 4), "tau": chosen["gamma"]}
