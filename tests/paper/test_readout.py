@@ -2,7 +2,8 @@
 
 import pytest
 
-from levelhead.paper.readout import Cell, at_gamma, cell, companion_gamma, fill, table1
+from levelhead.paper.markdown import beyond, table1, table2, table3
+from levelhead.paper.readout import Cell, at_gamma, cell, companion_gamma, fill, share_of_gap, top5_cell
 from levelhead.paper.record import GRID
 
 
@@ -11,16 +12,19 @@ def made(method: str, seed: int, error: float, held_out: dict | None = None, col
     return {"column": column, "method": method, "seed": seed, "hold_out": 0.1 if held_out else 0.0, "error": error,
             "best_epoch": {"epoch": 3, "error": error - 0.01}, "held_out": held_out,
             "match_prior": {"gamma": 0.4, "error": error - 0.04}, "best_on_test": {"gamma": 2.0, "error": error - 0.2},
-            "curve": [error - 0.1 * gamma for gamma in GRID]}
+            "curve": [error - 0.1 * gamma for gamma in GRID], "oracle": {"error": error - 0.25}, "top": None,
+            "nearest_mean_error": error - 0.05}
 
 
+CHOSEN = {"gamma": 0.5012, "error": 0.28}
+HELD = {"n": 1240, "rescale": CHOSEN, "tau": CHOSEN, "shift": CHOSEN, "rescale-then-shift": CHOSEN}
 RECORDS = [made("baseline", 0, 0.30), made("baseline", 1, 0.28), made("wvn", 0, 0.31),
-           made("baseline", 0, 0.33, held_out={"rescale": {"gamma": 0.5012}})]
+           made("baseline", 0, 0.33, held_out=HELD)]
 
 
 def test_a_cell_is_the_runs_on_the_whole_training_set():
     assert cell(RECORDS, "cifar10:100", "baseline").errors == pytest.approx((30.0, 28.0))
-    assert cell(RECORDS, "cifar10:100", "baseline").text == "29.00 ± 1.41"
+    assert cell(RECORDS, "cifar10:100", "baseline").text == "29.00 ± 1.41 (2)"
     assert cell(RECORDS, "cifar10:100", "wvn").text == "31.00"
     assert cell(RECORDS, "cifar10:50", "wvn") == Cell(())
 
@@ -28,10 +32,10 @@ def test_a_cell_is_the_runs_on_the_whole_training_set():
 def test_gamma_of_a_column_comes_from_its_companion_and_is_read_off_each_curve():
     assert companion_gamma(RECORDS, "cifar10:100", "baseline") == 0.5012
     assert companion_gamma(RECORDS, "cifar10:100", "wvn") is None
-    assert at_gamma(RECORDS[0], 0.5012) == pytest.approx(0.30 - 0.1 * 0.5)
-    found = cell(RECORDS, "cifar10:100", "baseline", "RS, gamma from a hold-out")
+    assert at_gamma(RECORDS[0]["curve"], 0.5012) == pytest.approx(0.30 - 0.1 * 0.5)
+    found = cell(RECORDS, "cifar10:100", "baseline", "gamma from a hold-out")
     assert found.errors == pytest.approx((25.0, 23.0))
-    assert cell(RECORDS, "cifar10:100", "wvn", "RS, gamma from a hold-out") == Cell(())
+    assert cell(RECORDS, "cifar10:100", "wvn", "gamma from a hold-out") == Cell(())
 
 
 def test_rows_that_are_the_baseline_on_balanced_data_are_read_from_it():
@@ -40,12 +44,34 @@ def test_rows_that_are_the_baseline_on_balanced_data_are_read_from_it():
     assert cell(balanced, "cifar10:1", "focal") == Cell(())
 
 
-def test_a_table_has_our_cells_and_the_published_ones():
+def test_a_table_has_our_cells_and_the_published_ones_with_the_difference():
     text = table1(RECORDS, "cifar10")
-    assert "| Baseline |  | 29.00 ± 1.41 |  |  |  |  |" in text
-    assert "| *Baseline, published* | *35.67* | *29.71* |" in text
-    assert "| Baseline+RS (best gamma on test) |  | 9.00 ± 1.41 |" in text
-    assert "LDAM |" not in text.replace("*", "").replace("LDAM, published", "")
+    assert "| Baseline |  | 29.00 ± 1.41 (2) |  |  |  |  |" in text
+    assert "| *Baseline, published* | *35.67* | *29.71* (-0.71) |" in text
+    assert "| Baseline+RS, best gamma on test |  | 9.00 ± 1.41 (2) |" in text
+    assert "| Baseline+RS: regret of the hold-out's gamma |  | 15.00 |" in text
+    assert "| LDAM |" not in text
+    assert "| *LDAM, published* |" in text
+
+
+def test_top_5_is_read_at_the_same_gamma():
+    column = "tiny-imagenet:step:10"
+    top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
+    records = [{**made("wvn", 0, 0.5, column=column), "top": top}]
+    assert top5_cell(records, column, "wvn", "gamma from unlabelled images").text == "22.00"
+    assert top5_cell(records, column, "wvn").text == "30.00"
+    assert "| WVN+RS, gamma from unlabelled images |  |  |  | 46.00 / 22.00 |" in table2(records)
+    assert "*45.52 / 22.93*" in table2(records)
+
+
+def test_the_share_of_the_gap_is_how_far_towards_the_oracle():
+    assert share_of_gap(0.3, 0.2, 0.1) == pytest.approx(0.5)
+    assert share_of_gap(0.1, 0.1, 0.1) is None
+    assert "| gap closed by RS, best gamma on test | 80% | 80% |  |  |" in table3(RECORDS)
+    text = beyond(RECORDS, "cifar10", "baseline")
+    assert "| tau-normalization |  | 28.00 (20%) |  |  |  |" in text
+    assert "| oracle head |  | 8.00 |" in text
+    assert "| held-out images |  | 1,240 |" in text
 
 
 def test_a_page_is_filled_between_its_marks_and_only_there(tmp_path):

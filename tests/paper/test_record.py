@@ -63,7 +63,8 @@ def test_best_epoch_and_norms_come_from_the_log(found):
 def test_a_record_is_small_json(found):
     assert len(json.dumps(found)) < 20_000
     assert found["seed"] == 3
-    assert found["top"]["error"] < found["error"]
+    assert found["top"]["curve"][0] < found["error"]
+    assert len(found["top"]["curve"]) == 101
 
 
 def test_published_tables_have_a_number_for_every_column():

@@ -1,4 +1,4 @@
-"""From records to the cells of the paper's tables: what we measured, beside what was published."""
+"""From records to the cells of the paper's tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .plan import SAME_WHEN_BALANCED, tables
+from .plan import SAME_WHEN_BALANCED
 from .record import GRID
 
 Record = dict[str, Any]
@@ -25,11 +25,15 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """Mean and, of several runs, their standard deviation; empty where nothing was measured."""
+        """Mean and, of several runs, their standard deviation and number; empty where nothing was measured."""
         if not self.errors:
             return ""
-        spread = f" ± {stdev(self.errors):.2f}" if len(self.errors) > 1 else ""
+        spread = f" ± {stdev(self.errors):.2f} ({len(self.errors)})" if len(self.errors) > 1 else ""
         return f"{mean(self.errors):.2f}{spread}"
+
+    def against(self, published: float) -> str:
+        """The published number and, where there is one of ours, by how much ours differs."""
+        return f"*{published:.2f}*" + (f" ({mean(self.errors) - published:+.2f})" if self.errors else "")
 
 
 def load(results: str | Path) -> list[Record]:
@@ -39,51 +43,62 @@ def load(results: str | Path) -> list[Record]:
 
 def companion_gamma(records: Sequence[Record], column: str, method: str) -> float | None:
     """Gamma of a column and network, chosen on the 10 % its companion run held out; None if there is no such run."""
-    for record in records:
-        if record["column"] == column and record["method"] == method and record["held_out"]:
-            return record["held_out"]["rescale"]["gamma"]
-    return None
+    record = companion(records, column, method)
+    return None if record is None else record["held_out"]["rescale"]["gamma"]
 
 
-def at_gamma(record: Record, gamma: float) -> float:
-    """A network's test error at gamma, from the curve in its record: that of the nearest of its 201 points."""
-    return record["curve"][int(np.abs(GRID - gamma).argmin())]
+def at_gamma(curve: Sequence[float], gamma: float) -> float:
+    """The value at gamma of a curve in a record: that of the nearest of its points."""
+    return curve[int(np.abs(GRID[:len(curve)] - gamma).argmin())]
 
 
-# What can stand in a cell, by name: (records, column, one record of that cell) -> error, None where it is not known.
-READINGS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
-    "last epoch": lambda _, record: record["error"],
-    "best epoch on test": lambda _, record: (record["best_epoch"] or {}).get("error"),
-    "RS, gamma from a hold-out": lambda records, record: _held_out(records, record),
-    "RS, gamma from unlabelled images": lambda _, record: record["match_prior"]["error"],
-    "RS, best gamma on test": lambda _, record: record["best_on_test"]["error"],
+# Gamma of one record, by where it comes from: (all records, one of them) -> gamma, None where it is not known.
+GAMMAS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
+    "gamma from a hold-out": lambda records, record: companion_gamma(records, record["column"], record["method"]),
+    "gamma from unlabelled images": lambda _, record: record["match_prior"]["gamma"],
+    "best gamma on test": lambda _, record: record["best_on_test"]["gamma"],
+}
+# What else can stand in a cell: one record -> error, None where it is not known.
+READINGS: dict[str, Callable[[Record], float | None]] = {
+    "last epoch": lambda record: record["error"],
+    "best epoch on test": lambda record: (record["best_epoch"] or {}).get("error"),
+    "oracle": lambda record: record["oracle"]["error"],
 }
 
 
-def cell(records: Sequence[Record], column: str, method: str, reading: str = "last epoch") -> Cell:
-    """All runs of a method in a column that were trained on the whole training set, read one way."""
+def runs(records: Sequence[Record], column: str, method: str) -> list[Record]:
+    """All runs of a method in a column that were trained on the whole training set, by seed."""
     trained = "baseline" if column.endswith(":1") and method in SAME_WHEN_BALANCED else method
     found = [r for r in records if r["column"] == column and r["method"] == trained and not r["hold_out"]]
-    errors = [READINGS[reading](records, record) for record in sorted(found, key=lambda record: record["seed"])]
+    return sorted(found, key=lambda record: record["seed"])
+
+
+def cell(records: Sequence[Record], column: str, method: str, reading: str = "last epoch") -> Cell:
+    """The runs of a method in a column, read one way: as `READINGS` has it, or after RS with a gamma of `GAMMAS`."""
+    found = runs(records, column, method)
+    if reading in READINGS:
+        errors = [READINGS[reading](record) for record in found]
+    else:
+        errors = [_leveled(records, record, reading) for record in found]
     return Cell(tuple(100 * error for error in errors if error is not None))
 
 
-def table1(records: Sequence[Record], data: str) -> str:
-    """Table 1's half on one data set, as Markdown: our mean over seeds ± standard deviation, then the published."""
-    table = tables()["table1"]
-    columns = [column for column in table["columns"] if column.startswith(f"{data}:")]
-    lines = [f"| ratio | {' | '.join(column.split(':')[1] for column in columns)} |", f"|---|{'---|' * len(columns)}"]
-    for row in table["rows"]:
-        published = dict(zip(table["columns"], row["published"], strict=True))
-        method = row["method"].removesuffix("+rs")
-        readings = [name for name in READINGS if name.startswith("RS")] if method != row["method"] else ["last epoch"]
-        for reading in readings:
-            cells = [cell(records, column, method, reading) for column in columns]
-            if any(one.errors for one in cells):
-                note = f" ({reading.removeprefix('RS, ')})" if len(readings) > 1 else ""
-                lines.append(f"| {row['title']}{note} | {' | '.join(one.text for one in cells)} |")
-        lines.append(f"| *{row['title']}, published* | {' | '.join(f'*{published[c]:.2f}*' for c in columns)} |")
-    return "\n".join(lines)
+def top5_cell(records: Sequence[Record], column: str, method: str, gamma: str | None = None) -> Cell:
+    """Top-5 errors of the network, or after RS with a gamma of `GAMMAS`."""
+    found = [(record["top"], GAMMAS[gamma](records, record) if gamma else 0.0)
+             for record in runs(records, column, method)]
+    return Cell(tuple(100 * at_gamma(top["curve"], at) for top, at in found if top and at is not None))
+
+
+def companion(records: Sequence[Record], column: str, method: str) -> Record | None:
+    """The run of a column and method that held 10 % of the training set out to choose on."""
+    found = [r for r in records if (r["column"], r["method"]) == (column, method) and r["held_out"]]
+    return found[0] if found else None
+
+
+def share_of_gap(before: float, after: float, oracle: float) -> float | None:
+    """How much of the way from a network's own error to the oracle's an adjustment goes; None where there is no way."""
+    return None if before <= oracle else (before - after) / (before - oracle)
 
 
 def fill(page: Path, name: str, content: str) -> None:
@@ -96,6 +111,10 @@ def fill(page: Path, name: str, content: str) -> None:
     page.write_text(f"{before}{start}\n{content}\n{end}{after}", encoding="utf-8")
 
 
-def _held_out(records: Sequence[Record], record: Record) -> float | None:
-    gamma = companion_gamma(records, record["column"], record["method"])
-    return None if gamma is None else at_gamma(record, gamma)
+def _leveled(records: Sequence[Record], record: Record, gamma: str) -> float | None:
+    """What the record itself says where it was chosen from it, else read off its curve."""
+    exact = {"gamma from unlabelled images": "match_prior", "best gamma on test": "best_on_test"}
+    if gamma in exact:
+        return record[exact[gamma]]["error"]
+    chosen = GAMMAS[gamma](records, record)
+    return None if chosen is None else at_gamma(record["curve"], chosen)

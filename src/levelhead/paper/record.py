@@ -70,10 +70,10 @@ def _geometry(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> dict[str, Any]:
-    def at(gamma: float) -> float:
-        return _share(measure.error(logits * adjust.factors(snapshot.counts, gamma), labels, k=k))
-
-    return {"k": k, "error": at(0.0), "curve": [at(float(g)) for g in GRID[:101:5]]}
+    """Top-k error up to gamma = 1, where the curve of the error has its first 101 points."""
+    gammas = GRID[:101]
+    scaled = (logits * adjust.factors(snapshot.counts, float(gamma)) for gamma in gammas)
+    return {"k": k, "curve": [_share(measure.error(scores, labels, k=k)) for scores in scaled]}
 
 
 def _best_epoch(log: list[dict[str, Any]]) -> dict[str, Any] | None:

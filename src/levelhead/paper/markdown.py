@@ -1,0 +1,125 @@
+"""The paper's tables as Markdown: what we measured, what was published, and the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import mean
+
+from .plan import REPEATED, tables
+from .readout import GAMMAS, Cell, Record, cell, companion, share_of_gap, top5_cell
+
+TITLES = {"baseline": "Baseline", "wvn": "WVN", "ldam-drw": "LDAM-DRW", "wvn-released": "WVN as released",
+          "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+RULES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift", "rescale-then-shift": "RS, then shift"}
+
+
+def grid(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """A Markdown table; a row with nothing in it is left out."""
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return "\n".join([*lines, *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows if any(cells))])
+
+
+def table1(records: Sequence[Record], data: str) -> str:
+    """Table 1's half on one data set: each row of the paper with its published numbers below, then what it left out."""
+    table = tables()["table1"]
+    columns = [column for column in table["columns"] if column.startswith(f"{data}:")]
+    rows: list[tuple[str, list[str]]] = []
+
+    def ours(title: str, method: str, reading: str) -> list[Cell]:
+        cells = [cell(records, column, method, reading) for column in columns]
+        rows.append((title, [one.text for one in cells]))
+        return cells
+
+    for row in table["rows"]:
+        method, title = row["method"].removesuffix("+rs"), row["title"]
+        published = [number for column, number in zip(table["columns"], row["published"], strict=True)
+                     if column in columns]
+        readings = {f"{title}, {gamma}": gamma for gamma in GAMMAS} if method != row["method"] else {title: "last epoch"}
+        cells, *_ = [ours(name, method, reading) for name, reading in readings.items()]
+        rows.append((f"*{title}, published*", [a.against(b) for a, b in zip(cells, published, strict=True)]))
+    ours("WVN alone", "wvn", "last epoch")
+    for method in REPEATED:
+        ours(f"{TITLES[method]}, best epoch on test", method, "best epoch on test")
+    ours("LDAM-DRW", "ldam-drw", "last epoch")
+    ours("WVN as released", "wvn-released", "last epoch")
+    ours("WVN+RS as released, best gamma on test", "wvn-released", "best gamma on test")
+    rows += [(f"{TITLES[method]}+RS: regret of the hold-out's gamma", [_regret(records, c, method) for c in columns])
+             for method in REPEATED]
+    return grid(["ratio", *(column.split(":")[1] for column in columns)], rows)
+
+
+def table2(records: Sequence[Record]) -> str:
+    """Table 2: top-1 and top-5 error on Tiny ImageNet."""
+    table = tables()["table2"]
+    rows: list[tuple[str, list[str]]] = []
+    for row in table["rows"]:
+        method, adjusted = row["method"].removesuffix("+rs"), row["method"].endswith("+rs")
+        for gamma in GAMMAS if adjusted else [None]:
+            first = [cell(records, column, method, gamma or "last epoch") for column in table["columns"]]
+            top = [top5_cell(records, column, method, gamma) for column in table["columns"]]
+            pairs = [f"{a.text} / {b.text}" if a.errors else "" for a, b in zip(first, top, strict=True)]
+            rows.append((f"{row['title']}{f', {gamma}' if gamma else ''}", pairs))
+        rows.append((f"*{row['title']}, published*", [f"*{a:.2f} / {b:.2f}*" for a, b in row["published"]]))
+    head = [f"{profile}, ratio {ratio}" for _, profile, ratio in (column.split(":") for column in table["columns"])]
+    return grid(["top-1 / top-5", *head], rows)
+
+
+def table3(records: Sequence[Record]) -> str:
+    """Table 3: the network, RS, and the oracle head, beside the published numbers."""
+    table = tables()["table3"]
+    columns = [column.rsplit(":", 1) for column in table["columns"]]
+    published = {row["method"]: row["published"] for row in table["rows"]}
+
+    def ours(reading: str) -> list[Cell]:
+        return [cell(records, column, method, reading) for column, method in columns]
+
+    def beside(cells: list[Cell], row: str) -> list[str]:
+        return [one.against(number) for one, number in zip(cells, published[row], strict=True)]
+
+    def closed(reading: str) -> list[str]:
+        triples = zip(ours("last epoch"), ours(reading), ours("oracle"), strict=True)
+        shares = [share_of_gap(*(mean(one.errors) for one in three)) if all(one.errors for one in three) else None
+                  for three in triples]
+        return ["" if share is None else f"{share:.0%}" for share in shares]
+
+    held, oracle = ours("gamma from a hold-out"), ours("oracle")
+    rows = [("network alone", _texts(ours("last epoch"))),
+            *((f"+RS, {gamma}", _texts(ours(gamma))) for gamma in GAMMAS),
+            ("*+RS, published*", beside(held, "rs")),
+            ("+oracle head", _texts(oracle)), ("*+oracle head, published*", beside(oracle, "oracle")),
+            *((f"gap closed by RS, {gamma}", closed(gamma)) for gamma in GAMMAS)]
+    return grid(["", *(f"{TITLES[method]}, ratio {column.split(':')[1]}" for column, method in columns)], rows)
+
+
+def beyond(records: Sequence[Record], data: str, method: str) -> str:
+    """Everything that can be done to one network after training, its strength chosen on the 10 % it was not trained on.
+
+    Error on test and, in parentheses, the share of the gap between the network and its oracle head that it closes.
+    """
+    columns = [c for c in tables()["table1"]["columns"] if c.startswith(f"{data}:") and not c.endswith(":1")]
+    found = [companion(records, column, method) for column in columns]
+
+    def row(error: Callable[[Record], float]) -> list[str]:
+        return ["" if record is None else _with_share(record, error(record)) for record in found]
+
+    rows = [("network alone", ["" if r is None else f"{100 * r['error']:.2f}" for r in found]),
+            *((title, row(lambda r, rule=rule: r["held_out"][rule]["error"])) for rule, title in RULES.items()),
+            ("nearest class mean", row(lambda r: r["nearest_mean_error"])),
+            ("oracle head", ["" if r is None else f"{100 * r['oracle']['error']:.2f}" for r in found]),
+            ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found])]
+    return grid([f"{TITLES[data]}, {TITLES[method]}, ratio", *(column.split(":")[1] for column in columns)], rows)
+
+
+def _with_share(record: Record, error: float) -> str:
+    share = share_of_gap(record["error"], error, record["oracle"]["error"])
+    return f"{100 * error:.2f}" + ("" if share is None else f" ({share:.0%})")
+
+
+def _regret(records: Sequence[Record], column: str, method: str) -> str:
+    held = cell(records, column, method, "gamma from a hold-out").errors
+    best = cell(records, column, method, "best gamma on test").errors
+    return f"{mean(held) - mean(best):.2f}" if held else ""
+
+
+def _texts(cells: Sequence[Cell]) -> list[str]:
+    return [one.text for one in cells]
