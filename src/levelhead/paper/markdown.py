@@ -34,7 +34,8 @@ def table1(records: Sequence[Record], data: str) -> str:
         method, title = row["method"].removesuffix("+rs"), row["title"]
         published = [number for column, number in zip(table["columns"], row["published"], strict=True)
                      if column in columns]
-        readings = {f"{title}, {gamma}": gamma for gamma in GAMMAS} if method != row["method"] else {title: "last epoch"}
+        leveled = {f"{title}, {gamma}": gamma for gamma in GAMMAS}
+        readings = {title: "last epoch"} if method == row["method"] else leveled
         cells, *_ = [ours(name, method, reading) for name, reading in readings.items()]
         rows.append((f"*{title}, published*", [a.against(b) for a, b in zip(cells, published, strict=True)]))
     ours("WVN alone", "wvn", "last epoch")
