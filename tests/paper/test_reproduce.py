@@ -36,10 +36,11 @@ def test_the_cost_is_the_images_that_are_trained_on():
     assert by_name["cifar10:100", "under-sample", 0, 0.0] == 500 * 180
 
 
-def test_runs_of_one_group_share_their_data():
-    for group in groups(trainings("table1"), 8):
-        assert len({t.spec.data_key for t in group}) == 1
-        assert len(group) <= 8
+def test_runs_of_one_group_belong_to_one_column_and_every_run_to_one_group():
+    wanted = trainings("table1")
+    found = groups(wanted, 8)
+    assert all(len({t.column for t in group}) == 1 and len(group) <= 8 for group in found)
+    assert sorted(t.name for group in found for t in group) == sorted(t.name for t in wanted)
 
 
 def test_only_takes_cells_and_columns_and_names_what_it_does_not_know():

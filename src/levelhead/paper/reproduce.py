@@ -53,7 +53,7 @@ def cost(wanted: Sequence[Training]) -> float:
 
 
 def reproduce(
-    wanted: Sequence[Training], results: str | Path, runs: str | Path = "runs", *, slots: int = 8,
+    wanted: Sequence[Training], results: str | Path, runs: str | Path = "runs", *, slots: int = 16,
     device: str = "cuda", until: float | None = None, say: Callable[[str], None] = print,
 ) -> int:
     """Train every one without a record, as many as fit together at a time; return how many records were written.
@@ -78,11 +78,15 @@ def reproduce(
                 say(f"stopped after {time.monotonic() - began:.0f} s; the same command goes on")
                 break
             start = time.monotonic()
-            done = run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True)
-            seconds = time.monotonic() - start
-            records += [others.submit(keep, training, run, seconds / len(group), results)
-                        for training, run in zip(group, done, strict=True)]
-            spent, images = spent + seconds, images + sum(training.images for training in group)
+            try:
+                run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True)
+            except ValueError as error:  # one that diverged leaves the others trained
+                say(str(error))
+            seconds, trained = time.monotonic() - start, sum(training.images for training in group)
+            done = [(training, Run.of(training.spec, runs)) for training in group]
+            records += [others.submit(keep, training, run, seconds * training.images / trained, results)
+                        for training, run in done if run.finished]
+            spent, images = spent + seconds, images + trained
             left = (sum(training.images for training in todo) - images) * spent / images
             say(f"{group[0].column}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
                 f"{left:.0f} s")
@@ -116,10 +120,13 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 
 def groups(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
-    """What is trained together: runs on the same data, which can be stacked, the most valuable group first."""
-    alike: dict[Any, list[Training]] = {}
+    """What is trained together: runs of one column, as many as there are slots, the most valuable group first.
+
+    Those on the same data are stacked; the others, such as runs that hold some of it out, go beside them.
+    """
+    columns: dict[str, list[Training]] = {}
     for training in wanted:
-        alike.setdefault(training.spec.data_key, []).append(training)
+        columns.setdefault(training.column, []).append(training)
     order = {training.name: i for i, training in enumerate(wanted)}
-    chunks = [same[at:at + slots] for same in alike.values() for at in range(0, len(same), slots)]
+    chunks = [same[at:at + slots] for same in columns.values() for at in range(0, len(same), slots)]
     return sorted(chunks, key=lambda chunk: order[chunk[0].name])
