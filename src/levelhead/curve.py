@@ -1,4 +1,4 @@
-"""A step function of gamma, known at every breakpoint."""
+"""A step function of gamma, known at every breakpoint, and everything at one gamma."""
 
 from __future__ import annotations
 
@@ -43,6 +43,10 @@ class Curve:
         widest = int(np.argmax(b - a))
         return float(a[widest]), float(b[widest])
 
+    def complement(self) -> Curve:
+        """``1 - self``: errors from accuracies."""
+        return Curve(self.gammas, 1 - self.values, self.end)
+
     def combine(self, other: Curve, function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Curve:
         """``function(self, other)`` on the breakpoints of both."""
         if self.gammas[0] != other.gammas[0] or self.end != other.end:
@@ -50,6 +54,19 @@ class Curve:
                              f"[{other.gammas[0]:g}, {other.end:g}]")
         gammas = np.union1d(self.gammas, other.gammas)
         return Curve(gammas, function(np.asarray(self.at(gammas)), np.asarray(other.at(gammas))), self.end)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The path at one gamma. Errors and accuracies are shares; class_accuracy [K] is NaN for a class with no sample.
+    The plateau is the stretch of gammas around it over which the metric asked for does not change."""
+
+    gamma: float
+    error: float
+    balanced_error: float
+    class_accuracy: np.ndarray
+    groups: dict[str, float]
+    plateau: tuple[float, float]
 
 
 def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ._array import Array, to_numpy
 from .counts import Counts, check_labels, groups, resolve
-from .curve import Curve, accumulate, ascending
+from .curve import Curve, Point, accumulate, ascending
 from .envelope import Envelope, trace
 from .measure import Kind
 from .resample import resamples
@@ -24,20 +24,10 @@ from .rule import Rule, RuleName, make_rule
 from .solve import Engine, solve
 from .stream import Progress, chunks
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 Metric = Literal["error", "balanced_error"]
-
-
-@dataclass(frozen=True)
-class Point:
-    """The path at one gamma. Errors and accuracies are shares; class_accuracy [K] is NaN for a class with no sample.
-    The plateau is the stretch of gammas around it over which the metric asked for does not change."""
-
-    gamma: float
-    error: float
-    balanced_error: float
-    class_accuracy: np.ndarray
-    groups: dict[str, float]
-    plateau: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +71,12 @@ class GammaPath:
     @cached_property
     def error_curve(self) -> Curve:
         """Share of samples that are wrong, over gamma."""
-        return _complement(self.curve(self._of_error(self._weights)))
+        return self.curve(self._of_error(self._weights)).complement()
 
     @cached_property
     def balanced_error_curve(self) -> Curve:
         """Mean over the classes of each class's own error, over gamma."""
-        return _complement(self.curve(self._of_balance(self._weights)))
+        return self.curve(self._of_balance(self._weights)).complement()
 
     @property
     def gammas(self) -> np.ndarray:
@@ -227,6 +217,21 @@ class GammaPath:
         never = lo > hi
         return replace(self, lo=np.where(never, np.inf, lo), hi=np.where(never, -np.inf, hi), logits=())
 
+    def plot(self, ax: Axes | None = None, *, gamma: float | None = None) -> Axes:
+        """Draw error and balanced error over gamma (extra `plot`), on new Axes if none are given; `gamma` is marked."""
+        from .plot import draw_path
+
+        return draw_path(self, ax, gamma=gamma)
+
+    def __repr__(self) -> str:
+        return (f"GammaPath({len(self.labels)} samples, {len(self.counts)} classes, rule {self.rule.name}, gamma "
+                f"{self.range[0]:g} to {self.range[1]:g})")
+
+    def _repr_html_(self) -> str:
+        from .notebook import path_html
+
+        return path_html(self)
+
     @cached_property
     def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Samples right at the beginning; then gamma, sign and sample of every change within the range, by gamma."""
@@ -342,7 +347,3 @@ def _masses(values: Array | None, size: int, name: str) -> np.ndarray | None:
     if masses.shape != (size,) or not np.isfinite(masses).all() or (masses < 0).any() or not masses.any():
         raise ValueError(f"expected {name} [{size}], finite, not negative and not all 0, got {list(masses.shape)}")
     return masses
-
-
-def _complement(curve: Curve) -> Curve:
-    return Curve(curve.gammas, 1 - curve.values, curve.end)

@@ -6,13 +6,18 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._array import Array, to_numpy
+from .adjust import rescale
 from .counts import check_labels, resolve
 from .head import Head
+from .measure import recall
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +54,33 @@ class Snapshot:
         if split not in self.features:
             raise ValueError(f"no split {split!r} in this snapshot; it has {', '.join(self.features) or 'none'}")
         return (head or self.head).numpy().logits(to_numpy(self.features[split]))
+
+    def plot(self, ax: Axes | None = None, *, split: str | None = None, gamma: float | None = None) -> Axes:
+        """Draw how often each class is found, the most frequent first (extra `plot`), on new Axes if none are given.
+
+        Args:
+            ax: where to draw.
+            split: of which samples; `test` if there are any, else `held-out`.
+            gamma: also show the head rescaled so.
+        """
+        from .plot import draw_recall
+
+        split = split or ("held-out" if "held-out" in self.features and "test" not in self.features else "test")
+        heads = [self.head] if gamma is None else [self.head, rescale(self.head, self.counts, gamma=gamma)]
+        found = [recall(self.logits(split, head), self.labels[split]) for head in heads]
+        title = f"{split}, {len(self.labels[split])} samples" + ("" if gamma is None else f"; gamma = {gamma:.3f}")
+        return draw_recall(found[0], self.counts, ax, after=found[1] if gamma is not None else None,
+                           names=self.head.names, title=title)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "no features"
+        return (f"Snapshot({self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples, "
+                f"head {list(self.head.weight.shape)}; {splits})")
+
+    def _repr_html_(self) -> str:
+        from .notebook import snapshot_html
+
+        return snapshot_html(self)
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file, atomically."""

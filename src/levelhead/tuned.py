@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .curve import Curve
 from .rule import RuleName
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,19 +74,23 @@ class Tuned:
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
-    def __str__(self) -> str:
-        parts = [f"gamma = {self.gamma:.3f}{_between(self.interval, '.3f')} for rule {self.rule}, chosen on "
-                 f"{self._source} ({self.n} samples)"]
+    def facts(self) -> dict[str, str]:
+        """The answer in words, part by part; `verdict` is there where 0 may be the better gamma."""
+        parts = {"gamma": f"{self.gamma:.3f}{_between(self.interval, '.3f')} for rule {self.rule}, chosen on "
+                          f"{self._source} ({self.n} samples)"}
         if self.balanced_error is not None and self.balanced_error_at_zero is not None:
-            parts.append(f"balanced error {self.balanced_error_at_zero:.2%} -> {self.balanced_error:.2%}")
+            parts["balanced error"] = f"{self.balanced_error_at_zero:.2%} -> {self.balanced_error:.2%}"
         if self.gain is not None:
-            parts.append(f"gain {100 * self.gain:.2f} points{_between(self.gain_interval, '.2f', 100)}")
+            parts["gain"] = f"{100 * self.gain:.2f} points{_between(self.gain_interval, '.2f', 100)}"
         if self.gain_interval is not None and not self.gain_is_certain:
-            parts.append("the interval of the gain holds 0: keeping gamma = 0 is a valid answer"
-                         if self.gain_interval[1] >= 0 else "gamma = 0 is better: keep it")
+            parts["verdict"] = ("the interval of the gain holds 0: keeping gamma = 0 is a valid answer"
+                                if self.gain_interval[1] >= 0 else "gamma = 0 is better: keep it")
         if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
-            parts.append(f"predicted shares off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}")
-        return "; ".join(parts)
+            parts["predicted shares"] = f"off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}"
+        return parts
+
+    def __str__(self) -> str:
+        return "; ".join(self._lines())
 
     def report(self) -> str:
         """The answer for people: a picture of the curve, the numbers, and what they mean."""
@@ -91,10 +98,28 @@ class Tuned:
 
         what = "balanced error" if self.balanced_error is not None else "mismatch of shares"
         lines = [text(self.curve, self.gamma, self.interval), f"{what} over gamma; ^ chosen, - its interval", "",
-                 *str(self).split("; ")]
+                 *self._lines()]
         if self.error is not None and self.error_at_zero is not None:
             lines.append(f"plain error on these samples {self.error_at_zero:.2%} -> {self.error:.2%}")
         return "\n".join(lines)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the curve, the chosen gamma and its interval (extra `plot`), on new Axes if none are given."""
+        from .plot import draw_tuned
+
+        return draw_tuned(self, ax)
+
+    def __repr__(self) -> str:
+        return f"Tuned({self})"
+
+    def _repr_html_(self) -> str:
+        from .notebook import tuned_html
+
+        return tuned_html(self)
+
+    def _lines(self) -> list[str]:
+        titles = {"gamma": "gamma = ", "verdict": ""}
+        return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
 
     @property
     def _source(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from warnings import warn
 from weakref import WeakKeyDictionary
 
@@ -18,9 +18,13 @@ from ..adjust import BiasPolicy, can_flip, factors, rescale, rounding_flips
 from ..cautions import BinaryHeadWarning, PrecisionWarning
 from ..counts import Counts, Missing, resolve
 from ..head import Head, check_finite
+from ..notebook import html
 from .editable import Editable, check_editable
 from .find import find_head
 from .layers import linears, outputs, unwrap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Adjusted", "find_head", "read", "rescale_", "write"]
 
@@ -37,6 +41,7 @@ class Adjusted:
     Args:
         layers: paths of the layers that were scaled.
         gamma: the strength.
+        counts: [K], training samples of each class.
         factors: [K], what each weight vector was multiplied by.
         before, after: {path: [K]}, lengths of the weight vectors.
         flips: how many of the predictions given could change by rounding to half precision; None if not asked.
@@ -44,6 +49,7 @@ class Adjusted:
 
     layers: tuple[str, ...]
     gamma: float
+    counts: np.ndarray
     factors: np.ndarray
     before: Mapping[str, np.ndarray]
     after: Mapping[str, np.ndarray]
@@ -63,6 +69,21 @@ class Adjusted:
 
     def __exit__(self, *_: object) -> None:
         self.restore()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the weight norms against the counts, before and after (extra `plot`), on new Axes if none are given."""
+        from ..plot import draw_norms
+
+        return draw_norms(self.counts, self.before, self.after, ax, title=f"gamma = {self.gamma:.3g}")
+
+    def _repr_html_(self) -> str:
+        norms = {f"norms of {path or 'the head'}": f"{_range(self.before[path])} -> {_range(self.after[path])}"
+                 for path in self.layers}
+        counts = f"{len(self.counts)}, of {self.counts.max()} to {self.counts.min()} training samples"
+        by = f"{self.factors.min():.3g} to {self.factors.max():.3g}"
+        flips = {} if self.flips is None else {"predictions rounding could flip": str(self.flips)}
+        return html("Adjusted", {"gamma": f"{self.gamma:.4g}", "classes": counts, "factors": by, **norms, **flips},
+                    notes=["restore() puts the old parameters back, bit for bit"])
 
     def __repr__(self) -> str:
         done = [f"{p or 'head'}: norms {_range(self.before[p])} -> {_range(self.after[p])}" for p in self.layers]
@@ -127,7 +148,8 @@ def rescale_(
     if first.classes == 1:
         raise ValueError(f"{next(iter(before)) or 'the head'} gives a single logit, and scaling never moves its sign; "
                          "add log(n_negative / n_positive) to its bias instead, the additive shift")
-    by = factors(resolve(counts, first.classes, names=first.names, missing=missing), gamma)
+    n = resolve(counts, first.classes, names=first.names, missing=missing)
+    by = factors(n, gamma)
     after = {path: rescale(head, counts, gamma=gamma, bias=bias, missing=missing) for path, head in before.items()}
     for path, module in found.items():
         _check_once(path, module, again)
@@ -136,7 +158,7 @@ def rescale_(
     for path, module in found.items():
         _write(path, module, after[path])
         _done[module] = (float(gamma), module.weight._version)
-    return Adjusted(tuple(found), float(gamma), by, _norms(before), _norms(after), flips, unwrap(model), saved)
+    return Adjusted(tuple(found), float(gamma), n, by, _norms(before), _norms(after), flips, unwrap(model), saved)
 
 
 def editable_head(
