@@ -252,8 +252,9 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="Of Baseline and WVN; one of the other rows.")] = 3,
     results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
-    slots: Annotated[int, typer.Option(help="How many runs share the GPU.")] = 8,
+    slots: Annotated[int, typer.Option(help="How many runs share the GPU.")] = 16,
     minutes: Annotated[float | None, typer.Option(help="After so many, begin nothing new.")] = None,
+    executor: Annotated[str, typer.Option(help="local: one GPU here; ray: every GPU of a Ray cluster.")] = "local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing, and its cost.")] = False,
     unofficial: Annotated[bool, typer.Option("--unofficial", help="Take CIFAR files of another md5.")] = False,
     as_json: Json = False,
@@ -265,7 +266,7 @@ def reproduce(
     from .paper.reproduce import command
 
     result, text = command(table, str(root), only or (), seeds=seeds, results=results, runs=runs, slots=slots,
-                           minutes=minutes, dry_run=dry_run, unofficial=unofficial,
+                           minutes=minutes, executor=executor, dry_run=dry_run, unofficial=unofficial,
                            say=lambda line: typer.echo(line, err=True))
     show(result, text, as_json)
 

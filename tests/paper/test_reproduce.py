@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
-from levelhead.paper.plan import trainings
-from levelhead.paper.reproduce import groups, missing, write
+from levelhead.lab.spec import Spec
+from levelhead.paper import plan
+from levelhead.paper.plan import Training, trainings
+from levelhead.paper.reproduce import groups, missing, reproduce, write
 
 
 def test_table_1_trains_every_cell_once():
@@ -68,3 +70,32 @@ def test_a_dry_run_lists_and_trains_nothing(tmp_path):
                          text=True, check=False)
     assert bad.returncode == 2
     assert bad.stderr.startswith("levelhead: unknown table 'table9'; the tables are")
+
+
+@pytest.fixture
+def column(monkeypatch) -> list[Training]:
+    """A column of digits, two epochs each, one of them a companion."""
+    monkeypatch.setitem(plan.SIZES, "digits", (100, 10))
+    specs = [("baseline", 0.0), ("wvn", 0.0), ("under-sample", 0.0), ("ldam", 0.0), ("wvn", 0.1)]
+    return [Training("digits:20", Spec("digits", method=method, profile="long-tail", ratio=20.0, hold_out=hold_out,
+                                       epochs=2, engine="fast", dtype="float32"))
+            for method, hold_out in specs]
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tmp_path):
+    lines: list[str] = []
+    results, runs = tmp_path / "records", tmp_path / "runs"
+    assert reproduce(column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append) == 5
+    assert missing(column, results) == []
+    held = json.loads((results / f"{column[-1].name}.json").read_text())
+    assert held["held_out"]["rescale"]["gamma"] >= 0
+    assert held["counts"] != json.loads((results / f"{column[1].name}.json").read_text())["counts"]
+    assert any("digits:20: 4 runs" in line for line in lines)
+    assert reproduce(column, results, runs, executor=executor, device="cpu", say=lines.append) == 0
+
+
+def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path):
+    lines: list[str] = []
+    assert reproduce(column, tmp_path / "r", tmp_path / "runs", slots=4, device="cpu", until=-1, say=lines.append) == 0
+    assert "5 to go" in lines[-1]

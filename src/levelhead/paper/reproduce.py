@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from ..cautions import LevelheadWarning
-from ..lab.run import Run, run_packed
+from ..lab.run import Run
+from .executors import Executor, on_ray, one_device
 from .plan import Table, Training, trainings
 from .record import record
 
@@ -22,18 +23,21 @@ SECONDS_AN_IMAGE = 6.3e-6  # eight runs at once on one H200 (results/train.json)
 
 def command(
     table: str, root: str, only: Sequence[str], *, seeds: int, results: Path, runs: Path, slots: int,
-    minutes: float | None, dry_run: bool, unofficial: bool, say: Callable[[str], None],
+    minutes: float | None, executor: str, dry_run: bool, unofficial: bool, say: Callable[[str], None],
 ) -> tuple[dict[str, Any], str]:
     """What `levelhead reproduce` does: say what is missing and, unless it is a dry run, train it."""
     if table not in get_args(Table):
         raise ValueError(f"unknown table {table!r}; the tables are {', '.join(get_args(Table))}")
+    if executor not in get_args(Executor):
+        raise ValueError(f"expected the executor {' or '.join(get_args(Executor))}, got {executor!r}")
     if seeds < 1:
         raise ValueError(f"expected at least one seed, got {seeds}")
     wanted = trainings(cast(Table, table), root=root, seeds=seeds, only=only, unofficial=unofficial)
     before = missing(wanted, results)
     minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
     if not dry_run and before:
-        reproduce(before, results, runs, slots=slots, until=None if minutes is None else 60 * minutes, say=say)
+        reproduce(before, results, runs, slots=slots, executor=cast(Executor, executor),
+                  until=None if minutes is None else 60 * minutes, say=say)
     left = missing(wanted, results)
     found = {"table": table, "trainings": len(wanted), "missing": [training.name for training in left],
              "minutes": round(cost(left) / 60, 1)}
@@ -54,44 +58,42 @@ def cost(wanted: Sequence[Training]) -> float:
 
 def reproduce(
     wanted: Sequence[Training], results: str | Path, runs: str | Path = "runs", *, slots: int = 16,
-    device: str = "cuda", until: float | None = None, say: Callable[[str], None] = print,
+    executor: Executor = "local", device: str = "cuda", until: float | None = None, say: Callable[[str], None] = print,
 ) -> int:
     """Train every one without a record, as many as fit together at a time; return how many records were written.
 
     Args:
         wanted: in the order of their value.
         results: folder of the records.
-        runs: folder of the runs; finished ones are not trained again.
-        slots: how many runs share the device.
+        runs: folder of the runs; finished ones are not trained again. For a cluster, one that its machines share.
+        slots: how many runs share a device.
+        executor: `local`, one device of this machine, or `ray`, every GPU of a Ray cluster.
         device: where.
         until: seconds after which nothing new is begun.
         say: called with a line for every group of runs that is over.
     """
     results, began = Path(results), time.monotonic()
     results.mkdir(parents=True, exist_ok=True)
-    todo, spent, images = missing(wanted, results), 0.0, 0
+    todo = missing(wanted, results)
+    total, images = sum(training.images for training in todo), 0
     workers = max(1, len(os.sched_getaffinity(0)) - 2)
+    train = {"local": one_device, "ray": on_ray}[executor]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as others:
         records = []  # made on other cores while the next runs train
-        for group in groups(todo, slots):
-            if until is not None and time.monotonic() - began > until:
-                say(f"stopped after {time.monotonic() - began:.0f} s; the same command goes on")
-                break
-            start = time.monotonic()
-            try:
-                run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True)
-            except ValueError as error:  # one that diverged leaves the others trained
-                say(str(error))
-            seconds, trained = time.monotonic() - start, sum(training.images for training in group)
+        for group, seconds, failure in train(groups(todo, slots), str(runs), slots, device, until):
+            trained = sum(training.images for training in group)
             done = [(training, Run.of(training.spec, runs)) for training in group]
             records += [others.submit(keep, training, run, seconds * training.images / trained, results)
                         for training, run in done if run.finished]
-            spent, images = spent + seconds, images + trained
-            left = (sum(training.images for training in todo) - images) * spent / images
+            images += trained
+            left = (total - images) / images * (time.monotonic() - began)
             say(f"{group[0].column}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
-                f"{left:.0f} s")
+                f"{left:.0f} s{failure and f'; {failure}'}")
         for made in records:
             made.result()
+    if len(records) < len(todo):
+        say(f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; the same command "
+            "goes on")
     return len(records)
 
 
