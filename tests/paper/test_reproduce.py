@@ -83,7 +83,9 @@ def column(monkeypatch) -> list[Training]:
 
 
 @pytest.mark.parametrize("executor", ["local", "ray"])
-def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tmp_path):
+def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tmp_path, request):
+    if executor == "ray":
+        request.addfinalizer(pytest.importorskip("ray").shutdown)
     lines: list[str] = []
     results, runs = tmp_path / "records", tmp_path / "runs"
     assert reproduce(column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append) == 5

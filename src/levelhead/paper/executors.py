@@ -30,8 +30,10 @@ def one_device(
 def on_ray(
     groups: Sequence[list[Training]], runs: str, slots: int, device: str, until: float | None
 ) -> Iterator[Over]:
-    """A task for each group, as many at a time as there are GPUs. A lost worker's group is begun again, less its finished
-    runs."""
+    """A task for each group, as many at a time as there are GPUs.
+
+    The group of a worker that is lost is begun again, less the runs it had finished.
+    """
     try:
         import ray
     except ImportError:
