@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install -c constraints.txt
 JOBS ?= 2
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check docs bench clean
 
 demo: $(VENV)/demo
 	$(BIN)/levelhead demo
@@ -16,6 +16,10 @@ test: $(VENV)/test
 check: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+
+# Offline; runs the gallery; a warning is an error. GALLERY=0 leaves the examples unrun. The pages: docs/_build/html.
+docs: $(VENV)/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 
 bench: $(VENV)/test
 	for file in bench/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
@@ -43,5 +47,9 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	touch $@
 
+$(VENV)/docs: $(VENV)/test
+	$(PIP) -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/_build docs/api docs/gallery docs/generated $(VENV) .pytest_cache .ruff_cache .hypothesis

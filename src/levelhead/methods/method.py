@@ -23,6 +23,7 @@ class Retrain:
     """A second stage, in which the head alone is trained anew on frozen features.
 
     When the first stage's last epoch is over, the engine
+
     1. freezes everything but the head and puts the network in evaluation mode, so that no feature, no BatchNorm
        statistic and no dropout changes any more (augmentation goes on);
     2. draws the head's weights anew, as at the start of the run;

@@ -1,0 +1,79 @@
+"""Sphinx: `make docs` builds these pages offline, runs every example of the gallery, and takes a warning for an error.
+
+Pages are Markdown. The references are written by `reference.py` from the code itself before anything is read.
+`GALLERY=0` leaves the examples unrun, for a quick look at the text.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import conftest  # noqa: E402, F401  lets lightning and transformers import whichever torchvision is there
+import reference  # noqa: E402
+
+import levelhead  # noqa: E402
+
+project, author, release = "levelhead", "the levelhead developers", levelhead.__version__
+copyright = f"{author}, MIT license"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_design",
+              "sphinx_gallery.gen_gallery"]
+exclude_patterns = ["_build", "generated", "**sg_execution_times*"]
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+default_role = "code"  # docstrings write `gamma`, as Markdown does
+templates_path = ["_templates"]
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_type_aliases = {"Array": "Array", "Counts": "Counts"}
+autodoc_preserve_defaults = True
+napoleon_use_param = False  # one entry may speak of several arguments: "rule, range: as in `tune`"
+napoleon_use_ivar = False
+napoleon_use_rtype = False
+python_maximum_signature_line_length = 88
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+sphinx_gallery_conf = {
+    "examples_dirs": str(HERE.parent / "examples"),
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",  # every example is run
+    "plot_gallery": os.environ.get("GALLERY", "1") != "0",
+    "abort_on_example_error": False,  # all of them are tried, and then one that failed fails the build
+    "only_warn_on_example_error": False,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "backreferences_dir": "api/examples",
+    "doc_module": ("levelhead",),
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "levelhead"
+html_static_path = ["_static"]
+html_css_files = ["levelhead.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "levelhead"},
+    "navbar_align": "left",
+    "show_nav_level": 1,
+    "header_links_before_dropdown": 6,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_sidebars = {"index": []}
+
+
+def setup(app):
+    app.connect("config-inited", lambda app, config: reference.write(HERE / "generated"))

@@ -1,0 +1,180 @@
+"""The pictures of the guide, and the numbers beside them: three small networks each, trained on long-tailed digits.
+
+`python docs/pictures.py` takes two minutes on one core, writes docs/images/guide-*.svg and fills the pages' numbers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import levelhead as lh
+from levelhead.lab.data import Data, digits, hold_out, imbalance
+from levelhead.lab.nets import build
+from levelhead.lab.recipe import recipe
+from levelhead.lab.train import fit
+from levelhead.lab.view import View, snapshot
+from levelhead.paper.readout import fill
+from levelhead.plot import ACCENT, INK, SOFT, matplotlib, save
+
+HERE = Path(__file__).parent
+SEEDS = (0, 1, 2)
+COOL = "#0f766e"
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", lh.LevelheadWarning)
+    data = hold_out(imbalance(digits(), "long-tail", ratio=50), 0.2)
+    plain = [train(data, "baseline", seed) for seed in SEEDS]
+    kept = [train(data, "wvn", seed) for seed in SEEDS]
+    adam = [train_with_adam(data, seed) for seed in SEEDS]
+    draw_boundary()
+    draw_norms({"SGD with momentum": plain, "Adam": adam, "SGD with WVN": kept})
+    draw_trade(plain)
+    draw_calibration(plain)
+    fill(HERE / "why-heads-bend.md", "norms", norms_in_words(plain, adam))
+    fill(HERE / "calibration.md", "calibration", calibration_in_words(plain))
+
+
+def train(data: Data, method: str, seed: int) -> lh.Snapshot:
+    net, schedule = build("digits", data.classes, shape=data.shape, seed=seed), recipe("digits")
+    fit(net, data, schedule, lh.METHODS[method], seed=seed)
+    return snapshot(net, data, View(schedule, data))
+
+
+def train_with_adam(data: Data, seed: int, *, lr: float = 1e-3) -> lh.Snapshot:
+    """The same network, batches of the same size and as many epochs, in a plain loop with Adam."""
+    net, schedule = build("digits", data.classes, shape=data.shape, seed=seed), recipe("digits")
+    view, generator = View(schedule, data), torch.Generator().manual_seed(seed)
+    images, labels = view.plain(torch.from_numpy(data.train.images)), torch.from_numpy(data.train.labels)
+    optimizer = torch.optim.Adam(net.parameters(), lr=lr)
+    net.train()
+    for _ in range(schedule.epochs):
+        for batch in torch.randperm(len(labels), generator=generator).split(schedule.batch):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(images[batch]), labels[batch]).backward()
+            optimizer.step()
+    return snapshot(net, data, view)
+
+
+def draw_boundary() -> None:
+    """Two weight vectors in their plane, as trained and leveled: the boundary leans toward the shorter."""
+    pyplot = matplotlib()
+    figure, both = pyplot.subplots(1, 2, figsize=(7.6, 3.2), layout="constrained")
+    trained = lh.Head(np.array([[2.0, 0.35], [0.25, 1.0]]))
+    for axes, head, title in ((both[0], trained, "as trained"), (both[1], lh.normalize(trained), "leveled")):
+        x, y = np.meshgrid([-0.6, 2.6], [-0.6, 1.6])
+        lead = (head.weight[1] - head.weight[0]) @ np.stack([x.ravel(), y.ravel()])  # of the rare class
+        axes.contourf(x, y, lead.reshape(x.shape), levels=[-9, 0, 9], colors=["#e2e8f0", "#fed7aa"])
+        for row, color, name in zip(head.weight, (INK, ACCENT), ("frequent", "rare"), strict=True):
+            axes.annotate("", row, (0, 0), arrowprops={"arrowstyle": "-|>", "color": color, "lw": 2})
+            axes.text(*(row + 0.08 * row / np.linalg.norm(row)), name, color=color, va="bottom", ha="center")
+        angles = lh.geometry.boundary_angles(head, 0, 1)
+        axes.set(title=f"{title}: {angles[0]:.0f}° and {angles[1]:.0f}° to the boundary", xlim=(-0.6, 2.6),
+                 ylim=(-0.6, 1.6), aspect="equal", xticks=[], yticks=[])
+        axes.spines[["left", "bottom"]].set_visible(False)
+    save(figure, HERE / "images" / "guide-boundary.svg")
+
+
+def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
+    """Length of each class's weight vector against its count, relative to the longest."""
+    pyplot = matplotlib()
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
+    marks = zip(trained.items(), ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":")), strict=True)
+    for (name, snapshots), (color, marker, line) in marks:
+        lengths = np.array([lh.geometry.relative_norms(one.head) for one in snapshots])
+        axes.errorbar(snapshots[0].counts, lengths.mean(axis=0), lengths.std(axis=0, ddof=1), color=color,
+                      marker=marker, linestyle=line, capsize=2, label=name)
+    axes.set(xscale="log", xlabel="training samples of the class", ylabel="length of its weight vector\n(longest = 1)",
+             ylim=(0, 1.08))
+    axes.legend(frameon=False, loc="lower right")
+    save(figure, HERE / "images" / "guide-norms.svg")
+
+
+def draw_trade(plain: list[lh.Snapshot]) -> None:
+    """What gamma gives to the rare classes and takes from the frequent ones, on the test set."""
+    pyplot = matplotlib()
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
+    gammas = np.linspace(0, 1.5, 301)
+    paths = [lh.gamma_path(one.logits("test"), one.labels["test"], one.counts) for one in plain]
+    accuracy = np.mean([path.class_accuracy(gammas) for path in paths], axis=0)
+    counts = plain[0].counts
+    for rows, color, line, name in (
+        (slice(0, 3), INK, "--", f"3 most frequent classes (n = {counts[2]} to {counts[0]})"),
+        (slice(-3, None), ACCENT, "-.", f"3 rarest classes (n = {counts[-1]} to {counts[-3]})"),
+        (slice(None), SOFT, "-", "all classes alike"),
+    ):
+        axes.plot(gammas, 100 * accuracy[:, rows].mean(axis=1), color=color, linestyle=line, label=name,
+                  lw=2.4 if color == SOFT else 1.4)
+    axes.set(xlabel="gamma", ylabel="found, %", xlim=(0, 1.5))
+    axes.legend(frameon=False)
+    save(figure, HERE / "images" / "guide-trade.svg")
+
+
+def draw_calibration(plain: list[lh.Snapshot]) -> None:
+    """Confidence against accuracy as trained, after RS, and with a temperature fitted on other samples."""
+    pyplot = matplotlib()
+    figure, axes = pyplot.subplots(figsize=(4.6, 4.2), layout="constrained")
+    axes.plot([0, 1], [0, 1], color=SOFT, lw=1)
+    styles = ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":"))
+    for (name, (confidence, right)), (color, marker, line) in zip(_confidences(plain).items(), styles, strict=True):
+        order = np.array_split(np.argsort(confidence), 8)  # bins of as many samples each
+        axes.plot([confidence[some].mean() for some in order], [right[some].mean() for some in order], color=color,
+                  marker=marker, linestyle=line, label=name)
+    axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
+    axes.legend(frameon=False, loc="upper left")
+    save(figure, HERE / "images" / "guide-calibration.svg")
+
+
+def _confidences(plain: list[lh.Snapshot]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    found: dict[str, list[Any]] = {"as trained": [], "after RS": [], "after RS, with temperature": []}
+    for one in plain:
+        for name, (logits, labels) in _versions(one).items():
+            probability = np.exp(lh.measure.log_softmax(logits))
+            found[name].append((probability.max(axis=1), probability.argmax(axis=1) == labels))
+    return {name: tuple(np.concatenate(parts) for parts in zip(*rows, strict=True)) for name, rows in found.items()}  # type: ignore[misc]
+
+
+def _versions(one: lh.Snapshot) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Logits and labels of every other test sample; gamma and the temperature come from the others."""
+    logits, labels = np.asarray(one.logits("test")), one.labels["test"]
+    fit_on, rest = (slice(None, None, 2), slice(1, None, 2))
+    gamma = lh.tune(logits[fit_on], labels[fit_on], one.counts, bootstrap=0).gamma
+    leveled = logits * lh.factors(one.counts, gamma)
+    temperature = lh.measure.fit_temperature(leveled[fit_on], labels[fit_on])
+    return {"as trained": (logits[rest], labels[rest]), "after RS": (leveled[rest], labels[rest]),
+            "after RS, with temperature": (leveled[rest] / temperature, labels[rest])}
+
+
+def norms_in_words(plain: list[lh.Snapshot], adam: list[lh.Snapshot]) -> str:
+    first, last = plain[0].counts[0], plain[0].counts[-1]
+    ratio = [float(one.head.norms[0] / one.head.norms[-1]) for one in plain]
+    follow = {name: [lh.geometry.norm_follows_count(one.head, one.counts) for one in some]
+              for name, some in (("SGD", plain), ("Adam", adam))}
+    return (f"Digits with a long tail of {first} to {last} training samples a class, a small convolutional network, "
+            f"{len(plain)} seeds: under SGD with momentum the weight vector of the most frequent class ends "
+            f"{min(ratio):.2f} to {max(ratio):.2f} times as long as that of the rarest, and the rank correlation of "
+            f"length with count is {_span(follow['SGD'])}. Under Adam it is {_span(follow['Adam'])}.")
+
+
+def calibration_in_words(plain: list[lh.Snapshot]) -> str:
+    found: dict[str, list[float]] = {}
+    for one in plain:
+        for name, (logits, labels) in _versions(one).items():
+            found.setdefault(name, []).append(100 * lh.measure.calibration_error(logits, labels))
+    told = ", ".join(f"{np.mean(errors):.1f} ± {np.std(errors, ddof=1):.1f} {name}" for name, errors in found.items())
+    return (f"Expected calibration error in points on half of the digits' test set, with gamma and temperature from "
+            f"the other half ({len(plain)} seeds): {told}.")
+
+
+def _span(values: list[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+if __name__ == "__main__":
+    main()
