@@ -24,7 +24,17 @@ def norm_follows_count(head: Head, counts: Counts) -> float:
     n, norms = resolve(counts, head.classes, names=head.names), to_numpy(head.norms)
     if n.min() == n.max() or np.ptp(norms) <= 1e-4 * norms.max():
         return float("nan")
-    return float(np.corrcoef(_ranks(norms), _ranks(n))[0, 1])
+    return rank_correlation(norms, n)
+
+
+def rank_correlation(a: Array, b: Array) -> float:
+    """Spearman's: the correlation of the ranks, equal values sharing the mean of theirs; NaN if either are all equal.
+
+    >>> rank_correlation(np.array([1, 2, 30]), np.array([9, 8, 1]))
+    -1.0
+    """
+    ranks = _ranks(to_numpy(a)), _ranks(to_numpy(b))
+    return float("nan") if min(map(np.ptp, ranks)) == 0 else float(np.round(np.corrcoef(*ranks)[0, 1], 12))
 
 
 def centers(features: Array, labels: Array, classes: int) -> np.ndarray:

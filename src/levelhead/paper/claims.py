@@ -1,0 +1,191 @@
+"""What the paper claims, and what our records say of it: one function a claim, with its threshold in its words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Literal
+
+import numpy as np
+
+from ..geometry import rank_correlation
+from .markdown import TITLES
+from .plan import tables
+from .readout import Record, cell, runs, share_of_gap
+from .record import GRID
+
+Verdict = Literal["reproduced", "partly", "not reproduced"]
+STRONG, WEAK = 0.7, 0.3  # of a rank correlation
+BY_CORRELATION = f"reproduced from {STRONG:g} on, partly from {WEAK:g} on"
+WITHIN = 0.01  # of the best error: how far a gamma may be off and still be called good
+LOSSES = {"re-weighting": "re-weighting", "focal": "focal loss", "class-balanced": "CB", "ldam": "LDAM"}
+HELD = "gamma from a hold-out"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim and what became of it.
+
+    Args:
+        says: the paper's claim.
+        number: what was measured.
+        seen: the number in words, with what it is over.
+        verdict: of the number against the rule.
+        rule: the thresholds, in words.
+    """
+
+    says: str
+    number: float
+    seen: str
+    verdict: Verdict
+    rule: str
+
+
+def judge(number: float, reproduced: float, partly: float) -> Verdict:
+    """Two thresholds, each met by what is not below it."""
+    return "reproduced" if number >= reproduced else "partly" if number >= partly else "not reproduced"
+
+
+def imbalanced(data: str = "") -> list[str]:
+    """Table 1's columns of a ratio above 1, of one data set or both."""
+    return [c for c in tables()["table1"]["columns"] if c.startswith(data) and not c.endswith(":1")]
+
+
+def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
+    """Rank correlation of weight norms with counts, baseline."""
+    return by_rank(records, "The norm of a class's weight vector follows its sample frequency.",
+                    lambda r: r["norms"], "of weight norm with count", sign=1)
+
+
+def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
+    """Rank correlation of sigma-test with counts, baseline, sign turned."""
+    return by_rank(records, "At test time, features of less frequent classes form wider clusters.",
+                    lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
+
+
+def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
+    """Rank correlation of the angle between train and test center with counts, baseline, sign turned."""
+    return by_rank(records, "The rarer a class, the farther apart the centers of its train and test features.",
+                    lambda r: r["geometry"].get("center_gap"), "of the angle between centers with rarity", sign=-1)
+
+
+def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
+    """How wide the range of gammas within a point of the best is, WVN's over the baseline's."""
+    ratios = {}
+    for column in imbalanced():
+        width = {m: [good_gammas(r["curve"]) for r in runs(records, column, m)] for m in ("baseline", "wvn")}
+        if all(width.values()):
+            ratios[column] = mean(width["wvn"]) / mean(width["baseline"])
+    if not ratios:
+        return None
+    wider = sum(ratio > 1 for ratio in ratios.values())
+    number = float(np.exp(np.mean(np.log(list(ratios.values())))))
+    everywhere = number >= 1.5 and wider == len(ratios)
+    return Finding(
+        "WVN is more robust to the choice of gamma: it flattens the curve of the error over gamma.", number,
+        f"the range of gammas within {100 * WITHIN:g} point of the best error is {number:.1f} times as wide with WVN "
+        f"(geometric mean over {_columns(ratios)}); it is wider in {wider} of them",
+        "reproduced" if everywhere else "partly" if number > 1 else "not reproduced",
+        "reproduced if it is 1.5 times as wide and wider in every column, partly if it is wider in the mean")
+
+
+def rs_closes_the_gap(records: Sequence[Record]) -> Finding | None:
+    """Share of the way from the network's error to the oracle head's that RS goes, gamma from a hold-out."""
+    shares: dict[str, list[float]] = {"baseline": [], "wvn": []}
+    for column in imbalanced():
+        for method, found in shares.items():
+            errors = [cell(records, column, method, reading).errors for reading in ("last epoch", HELD, "oracle")]
+            share = share_of_gap(*(mean(e) for e in errors)) if all(errors) else None
+            found += [] if share is None else [share]
+    every = [share for found in shares.values() for share in found]
+    if not every:
+        return None
+    split = "; ".join(f"{TITLES[method]} {mean(found):.0%}, from {min(found):.0%} to {max(found):.0%} in {len(found)} "
+                      f"column{'s' * (len(found) > 1)}" for method, found in shares.items() if found)
+    return Finding(
+        "RS closes most of the gap between a network and its oracle head.", mean(every),
+        f"with gamma from a hold-out RS goes {mean(every):.0%} of the way ({split})",
+        judge(mean(every), 0.5, 0.25), "reproduced from half of the way on, in the mean; partly from a quarter on")
+
+
+def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
+    """Mean over columns of each loss-based row's error less Baseline+RS's, gamma from a hold-out."""
+    margins, most = {}, 0
+    for method, title in LOSSES.items():
+        pairs = [(cell(records, c, method).errors, cell(records, c, "baseline", HELD).errors) for c in imbalanced()]
+        found = [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]
+        if found:
+            margins[title], most = mean(found), max(most, len(found))
+    if not margins:
+        return None
+    ahead = sum(margin > 0 for margin in margins.values())
+    split = ", ".join(f"{title} {margin:+.2f}" for title, margin in margins.items())
+    return Finding(
+        "RS on the plain network beats methods that change the loss.", min(margins.values()),
+        f"their error less Baseline+RS's, gamma from a hold-out, in points, mean over up to {most} columns: {split}",
+        "reproduced" if ahead == len(LOSSES) else "partly" if 2 * ahead >= len(LOSSES) else "not reproduced",
+        f"reproduced if Baseline+RS is ahead of all {len(LOSSES)} in the mean, partly if of half of them")
+
+
+CLAIMS: tuple[Callable[[Sequence[Record]], Finding | None], ...] = (
+    norm_follows_frequency, wvn_flattens_the_curve, rare_test_clusters_are_wider, centers_drift_apart,
+    rs_closes_the_gap, rs_beats_the_losses,
+)
+
+
+def page(records: Sequence[Record]) -> str:
+    """The claims as Markdown: verdict, number and rule of each, and in plain words what was not seen as claimed."""
+    found = [finding for claim in CLAIMS if (finding := claim(records))]
+    without = len(CLAIMS) - len(found)
+    lines = ["| the paper | we see | number | rule |", "|---|---|---|---|",
+             *(f"| {f.says} | **{f.verdict}** | {f.seen} | {f.rule} |" for f in found)]
+    for verdict, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
+        short = [f for f in found if f.verdict == verdict]
+        lines += ["", f"{title}:" if short else f"{title}: none.", *([""] * bool(short)),
+                  *(f"- {f.says} We saw: {f.seen}." for f in short)]
+    return "\n".join([*lines, *(["", f"Not judged, for want of records: {without} of {len(CLAIMS)}."] * bool(without))])
+
+
+def good_gammas(curve: Sequence[float]) -> float:
+    """Width of the range of gammas, of those from 0 to 2, whose error is within a point of the best.
+
+    >>> good_gammas([0.3] * 50 + [0.2] * 101 + [0.3] * 50)
+    1.01
+    """
+    return round(float((np.asarray(curve) <= min(curve) + WITHIN).sum() * (GRID[1] - GRID[0])), 6)
+
+
+def correlation(record: Record, values: Sequence[float | None]) -> float:
+    """Rank correlation of one value a class with the counts; a class that has none is left out."""
+    there = np.array([value is not None for value in values])
+    return rank_correlation(np.array(values, float)[there], np.asarray(record["counts"])[there])
+
+
+def by_rank(
+    records: Sequence[Record], says: str, values: Callable[[Record], Sequence[float | None] | None], what: str, *,
+    sign: int,
+) -> Finding | None:
+    """A claim that something rises (sign 1) or falls (-1) with the counts: mean over columns of the baseline's runs."""
+    columns = {}
+    for column in imbalanced():
+        found = [(r, values(r)) for r in runs(records, column, "baseline")]
+        each = [sign * correlation(r, v) for r, v in found if v]
+        if each:
+            columns[column] = mean(each)
+    if not columns:
+        return None
+    low = min(columns, key=lambda c: columns[c])
+    number = mean(columns.values())
+    return Finding(says, number, f"rank correlation {what}, baseline: {number:.2f} over {_columns(columns)}, least "
+                   f"{columns[low]:.2f} ({_title(low)})", judge(number, STRONG, WEAK), BY_CORRELATION)
+
+
+def _columns(found: Iterable[str]) -> str:
+    n = len(list(found))
+    return f"{n} column{'s' * (n > 1)} of Table 1"
+
+
+def _title(column: str) -> str:
+    data, ratio = column.split(":")
+    return f"{TITLES[data]}, ratio {ratio}"

@@ -1,0 +1,110 @@
+"""Figures of errors: which classes are taken for which, and the error over gamma."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..adjust import rescale
+from ..measure import confusion as table
+from ..snapshot import Snapshot
+from .claims import WITHIN, imbalanced, wvn_flattens_the_curve
+from .drawing import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, panels, title
+from .markdown import TITLES
+from .observations import rare_classes_gain
+from .readout import Record, companion_gamma, runs
+from .record import GRID
+
+
+def confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
+    """Figure 6: of each class, the share taken for each other; baseline, and WVN+RS with gamma from a hold-out."""
+    baseline, wvn = sources.snapshot("baseline"), sources.snapshot("wvn")
+    gamma = companion_gamma(sources.records, column, "wvn")
+    if gamma is None:
+        raise Missing(f"no record of {column}:wvn with a hold-out, which chooses gamma")
+    figure, axes = panels(2, height=4.0, sharey=True)
+    adjusted = rescale(wvn.head, wvn.counts, gamma=gamma)
+    for panel, name, logits, snapshot in ((axes[0, 0], "Baseline", baseline.logits("test"), baseline),
+                                          (axes[0, 1], "WVN+RS", wvn.logits("test", adjusted), wvn)):
+        counted = table(logits, snapshot.labels["test"])
+        share = 100 * counted / counted.sum(axis=1, keepdims=True)
+        panel.imshow(share, cmap="Blues", vmin=0, vmax=100)
+        for (i, j), value in np.ndenumerate(share):
+            if value >= 0.5:
+                panel.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=7.5,
+                           color="white" if value > 55 else "#111827", fontweight="bold" if i == j else "normal")
+        panel.set_xticks(range(len(share)), _names(snapshot), rotation=90)
+        panel.set_xlabel("taken for")
+        panel.spines[:].set_visible(False)
+        panel.tick_params(length=0)
+        title(panel, f"{name}: error {100 * (1 - np.trace(counted) / counted.sum()):.1f} %")
+    named = [f"{name}  {n:,}" for name, n in zip(_names(baseline), baseline.counts, strict=True)]
+    axes[0, 0].set_yticks(range(len(named)), named)
+    axes[0, 0].set_ylabel("true class, training samples")
+    n = len(baseline.labels["test"])
+    return Drawn(figure, f"Of every class, the share in percent taken for each class, on {n:,} test images of "
+                 f"CIFAR-10, ratio {column.split(':')[1]}: baseline, and WVN+RS with gamma = {gamma:.2f}, chosen on "
+                 "the hold-out of its companion run; one network each, the shipped snapshots.",
+                 (rare_classes_gain(baseline, wvn, gamma),))
+
+
+def over_gamma(sources: Sources) -> Drawn:
+    """Figure 7: the error over gamma at every ratio; the stretch within a point of the best is bold."""
+    of = {data: [c for c in imbalanced(f"{data}:") if all(runs(sources.records, c, m) for m in ("baseline", "wvn"))]
+          for data in ("cifar10", "cifar100")}
+    of = {data: columns for data, columns in of.items() if columns}
+    if not of:
+        raise Missing("no column of Table 1 with records of both baseline and wvn")
+    across = max(map(len, of.values()))
+    figure, axes = panels(across, len(of), height=0.5 + 2.35 * len(of), sharex="row")
+    drawn = 0
+    for row, (data, columns) in zip(axes, of.items(), strict=True):
+        for panel in row[len(columns):]:
+            panel.set_axis_off()
+        every = {c: {m: _mean_curve(runs(sources.records, c, m)) for m in ("baseline", "wvn")} for c in columns}
+        span = 4 + max(max(curve[0] for curve in both.values()) - _least(both) for both in every.values())
+        reach = max(GRID[curve <= _least(both) + span].max() for both in every.values() for curve in both.values())
+        for panel, (column, curves) in zip(row, every.items(), strict=False):
+            drawn += sum(len(runs(sources.records, column, m)) for m in curves)
+            low = _least(curves)
+            for (method, curve), color in zip(curves.items(), (BASELINE, WVN), strict=True):
+                panel.plot(GRID, curve, color=color, lw=1)
+                good = np.where(curve <= curve.min() + 100 * WITHIN, curve, np.nan)
+                panel.plot(GRID, good, color=color, lw=3.2, solid_capstyle="butt")
+                gamma = companion_gamma(sources.records, column, method)
+                if gamma is not None:
+                    panel.plot(gamma, np.interp(gamma, GRID, curve), "v", color=color, ms=6.5, mec="white", mew=0.8,
+                               zorder=4)
+            panel.set(ylim=(low - 1, low - 1 + span), xlim=(0, reach))
+            panel.yaxis.set_major_locator(_every(2 if span < 12 else 5))
+            panel.xaxis.set_major_locator(_every(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2))
+            panel.grid(axis="y", color=LIGHT, lw=0.5)
+            title(panel, f"{TITLES[data]}, {column.split(':')[1]}" if across < 4 else f"ratio {column.split(':')[1]}")
+        row[0].set_ylabel(f"{TITLES[data]}\nerror, %")
+    figure.supxlabel("gamma", fontsize=9)
+    handles = [*(panel.plot([], [], color=c, lw=2)[0] for c in (BASELINE, WVN)),
+               panel.plot([], [], color=GRAY, lw=3.2)[0], panel.plot([], [], "v", color=GRAY, ms=6.5, lw=0)[0]]
+    figure.legend(handles, ["Baseline", "WVN", "within a point of the best", "gamma chosen on a hold-out"],
+                  loc="outside upper center", ncols=4, frameon=False, fontsize=8.5)
+    return Drawn(figure, "Test error over gamma, baseline and WVN, mean over seeds "
+                 f"({drawn} networks), read at {len(GRID)} gammas off exact curves; the panels of a row "
+                 "span as many points of error.", findings(wvn_flattens_the_curve(sources.records)))
+
+
+def _least(curves: Mapping[str, np.ndarray]) -> float:
+    return min(float(curve.min()) for curve in curves.values())
+
+
+def _mean_curve(records: Sequence[Record]) -> np.ndarray:
+    return 100 * np.mean([record["curve"] for record in records], axis=0)
+
+
+def _names(snapshot: Snapshot) -> list[str]:
+    return [str(name) for name in snapshot.head.names or range(snapshot.head.classes)]
+
+
+def _every(step: float):
+    from matplotlib.ticker import MultipleLocator
+
+    return MultipleLocator(step)

@@ -1,0 +1,145 @@
+"""Figures of features: the boundary between two weight vectors, how wide classes spread, and t-SNE of two of them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from .. import adjust
+from ..head import Head
+from ..snapshot import Snapshot
+from .claims import centers_drift_apart, rare_test_clusters_are_wider
+from .drawing import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, networks, panels, shades, title
+from .observations import boundary_leans, rare_class_is_scattered, train_clusters_grow
+from .readout import runs
+
+GAMMA = 0.25  # of the drawing of boundaries
+TEST_POINTS = 250  # of each class in the t-SNE
+
+
+def boundary(sources: Sources) -> Drawn:
+    """Figure 3: the sectors of a plane of features that each class gets; baseline, WVN, WVN+RS."""
+    if sources.planar is None:
+        raise Missing("no networks with two features (planar.planar makes them, with torch and scikit-learn)")
+    planar, counts = sources.planar, np.asarray(sources.planar["counts"])
+    heads = {name: Head(np.array(planar[name]["weights"][0])) for name in ("baseline", "wvn")}
+    rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
+    figure, axes = panels(3, height=3.0)
+    colors = shades(len(counts))
+    for panel, name, method, head in zip(axes[0], ("Baseline", "WVN", f"WVN+RS, gamma = {GAMMA:g}"),
+                                         ("baseline", "wvn", "wvn"), (*heads.values(), rescaled), strict=True):
+        x, y = np.array(planar[method]["features"]), np.array(planar[method]["labels"])
+        _sectors(panel, head, x, y, colors)
+        right = head.logits(x).argmax(axis=1) == y
+        rare = int(counts.argmin())
+        title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest found {right[y == rare].mean():.0%}")
+    handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
+    figure.legend(handles, [f"digit {k}, {n} samples" for k, n in enumerate(counts)], frameon=False,
+                  loc="outside lower center", ncols=len(counts), fontsize=8.5, handletextpad=0.1, columnspacing=1.2)
+    return Drawn(figure, f"Decision regions, weight vectors and {len(y)} test samples of networks with two features, "
+                 f"trained on {len(counts)} of scikit-learn's digits with a long tail of {counts.max()} to "
+                 f"{counts.min()} samples (seed 0 of {planar['seeds']}); weight vectors are drawn to one scale in each "
+                 "panel.", (boundary_leans(planar),))
+
+
+def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[Any]) -> None:
+    reach = 1.08 * float(np.abs(x).max())
+    angles = np.linspace(0, 2 * np.pi, 7201)  # without a bias, only the direction of a feature decides
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    owner = head.logits(circle).argmax(axis=1)
+    edges = np.flatnonzero(np.diff(owner))
+    for a, b in zip(edges, [*edges[1:], edges[0] + len(angles) - 1], strict=True):
+        arc = circle[np.linspace(a + 0.5, b + 0.5, 40).astype(int) % (len(angles) - 1)]
+        sector = 2 * reach * np.vstack([[0, 0], arc])
+        panel.fill(*sector.T, color=colors[owner[a + 1]], alpha=0.2, lw=0)
+        panel.plot(*(2 * reach * np.stack([[0, 0], circle[a]])).T, color="white", lw=1.5)
+    panel.scatter(*x.T, s=7, c=[colors[k] for k in y], lw=0)
+    longest = np.linalg.norm(head.weight, axis=1).max()
+    for k, vector in enumerate(np.asarray(head.weight) / longest * 0.85 * reach):
+        panel.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "color": "white", "lw": 4, "shrinkA": 0})
+        panel.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colors[k], "lw": 2, "shrinkA": 0})
+    panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+
+
+def clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
+    """Figure 4: sigma-train, sigma-test and the angle between centers, class by class; balanced data beside it."""
+    found = [r for r in sources.runs(column) if "sigma_train" in r["geometry"]]
+    if not found:
+        raise Missing(f"no record of {column}:baseline with the geometry of training features")
+    balanced = [r for r in runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
+                if "sigma_train" in r["geometry"]]
+    figure, axes = panels(3, height=2.9, sharey=True)
+    counts = found[0]["counts"]
+    at = np.arange(len(counts))
+    for panel, key, name in zip(axes[0], ("sigma_train", "sigma_test", "center_gap"),
+                                ("sigma, train", "sigma, test", "angle between centers"), strict=True):
+        values = np.array([r["geometry"][key] for r in found], float)
+        if balanced:
+            same = np.mean([r["geometry"][key] for r in balanced], axis=0)
+            panel.plot(at, same, color=GRAY, lw=1, marker="o", ms=2.5, zorder=1, label="balanced data")
+        panel.plot(at, values.mean(axis=0), color=BASELINE, lw=1.8, zorder=2, label=f"ratio {column.split(':')[1]}")
+        panel.plot(np.tile(at, (len(found), 1)).T, values.T, "o", color=BASELINE, ms=3, alpha=0.6, mew=0, zorder=3)
+        panel.set_xticks(at, [f"{n:,}" for n in counts], rotation=90)
+        panel.grid(axis="y", color=LIGHT, lw=0.5)
+        title(panel, name)
+    axes[0, 0].set(ylabel="degrees", ylim=(0, None))
+    axes[0, 0].legend(frameon=False, fontsize=8.5, loc="upper left")
+    axes[0, 1].set_xlabel("training samples of the class")
+    beside = f", and of {networks(balanced)} on balanced data" if balanced else ""
+    return Drawn(figure, "Angular spread of each class's features at training and at test time, and the angle between "
+                 f"their centers, baseline on CIFAR-10, ratio {column.split(':')[1]}: dots are {networks(found)}, the "
+                 f"line their mean{beside}.",
+                 findings(train_clusters_grow(sources.records), rare_test_clusters_are_wider(sources.records),
+                          centers_drift_apart(sources.records)))
+
+
+def embed(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
+    """t-SNE of unit-length features of the most and the least frequent class, train and test in one map: JSON-able.
+
+    As many training samples of the frequent class as the rare one has, and `TEST_POINTS` test samples of each.
+    """
+    from sklearn.manifold import TSNE
+
+    pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
+    parts = [(split, k) for split in ("train", "test") for k in pair]
+    most = {"train": int(snapshot.counts.min()), "test": TEST_POINTS}
+    chosen = [snapshot.features[split][snapshot.labels[split] == k][:most[split]] for split, k in parts]
+    x = adjust.unit(np.concatenate(chosen).astype(np.float64))
+    places = TSNE(random_state=seed, init="pca", perplexity=30).fit_transform(x)
+    edges = np.cumsum([0, *map(len, chosen)])
+    names = snapshot.head.names or range(snapshot.head.classes)
+    return {"of": digest(snapshot), "seed": seed, "names": [str(names[k]) for k in pair],
+            "counts": [int(snapshot.counts[k]) for k in pair],
+            "points": {split: [np.round(places[edges[i]:edges[i + 1]], 1).tolist()
+                               for i, part in enumerate(parts) if part[0] == split] for split in ("train", "test")}}
+
+
+def digest(snapshot: Snapshot) -> str:
+    """Of a snapshot's head: that what was computed from it is still of it."""
+    return hashlib.sha256(np.asarray(snapshot.head.numpy().weight, np.float64).tobytes()).hexdigest()[:12]
+
+
+def tsne(sources: Sources) -> Drawn:
+    """Figure 5: features of the most and the least frequent class, at training and at test time, in one map."""
+    if sources.points is None:
+        raise Missing("no t-SNE of the shipped snapshot (features.embed makes it, with scikit-learn)")
+    points, names, counts = (sources.points[key] for key in ("points", "names", "counts"))
+    figure, axes = panels(2, height=3.4, sharex=True, sharey=True)
+    for panel, split in zip(axes[0], ("train", "test"), strict=True):
+        for places, color, name, n in zip(points[split], (BASELINE, WVN), names, counts, strict=True):
+            panel.scatter(*np.array(places).T, s=14, color=color, alpha=0.65, lw=0,
+                          label=f"{name}, {n:,} training samples")
+        panel.set(xticks=[], yticks=[])
+        panel.spines[:].set_visible(True)
+        title(panel, f"{split}, {len(points[split][0])} of each" + "; + those of training" * (split == "test"))
+    for places in points["train"]:
+        axes[0, 1].scatter(*np.array(places).T, s=9, color="#111827", marker="+", lw=0.6)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2,
+                  fontsize=8.5)
+    snapshot = sources.snapshot("baseline")
+    return Drawn(figure, f"One t-SNE map of train and test features of the most and the least frequent class "
+                 f"({names[0]} and {names[1]}), baseline on CIFAR-10, ratio {int(counts[0] / counts[1])}, the shipped "
+                 "snapshot.",
+                 (rare_class_is_scattered(snapshot),))

@@ -1,0 +1,95 @@
+"""Every figure of the paper, drawn from what we measured: `write` makes all that can be made and names the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..snapshot import Snapshot
+from . import errors, features, norms
+from .drawing import Drawn, Missing, Sources, save_both
+from .readout import fill, load
+
+# name of the file: title, what draws it
+FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
+    "norms-over-epochs": ("Norms over epochs (Figure 1)", norms.norms_over_epochs),
+    "relative-norms": ("Relative norms by ratio (Figure 2)", norms.relative_norms),
+    "boundary": ("The boundary between weight vectors (Figure 3)", features.boundary),
+    "clusters": ("Spread of features by class (Figure 4)", features.clusters),
+    "tsne": ("Train and test features of two classes (Figure 5)", features.tsne),
+    "confusion": ("Confusion matrices (Figure 6)", errors.confusion),
+    "gamma": ("Error over gamma (Figure 7)", errors.over_gamma),
+    "step-norms": ("Relative norms under step imbalance (supplement)", norms.step_norms),
+    "over-sampling": ("Relative norms under over-sampling (supplement)", norms.over_sampling),
+}
+
+
+def write(
+    results: str | Path, out: str | Path, snapshots: Mapping[str, Snapshot] | None = None, *,
+    page: str | Path | None = None, say: Callable[[str], None] = print,
+) -> list[Path]:
+    """Draw every figure as SVG and PNG; say which lack what they are drawn from.
+
+    Args:
+        results: folder with the records in `records/`; what is costly to compute is kept in `figures/`.
+        out: folder of the pictures.
+        snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
+        page: Markdown whose place `figures` is filled with pictures, captions and verdicts.
+        say: called with a line for every figure that is left out.
+
+    Returns:
+        The pictures written.
+    """
+    written, parts, out = [], [], Path(out)
+    sources = gather(Path(results), snapshots or {})
+    for name, (title, draw) in FIGURES.items():
+        try:
+            drawn = draw(sources)
+        except Missing as missing:
+            say(f"{name} is not drawn: {missing}")
+            parts.append(f"### {title}\n\nNot drawn: {missing}.")
+            continue
+        written += save_both(drawn.figure, out, name)
+        folder = out if page is None else out.resolve().relative_to(Path(page).resolve().parent)
+        parts.append(section(title, drawn, f"{folder.as_posix()}/{name}.png"))
+    if page is not None:
+        fill(Path(page), "figures", "\n\n".join(parts))
+    return written
+
+
+def gather(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources:
+    """The records, and what is kept beside them; what is missing there, or was computed from another snapshot, is made
+    and kept: the networks with two features in two minutes, the t-SNE in seconds."""
+    def two_features() -> dict[str, Any]:
+        from .planar import planar
+
+        return planar()
+
+    base, kept = snapshots.get("baseline"), results / "figures"
+    points = None
+    if base is not None:
+        points = _kept(kept / "tsne.json", lambda: features.embed(base), lambda old: old["of"] == features.digest(base))
+    return Sources(load(results / "records"), snapshots, _kept(kept / "boundary.json", two_features), points)
+
+
+def section(title: str, drawn: Drawn, picture: str) -> str:
+    """One figure as Markdown: picture, caption, and of each claim what the paper says and whether we see it."""
+    lines = [f"### {title}", "", f"![{title}]({picture})", "", f"*{drawn.caption}*", ""]
+    lines += [f"- The paper: {f.says} **{f.verdict.capitalize()}**: {f.seen}. ({f.rule.capitalize()}.)"
+              for f in drawn.findings]
+    return "\n".join(lines).rstrip()
+
+
+def _kept(
+    path: Path, make: Callable[[], dict[str, Any]], valid: Callable[[Any], bool] = lambda _: True
+) -> dict[str, Any]:
+    if path.is_file():
+        old = json.loads(path.read_text(encoding="utf-8"))
+        if valid(old):
+            return old
+    made = make()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(made, separators=(",", ":")) + "\n", encoding="utf-8")
+    return made

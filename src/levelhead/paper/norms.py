@@ -1,0 +1,154 @@
+"""Figures of weight norms: over epochs, by ratio, under step imbalance, and under over-sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .claims import correlation, norm_follows_frequency
+from .drawing import (
+    BASELINE,
+    GRAY,
+    LIGHT,
+    WVN,
+    Drawn,
+    Missing,
+    Sources,
+    findings,
+    label_ends,
+    networks,
+    panels,
+    shades,
+    title,
+)
+from .markdown import TITLES
+from .observations import STEPS, norms_align_late, norms_part_with_ratio, over_sampling_levels, step_norms_part
+from .plan import tables
+from .readout import Record, runs
+
+
+def norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
+    """Figure 1: the norm of every weight vector, epoch by epoch, and its rank correlation with the counts."""
+    found = [r for r in sources.runs(column) if r["norms_over_epochs"]["epochs"]]
+    if not found:
+        raise Missing(f"no record of {column}:baseline with norms over epochs")
+    first = found[0]
+    epochs, counts = first["norms_over_epochs"]["epochs"], first["counts"]
+    norms = np.array(first["norms_over_epochs"]["norms"])
+    figure, axes = panels(1, 2, height=5.0, sharex=True, height_ratios=[3, 1.2])
+    above, below = axes[:, 0]
+    colors = shades(norms.shape[1])
+    for k in range(norms.shape[1]):
+        above.plot(epochs, norms[:, k], color=colors[k], lw=1.6)
+    above.set(ylabel="norm of the weight vector", ylim=(0, None), xlim=(0, epochs[-1]))
+    for record in found:
+        log = record["norms_over_epochs"]
+        each = [correlation(record, row) for row in log["norms"]]
+        below.plot(log["epochs"], each, color=BASELINE, lw=1.6 if record is first else 0.8,
+                   alpha=1 if record is first else 0.5)
+    below.set(ylabel="rank correlation\nwith the count", xlabel="epoch", ylim=(-1.05, 1.05), yticks=[-1, 0, 1])
+    below.axhline(0, color=LIGHT, lw=0.8, zorder=0)
+    for at in first.get("identity", {}).get("recipe", {}).get("milestones", ()):
+        for one in (above, below):
+            one.axvline(at, color=LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
+        above.annotate(" lr decays", (at, 0), xycoords=("data", "axes fraction"), xytext=(0, 3),
+                       textcoords="offset points", fontsize=8, color=GRAY)
+    names = {f"{n:,} samples" if k == 0 else f"{n:,}": (norms[-1, k], colors[k]) for k, n in enumerate(counts)}
+    label_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
+    title(above, f"{_where(column)}: each class by its training samples")
+    return Drawn(figure, f"Norms of the weight vectors of the baseline on {_where(column)}, epoch by epoch (seed "
+                 f"{first['seed']}), and their rank correlation with the counts ({networks(found)}; bold: seed "
+                 f"{first['seed']}).", findings(norms_align_late(sources.records, column)))
+
+
+def relative_norms(sources: Sources) -> Drawn:
+    """Figure 2: each norm over the largest of its network, the most frequent class first, ratio by ratio."""
+    of = {data: [c for c in tables()["table1"]["columns"] if c.startswith(f"{data}:") and runs(
+        sources.records, c, "baseline")] for data in ("cifar10", "cifar100")}
+    of = {data: columns for data, columns in of.items() if len(columns) > 1}
+    if not of:
+        raise Missing("no records of the baseline at two ratios of one data set")
+    figure, axes = panels(len(of), height=3.4, sharey=True)
+    networks_drawn = 0
+    for panel, (data, columns) in zip(axes[0], of.items(), strict=True):
+        ends, colors = {}, shades(len(columns))
+        for color, column in zip(colors, columns, strict=True):
+            found = sources.runs(column)
+            networks_drawn += len(found)
+            values = _relative(found)
+            at = np.arange(1, len(values) + 1)
+            if len(values) > 20:  # neighbors in groups of five: single classes vary
+                panel.plot(at, values, color=color, lw=0.5, alpha=0.35)
+                at, values = (x[:len(x) // 5 * 5].reshape(-1, 5).mean(axis=1) for x in (at, values))
+            panel.plot(at, values, color=color, lw=1.7, marker="o" if len(at) <= 10 else None, ms=3)
+            ends[f"ratio {column.split(':')[1]}" if not ends else column.split(":")[1]] = (values[-1], color)
+        classes = len(found[0]["counts"])
+        panel.set(xlabel="class, the most frequent first", xlim=(1, classes), ylim=(0, 1.05))
+        panel.set_xticks([1, classes // 2, classes])
+        title(panel, TITLES[data])
+        label_ends(panel, classes, ends, gap=0.02 * classes)
+    axes[0, 0].set_ylabel("norm / largest norm")
+    return Drawn(figure, "Norm of each class's weight vector over the largest one's, baseline, mean over seeds "
+                 f"({networks_drawn} networks in all); on CIFAR-100 bold lines are means of five neighbors.",
+                 findings(norm_follows_frequency(sources.records), norms_part_with_ratio(sources.records)))
+
+
+def step_norms(sources: Sources) -> Drawn:
+    """Supplement: norms under step imbalance, all classes of the frequent half, then all of the other."""
+    found = [sources.runs(column) for column in STEPS]
+    figure, axes = panels(len(STEPS), height=3.0, sharey=True)
+    for panel, column, same in zip(axes[0], STEPS, found, strict=True):
+        values, n = _relative(same), np.sort(same[0]["counts"])[::-1]
+        at = np.arange(1, len(values) + 1)
+        for count, color in ((n.max(), BASELINE), (n.min(), WVN)):
+            part = n == count
+            panel.plot(at[part], values[part], "o", ms=2.6, color=color, alpha=0.7, mew=0)
+            panel.hlines(values[part].mean(), at[part][0], at[part][-1], color=color, lw=1.5)
+            panel.annotate(f"{count} samples each", (at[part].mean(), 0.04), ha="center", fontsize=8.5, color=color,
+                           xycoords=("data", "axes fraction"))
+        panel.set(xlabel="class", ylim=(0, 1.05), xlim=(0, len(values) + 1))
+        title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
+    axes[0, 0].set_ylabel("norm / largest norm")
+    return Drawn(figure, "Norm of each of the 200 weight vectors over the largest one's, baseline on Tiny ImageNet "
+                 f"with step imbalance; lines are means of a half ({' and '.join(networks(same) for same in found)}).",
+                 findings(step_norms_part(sources.records)))
+
+
+def over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
+    """Supplement: norms with over-sampling beside those without."""
+    rows = {"over-sampled": (sources.runs(column, "over-sample"), WVN), "baseline": (sources.runs(column), BASELINE)}
+    balanced = runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
+    if balanced:
+        rows["balanced data"] = (balanced, GRAY)
+    figure, axes = panels(height=3.2)
+    panel, ends = axes[0, 0], {}
+    for name, (found, color) in rows.items():
+        values = _relative(found)
+        at = np.arange(1, len(values) + 1)
+        panel.plot(at, values, color=color, lw=1.7, marker="o", ms=3.5)
+        ends[name] = (values[-1], color)
+    counts = rows["baseline"][0][0]["counts"]
+    panel.set(xlabel="training samples of the class", ylabel="norm / largest norm", ylim=(0, 1.05),
+              xlim=(1, len(counts)))
+    panel.set_xticks(range(1, len(counts) + 1), [f"{n:,}" for n in sorted(counts, reverse=True)])
+    label_ends(panel, len(counts), ends, gap=0.1)
+    title(panel, _where(column))
+    return Drawn(figure, f"Norm of each class's weight vector over the largest one's on {_where(column)}, with and "
+                 "without over-sampling: " + ", ".join(f"{name} {networks(found)}" for name, (found, _) in rows.items())
+                 + ".", findings(over_sampling_levels(sources.records, column)))
+
+
+def _relative(records: Sequence[Record]) -> np.ndarray:
+    """Norms over the largest, the most frequent class first, mean over runs, [K]."""
+    each: list[Any] = []
+    for record in records:
+        order = np.argsort(-np.asarray(record["counts"]), kind="stable")
+        each.append(np.asarray(record["norms"])[order] / max(record["norms"]))
+    return np.mean(each, axis=0)
+
+
+def _where(column: str) -> str:
+    data, ratio = column.split(":")
+    return f"{TITLES[data]}, ratio {ratio}"

@@ -1,0 +1,180 @@
+"""Every claim is given records of which it is true, of which it is half true, and of which it is not."""
+
+import numpy as np
+import pytest
+
+from levelhead import Head, Snapshot
+from levelhead.paper import claims, observations
+from levelhead.paper.claims import Finding, imbalanced
+
+from .made import made
+
+
+def verdicts(claim, *cases) -> list[str]:
+    return [finding.verdict if (finding := claim(records)) else "nothing" for records in cases]
+
+
+EACH = ["reproduced", "partly", "not reproduced"]
+
+
+def shuffled(records: list[dict], share: float, key: str, group: str | None = None) -> list[dict]:
+    """The same records with a share of the classes' values in an order of chance."""
+    rng = np.random.default_rng(0)
+    for record in records:
+        values = record if group is None else record[group]
+        mixed = np.array(values[key])
+        some = rng.choice(len(mixed), round(share * len(mixed)), replace=False)
+        mixed[some] = rng.permutation(mixed[some])
+        values[key] = mixed.tolist()
+    return records
+
+
+def test_norm_follows_frequency():
+    found = verdicts(claims.norm_follows_frequency, [made()], shuffled([made("cifar100:100")], 0.6, "norms"),
+                     [made(power=-0.1)])
+    assert found == EACH
+    assert claims.norm_follows_frequency([made()]).number == 1
+    assert claims.norm_follows_frequency([made(power=-0.1)]).number == -1
+
+
+def test_only_the_baseline_on_the_whole_training_set_of_an_imbalanced_column_is_asked():
+    others = [made(method="wvn", power=-0.1), made(gamma=0.4, power=-0.1), made("cifar10:1"),
+              made("tiny-imagenet:step:10")]
+    assert claims.norm_follows_frequency(others) is None
+    assert claims.norm_follows_frequency([*others, made()]).number == 1
+
+
+def test_rare_test_clusters_are_wider_and_centers_drift_apart():
+    for claim, key in ((claims.rare_test_clusters_are_wider, "sigma_test"), (claims.centers_drift_apart, "center_gap")):
+        half = shuffled([made("cifar100:100")], 0.6, key, "geometry")
+        assert verdicts(claim, [made()], half, [made(rarer=-0.2)]) == EACH
+
+
+def test_a_class_without_a_value_is_left_out():
+    record = made()
+    record["geometry"]["sigma_test"][0] = None
+    assert claims.rare_test_clusters_are_wider([record]).number == 1
+
+
+def test_wvn_flattens_the_curve():
+    narrow, other = made(width=0.3), made("cifar10:10", width=0.3)
+    wide, slim = made(method="wvn", width=0.8), made("cifar10:10", "wvn", width=0.28)
+    assert verdicts(claims.wvn_flattens_the_curve, [narrow, wide], [narrow, wide, other, slim], [other, slim]) == EACH
+    assert claims.wvn_flattens_the_curve([narrow, wide]).number == pytest.approx(0.8 / 0.3, rel=0.1)
+    assert claims.wvn_flattens_the_curve([narrow]) is None
+
+
+def test_rs_closes_the_gap_with_gamma_from_the_hold_out():
+    def case(oracle: float, gamma: float = 0.5) -> list[dict]:
+        return [made(error=0.3, best=0.2, oracle=oracle), made(gamma=gamma)]
+
+    assert verdicts(claims.rs_closes_the_gap, case(0.18), case(0.0), case(-0.2)) == EACH
+    assert claims.rs_closes_the_gap(case(0.1)).number == pytest.approx(0.5)
+    worse = claims.rs_closes_the_gap(case(0.1, gamma=0.75))  # within the curve: 0.2 + 0.01
+    assert worse.number == pytest.approx(0.45)
+    assert claims.rs_closes_the_gap([made()]) is None  # nothing chose gamma
+
+
+def test_rs_beats_the_losses():
+    ours = [made(best=0.2), made(gamma=0.5)]
+    losses = [made(method=method, error=error) for method, error in
+              zip(claims.LOSSES, (0.25, 0.24, 0.22, 0.21), strict=True)]
+    ahead = [made(method=method, error=0.15) for method in claims.LOSSES]
+    cases = ([*ours, *losses], [*ours, *losses[:2], *ahead[2:]], [*ours, *ahead])
+    assert verdicts(claims.rs_beats_the_losses, *cases) == EACH
+    assert claims.rs_beats_the_losses(cases[0]).number == pytest.approx(1.0)
+    few = claims.rs_beats_the_losses([*ours, losses[0]])  # three of four rows are not there yet
+    assert few.verdict == "not reproduced"
+
+
+def test_the_page_names_what_did_not_reproduce_and_what_was_not_judged():
+    text = claims.page([made(power=-0.1)])
+    assert "| **not reproduced** |" in text
+    assert "Not reproduced:\n\n- The norm of a class's weight vector follows its sample frequency. We saw:" in text
+    assert "Only partly reproduced: none." in text
+    assert "Not judged, for want of records: 3 of 6." in text
+
+
+def test_norms_align_late():
+    late, always, never = made(early=-0.1), made(early=0.1), made(power=-0.1)
+    assert verdicts(observations.norms_align_late, [late], [always], [never]) == EACH
+    assert observations.norms_align_late([made(norms_over_epochs={"epochs": [], "norms": []})]) is None
+
+
+def test_norms_part_with_ratio():
+    def case(powers: dict[int, float], **more) -> list[dict]:
+        return [made(f"cifar10:{ratio}", power=power, **more) for ratio, power in powers.items()]
+
+    grows, flat = case({100: 0.15, 50: 0.15, 10: 0.15}), case({100: 0.02, 50: 0.06, 10: 0.2})
+    wrong_ends = case({100: 0.15, 50: 0.15, 10: 0.15})
+    wrong_ends[0]["norms"][:2] = wrong_ends[0]["norms"][1::-1]
+    assert verdicts(observations.norms_part_with_ratio, grows, wrong_ends, flat) == EACH
+    assert observations.norms_part_with_ratio(grows[:2]) is None
+
+
+def test_step_norms_part():
+    def case(spread: float, power: float = 0.2) -> list[dict]:
+        rng = np.random.default_rng(0)
+        found = [made(column, power=power) for column in observations.STEPS]
+        for record in found:
+            record["norms"] = (np.array(record["norms"]) + spread * rng.normal(size=200)).tolist()
+        return found
+
+    assert verdicts(observations.step_norms_part, case(0.05), case(0.25), case(0.05, power=0.0)) == EACH
+    assert observations.step_norms_part(case(0.05)[:1]) is None
+
+
+def test_over_sampling_levels():
+    def case(power: float) -> list[dict]:
+        return [made(power=0.2), made(method="over-sample", power=power)]
+
+    assert verdicts(observations.over_sampling_levels, case(0.05), case(0.19), case(-0.3)) == EACH
+
+
+def planar(*norms: float) -> dict:
+    """Networks of two classes at a right angle, the frequent class of norm 1, the rare one of the norm given."""
+    def weights(*lengths):
+        return [[[1.0, 0.0], [0.0, length]] for length in lengths]
+
+    return {"counts": [90, 10], "baseline": {"weights": weights(*norms)}, "wvn": {"weights": weights(1.0)}}
+
+
+def test_boundary_leans_toward_the_rarer_class():
+    cases = planar(0.5, 0.5), planar(0.5, 2.0), planar(2.0, 2.0)
+    assert verdicts(observations.boundary_leans, *cases) == EACH
+    assert "27 degrees from its weight vector, 63 from" in observations.boundary_leans(planar(0.5)).seen
+
+
+def snapshot(*angles: float, recall: tuple[float, float] = (1.0, 1.0)) -> Snapshot:
+    """Two classes whose test centers are turned by so many degrees from the training ones, and found so often."""
+    base = np.radians([0.0, 90.0])
+    turned = base + np.radians([angles[0], -angles[1]])
+    test = np.concatenate([np.where(np.arange(100) < 100 * share, angle, other) for share, angle, other in
+                           zip(recall, turned, turned[::-1], strict=True)])
+    train = np.repeat(base, 4) + np.tile([-0.02, 0.02], 4)
+    features = {name: np.stack([np.cos(x), np.sin(x)], axis=1) for name, x in (("train", train), ("test", test))}
+    labels = {"train": np.repeat([0, 1], 4), "test": np.repeat([0, 1], 100)}
+    return Snapshot(Head(np.eye(2)), np.array([90, 10]), features, labels)
+
+
+def test_the_rare_class_is_scattered():
+    assert verdicts(observations.rare_class_is_scattered, snapshot(5, 20), snapshot(5, 8), snapshot(20, 5)) == EACH
+    assert observations.rare_class_is_scattered(snapshot(5, 20)).number == pytest.approx(4, rel=1e-3)
+
+
+def test_rare_classes_gain_and_frequent_ones_may_not_pay():
+    before = snapshot(0, 0, recall=(0.9, 0.4))
+    after = [snapshot(0, 0, recall=pair) for pair in ((0.9, 0.8), (0.7, 0.8), (0.9, 0.3))]
+    found = [observations.rare_classes_gain(before, one, 0.0) for one in after]
+    assert [finding.verdict for finding in found] == EACH
+    assert found[0].number == pytest.approx(40)
+
+
+def test_every_finding_states_its_rule_and_every_column_is_imbalanced():
+    full = [made(c, m) for c in imbalanced() for m in ("baseline", "wvn")] + [made(c, gamma=0.4) for c in imbalanced()]
+    for claim in claims.CLAIMS:
+        finding = claim(full + [made(method=method) for method in claims.LOSSES])
+        assert isinstance(finding, Finding)
+        assert "reproduced" in finding.rule
+    assert len(imbalanced()) == 10
+    assert not any(column.endswith(":1") for column in imbalanced())

@@ -1,0 +1,119 @@
+"""Figures are drawn from what is there, named where it is not, and the same from the same."""
+
+import json
+
+import numpy as np
+import pytest
+
+from levelhead import Head, Snapshot
+from levelhead.paper import features, figures
+from levelhead.paper.drawing import Missing, Sources, save_both, spread
+from levelhead.paper.planar import planar
+
+from .made import made
+
+
+@pytest.fixture(scope="module")
+def two_features() -> dict:
+    return planar(seeds=1, epochs=2)
+
+
+@pytest.fixture(scope="module")
+def snapshot() -> Snapshot:
+    """Ten Gaussian classes with a long tail, and a head through their means."""
+    rng, counts = np.random.default_rng(0), np.array([200, 120, 90, 80, 70, 60, 50, 45, 42, 40])
+    means = np.abs(rng.normal(size=(10, 16)))
+    labels = {"train": np.repeat(np.arange(10), counts), "test": np.repeat(np.arange(10), 30)}
+    parts = {name: np.abs(means[y] + 0.4 * rng.normal(size=(len(y), 16))) for name, y in labels.items()}
+    return Snapshot(Head(means, names=[f"c{k}" for k in range(10)]), counts, parts, labels)
+
+
+RECORDS = [
+    *(made(f"cifar10:{ratio}", method, seed, power=power, early=-0.05) for method in ("baseline", "wvn")
+      for ratio, power in ((100, 0.15), (10, 0.1), (1, 0.1)) for seed in (0, 1)),
+    made("cifar10:100", "wvn", gamma=0.6), made("cifar10:100", gamma=0.4), made(method="over-sample", power=0.05),
+    made("tiny-imagenet:step:100"), made("tiny-imagenet:step:10"),
+]
+
+
+def results(folder, records, **kept):
+    (folder / "records").mkdir(parents=True)
+    (folder / "figures").mkdir()
+    for i, record in enumerate(records):
+        (folder / "records" / f"{i}.json").write_text(json.dumps(record))
+    for name, content in kept.items():
+        (folder / "figures" / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_all_nine_are_written_alike_every_time_and_stand_on_the_page(tmp_path, snapshot, two_features):
+    where = results(tmp_path / "results", RECORDS, boundary=two_features)
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("<!-- figures -->\n<!-- end of figures -->\n")
+    snapshots, said = {"baseline": snapshot, "wvn": snapshot}, []
+    first = figures.write(where, page.parent / "images", snapshots, page=page, say=said.append)
+    kept = {path.name: path.read_bytes() for path in first}
+    assert said == []
+    assert sorted(kept) == sorted(f"{name}.{kind}" for name in figures.FIGURES for kind in ("svg", "png"))
+    assert max(len(content) for name, content in kept.items() if name.endswith("png")) < 120_000
+    assert b"<dc:date>" not in kept["gamma.svg"]
+    sources = figures.gather(where, snapshots)
+    for name in ("norms-over-epochs", "tsne", "over-sampling"):
+        for path in save_both(figures.FIGURES[name][1](sources).figure, tmp_path / "again", name):
+            assert path.read_bytes() == kept[path.name]
+    text = page.read_text()
+    assert text.count("![") == 9
+    assert text.count("- The paper: ") >= 9
+    assert "![Error over gamma (Figure 7)](images/gamma.png)" in text
+
+
+def test_what_is_missing_is_named_and_not_drawn(tmp_path, two_features):
+    said: list[str] = []
+    written = figures.write(results(tmp_path / "results", [], boundary=two_features), tmp_path / "out", say=said.append)
+    assert {path.stem for path in written} == {"boundary"}
+    assert len(said) == 8
+    assert "norms-over-epochs is not drawn: no record of cifar10:100:baseline" in said
+    assert "step-norms is not drawn: no record of tiny-imagenet:step:100:baseline" in said
+    assert "confusion is not drawn: no snapshot of baseline" in said
+    assert "gamma is not drawn: no column of Table 1 with records of both baseline and wvn" in said
+
+
+def test_a_companion_chooses_gamma_of_the_confusion_matrix_or_there_is_none(snapshot):
+    both = {"baseline": snapshot, "wvn": snapshot}
+    with pytest.raises(Missing, match="no record of cifar10:100:wvn with a hold-out"):
+        figures.FIGURES["confusion"][1](Sources([made(method="wvn")], both))
+    drawn = figures.FIGURES["confusion"][1](Sources([made(method="wvn", gamma=0.61)], both))
+    assert "gamma = 0.61, chosen on the hold-out" in drawn.caption
+
+
+def test_the_map_is_made_anew_for_another_snapshot_and_only_then(tmp_path, snapshot, two_features):
+    where = results(tmp_path / "results", [], boundary=two_features)
+    points = figures.gather(where, {"baseline": snapshot}).points
+    assert points is not None
+    assert [len(part) for part in points["points"]["train"]] == [40, 40]
+    assert [len(part) for part in points["points"]["test"]] == [30, 30]
+    (where / "figures" / "tsne.json").write_text(json.dumps({**points, "seed": "kept"}))
+    assert figures.gather(where, {"baseline": snapshot}).points["seed"] == "kept"
+    other = Snapshot(Head(np.asarray(snapshot.head.weight) + 1), snapshot.counts, snapshot.features, snapshot.labels)
+    assert figures.gather(where, {"baseline": other}).points["of"] == features.digest(other)
+
+
+def test_captions_say_how_many_networks(snapshot):
+    drawn = figures.FIGURES["clusters"][1](Sources(RECORDS))
+    assert "2 networks (seeds 0, 1)" in drawn.caption
+    assert len(drawn.findings) == 3
+
+
+def test_networks_with_two_features_have_them(two_features):
+    assert np.shape(two_features["baseline"]["weights"]) == (1, 4, 2)
+    assert np.shape(two_features["wvn"]["features"]) == (200, 2)
+    np.testing.assert_allclose(np.linalg.norm(two_features["wvn"]["weights"], axis=2), 1, atol=1e-3)
+    assert two_features["counts"] == [128, 47, 17, 6]
+
+
+def test_labels_are_moved_apart_and_no_farther_than_needed():
+    assert spread([1.0, 2.0, 3.0], 1.0) == [1.0, 2.0, 3.0]
+    assert spread([1.0, 1.0, 1.0], 1.0) == [0.0, 1.0, 2.0]
+    moved = spread(sorted(np.random.default_rng(0).random(20)), 0.04)
+    assert np.diff(moved).min() >= 0.04 - 1e-9
