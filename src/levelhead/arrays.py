@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import struct
 from collections.abc import Callable, Sequence
@@ -52,6 +53,17 @@ def titles(source: str | Path) -> list[str] | None:
             first = next(csv.reader(file), [])
         return [title.strip() for title in first] if first and not any(map(is_number, first)) else None
     return _parquet_module(path).read_schema(path).names
+
+
+def exists(source: str | Path) -> bool:
+    """Whether the file of FILE or FILE:KEY is there."""
+    return _split(source)[0].is_file()
+
+
+def sha256(source: str | Path) -> str:
+    """Of the whole file, whichever array of it is meant."""
+    with _split(source)[0].open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _npy(path: Path, key: str | None, wanted: str) -> np.ndarray:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ def tune_files(
     scores, names = arrays.read(logits), arrays.titles(logits)
     size = scores.shape[1] if scores.ndim == 2 else None
     n = counts.resolve(counts.read(counts_file), size, names=names)
-    prior = None if target is None else _target(target, names, len(n))
+    prior = None if target is None else target_shares(target, names, len(n))
     lengths = None if norms is None else arrays.read(norms, wanted="norms")
     with warnings.catch_warnings(), _bar(scores) as progress:
         warnings.simplefilter("ignore", LevelheadWarning)
@@ -51,34 +52,44 @@ def tune_files(
             return match_prior(scores, n, prior, rule=rule, range=(0.0, reach), bootstrap=bootstrap, rng=seed,
                                norms=lengths, names=names, kind=kind, progress=progress)
         return tune(
-            scores, _indices(arrays.read(labels, wanted="labels"), names, labels), n, criterion=criterion, rule=rule,
-            unlabelled=None if unlabelled is None else arrays.read(unlabelled), target=prior, range=(0.0, reach),
-            chosen_on=chosen_on, bootstrap=bootstrap, rng=seed, norms=lengths, names=names, kind=kind,
-            training=None if training is None else arrays.read(training), progress=progress,
+            scores, class_indices(arrays.read(labels, wanted="labels"), names, labels), n, criterion=criterion,
+            rule=rule, unlabelled=None if unlabelled is None else arrays.read(unlabelled), target=prior,
+            range=(0.0, reach), chosen_on=chosen_on, bootstrap=bootstrap, rng=seed, norms=lengths, names=names,
+            kind=kind, training=None if training is None else arrays.read(training), progress=progress,
         )
 
 
-def check_new(out: Path | None, plot: Path | None, *, force: bool) -> None:
+def check_new(out: Path | None, plot: Path | None, page: Path | None = None, *, force: bool) -> None:
     """Before any work: that what will be written can be."""
-    for path in (out, plot):
+    for path in (out, plot, page):
         if path is not None and path.exists() and not force:
             raise FileExistsError(f"{path} exists; pass --force to replace it")
+    if page is not None and (page.suffix.lower() not in (".html", ".htm") or not page.parent.is_dir()):
+        raise ValueError(f"{page}: expected a page as .html, in a folder that exists")
     if plot is not None:
         check_picture(plot)
 
 
-def save(tuned: Tuned, path: str | Path) -> None:
-    """Write what `levelhead rescale --tuned` reads, atomically."""
+def save(tuned: Tuned, path: str | Path, sources: dict[str, Any] | None = None) -> None:
+    """Write what `levelhead rescale --tuned` reads, atomically; with its sources, `levelhead report` shows them too."""
     path = Path(path)
+    found = tuned.to_dict() | ({} if sources is None else {"sources": sources})
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        scratch.write_text(json.dumps(tuned.to_dict(), indent=2) + "\n", encoding="utf-8")
+        scratch.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
 
 
-def _indices(labels: np.ndarray, names: Sequence[str] | None, source: str | Path) -> np.ndarray:
+def sources(kind: Kind, target: str | None, **given: str | Path | None) -> dict[str, Any]:
+    """What a choice was made on: files by what they hold, their sha256, how to read them."""
+    named = {key: str(source) for key, source in given.items() if source is not None}
+    return {"files": named, "sha256": {key: arrays.sha256(source) for key, source in named.items()}, "kind": kind,
+            "target": target}
+
+
+def class_indices(labels: np.ndarray, names: Sequence[str] | None, source: str | Path) -> np.ndarray:
     """Labels as class indices; class names are looked up among the titles of the logits' columns."""
     if labels.dtype.kind not in "UO":
         return labels
@@ -93,7 +104,7 @@ def _indices(labels: np.ndarray, names: Sequence[str] | None, source: str | Path
     return np.array([place[str(label)] for label in labels])
 
 
-def _target(text: str, names: Sequence[str] | None, size: int) -> np.ndarray:
+def target_shares(text: str, names: Sequence[str] | None, size: int) -> np.ndarray:
     """[K] shares, from "0.5,0.3,0.2" or from a file that holds a list or {class: share}."""
     if Path(text).suffix in (".json", ".csv", ".npy", ".txt"):
         shares = counts.read(text)

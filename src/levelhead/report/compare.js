@@ -1,0 +1,32 @@
+// Several models side by side: a table that sorts by any column, and their curves in one picture.
+
+function sortable(table) {
+  const body = table.tBodies[0], buttons = all("th button", table);
+  buttons.forEach((button, column) => button.addEventListener("click", () => {
+    const head = button.closest("th"), down = head.getAttribute("aria-sort") === "ascending";
+    buttons.forEach((other) => other.closest("th").removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
+    const order = [...body.rows].sort((a, b) => {
+      const [x, y] = [key(a), key(b)], numeric = x !== "" && y !== "" && !isNaN(x) && !isNaN(y);
+      return numeric ? x - y : x.localeCompare(y, "en", { numeric: true });
+    });
+    body.append(...(down ? order.reverse() : order));
+  }));
+}
+
+function overlay(walks, place) {
+  place.replaceChildren();
+  const shown = walks.filter((walk) => walk && walk.facts.labelled);
+  if (shown.length < 2) return;
+  const joined = uPlot.join(shown.map(({ curve }) => [curve.gammas, curve.balanced]));
+  const stepped = uPlot.paths.stepped({ align: 1 });
+  chart(place, {
+    series: shown.map(({ facts }, i) => ({
+      label: facts.title, ...lineStyle(i), paths: stepped, spanGaps: true, points: { show: false },
+      value: (_, v) => v == null ? "" : `${v.toFixed(2)} %`,
+    })),
+    values: joined, x: "gamma", y: "balanced error, %", height: 280,
+    range: [0, Math.max(...shown.map(({ facts }) => facts.path.end))],
+  });
+}

@@ -1,0 +1,175 @@
+// The exact path: every change of every prediction, and what is true at the stop where gamma stands.
+
+async function inflate(text) {
+  const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+// Where gamma can stand: every 1 / step up to the end, and the special ones. The same divisions as in Python.
+function stopsOf(end, special) {
+  const grid = Array.from({ length: Math.round(end * data.step) + 1 }, (_, i) => i / data.step);
+  return Float64Array.from(new Set([...grid, ...special])).sort();
+}
+
+class Walk {
+  constructor(facts, bytes) {
+    const { end, special, samples, events } = facts.path;
+    this.facts = facts;
+    this.stops = stopsOf(end, special);
+    this.total = samples.reduce((a, b) => a + b, 0);
+    this.samples = samples;
+    const read = planes(bytes);
+    const start = read(this.total), size = read(this.stops.length), delta = read(events), klass = read(events);
+    this.first = Uint32Array.from({ length: this.stops.length + 1 }, () => 0); // of each stop, its first event
+    for (let s = 0; s < size.length; s++) this.first[s + 1] = this.first[s] + size[s];
+    this.mass = facts.mass || samples.map((n) => n > 0 ? 1 / samples.filter(Boolean).length : 0);
+    this.file(start, delta, klass);
+    this.reset(start);
+    this.before = { right: this.right.slice(), cells: this.cells.slice(), predicted: this.predicted.slice() };
+    this.curve = this.trace();
+  }
+
+  // Each event as a move of one sample from one cell (true, predicted) to another; cells are numbered as they turn up.
+  file(start, delta, klass) {
+    const classes = this.facts.classes, numbers = new Map(), truth = [], predicted = [];
+    const number = (t, p) => {
+      const key = t * classes + p;
+      let cell = numbers.get(key);
+      if (cell === undefined) {
+        numbers.set(key, cell = truth.length);
+        truth.push(t);
+        predicted.push(p);
+      }
+      return cell;
+    };
+    this.at0 = new Uint32Array(this.total);
+    const now = this.at0.slice(), label = new Uint32Array(this.total);
+    for (let t = 0, i = 0; t < this.samples.length; t++) for (let j = 0; j < this.samples[t]; j++, i++) label[i] = t;
+    for (let i = 0; i < this.total; i++) now[i] = this.at0[i] = number(label[i], start[i]);
+    this.from = new Uint32Array(klass.length);
+    this.to = new Uint32Array(klass.length);
+    for (let s = 0; s < this.stops.length; s++) {
+      let i = 0;
+      for (let e = this.first[s]; e < this.first[s + 1]; e++) {
+        i += delta[e];
+        this.from[e] = now[i];
+        this.to[e] = now[i] = number(label[i], klass[e]);
+      }
+    }
+    this.truth = Uint32Array.from(truth);
+    this.guess = Uint32Array.from(predicted);
+    this.hit = Uint8Array.from(truth, (t, c) => t === predicted[c] ? 1 : 0);
+  }
+
+  reset() {
+    this.stop = 0;
+    this.cells = new Int32Array(this.truth.length);
+    this.right = new Int32Array(this.samples.length);
+    this.predicted = new Int32Array(this.facts.classes);
+    for (const cell of this.at0) this.move(cell, 1);
+    for (let e = this.first[0]; e < this.first[1]; e++) { this.move(this.from[e], -1); this.move(this.to[e], 1); }
+  }
+
+  move(cell, by) {
+    this.cells[cell] += by;
+    this.predicted[this.guess[cell]] += by;
+    if (this.hit[cell]) this.right[this.truth[cell]] += by;
+  }
+
+  // Go to a stop over the changes in between, forward or backward.
+  goTo(stop) {
+    for (let e = this.first[this.stop + 1]; e < this.first[stop + 1]; e++) {
+      this.move(this.from[e], -1);
+      this.move(this.to[e], 1);
+    }
+    for (let e = this.first[this.stop + 1] - 1; e >= this.first[stop + 1]; e--) {
+      this.move(this.to[e], -1);
+      this.move(this.from[e], 1);
+    }
+    this.stop = stop;
+  }
+
+  get gamma() { return this.stops[this.stop]; }
+
+  // The stop nearest to a gamma.
+  nearest(gamma) {
+    let low = 0, high = this.stops.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.stops[middle] < gamma) low = middle + 1; else high = middle;
+    }
+    return low > 0 && gamma - this.stops[low - 1] < this.stops[low] - gamma ? low - 1 : low;
+  }
+
+  // The next stop, up or down, at which any prediction is another; the same one if there is none.
+  nextChange(direction) {
+    for (let s = this.stop + direction; s >= 0 && s < this.stops.length; s += direction) {
+      const changed = direction > 0 ? s : s + 1;
+      if (this.first[changed + 1] > this.first[changed]) return s;
+    }
+    return this.stop;
+  }
+
+  error(state = this) { return 1 - state.right.reduce((a, b) => a + b, 0) / this.total; }
+
+  recall(c, state = this) { return this.samples[c] > 0 ? state.right[c] / this.samples[c] : NaN; }
+
+  balancedError(state = this) {
+    let found = 0;
+    for (let c = 0; c < this.samples.length; c++) if (this.mass[c]) found += this.mass[c] * this.recall(c, state);
+    return 1 - found;
+  }
+
+  meanRecall(members, state = this) {
+    let found = 0;
+    for (const c of members) found += this.recall(c, state);
+    return found / members.length;
+  }
+
+  share(c, state = this) { return state.predicted[c] / this.total; }
+
+  target(c) { return this.facts.target ? this.facts.target[c] : 1 / this.facts.classes; }
+
+  mismatch(state = this) {
+    let off = 0;
+    for (let c = 0; c < this.facts.classes; c++) off += Math.abs(this.share(c, state) - this.target(c));
+    return off / 2;
+  }
+
+  // Both curves for drawing: a point at every stop at which one of them moves.
+  trace() {
+    const gammas = [], first = [], second = [], labelled = this.facts.labelled;
+    let wrong = labelled ? this.error() : 0, balanced = labelled ? this.balancedError() : this.mismatch();
+    const off = Float64Array.from({ length: this.facts.classes }, (_, c) => this.share(c) - this.target(c));
+    const shift = (c, by) => { const was = Math.abs(off[c]); off[c] += by; return (Math.abs(off[c]) - was) / 2; };
+    for (let s = 0; s < this.stops.length; s++) {
+      for (let e = this.first[s]; s > 0 && e < this.first[s + 1]; e++) {
+        const [a, b] = [this.from[e], this.to[e]], turned = this.hit[b] - this.hit[a], t = this.truth[a];
+        if (!labelled) balanced += shift(this.guess[a], -1 / this.total) + shift(this.guess[b], 1 / this.total);
+        else if (turned) {
+          wrong -= turned / this.total;
+          balanced -= turned * this.mass[t] / this.samples[t];
+        }
+      }
+      if (s === 0 || this.first[s + 1] > this.first[s] || s === this.stops.length - 1) {
+        gammas.push(this.stops[s]);
+        first.push(100 * balanced);
+        second.push(100 * wrong);
+      }
+    }
+    return { gammas, balanced: first, error: second };
+  }
+}
+
+// Reads arrays of 32-bit numbers, each stored as its lowest bytes, then its next ones, to the highest.
+function planes(bytes) {
+  let at = 0;
+  return (length) => {
+    const values = new Uint32Array(length);
+    for (let plane = 0; plane < 4; plane++, at += length) {
+      for (let i = 0; i < length; i++) values[i] |= bytes[at + i] << (8 * plane);
+    }
+    return values;
+  };
+}

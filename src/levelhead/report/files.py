@@ -1,0 +1,157 @@
+"""From what a person has on disk to a Subject: a run's folder, a snapshot, tuned.json, or logits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import arrays
+from ..counts import read, resolve
+from ..measure import Kind
+from ..rule import RULES, RuleName
+from ..snapshot import Snapshot
+from ..tune_files import class_indices, target_shares
+from ..tuned import Tuned
+from .subject import Choice, Subject, of_logits, of_snapshot
+
+
+def of_file(
+    path: str | Path, *, labels: Path | None = None, counts_file: Path | None = None, tuned: Path | None = None,
+    gamma: float | None = None, rule: RuleName | None = None, chosen_on: str = "held-out", bootstrap: int = 1000,
+) -> Subject:
+    """The subject of a RUN's folder, a SNAPSHOT, a tuned.json, or a file of LOGITS, whichever it is.
+
+    Args:
+        path: which.
+        labels: [N] of the logits; without, only predicted shares are shown.
+        counts_file: training samples of each class, for logits; the others know theirs.
+        tuned: gamma as `levelhead tune -o` wrote it, chosen on other samples than these.
+        gamma: or as given; with neither it is chosen on what was held out, which logits are taken to be.
+        rule: what gamma does, where nothing else says.
+        chosen_on: what the logits' samples are: `test` gets a warning.
+        bootstrap: replicates, where gamma is chosen here.
+    """
+    place = Path(path)
+    if rule is not None and rule not in RULES:
+        raise ValueError(f"expected the rule {', '.join(RULES)}, got {rule!r}")
+    if gamma is not None and tuned is not None:
+        raise ValueError("expected --gamma or --tuned, not both")
+    choice = None if tuned is None else read_choice(tuned)
+    given: dict[str, Any] = {"gamma": gamma, "rule": rule or "rescale", "tuned": choice, "bootstrap": bootstrap}
+    if place.is_dir():
+        return of_run(place, **given)
+    if place.suffix == ".json":
+        return of_tuned(place)
+    if place.suffix == ".safetensors" and _is_snapshot(place):
+        return of_snapshot(Snapshot.load(place), title=place.stem, facts=_sources({"snapshot": place}), **given)
+    if counts_file is None:
+        raise ValueError(f"{path}: logits need --counts, the training samples of each class" if place.suffix.lower() in
+                         arrays.FORMATS else f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as "
+                         f"{', '.join(arrays.FORMATS)}")
+    return of_logits(**_read(place, labels, counts_file), title=place.stem, samples=chosen_on,
+                     apart=choice is not None or gamma is not None, **given)
+
+
+def of_run(folder: Path, **given: Any) -> Subject:
+    """A finished run's snapshot, with its log."""
+    if not (folder / "spec.json").is_file():
+        raise ValueError(f"{folder}: no run here; expected a folder that `levelhead train` wrote, with a spec.json")
+    if not (folder / "done.json").is_file():
+        raise ValueError(f"{folder}: not finished; give its `levelhead train` command again to go on with it")
+    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines() if (folder / "log.jsonl").is_file() else []
+    made = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    spec = made.get("spec", made)
+    facts = {key: str(spec[key]) for key in ("data", "method", "ratio", "net", "recipe", "seed") if spec.get(key)}
+    facts |= {key: str(value) for key, value in made.get("versions", {}).items()}
+    return of_snapshot(Snapshot.load(folder / "snapshot.safetensors"), title=folder.name,
+                       log=[json.loads(line) for line in lines], model=str(folder / "model.safetensors"),
+                       facts=facts | _sources({"snapshot": folder / "snapshot.safetensors"}), **given)
+
+
+def of_tuned(path: Path) -> Subject:
+    """What `tune` chose, on the very files it was chosen on; where these are gone, the choice alone."""
+    choice = read_choice(path)
+    sources = choice.get("sources")
+    if not sources:
+        facts = _sources({"tuned": path}) | {"note": "written without the names of its logits: choose again with this "
+                                             "version of `levelhead tune -o` for the whole page"}
+        return Subject(path.stem, np.ones(int(choice.get("classes", 2)), np.int64), choice, facts=facts)
+    found = {key: _locate(path, key, name) for key, name in sources["files"].items()}
+    for key, file in found.items():
+        if sources["sha256"][key] != arrays.sha256(file):
+            raise ValueError(f"{path}: its {key}, {file}, is not what gamma was chosen on (another sha256); tune again")
+    return of_choice(choice, **found, target=sources["target"], kind=sources["kind"], title=path.stem)
+
+
+def of_choice(
+    tuned: Tuned | Choice, *, logits: Path, labels: Path | None = None, counts: Path, norms: Path | None = None,
+    target: str | None = None, kind: Kind = "logits", title: str | None = None,
+) -> Subject:
+    """What was chosen, on the very files it was chosen on."""
+    choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
+    return of_logits(**_read(logits, labels, counts, target, norms), title=title or logits.stem, tuned=choice,
+                     kind=kind, samples=choice["chosen_on"])
+
+
+def read_choice(path: Path) -> Choice:
+    """What `levelhead tune -o` wrote, looked at closely enough to be shown."""
+    try:
+        choice = json.loads(path.read_text(encoding="utf-8"))
+        gamma, rule, on = float(choice["gamma"]), choice["rule"], choice["chosen_on"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not what `levelhead tune -o` writes ({type(error).__name__}: {error})") from None
+    if not (np.isfinite(gamma) and rule in RULES and isinstance(on, str)):
+        raise ValueError(f"{path}: not what `levelhead tune -o` writes (gamma {gamma}, rule {rule!r})")
+    return choice
+
+
+def is_records(path: str | Path) -> bool:
+    """A folder of what `levelhead reproduce` writes, a record of each network."""
+    first = next(iter(sorted(Path(path).glob("*.json"))), None) if Path(path).is_dir() else None
+    try:
+        record = None if first is None else json.loads(first.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return isinstance(record, dict) and {"column", "method"} <= record.keys()
+
+
+def _read(logits: Path, labels: Path | None, counts_file: Path, target: str | None = None, norms: Path | None = None
+          ) -> dict[str, Any]:
+    scores, names = arrays.read(logits), arrays.titles(logits)
+    if scores.ndim != 2:
+        raise ValueError(f"{logits}: expected logits [N, K], got shape {list(scores.shape)}")
+    n = resolve(read(counts_file), scores.shape[1], names=names)
+    known = None if labels is None else class_indices(arrays.read(labels, wanted="labels"), names, labels)
+    files = {"logits": logits, "labels": labels, "counts": counts_file}
+    return {"logits": scores, "labels": known, "counts": n, "names": names,
+            "target": None if target is None else target_shares(target, names, len(n)),
+            "norms": None if norms is None else arrays.read(norms, wanted="norms"),
+            "facts": _sources({key: file for key, file in files.items() if file is not None})}
+
+
+def _is_snapshot(path: Path) -> bool:
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            return "levelhead.snapshot" in (file.metadata() or {})
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a whole safetensors file ({error})") from None
+
+
+def _sources(files: dict[str, Path]) -> dict[str, str]:
+    return {key: f"{file}, sha256 {arrays.sha256(file)}" for key, file in files.items()}
+
+
+def _locate(tuned: Path, key: str, name: str) -> Path:
+    """A file as it was named, from here or from where the tuned.json is."""
+    for place in (Path(name), tuned.parent / name):
+        if arrays.exists(place):
+            return place
+    raise FileNotFoundError(f"{tuned}: its {key}, {name}, is not there; give the logits themselves: levelhead report "
+                            f"LOGITS --labels Y --counts C --tuned {tuned}")

@@ -1,0 +1,50 @@
+// Small words: numbers as text, elements, the page's colors.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+
+// Ties go up, as in the words on top of the page: 1e-9 is more than any rounding of the sums, less than any digit shown.
+const percent = (share) => Number.isFinite(share) ? `${(100 * share + 1e-9).toFixed(2)} %` : "no sample";
+
+function points(change) {
+  if (!Number.isFinite(change)) return "";
+  const text = (100 * change + 1e-9).toFixed(2);
+  if (Number(text) === 0) return "±0.00";
+  return text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`;
+}
+
+const whole = (n) => n.toLocaleString("en-US");
+
+// A gamma as people write it: exact where it stands on the grid, the chosen one in three digits.
+const gammaText = (gamma) => String(Math.round(gamma * data.step) / data.step);
+
+const find = (selector, within = document) => within.querySelector(selector);
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+function element(name, attributes = {}, ...children) {
+  const made = name.startsWith("svg:")
+    ? document.createElementNS("http://www.w3.org/2000/svg", name.slice(4)) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "text") made.textContent = value;
+    else made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+// Writing the same text again costs a layout: only what changed is written.
+function say(node, text) {
+  if (node && node.textContent !== text) node.textContent = text;
+}
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+const className = (facts, i) => facts.names ? facts.names[i] : String(i);
+
+// Round values for an axis from low to high, about so many.
+function ticks(low, high, about = 5) {
+  const raw = (high - low) / about, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw);
+  const found = [];
+  for (let t = Math.ceil(low / step) * step; t <= high + step * 1e-9; t += step) found.push(Number(t.toPrecision(12)));
+  return found;
+}

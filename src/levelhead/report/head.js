@@ -1,0 +1,58 @@
+// The head: how long each class's weight vector is, against how many training samples the class had.
+
+const svg = (name, attributes, ...children) => element(`svg:${name}`, attributes, ...children);
+
+function normScatter(facts, place) {
+  place.replaceChildren();
+  const width = 460, height = 300, left = 48, bottom = 40, top = 12, right = 12;
+  const most = Math.max(...facts.counts);
+  const after = (c, gamma) => facts.rule === "rescale" ? facts.norms[c] * (most / facts.counts[c]) ** gamma
+    : facts.rule === "tau" ? facts.norms[c] ** (1 - gamma) : facts.norms[c];
+  const every = [...facts.norms, ...facts.counts.map((_, c) => after(c, facts.gamma))].filter((n) => n > 0);
+  const [low, high] = [Math.min(...every) * 0.9, Math.max(...every) * 1.1];
+  const [few, many] = [Math.log10(Math.min(...facts.counts)), Math.log10(most)];
+  const x = (n) => left + (many > few ? (Math.log10(n) - few) / (many - few) : 0.5) * (width - left - right - 16) + 8;
+  const y = (norm) => height - bottom - (Math.min(norm, high) - low) / (high - low) * (height - bottom - top);
+  const was = svg("path", { class: "was" }), now = svg("path", { class: "now" });
+  const frame = svg("g", { class: "axes" });
+  for (const tick of ticks(low, high, 4)) {
+    frame.append(svg("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick) }),
+      svg("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end", text: String(tick) }));
+  }
+  for (let power = Math.ceil(few); power <= many + 1e-9; power++) {
+    frame.append(svg("text", { x: x(10 ** power), y: height - bottom + 18, "text-anchor": "middle",
+      text: whole(10 ** power) }));
+  }
+  frame.append(svg("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle",
+    text: "training samples of the class (log scale)" }));
+  const r = facts.classes > 200 ? 2 : 4;
+  was.setAttribute("d", facts.norms.map((norm, c) =>
+    `M${(x(facts.counts[c]) - r).toFixed(1)} ${y(norm).toFixed(1)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`
+  ).join(""));
+  place.append(svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": "Length of each class's weight vector against its training samples, as trained and at the gamma shown" },
+  frame, was, now));
+  return {
+    draw(gamma) {
+      let d = "";
+      for (let c = 0; c < facts.classes; c++) {
+        d += `M${x(facts.counts[c]).toFixed(1)} ${(y(after(c, gamma)) - r - 1).toFixed(1)}l${r + 1} ${r + 1}l${-r - 1} ${
+          r + 1}l${-r - 1} ${-r - 1}z`;
+      }
+      now.setAttribute("d", d);
+    },
+  };
+}
+
+function normCurves(facts, place) {
+  place.replaceChildren();
+  const { epochs, classes, norms } = facts.log;
+  return chart(place, {
+    series: classes.map((c, i) => ({
+      label: `${className(facts, c)} (${whole(facts.counts[c])})`, ...lineStyle(i), points: { show: false },
+      value: (_, v) => v == null ? "" : v.toFixed(3),
+    })),
+    values: [epochs, ...norms], x: "epoch", y: "length of the weight vector", height: 300,
+    range: [epochs[0], epochs.at(-1)],
+  });
+}

@@ -1,0 +1,181 @@
+"""The page: facts as JSON, words through Jinja2 with autoescape, our own script and style inline, nothing else.
+
+A strict Content-Security-Policy lets the page run exactly the script and style written into it, by their hashes, and
+load nothing: no network, no images but data, no frames, no forms. Class names are never markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from .calibration import calibration
+from .changes import STEP, pack, stops
+from .subject import Subject
+from .verdict import RULES, Number, percent, verdict
+
+SCRIPTS = ("format.js", "engine.js", "chart.js", "curve.js", "classes.js", "confusion.js", "head.js", "calibration.js",
+           "compare.js", "page.js")
+LINES = 12  # norms over epochs: of at most so many classes
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to show as it is: of the paper, beside ours. Cells are text; a row's first is its title."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    @staticmethod
+    def of_markdown(title: str, text: str, note: str = "") -> Table:
+        """A table that is written in Markdown.
+
+        >>> Table.of_markdown("t", "| ratio | 100 |\\n|---|---|\\n| *WVN, published* | *20.17* |").rows
+        [['WVN, published', '20.17']]
+        """
+        header, _, *rows = [[cell.replace("*", "").strip() for cell in line.strip("|").split("|")]
+                            for line in text.strip().splitlines()]
+        return Table(title, header, rows, note)
+
+
+def write(
+    out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[Table] = (), command: str = "", force: bool = True
+) -> Path:
+    """Write the page of one subject or of several side by side, atomically.
+
+    Args:
+        out: an .html file.
+        subjects: at least one, unless there are tables.
+        tables: shown below.
+        command: by which the page was made, for its last lines.
+        force: replace a file that exists.
+    """
+    path = Path(out)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"{path}: expected a page as .html, got {path.suffix or 'no suffix'}")
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists; pass --force to replace it")
+    if not subjects and not tables:
+        raise ValueError("expected something to show: a run, a snapshot, a tuned.json, or logits")
+    text = html(subjects, tables=tables, command=command)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return path
+
+
+def html(subjects: Sequence[Subject], *, tables: Sequence[Table] = (), command: str = "") -> str:
+    """The page as text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    words = Environment(loader=PackageLoader("levelhead.report", ""), autoescape=True, undefined=StrictUndefined,
+                        trim_blocks=True, lstrip_blocks=True)
+    words.filters |= {"percent": percent, "points": points}
+    script = "(() => {\n\"use strict\";\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
+    scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
+    data = [facts(subject) for subject in subjects]
+    return words.get_template("page.html").render(
+        subjects=[{"subject": subject, "verdict": verdict(subject), "rule": RULES[subject.choice["rule"]],
+                   "code": code(subject)} for subject in subjects],
+        tables=tables, data=Markup(_json({"step": STEP, "subjects": data})), command=command,
+        scripts=[Markup(text) for text in scripts], styles=[Markup(text) for text in styles],
+        policy=f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; img-src data:; "
+               "base-uri 'none'; form-action 'none'",
+        made={"levelhead": __version__, "Python": platform.python_version(), "numpy": np.__version__,
+              "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())},
+    )
+
+
+def facts(subject: Subject) -> dict[str, Any]:
+    """What the page's script needs of a subject, JSON-able."""
+    choice, path = subject.choice, subject.path
+    found: dict[str, Any] = {
+        "title": subject.title, "classes": subject.classes, "gamma": subject.gamma, "rule": choice["rule"],
+        "interval": choice.get("interval"), "chosen_on": choice["chosen_on"], "counts": subject.counts.tolist(),
+        "names": None if subject.names is None else [str(name) for name in subject.names], "path": None, "labelled":
+        path is not None, "groups": subject.groups, "mass": None if subject.target is None else subject.mass.tolist(),
+        "halves": [half.tolist() for half in subject.halves], "calibration": None, "code": code(subject),
+        "norms": None if subject.head is None else _short(subject.head.norms), "log": _norms_over_epochs(subject),
+        "target": None if subject.target is None else subject.target.tolist(),
+    }
+    if subject.changes is not None:
+        assert subject.curve is not None
+        best = subject.curve.plateau()
+        special = (subject.gamma, *((best[0] + (best[1] - best[0]) / 2,) if path is not None else ()))
+        special = tuple(gamma for gamma in special if 0 <= gamma <= subject.end)
+        labels = np.zeros(len(subject.changes.start), np.int64) if path is None else path.labels
+        found["path"] = {"end": subject.end, "special": special, "best": special[-1] if path is not None else None,
+                         **pack(subject.changes, labels, 1 if path is None else subject.classes,
+                                stops(subject.end, special))}
+    if path is not None and subject.logits is not None:
+        found["calibration"] = calibration(subject.logits, path.labels, path.rule, subject.gamma, kind=subject.kind,
+                                           held_out=subject.held_out)
+    return found
+
+
+def code(subject: Subject) -> dict[str, str]:
+    """What to copy: a command for a model's file, code for one at hand. GAMMA stands where the page's gamma goes."""
+    rule = subject.choice["rule"]
+    counts = json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
+    extra = "" if rule == "rescale" else f" --rule {rule}"
+    suffix = Path(subject.model).suffix
+    leveled = Path(subject.model).with_name(f"leveled{suffix}").as_posix()
+    python = {"rescale": "adjusted = lh.rescale_(model, counts, gamma=GAMMA)    # adjusted.restore() undoes it",
+              "tau": "head = lh.tau_normalize(head, GAMMA)    # head = lh.Head(weight, bias)",
+              "shift": "head = lh.shift_logits(head, counts, GAMMA)    # head = lh.Head(weight, bias)"}[rule]
+    return {"command": f"levelhead rescale {subject.model} --counts counts.json --gamma GAMMA{extra} -o {leveled}",
+            "python": f"import levelhead as lh\n\ncounts = {counts}\n{python}"}
+
+
+def points(number: Number) -> str:
+    """A change in points, signed; ties go up, as on the page."""
+    return f"{100 * (number.after - number.before) + 1e-9:+.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _norms_over_epochs(subject: Subject) -> dict[str, Any] | None:
+    """Norms of up to 12 classes, spread evenly from the most frequent to the rarest, over the epochs of the log."""
+    log = [record for record in subject.log if record.get("norms") is not None and "epoch" in record]
+    if len(log) < 2:
+        return None
+    order = np.argsort(-subject.counts, kind="stable")
+    chosen = order[np.unique(np.linspace(0, len(order) - 1, min(LINES, len(order))).round().astype(int))]
+    norms = np.array([record["norms"] for record in log], np.float64)
+    return {"epochs": [record["epoch"] for record in log], "classes": chosen.tolist(),
+            "norms": [_short(norms[:, i]) for i in chosen]}
+
+
+def _short(values: Any) -> list[float]:
+    return [float(f"{x:.6g}") for x in np.asarray(values, np.float64)]
+
+
+def _json(value: Any) -> str:
+    """JSON that cannot end the element it stands in, whatever a class is called."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _hashes(texts: Sequence[str]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+def _asset(name: str) -> str:
+    return (files("levelhead.report") / name).read_text(encoding="utf-8").strip()
