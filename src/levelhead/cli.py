@@ -60,6 +60,7 @@ Model = Annotated[Path, typer.Argument(help=MODEL)]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write; a folder for a sharded model.")]
 Layer = Annotated[str | None, typer.Option("--head", help="The layer, if it cannot be found for certain: classifier.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+Page = Annotated[Path | None, typer.Option("--report", help="Write a page that shows what it does: page.html.")]
 
 
 @app.command()
@@ -143,21 +144,27 @@ def tune(
     seed: Annotated[int, typer.Option(help="Of the replicates.")] = 0,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write JSON for `levelhead rescale --tuned`.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the curve: .png, .svg or .pdf.")] = None,
+    report: Page = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Choose gamma on held-out data: the whole curve, exactly; what it gains, and how sure that is."""
     from .plot import picture
-    from .tune_files import check_new, save, tune_files
+    from .tune_files import check_new, save, sources, tune_files
 
-    check_new(out, plot, force=force)
+    check_new(out, plot, report, force=force)
     tuned = tune_files(logits, labels, counts, unlabelled=unlabelled, rule=rule, criterion=criterion, target=target,  # type: ignore[arg-type]
                        reach=most, norms=norms, training=training, kind=kind, chosen_on=chosen_on,  # type: ignore[arg-type]
                        bootstrap=bootstrap, seed=seed)
+    files = {"logits": logits, "labels": labels, "counts": counts, "norms": norms}
     if out is not None:
-        save(tuned, out)
+        save(tuned, out, sources(kind, target, **files))  # type: ignore[arg-type]
     if plot is not None:
         picture(tuned, plot)
+    if report is not None:
+        from .report import of_choice, write
+
+        write(report, [of_choice(tuned, **files, target=target, kind=kind)], command=_command())  # type: ignore[arg-type]
     for line in tuned.warnings:
         typer.echo(f"levelhead: {line}", err=True)
     show(tuned.to_dict(), tuned.report(), as_json)
@@ -231,6 +238,8 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     gamma: Annotated[float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")] = None,
     rule: Annotated[str, typer.Option(help="rescale (RS), tau (tau-normalization), shift (of logits).")] = "rescale",
+    report: Page = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Judge a run's head on its test set, as trained and leveled: errors, groups, classes.
@@ -239,8 +248,14 @@ def evaluate(
     """
     from .lab.evaluate import evaluate as judge
     from .lab.run import Run
+    from .tune_files import check_new
 
+    check_new(None, None, report, force=force)
     found = judge(Run.open(run).snapshot, gamma=gamma, rule=rule)  # type: ignore[arg-type]
+    if report is not None:
+        from .report import of_run, write
+
+        write(report, [of_run(run, gamma=gamma, rule=rule, tuned=found.tuned)], command=_command())
     show({"run": str(run), **found.to_dict()}, found.text(), as_json)
 
 
