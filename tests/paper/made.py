@@ -36,13 +36,17 @@ def made(
     curve = best + 0.01 * ((GRID - middle) / (width / 2)) ** 2
     norms = n / n.max()
     chosen = {} if gamma is None else {"gamma": gamma, "error": float(np.interp(gamma, GRID, curve))}
-    held = {"n": 100, "rescale": chosen} if chosen else None
+    rules = ("rescale", "tau", "shift", "rescale-then-shift")
+    held = {"n": 100, **dict.fromkeys(rules, chosen)} if chosen else None
     epochs = [1, 60, 120, 180]
     powers = np.linspace(early, power, len(epochs))
     return {
         "column": column, "method": method, "seed": seed, "hold_out": 0.0 if gamma is None else 0.1,
         "counts": n.tolist(), "error": error, "curve": np.round(curve, 6).tolist(), "held_out": held,
         "best_on_test": {"gamma": middle, "error": best}, "match_prior": {"gamma": middle, "error": best},
+        "best_epoch": {"epoch": 170, "error": error}, "nearest_mean_error": error, "top": None, "device": "a GPU",
+        "identity": {"recipe": {"epochs": 180, "milestones": [80, 150]}}, "seconds": 90.0,
+        "versions": {"torch": "2.13.0"},
         "oracle": {"error": oracle}, "norms": (norms ** power).tolist(),
         "norms_over_epochs": {"epochs": epochs, "norms": [(e / 100 + norms ** p).tolist() for e, p in
                                                          zip(epochs, powers, strict=True)]},

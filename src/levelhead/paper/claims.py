@@ -138,6 +138,8 @@ def page(records: Sequence[Record]) -> str:
     """The claims as Markdown: verdict, number and rule of each, and in plain words what was not seen as claimed."""
     found = [finding for claim in CLAIMS if (finding := claim(records))]
     without = len(CLAIMS) - len(found)
+    if not found:
+        return "No claim has its records yet."
     lines = ["| the paper | we see | number | rule |", "|---|---|---|---|",
              *(f"| {f.says} | **{f.verdict}** | {f.seen} | {f.rule} |" for f in found)]
     for verdict, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):

@@ -1,0 +1,95 @@
+"""The page "Reproduction": set-up, tables, claims, figures and cost, each written from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ..lab.recipe import recipe
+from ..lab.spec import DEFAULTS
+from ..snapshot import Snapshot
+from . import claims, figures
+from .markdown import TITLES, beyond, grid, table1, table2, table3
+from .plan import REPEATED, tables
+from .readout import Record, fill, load
+
+SETS = ("cifar10", "cifar100", "tiny-imagenet")
+NAMES = {**TITLES, "tiny-imagenet": "Tiny ImageNet"}
+
+
+def write(
+    results: str | Path, page: str | Path, images: str | Path, snapshots: Mapping[str, Snapshot] | None = None, *,
+    say: Callable[[str], None] = print,
+) -> list[Path]:
+    """Fill every place of the page, and draw its figures; returns the pictures written.
+
+    Args:
+        results: folder with the records in `records/`.
+        page: Markdown with a place for each name of `places`, and for `figures`.
+        images: folder of the pictures, beside or below the page.
+        snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
+        say: called with a line for every figure that is left out.
+    """
+    for name, text in places(load(Path(results) / "records")).items():
+        fill(Path(page), name, f"\n{text}\n")
+    return figures.write(results, images, snapshots, page=page, say=say)
+
+
+def places(records: Sequence[Record]) -> dict[str, str]:
+    """What stands in each place of the page, but for the figures."""
+    after = [beyond(records, data, method) for data in ("cifar10", "cifar100") for method in REPEATED
+             if any(r["held_out"] for r in records if r["method"] == method and r["column"].startswith(f"{data}:"))]
+    return {
+        "setup": setup(),
+        "cost": cost(records),
+        "claims": claims.page(records),
+        "table1-cifar10": table1(records, "cifar10"),
+        "table1-cifar100": table1(records, "cifar100"),
+        "table1-notes": notes("table1"),
+        "table2": table2(records),
+        "table2-notes": notes("table2"),
+        "table3": table3(records),
+        "table3-notes": notes("table3"),
+        "beyond": "\n\n".join(after) or "No network with a hold-out has a record yet.",
+    }
+
+
+def setup() -> str:
+    """What is trained how, as the recipes have it."""
+    recipes = [recipe(DEFAULTS[data][1]) for data in SETS]
+    rows = [("network", [DEFAULTS[data][0] for data in SETS]), ("recipe", [one.name for one in recipes])]
+    for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "milestones", "lr_decay", "warmup", "pad", "flip"):
+        values = [asdict(one)[key] for one in recipes]
+        rows.append((key.replace("_", " "), [", ".join(map(str, v)) if isinstance(v, tuple) else _plainly(v)
+                                              for v in values]))
+    return grid(["", *(NAMES[data] for data in SETS)], rows)
+
+
+def cost(records: Sequence[Record]) -> str:
+    """How many networks were trained, on what, and for how long, each run's share of the device's time."""
+    if not records:
+        return "No network has a record yet."
+    rows = []
+    for data in SETS:
+        these = [r for r in records if r["column"].split(":")[0] == data]
+        rows += [(NAMES[data], _spent(these))] if these else []
+    devices = ", ".join(sorted({str(r["device"]) for r in records}))
+    versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
+    table = grid(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
+    return (f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
+            "time.")
+
+
+def notes(table: str) -> str:
+    """What is odd in a published table, as a list."""
+    return "\n".join(f"- {note}" for note in tables()[table]["notes"])
+
+
+def _spent(records: Sequence[Record]) -> list[str]:
+    epochs = sum(record["identity"]["recipe"]["epochs"] for record in records)
+    return [str(len(records)), f"{epochs:,}", f"{sum(record['seconds'] for record in records) / 3600:.2f}"]
+
+
+def _plainly(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

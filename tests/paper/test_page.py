@@ -1,0 +1,53 @@
+"""The page of the reproduction has a place for everything that is written, and nothing stands in it by hand."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from levelhead.paper import page
+from levelhead.paper.claims import CLAIMS
+
+from .made import made
+
+TEMPLATE = Path(__file__).parents[2] / "docs" / "reproduction.md"
+RECORDS = [made(), made(seed=1, error=0.32), made(gamma=0.4), made("cifar100:10", "wvn", error=0.45, best=0.43)]
+
+
+@pytest.fixture
+def filled(tmp_path) -> str:
+    (tmp_path / "results" / "records").mkdir(parents=True)
+    for i, record in enumerate(RECORDS):
+        (tmp_path / "results" / "records" / f"{i}.json").write_text(json.dumps(record))
+    (tmp_path / "results" / "figures").mkdir()
+    planar = TEMPLATE.parents[1] / "results" / "figures" / "boundary.json"
+    (tmp_path / "results" / "figures" / "boundary.json").write_bytes(planar.read_bytes())
+    text = tmp_path / "reproduction.md"
+    text.write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
+    page.write(tmp_path / "results", text, tmp_path / "images", say=lambda _: None)
+    return text.read_text(encoding="utf-8")
+
+
+def test_every_place_of_the_page_is_filled():
+    marks = re.findall(r"^<!-- ([\w-]+) -->$", TEMPLATE.read_text(encoding="utf-8"), re.M)
+    assert sorted(marks) == sorted([*page.places(RECORDS), "figures"])
+
+
+def test_tables_claims_figures_and_cost_stand_on_it(filled):
+    assert "| Baseline |  | 31.00 ± 1.41 (2) |" in filled
+    assert "| epochs | 180 | 180 | 180 |" in filled
+    assert "| CIFAR-10 | 3 | 540 | 0.07 |" in filled  # 3 networks of 180 epochs in 90 s each
+    assert "| all | 4 | 720 | 0.10 |" in filled
+    assert "Trained on: a GPU; torch 2.13.0." in filled
+    assert filled.count("| **") == len(CLAIMS) - 2  # no loss-based row, and no column with both baseline and WVN
+    assert "![The boundary between weight vectors (Figure 3)](images/boundary.png)" in filled
+    assert "Not drawn: no record of tiny-imagenet:step:100:baseline." in filled
+    assert "LDAM on CIFAR-10 at ratio 1 is 9.13 in the paper" in filled
+
+
+def test_without_a_record_it_says_so():
+    empty = page.places([])
+    assert empty["cost"] == "No network has a record yet."
+    assert empty["claims"] == "No claim has its records yet."
+    assert empty["beyond"] == "No network with a hold-out has a record yet."
