@@ -301,6 +301,57 @@ def demo(
     show(result, text(result), as_json)
 
 
+@app.command()
+def report(
+    inputs: Annotated[list[Path], typer.Argument(help=f"A run's folder, a snapshot, a tuned.json, or logits {DATA}; a "
+                                                      "folder of the paper's records. Several stand side by side.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page: one .html file that needs nothing else.")],
+    labels: Annotated[Path | None, typer.Option(help="[N], of logits. Without: predicted shares only.")] = None,
+    counts: Annotated[Path | None, typer.Option(help=f"For logits: {COUNTS.lower()}")] = None,
+    tuned: Annotated[Path | None, typer.Option(help="What `levelhead tune -o` chose on other samples.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Or one of your own; else it is chosen as `tune` does.")] = None,
+    rule: Annotated[str | None, typer.Option(help="rescale, if nothing else says; shift; tau (of snapshots).")] = None,
+    chosen_on: Annotated[str, typer.Option(help="What the logits' samples are; test gets a warning.")] = "held-out",
+    bootstrap: Annotated[int, typer.Option(help="Replicates where gamma is chosen; 0: no interval.")] = 1000,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write one page that shows what leveling does to a model: a verdict, and a gamma to turn.
+
+    It needs no network and no server: open it, mail it, print it.
+    """
+    from .report import is_records, of_file, write
+    from .tune_files import check_new
+
+    check_new(None, None, out, force=force)
+    tables = [table for path in inputs if is_records(path) for table in _tables(path)]
+    subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,  # type: ignore[arg-type]
+                        chosen_on=chosen_on, bootstrap=bootstrap) for path in inputs if not is_records(path)]
+    page = write(out, subjects, tables=tables, command=_command())
+    show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)
+
+
+def _tables(records: Path) -> list[Any]:
+    """The paper's tables from a folder of records, ours beside what was published."""
+    from .paper import markdown
+    from .paper.readout import load
+    from .report import Table
+
+    found = load(records)
+    made = {"Table 1, CIFAR-10: error in %": markdown.table1(found, "cifar10"),
+            "Table 1, CIFAR-100: error in %": markdown.table1(found, "cifar100"),
+            "Table 2, Tiny ImageNet: error in %": markdown.table2(found),
+            "Table 3, CIFAR-10: RS beside the oracle head, error in %": markdown.table3(found)}
+    return [Table.of_markdown(title, text) for title, text in made.items()]
+
+
+def _command() -> str:
+    """What was typed, for a page's last lines."""
+    import shlex
+
+    return shlex.join(["levelhead", *sys.argv[1:]])
+
+
 def main() -> None:
     """Run the command line: 0 when what was asked was done, 2 with one line on bad input."""
     try:
