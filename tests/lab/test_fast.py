@@ -74,6 +74,16 @@ def test_the_fast_engine_equals_the_plain_loop(trained, slots):
                 np.testing.assert_allclose(ours[key], value, rtol=0, atol=1e-12, err_msg=key)
 
 
+def test_what_the_fast_engine_is_held_against_on_a_gpu_is_the_plain_loop(digits, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    import _plain  # type: ignore[import-not-found]
+
+    each = job(digits, "baseline", 3)
+    expected, records = by_plain_loop(each)
+    assert _plain.train([_plain.Plain(each.net, digits, RECIPE, 3)]) == [records[-1]["test_error"]]
+    assert largest_difference(each.net.state_dict(), expected.state_dict()) == 0
+
+
 @pytest.mark.parametrize("name", ["ldam-drw", "crt"])
 def test_changes_inside_a_training_come_when_the_plain_loop_has_them(digits, name):
     # ldam-drw: another loss from progress 0.8 on, and a cosine head; crt: a new head on frozen features

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ..methods.method import Method
 
@@ -35,9 +37,9 @@ class Plan:
         flips: [n], whether to mirror left and right.
     """
 
-    indices: np.ndarray
-    offsets: np.ndarray
-    flips: np.ndarray
+    indices: Tensor
+    offsets: Tensor
+    flips: Tensor
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -49,6 +51,10 @@ class Plan:
 
     def __getitem__(self, part: slice) -> Plan:
         return Plan(self.indices[part], self.offsets[part], self.flips[part])
+
+    def to(self, device: torch.device) -> Plan:
+        """There as a whole, so that no step waits for its part of it."""
+        return Plan(self.indices.to(device), self.offsets.to(device), self.flips.to(device))
 
 
 def plan(labels: np.ndarray, method: Method, *, seed: int, epoch: int, progress: float, augment: Augment) -> Plan:
@@ -67,4 +73,4 @@ def plan(labels: np.ndarray, method: Method, *, seed: int, epoch: int, progress:
     n = len(indices)
     offsets = move.integers(0, 2 * augment.pad + 1, (n, 2))
     flips = move.random(n) < 0.5 if augment.flip else np.zeros(n, bool)
-    return Plan(np.asarray(indices, np.int64), offsets, flips)
+    return Plan(*map(torch.from_numpy, (np.asarray(indices, np.int64), offsets, flips)))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,7 +51,8 @@ class Pack:
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
         self.fresh = [job.net.head.weight.detach().clone() for job in self.jobs]  # type: ignore[union-attr]
         with self._here():
-            self.runs = _rows(first.net, len(self.jobs), device, dtype, compiled, stacked)
+            self.runs = _rows(first, len(self.jobs), device, dtype, compiled, stacked)
+            self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.runs, Single) else sgd_
             for run, job in enumerate(self.jobs):
                 self.runs.load(run, job.net)
             self.momentum = torch.zeros_like(self.runs.rows)
@@ -84,9 +84,8 @@ class Pack:
         with self._here():
             if now[0].head_only and self.epoch == now[0].first:
                 self._begin_head()
-            drawn = (np.stack([p.indices for p in plans]), np.stack([p.offsets for p in plans]),
-                     np.stack([p.flips for p in plans]), np.array(lr))
-            self._load(drawn)
+            moves = (torch.stack([getattr(p, part) for p in plans]) for part in ("indices", "offsets", "flips"))
+            self._load([*moves, torch.tensor(lr, dtype=torch.float64)])
             # what a captured epoch depends on: its length, its stage, and which losses are in force
             shape = (len(plans[0]), number, tuple(sum(progress >= s for s in stage.method.stages) for stage in now))
             if shape != self.shape:
@@ -158,9 +157,7 @@ class Pack:
             rows, momentum = runs.rows[:, here], self.momentum[:, here]
             gradient = gradients[0].reshape(len(self.jobs), -1) if stage.head_only else runs.gather(gradients)
             self._project("before")
-            gradient = gradient + recipe.weight_decay * rows
-            momentum.mul_(recipe.momentum).add_(gradient)
-            rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)
+            self.sgd_(rows, momentum, gradient, lr, recipe)
             self._project("after")
             self.seen_losses[:, at:at + labels.shape[1]] = losses.detach()
             self.seen_errors[:, at:at + labels.shape[1]] = logits.argmax(dim=-1) != labels
@@ -206,9 +203,8 @@ class Pack:
     def _here(self) -> Any:
         return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
 
-    def _load(self, drawn: tuple[np.ndarray, ...]) -> None:
+    def _load(self, host: list[Tensor]) -> None:
         """Copy an epoch's plan to the device, in the order of the stream: the epoch before still uses the last one."""
-        host = [torch.from_numpy(x) for x in drawn]
         if self.shape is None or self.indices.shape != host[0].shape:
             self.shape = None
             self.indices, self.offsets, self.flips = (x.to(self.device) for x in host[:3])
@@ -253,10 +249,17 @@ class Pack:
             self._play()
 
 
+def sgd_(rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: Recipe) -> None:
+    """``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m`` (Nesterov: ``w - lr (g + mu m)``), all [R, P]."""
+    gradient = gradient + recipe.weight_decay * rows
+    momentum.mul_(recipe.momentum).add_(gradient)
+    rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)
+
+
 def _rows(
-    net: Net, runs: int, device: torch.device, dtype: torch.dtype, compiled: bool, stacked: bool
+    job: Job, runs: int, device: torch.device, dtype: torch.dtype, compiled: bool, stacked: bool
 ) -> Rows:
     kernels = has_kernels(device, dtype)
-    if stacked and (runs > 1 or stackable(net, kernels=kernels)):
-        return Stack(net, runs, device, dtype, kernels=kernels)
-    return Single(net, device, dtype, compiled=compiled)
+    if stacked and (runs > 1 or stackable(job.net, kernels=kernels)):
+        return Stack(job.net, runs, device, dtype, kernels=kernels)
+    return Single(job.net, device, dtype, compiled=job.recipe.batch if compiled else None)

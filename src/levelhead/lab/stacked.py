@@ -82,9 +82,13 @@ class Rows:
 
 
 class Single(Rows):
-    """One network of any kind, as its module has it: channels last, mixed precision, compiled if asked."""
+    """One network of any kind, as its module has it: channels last, mixed precision.
 
-    def __init__(self, net: Net, device: torch.device, dtype: torch.dtype, *, compiled: bool):
+    Steps on `compiled` samples go through torch.compile. Those are all but the last of an epoch: it and evaluation are
+    too rare for what compiling each of their shapes takes.
+    """
+
+    def __init__(self, net: Net, device: torch.device, dtype: torch.dtype, *, compiled: int | None):
         super().__init__(net, 1, device, dtype)
         self.net = copy.deepcopy(net).to(device, self.rows.dtype)
         for name, p in self.net.named_parameters():
@@ -92,7 +96,7 @@ class Single(Rows):
         for name, b in self.net.named_buffers():
             b.data = self.counts[name][0] if name in self.counts else b
         self.leaves = list(self.net.parameters())
-        self.body = torch.compile(self.net.body, dynamic=False) if compiled else self.net.body
+        self.compiled, self.quick = compiled, torch.compile(self.net.body, dynamic=False) if compiled else self.net.body
         half = dtype in (torch.bfloat16, torch.float16)
         self.precision = torch.autocast(device.type, dtype, cache_enabled=False) if half else nullcontext()
         self.head = dict(self.net.named_parameters())["head.weight"]
@@ -100,7 +104,8 @@ class Single(Rows):
     def features(self, x: Tensor, *, training: bool) -> Tensor:
         self.net.train(training)
         with self.precision:
-            return self.body(x[0].permute(0, 3, 1, 2))[None].to(self.rows.dtype)
+            body = self.quick if training and x.shape[1] == self.compiled else self.net.body
+            return body(x[0].permute(0, 3, 1, 2))[None].to(self.rows.dtype)
 
     def gather(self, gradients: Sequence[Tensor]) -> Tensor:
         return super().gather([self._pack(g) for g in gradients])

@@ -96,7 +96,7 @@ def _train(
     for epoch in range(state.epoch, stage.end):
         progress = (epoch - stage.first) / (stage.end - stage.first)
         loss_of = method.loss(data.counts, progress)
-        order = plan(data.train.labels, method, seed=seed, epoch=epoch, progress=progress, augment=recipe)
+        order = plan(data.train.labels, method, seed=seed, epoch=epoch, progress=progress, augment=recipe).to(device)
         seen = state.seen.to(device)
         model.train(not stage.head_only)
         for step, batch in enumerate(order.batches(recipe.batch, state.step), state.step):    # sample a mini-batch

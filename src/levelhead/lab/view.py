@@ -32,15 +32,20 @@ class View:
             raise ValueError(f"recipe {recipe.name} has mean and std of {len(mean)} channels, the images have "
                              f"{data.shape[0]}; leave them out of the recipe to have them measured")
         self.pad, self.mean, self.std, self.dtype = recipe.pad, mean, std, dtype
+        self._there: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def __call__(self, images: Tensor, batch: Plan) -> Tensor:
         """Samples of the training set as their plan says."""
-        moves = (torch.from_numpy(x).to(images.device) for x in (batch.offsets, batch.flips))
-        return self.plain(crop_flip(images[batch.indices], *moves, pad=self.pad))
+        return self.plain(crop_flip(images[batch.indices], batch.offsets, batch.flips, pad=self.pad))
 
     def plain(self, images: Tensor) -> Tensor:
         """images [B, C, H, W], uint8, as they are."""
-        return normalize(images, self.mean, self.std, self.dtype)
+        if images.device not in self._there:  # copied once: a copy at every step is one that the host waits for
+            wide = torch.promote_types(self.dtype, torch.float32)
+            mean, std = (torch.tensor(x, dtype=wide, device=images.device) for x in (self.mean, self.std))
+            self._there[images.device] = mean, std
+        mean, std = self._there[images.device]
+        return normalize(images, mean, std, self.dtype)
 
 
 @torch.no_grad()

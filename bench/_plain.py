@@ -1,0 +1,122 @@
+"""The plain loop in float32, by torch's own layers, cross entropy and SGD: what the fast engine is held against.
+
+It is `levelhead.lab.train` for the baseline, step for step. Only so that whole trainings take minutes, an epoch's
+operations are recorded as a CUDA graph and played again, and several trainings share the device, each on its stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from levelhead.lab import nets
+from levelhead.lab.data import Data
+from levelhead.lab.epoch import Plan, plan
+from levelhead.lab.recipe import Recipe
+from levelhead.lab.view import View, errors
+from levelhead.methods import METHODS
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Products in full float32; cuDNN times its algorithms and takes the fastest."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
+        yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+class Plain:
+    """One training of the baseline.
+
+    Args:
+        net: freshly initialized, on its device and in the precision to train in.
+        data, recipe, seed: as for `train.fit`.
+        channels_last: whether images lie in memory as the plain loop has them, or channel by channel.
+    """
+
+    def __init__(self, net: nets.Net, data: Data, recipe: Recipe, seed: int, *, channels_last: bool = True):
+        self.net, self.data, self.recipe, self.seed = net, data, recipe, seed
+        first = next(net.parameters())
+        self.device, self.view = first.device, View(recipe, data, first.dtype)
+        self.format = torch.channels_last if channels_last else torch.contiguous_format
+        self.images, self.labels = (torch.from_numpy(x).to(self.device) for x in (data.train.images, data.train.labels))
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=recipe.lr, momentum=recipe.momentum,
+                                         nesterov=recipe.nesterov, weight_decay=recipe.weight_decay)
+        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self.epoch, self.recorded, self.graph = 0, None, None
+        self.order = self._draw()
+
+    def _draw(self) -> Plan:
+        return plan(self.data.train.labels, METHODS["baseline"], seed=self.seed, epoch=self.epoch, progress=0.0,
+                    augment=self.recipe).to(self.device)
+
+    def _play(self, order: Plan) -> None:
+        """The steps of an epoch, or of the part of it that is given."""
+        for batch in order.batches(self.recipe.batch):
+            x = self.view(self.images, batch).contiguous(memory_format=self.format)
+            loss = F.cross_entropy(self.net(x), self.labels[batch.indices])
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+    def advance(self) -> None:
+        """Queue one more epoch."""
+        self.net.train()
+        lr = self.recipe.lr_at(self.epoch)
+        if self.stream is None:
+            self.optimizer.param_groups[0]["lr"] = lr
+            self._play(self._draw())
+        else:
+            with torch.cuda.stream(self.stream):
+                drawn = self._draw()
+                for part in ("indices", "offsets", "flips"):
+                    getattr(self.order, part).copy_(getattr(drawn, part))
+                if self.recorded != lr:
+                    self._record(lr)
+                self.graph.replay()  # type: ignore[union-attr]
+        self.epoch += 1
+
+    def _record(self, lr: float) -> None:
+        """The epoch at this learning rate as a graph. Steps are taken first, and taken back: they fill caches."""
+        fresh = not self.optimizer.state
+        kept = [x.clone() for x in self._numbers()]
+        self.optimizer.param_groups[0]["lr"] = lr
+        for part in {2 * self.recipe.batch, len(self.order) % self.recipe.batch} - {0}:
+            self._play(self.order[:part])
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            for x, was in zip(self._numbers(), kept, strict=False):
+                x.copy_(was)
+            for momentum in self._momenta() if fresh else ():  # the buffers of the first step: as if there were none
+                momentum.zero_()
+        torch.cuda.synchronize(self.device)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=self.stream):
+            self._play(self.order)
+        self.recorded = lr
+
+    def _numbers(self) -> list[Tensor]:
+        return [*self.net.state_dict().values(), *self._momenta()]
+
+    def _momenta(self) -> list[Tensor]:
+        return [self.optimizer.state[p]["momentum_buffer"] for p in self.net.parameters() if p in self.optimizer.state]
+
+
+def train(runs: list[Plain], on_epoch: Callable[[int, float], None] | None = None) -> list[float]:
+    """All of them to the end: the test error of each."""
+    began = time.perf_counter()
+    for epoch in range(runs[0].recipe.epochs):
+        for run in runs:
+            run.advance()
+        if on_epoch is not None:
+            if runs[0].stream is not None:
+                torch.cuda.synchronize()
+            on_epoch(epoch + 1, time.perf_counter() - began)
+    return [errors(run.net, run.data, run.view)["test"] for run in runs]
