@@ -5,6 +5,7 @@ Pages are Markdown. The references are written by `reference.py` from the code i
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import conftest  # noqa: E402, F401  lets lightning and transformers import whichever torchvision is there
 import reference  # noqa: E402
+from sphinx.errors import ExtensionError  # noqa: E402
 
 import levelhead  # noqa: E402
 
@@ -75,5 +77,26 @@ html_theme_options = {
 html_sidebars = {"index": []}
 
 
+FETCHED = re.compile(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["'](?:https?:)?//[^"']+"""
+                     r"""|<link[^>]*rel=["'](?:stylesheet|preload|icon)[^>]*href=["'](?:https?:)?//[^"']+"""
+                     r"""|url\(["']?(?:https?:)?//[^)]+""")
+
+
+def check_offline(app, exception):
+    """A page that would fetch a script, a style or a picture from elsewhere fails the build."""
+    pages = [] if exception else [*Path(app.outdir).rglob("*.html"), *Path(app.outdir).rglob("*.css")]
+    found = [f"{page.relative_to(app.outdir)}: {one}" for page in pages
+             for one in FETCHED.findall(page.read_text(encoding="utf-8"))]
+    if found:
+        raise ExtensionError("these pages fetch from elsewhere: " + "; ".join(found[:5]))
+
+
+def name_aliases(app, what, name, obj, options, signature, returned):
+    """Array and Counts by their names, as the code writes them."""
+    return tuple(text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text) for text in (signature, returned))
+
+
 def setup(app):
+    app.connect("autodoc-process-signature", name_aliases)
     app.connect("config-inited", lambda app, config: reference.write(HERE / "generated"))
+    app.connect("build-finished", check_offline)

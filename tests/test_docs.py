@@ -1,0 +1,130 @@
+"""The documentation leaves nothing out and leads nowhere that is not there. (test_readme.py runs its examples.)"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import levelhead
+from levelhead import cli
+from levelhead.methods import METHODS
+from levelhead.methods.card import reference as paper_of
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+WRITTEN = {"gallery/index.rst"}  # by the build
+COMMENT = re.compile(r"<!--.*?-->", re.S)
+FENCED = re.compile(r"^(`{3,})(?!\{).*?^\1$", re.S | re.M)
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(\s*([^)\s]+)\s*\)")
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    import reference
+
+    return reference
+
+
+def prose(path: Path) -> str:
+    return FENCED.sub("", COMMENT.sub("", path.read_text(encoding="utf-8")))
+
+
+def documented() -> list[str]:
+    """The full names in api.md, each of its blocks read under its own module."""
+    names, page = [], (DOCS / "api.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```\{eval-rst\}\n(.*?)^```$", page, re.S | re.M):
+        module = re.search(r"currentmodule:: (\S+)", block)
+        names += [f"{module[1]}.{name}" for name in re.findall(r"^   ([\w.]+)$", block, re.M)] if module else []
+        names += re.findall(r"py:data:: (\S+)", block)
+    return names
+
+
+def bound(module: str) -> set[str]:
+    """The public names that a module's own file defines, read without running it."""
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_every_public_name_is_in_the_reference():
+    names = set(documented())
+    modules = {"counts", "geometry", "measure"}
+    missing = [name for name in levelhead.__all__ if name not in modules and f"levelhead.{name}" not in names]
+    for module in ("counts", "geometry", "measure", "hosts.sklearn", "hosts.lightning"):
+        missing += [f"{module}.{name}" for name in bound(f"levelhead.{module}")
+                    if f"levelhead.{module}.{name}" not in names]
+    assert missing == [], "docs/api.md lacks these"
+
+
+def test_the_reference_has_nothing_twice_and_nothing_that_is_gone():
+    names = documented()
+    assert len(names) > 60
+    assert [name for name, times in Counter(names).items() if times > 1] == []
+    gone = []
+    for full in names:
+        module, name = full.rsplit(".", 1)
+        package = {"levelhead": set(levelhead.__all__), "levelhead.methods": {"Method", "Retrain", "method_named",
+                                                                             "plus_rs"}}
+        gone += [full] if name not in (package.get(module) or bound(module)) else []
+    assert gone == []
+
+
+def test_every_command_and_option_is_in_the_command_line_reference(reference):
+    sections = dict(re.findall(r"^## levelhead (\S+)\n(.*?)(?=^## |\Z)", reference.commands(), re.S | re.M))
+    runner, listed = CliRunner(), [command.name or command.callback.__name__ for command in cli.app.registered_commands]
+    assert list(sections) == listed
+    for name in listed:
+        told = runner.invoke(cli.app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+        options = set(re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)", told, re.M)) - {"--help"}
+        assert options, told
+        assert {option for option in options if option not in sections[name]} == set(), name
+
+
+def test_every_method_has_its_row_its_paper_and_its_card(reference):
+    rows, cards = reference.table().splitlines()[2:], reference.cards()
+    assert len(rows) == len(METHODS)
+    for row, method in zip(rows, METHODS.values(), strict=True):
+        assert f"`{method.name}`" in row
+        assert paper_of(method).rstrip(".") in row.replace("\\", "")
+        assert f"\n### {method.name}\n" in f"\n{cards}"
+    anchors = set(re.findall(r"^\((method-\S+)\)=$", cards, re.M))
+    assert {target for _, _, target in LINK.findall(reference.table() + cards)} <= {f"#{name}" for name in anchors}
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *PAGES], ids=lambda path: path.name)
+def test_every_link_leads_somewhere_and_every_picture_is_told(path):
+    for picture, text, target in LINK.findall(prose(path)):
+        assert text.strip(), f"{path.name}: {target} has no words"
+        if re.match(r"[a-z]+:", target):
+            assert not picture, f"{path.name}: {target} would be fetched from elsewhere"
+            continue
+        page, _, anchor = target.partition("#")
+        there = path.parent / page if page else path
+        assert there.exists() or page in WRITTEN, f"{path.name}: {target} is not there"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.M)
+            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, f"{path.name}: {target} names no heading of {there.name}"
+
+
+def test_every_page_is_in_one_table_of_contents():
+    listed = [entry for path in PAGES
+              for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.S | re.M)
+              for entry in re.findall(r"^(?:[^:\n]*<)?([\w/-]+)>?$", block, re.M)]
+    assert sorted(entry for entry in listed if "/" not in entry) == sorted(path.stem for path in PAGES
+                                                                          if path.stem != "index")
+
+
+def test_markup_in_help_and_cards_stays_text(reference):
+    assert reference._escape("a_b <c> `d_e` |f|") == r"a\_b \<c\> `d_e` \|f\|"
