@@ -6,7 +6,9 @@ prediction changes where the upper envelope of these lines bends, and only to a 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -136,15 +138,19 @@ def trace(
     """The envelope under a rule (without a kept bias), chunk by chunk."""
     if rule.bias is not None:
         raise ValueError("the envelope is of straight lines, which a kept bias bends; ask at single gammas")
+
+    def block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
+        start = rule.scores(part, range[0]).argmax(axis=1)
+        return start, [(rows + first, gamma, new, old) for rows, gamma, new, old in _walk(part, start, rule, range)]
+
     starts, events = [], []
-    for offset, chunk in chunks(logits, kind=kind, progress=progress):
-        step = max(1, _BLOCK // chunk.shape[1])
-        for first in np.arange(0, len(chunk), step):
-            part = chunk[first : first + step]
-            start = rule.scores(part, range[0]).argmax(axis=1)
-            starts.append(start)
-            events += [(rows + offset + first, gamma, new, old)
-                       for rows, gamma, new, old in _walk(part, start, rule, range)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it works
+        for offset, chunk in chunks(logits, kind=kind, progress=progress):
+            step = max(1, _BLOCK // chunk.shape[1])
+            firsts = np.arange(0, len(chunk), step)
+            for start, found in pool.map(block, firsts + offset, [chunk[i : i + step] for i in firsts]):
+                starts.append(start)
+                events += found
     if not events:
         events = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
     sample, gamma, klass, previous = (np.concatenate(parts) for parts in zip(*events, strict=True))

@@ -70,18 +70,32 @@ def tune(
     >>> 0.1 < tuned.gamma < 0.4, tuned.gain_is_certain
     (True, True)
     """
-    logits = logits if hasattr(logits, "shape") else np.asarray(logits)
     path = gamma_path(logits, labels, counts, range=_reach(range), rule=rule, bias=bias, names=names, kind=kind,
                       norms=norms if rule == "tau" else None, progress=_stage(progress, "path"))
-    shares = logits if unlabelled is None else unlabelled
-    changes = _changes(shares, path, progress) if unlabelled is not None or criterion == "guided" else None
+    return tune_path(path, metric=metric, criterion=criterion, unlabelled=unlabelled, target=target, names=names,
+                     chosen_on=chosen_on, bootstrap=bootstrap, level=level, rng=rng, norms=norms, training=training,
+                     progress=progress)
+
+
+def tune_path(
+    path: GammaPath, *, metric: Metric = "balanced_error", criterion: Criterion = "guided",
+    unlabelled: Array | None = None, target: Array | None = None, chosen_on: str = "held-out", bootstrap: int = 1000,
+    level: float = 0.95, rng: np.random.Generator | int = 0, norms: Array | None = None,
+    training: Array | None = None, names: Sequence[str] | None = None, progress: Progress | None = None,
+) -> Tuned:
+    """`tune`, for whoever has the path already: what it knows of the predictions is not computed again."""
+    logits, rule = path.logits[0], path.rule.name
+    changes = None
+    if unlabelled is not None or criterion == "guided":
+        ours = unlabelled is None and path.rule.bias is None and progress is None
+        changes = path.envelope if ours else _changes(logits if unlabelled is None else unlabelled, path, progress)
     landscape = Landscape(path, changes, _prior(path, metric, target), unlabelled=unlabelled is not None)
     return _answer(landscape, criterion, chosen_on, bootstrap, level, rng, names, progress, cautions=[
         guards.seen_before(logits, training),
         guards.norms_against_counts(norms, path.counts, rule),
         guards.binary_head(logits, rule),
         guards.negative_logits(logits, path.labels, rule),
-    ])
+    ], stacklevel=5)
 
 
 def cross_fit(
@@ -171,7 +185,7 @@ def match_prior(
 def _answer(
     landscape: Landscape, criterion: Criterion, chosen_on: str, bootstrap: int, level: float,
     rng: np.random.Generator | int, names: Sequence[str] | None, progress: Progress | None, *,
-    cautions: list[guards.Caution],
+    cautions: list[guards.Caution], stacklevel: int = 4,
 ) -> Tuned:
     """What `tune` and `cross_fit` share once they know where every sample is right."""
     if criterion not in ("guided", "balanced_error"):
@@ -186,7 +200,7 @@ def _answer(
     now, before = path.right(gamma), path.right(0.0)
     sizes = np.bincount(path.labels, minlength=len(path.counts))
     found = guards.issue([*cautions, guards.too_good(before), guards.end_of_range(plateau, path.range),
-                          guards.missing_classes(sizes, names)], stacklevel=4)
+                          guards.missing_classes(sizes, names)], stacklevel=stacklevel)
     mismatch = None if landscape.changes is None else landscape.curve(landscape.mismatch())
     return Tuned(
         gamma=gamma, interval=_quantiles(drawn.gammas, level), rule=path.rule.name, criterion=criterion,

@@ -2,56 +2,74 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from .._array import Array
 from ..measure import Kind, fit_temperature
+from ..path import GammaPath
 from ..rule import Rule
 from ..stream import chunks
 
 BINS = 15
+_BLOCK = 1 << 17  # numbers worked on at a time: what fits in a cache
 ENOUGH = 500_000  # numbers a temperature is fitted on: more would change it in no digit that is shown
 
 
 def reliability(
-    logits: Array, labels: np.ndarray, rule: Rule, gamma: float, *, kind: Kind = "logits", temperature: float = 1.0
+    logits: Array, right: np.ndarray, rule: Rule, gamma: float, *, kind: Kind = "logits", temperature: float = 1.0
 ) -> dict[str, Any]:
     """Samples, mean confidence and share right of each of 15 equal-width bins of confidence, and the ECE.
 
-    ``ECE = sum_b |sum over the bin of (confidence - right)| / N``, as `measure.calibration_error` has it, a chunk of
-    the logits at a time.
+    ``ECE = sum_b |sum over the bin of (confidence - right)| / N``, as `measure.calibration_error` has it, a few rows of
+    the logits at a time and on all cores. Confidence is ``1 / sum_k exp(l_k - max l)``, in single precision.
+
+    Args:
+        logits: [N, K].
+        right: [N], whether each sample is right at gamma, which the path knows.
+        rule, gamma: what is done to the logits first.
+        kind: as in `tune`.
+        temperature: by which they are then divided.
     """
-    n, confidence, right = np.zeros(BINS), np.zeros(BINS), np.zeros(BINS)
-    for first, chunk in chunks(logits, kind=kind):
-        scores = rule.scores(chunk, gamma) / temperature
-        top = scores.max(axis=1, keepdims=True)
-        sure = 1 / np.exp(scores - top).sum(axis=1)
-        hit = scores.argmax(axis=1) == labels[first : first + len(chunk)]
+    scale, shift = (rule.ratios**gamma, 0.0) if rule.multiplies else (1.0, gamma * rule.slopes)
+    scale, shift = np.float32(scale / temperature), np.float32(np.asarray(shift) / temperature)
+
+    def sums(first: int, rows: np.ndarray) -> np.ndarray:
+        scores = rows.astype(np.float32) * scale + shift
+        scores -= scores.max(axis=1, keepdims=True)
+        sure = 1 / np.exp(scores, out=scores).sum(axis=1).astype(np.float64)
         where = np.minimum((sure * BINS).astype(int), BINS - 1)
-        n += np.bincount(where, minlength=BINS)
-        confidence += np.bincount(where, sure, BINS)
-        right += np.bincount(where, hit, BINS)
+        hit = right[first : first + len(rows)]
+        return np.stack([np.bincount(where, x, BINS) for x in (np.ones(len(rows)), sure, hit)])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        parts = []
+        for first, chunk in chunks(logits, kind=kind):
+            step = max(1, _BLOCK // chunk.shape[1])
+            begins = range(0, len(chunk), step)
+            parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])
+    n, confidence, found = np.sum(parts, axis=0)
     some = np.maximum(n, 1)
     return {"n": n.astype(int).tolist(), "confidence": (confidence / some).round(6).tolist(),
-            "right": (right / some).round(6).tolist(), "error": float(np.abs(confidence - right).sum() / n.sum())}
+            "right": (found / some).round(6).tolist(), "error": float(np.abs(confidence - found).sum() / n.sum())}
 
 
 def calibration(
-    logits: Array, labels: np.ndarray, rule: Rule, gamma: float, *, kind: Kind = "logits",
-    held_out: tuple[Array, np.ndarray] | None = None,
+    path: GammaPath, logits: Array, gamma: float, *, held_out: tuple[Array, np.ndarray] | None = None
 ) -> dict[str, Any]:
     """Before, after, and after with a temperature: fitted on held-out samples or, if there are none, on these."""
-    source, known = held_out or (logits, labels)
+    source, known = held_out or (logits, path.labels)
     rows = np.arange(len(known))
     if len(rows) * source.shape[1] > ENOUGH:
         rows = np.sort(np.random.default_rng(0).choice(len(known), max(1, ENOUGH // source.shape[1]), replace=False))
-    _, some = next(chunks(np.asarray(source[rows]), kind=kind, size=1 << 60))
-    temperature = fit_temperature(rule.scores(some, gamma), known[rows])
-    return {
-        "before": reliability(logits, labels, rule, 0.0, kind=kind),
-        "after": reliability(logits, labels, rule, gamma, kind=kind),
-        "tempered": reliability(logits, labels, rule, gamma, kind=kind, temperature=temperature),
-        "temperature": temperature, "fitted_on": len(rows), "fitted_apart": held_out is not None,
-    }
+    _, some = next(chunks(np.asarray(source[rows]), kind=path.kind, size=1 << 60))
+    temperature = fit_temperature(path.rule.scores(some, gamma), known[rows])
+
+    def at(gamma: float, temperature: float = 1.0) -> dict[str, Any]:
+        return reliability(logits, path.right(gamma), path.rule, gamma, kind=path.kind, temperature=temperature)
+
+    return {"before": at(0.0), "after": at(gamma), "tempered": at(gamma, temperature), "temperature": temperature,
+            "fitted_on": len(rows), "fitted_apart": held_out is not None}

@@ -126,8 +126,7 @@ def facts(subject: Subject) -> dict[str, Any]:
                          **pack(subject.changes, labels, 1 if path is None else subject.classes,
                                 stops(subject.end, special))}
     if path is not None and subject.logits is not None:
-        found["calibration"] = calibration(subject.logits, path.labels, path.rule, subject.gamma, kind=subject.kind,
-                                           held_out=subject.held_out)
+        found["calibration"] = calibration(path, subject.logits, subject.gamma, held_out=subject.held_out)
     return found
 
 

@@ -20,10 +20,11 @@ from ..measure import Kind
 from ..path import GammaPath, gamma_path
 from ..rule import RuleName, make_rule
 from ..snapshot import Snapshot
-from ..tune import match_prior, tune
+from ..tune import match_prior, tune, tune_path
 from ..tuned import Tuned
 
 RANGE = (0.0, 2.0)
+ENOUGH = 2_000_000  # samples resampled in all: of more than 2,000 samples fewer replicates tell as much
 Choice = dict[str, Any]  # what Tuned.to_dict gives, or its first few entries
 
 
@@ -164,24 +165,22 @@ def of_logits(
         samples: what they are: `held-out`, `test`; gamma chosen on `test` gets a warning that cannot be missed.
         apart: whether these samples had no part in a choice that is given.
         blind: choose without looking at the labels.
-        bootstrap: replicates, where gamma is chosen here.
+        bootstrap: replicates at most, where gamma is chosen here.
     """
     logits = logits if hasattr(logits, "shape") else np.asarray(logits)
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
     choice = _choice(gamma, rule, tuned)
-    if choice is None:
-        if labels is None or blind:
-            found = _quiet(lambda: match_prior(logits, n, target, rule=rule, norms=norms, names=names, kind=kind,
-                                               bootstrap=bootstrap))
-        else:
-            found = _quiet(lambda: tune(logits, labels, n, rule=rule, norms=norms, names=names, kind=kind,
-                                        target=target, chosen_on=samples, bootstrap=bootstrap))
-        choice = found.to_dict()
-    rule, reach = choice["rule"], (0.0, max(RANGE[1], 1.25 * float(choice["gamma"])))
+    rule, reach = (rule, RANGE) if choice is None else (choice["rule"], (0.0, max(RANGE[1], 1.25 * choice["gamma"])))
     made = make_rule(rule, n, norms=norms if rule == "tau" else None)
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
     path = None if labels is None else gamma_path(logits, labels, n, range=reach, rule=rule, kind=kind, target=prior,
                                                   norms=norms if rule == "tau" else None)
+    if choice is None:
+        times = min(bootstrap, ENOUGH // len(logits))
+        choice = _quiet(lambda: match_prior(logits, n, prior, rule=rule, norms=norms, names=names, kind=kind,
+                                            bootstrap=times) if path is None or blind else
+                        tune_path(path, norms=norms, names=names, target=prior, chosen_on=samples,
+                                  bootstrap=times)).to_dict()
     changes = trace(logits, made, reach, kind=kind) if path is None else path.envelope
     return Subject(title=title, counts=n, choice=choice, path=path, changes=changes, logits=logits, samples=samples,
                    apart=apart, names=names, target=prior, held_out=held_out, head=head, log=log, facts=facts or {},

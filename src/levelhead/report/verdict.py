@@ -45,7 +45,7 @@ def gain(before: np.ndarray, after: np.ndarray, labels: np.ndarray, mass: np.nda
 
     >>> right = np.array([True, True, False, False])
     >>> [round(x, 3) for x in gain(right, np.array([True] * 4), np.array([0, 0, 1, 1]), np.array([0.5, 0.5]))]
-    [0.5, -0.158, 1.158]
+    [0.5, -0.048, 1.048]
     """
     size = len(mass)
     up, down = np.bincount(labels, after & ~before, size), np.bincount(labels, before & ~after, size)
