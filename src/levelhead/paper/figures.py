@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,8 @@ def write(
             parts.append(f"### {title}\n\nNot drawn: {missing}.")
             continue
         written += save_both(drawn.figure, out, name)
-        folder = out if page is None else out.resolve().relative_to(Path(page).resolve().parent)
-        parts.append(section(title, drawn, f"{folder.as_posix()}/{name}.png"))
+        folder = out if page is None else Path(os.path.relpath(out, Path(page).parent))
+        parts.append(section(title, drawn, (folder / name).as_posix()))
     if page is not None:
         fill(Path(page), "figures", "\n\n".join(parts))
     return written
@@ -75,8 +76,14 @@ def gather(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources:
 
 
 def section(title: str, drawn: Drawn, picture: str) -> str:
-    """One figure as Markdown: picture, caption, and of each claim what the paper says and whether we see it."""
-    lines = [f"### {title}", "", f"![{title}]({picture})", "", f"*{drawn.caption}*", ""]
+    """One figure as Markdown: picture, caption, and of each claim what the paper says and whether we see it.
+
+    Args:
+        title: its heading.
+        drawn: the figure.
+        picture: its path from the page, without .png or .svg.
+    """
+    lines = [f"### {title}", "", f"![{title}]({picture}.png)", "", f"*{drawn.caption}* ([SVG]({picture}.svg))", ""]
     lines += [f"- The paper: {f.says} **{f.verdict.capitalize()}**: {f.seen}. ({f.rule.capitalize()}.)"
               for f in drawn.findings]
     return "\n".join(lines).rstrip()

@@ -50,7 +50,8 @@ def norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
                    alpha=1 if record is first else 0.5)
     below.set(ylabel="rank correlation\nwith the count", xlabel="epoch", ylim=(-1.05, 1.05), yticks=[-1, 0, 1])
     below.axhline(0, color=LIGHT, lw=0.8, zorder=0)
-    for at in first.get("identity", {}).get("recipe", {}).get("milestones", ()):
+    milestones = first["identity"]["recipe"]["milestones"]
+    for at in [epoch for epoch in milestones if epoch < epochs[-1]]:
         for one in (above, below):
             one.axvline(at, color=LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
         above.annotate(" lr decays", (at, 0), xycoords=("data", "axes fraction"), xytext=(0, 3),
