@@ -75,9 +75,8 @@ class Plain:
             self._play(self._draw())
         else:
             with torch.cuda.stream(self.stream):
-                drawn = self._draw()
-                for part in ("indices", "offsets", "flips"):
-                    getattr(self.order, part).copy_(getattr(drawn, part))
+                for buffer, drawn in zip(self.order.parts, self._draw().parts, strict=True):
+                    buffer.copy_(drawn)
                 if self.recorded != lr:
                     self._record(lr)
                 self.graph.replay()  # type: ignore[union-attr]

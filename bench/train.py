@@ -1,8 +1,8 @@
 """How fast ResNet-32 trains on long-tailed CIFAR-10, evaluation included, and whether bfloat16 costs accuracy.
 
     python bench/train.py --root DIR                 # speed: the plain loop, the fast engine, packed, WVN's extra
-    python bench/train.py --root DIR --parity OUT    # whole trainings: float32 by the plain loop without TF32, bfloat16 by
-                                                     # the fast engine, whose snapshots go to OUT
+    python bench/train.py --root DIR --parity OUT    # whole trainings: float32 by the plain loop, without TF32, and
+                                                     # bfloat16 by the fast engine; its snapshots go to OUT
 
 Needs a CUDA GPU, torchvision for the plain loop, and CIFAR-10's official files below DIR (what ratio 10 needs will do).
 A time is per training image: seconds of an epoch with its evaluation, over the images trained on in it, by all runs.

@@ -1,10 +1,15 @@
-"""Crop and flip against padding and slicing one image at a time."""
+"""Crop, flip and cutout against padding and slicing one image at a time."""
 
 import numpy as np
 import pytest
 import torch
 
 from levelhead.lab import augment
+from levelhead.lab.data import Data, Split
+from levelhead.lab.epoch import plan
+from levelhead.lab.recipe import Recipe
+from levelhead.lab.view import View
+from levelhead.methods import METHODS
 
 
 def one_by_one(images, offsets, flips, pad):
@@ -61,3 +66,33 @@ def test_normalize_is_the_formula(dtype):
 def test_normalize_says_how_many_means_it_needs():
     with pytest.raises(ValueError, match="expected 3 means and stds, one per channel, got 1 and 1"):
         augment.normalize(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), [0.5], [0.5])
+
+
+@pytest.mark.parametrize("side", [2, 4, 16])
+def test_cut_out_zeroes_a_square_of_each_image(side):
+    random = np.random.default_rng(0)
+    x, centers = random.normal(size=(50, 3, 9, 12)), random.random((50, 2))
+    found = augment.cut_out(torch.tensor(x), torch.tensor(centers), side=side).numpy()
+    rows = set()
+    for image, was, (down, across) in zip(found, x, centers, strict=True):
+        row, column, half = int(down * 9), int(across * 12), side // 2
+        was[:, max(0, row - half) : row + half, max(0, column - half) : column + half] = 0
+        np.testing.assert_array_equal(image, was)
+        rows.add(row)
+    assert rows == set(range(9))  # the edge is as likely as the middle
+
+
+def test_no_cutout_is_the_image():
+    x = torch.randn(2, 3, 4, 4)
+    assert augment.cut_out(x, torch.zeros(2, 2), side=0) is x
+
+
+def test_cutout_spares_what_is_judged():
+    shown = np.full((6, 1, 4, 4), 255, np.uint8)
+    part = Split(shown, np.arange(6) % 2)
+    how = Recipe("cut", epochs=1, batch=6, lr=0.1, cutout=2, mean=(0.5,), std=(0.5,))
+    look = View(how, Data("white", ("a", "b"), part, part))
+    drawn = plan(part.labels, METHODS["baseline"], seed=0, epoch=0, progress=0, augment=how)
+    trained_on = look(torch.tensor(shown), drawn)
+    assert ((trained_on == 0).sum(dim=(1, 2, 3)) > 0).all()  # the mean, where white is 1
+    assert (look.plain(torch.tensor(shown)) == 1).all()

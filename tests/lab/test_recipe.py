@@ -14,6 +14,11 @@ def test_kim2020_is_the_released_recipe():
     assert kim.std == (0.2023, 0.1994, 0.2010)
 
 
+def test_strong_is_kim2020_with_cosine_and_cutout():
+    kim, strong = recipe("kim2020"), recipe("strong")
+    assert strong == replace(kim, name="strong", epochs=200, schedule="cosine", milestones=(), cutout=16)
+
+
 def test_cosine_falls_from_lr_to_zero():
     rates = [replace(recipe("kim2020"), schedule="cosine", epochs=10).lr_at(epoch) for epoch in range(11)]
     assert rates[0] == pytest.approx(0.1)
@@ -26,8 +31,9 @@ def test_cosine_falls_from_lr_to_zero():
 def test_shortened_recipes_keep_their_shape(name):
     whole = recipe(name)
     tenth = whole.over(whole.epochs // 10)
-    assert [tenth.lr_at(e) for e in (tenth.warmup, tenth.epochs - 1)] == pytest.approx(
-        [whole.lr_at(e) for e in (whole.warmup, whole.epochs - 1)])
+    late = (0.5, 0.9) if whole.schedule == "cosine" else (0.5, 1 - 1 / tenth.epochs)
+    assert [tenth.lr_at(e) for e in (tenth.warmup, *(int(x * tenth.epochs) for x in late))] == pytest.approx(
+        [whole.lr_at(e) for e in (whole.warmup, *(int(x * whole.epochs) for x in late))])
     assert whole.over(None) is whole.over(whole.epochs) is whole
 
 
@@ -38,6 +44,7 @@ def test_shortened_recipes_keep_their_shape(name):
     ("epochs = 1.5\nbatch = 2\nlr = 1", "expected epochs as a whole number from 1 on, got 1.5"),
     ("epochs = 1\nbatch = 2\nlr = -1", "expected lr of at least 0, got -1"),
     ("epochs = 1\nbatch = 2\nlr = 1\nschedule = 'zigzag'", "expected schedule 'step' or 'cosine', got 'zigzag'"),
+    ("epochs = 1\nbatch = 2\nlr = 1\ncutout = -2", "expected cutout as a whole number from 0 on, got -2"),
     ("epochs = 1\nbatch = 2\nlr = 1\nmean = [0.5]", "expected mean and std together"),
     ("epochs = ", "mine.toml: not a TOML file"),
 ])

@@ -134,6 +134,10 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
         assert not np.array_equal(a.indices, other.indices)
         assert not np.array_equal(a.offsets, other.offsets)
     assert np.ptp(np.bincount(labels[draw("over-sample").indices])) <= 1
+    cut = plan(labels, METHODS["baseline"], seed=0, epoch=0, progress=0.0, augment=replace(RECIPE, cutout=2))
+    assert all(torch.equal(x, y) for x, y in zip(a.parts[:3], cut.parts[:3], strict=True))  # other draws stay
+    assert torch.unique(cut.centers).numel() == 128
+    assert not a.centers.any()
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 7])

@@ -1,4 +1,4 @@
-"""Crop and flip of a whole batch as one gather, then normalization: uint8 in, a network's input out."""
+"""Crop and flip of a whole batch as one gather, normalization, cutout: uint8 in, a network's input out."""
 
 from __future__ import annotations
 
@@ -56,3 +56,27 @@ def normalize(
     wide = torch.promote_types(dtype, torch.float32)
     mean, std = (torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std))
     return ((images.to(wide) / 255 - mean) / std).to(dtype)
+
+
+def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
+    """Fill a square of each image with 0: after normalization, the mean. Its center is anywhere, so it may stick out.
+
+    Rows ``c - side // 2 <= i < c + side // 2`` with ``c = floor(center[b, 0] * H)``, and columns alike.
+
+    Args:
+        x: [B, C, H, W], normalized.
+        centers: [B, 2], as shares of height and width from 0 to below 1.
+        side: of the square; 0 leaves x as it is.
+
+    >>> cut_out(torch.ones(1, 1, 3, 4), torch.tensor([[0.0, 0.5]]), side=2)[0, 0].tolist()
+    [[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
+
+    Reference: DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with Cutout, 2017.
+    """
+    if side == 0:
+        return x
+    height, width = x.shape[2:]
+    rows = torch.arange(height, device=x.device) - (centers[:, :1] * height).floor()  # [B, H], from the center
+    columns = torch.arange(width, device=x.device) - (centers[:, 1:] * width).floor()  # [B, W]
+    down, across = ((from_center >= -(side // 2)) & (from_center < side // 2) for from_center in (rows, columns))
+    return x.masked_fill((down[:, :, None] & across[:, None, :])[:, None], 0)

@@ -1,4 +1,4 @@
-"""What happens in one epoch, drawn before it begins: which samples, in which order, cropped and flipped how.
+"""What happens in one epoch, drawn before it begins: which samples, in which order, cropped, flipped and cut how.
 
 The plan of an epoch is a function of (seed, epoch) alone. So any epoch can be drawn again: a run that was interrupted
 needs no state of a random generator to go on, and every engine, on any device or number of processes, sees the very
@@ -19,12 +19,14 @@ from ..methods.method import Method
 
 
 class Augment(Protocol):
-    """How images are moved; a Recipe is one."""
+    """How images are varied; a Recipe is one."""
 
     @property
     def pad(self) -> int: ...
     @property
     def flip(self) -> bool: ...
+    @property
+    def cutout(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +37,18 @@ class Plan:
         indices: [n], into the training set.
         offsets: [n, 2], row and column of each crop in the padded image, each from 0 to 2 pad; pad is the middle.
         flips: [n], whether to mirror left and right.
+        centers: [n, 2], of the square to cut out, as shares of height and width; zeros if none is.
     """
 
     indices: Tensor
     offsets: Tensor
     flips: Tensor
+    centers: Tensor
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """All of it, in the order of the arguments."""
+        return self.indices, self.offsets, self.flips, self.centers
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -50,11 +59,11 @@ class Plan:
             yield self[at:at + size]
 
     def __getitem__(self, part: slice) -> Plan:
-        return Plan(self.indices[part], self.offsets[part], self.flips[part])
+        return Plan(*(x[part] for x in self.parts))
 
     def to(self, device: torch.device) -> Plan:
         """There as a whole, so that no step waits for its part of it."""
-        return Plan(self.indices.to(device), self.offsets.to(device), self.flips.to(device))
+        return Plan(*(x.to(device) for x in self.parts))
 
 
 def plan(labels: np.ndarray, method: Method, *, seed: int, epoch: int, progress: float, augment: Augment) -> Plan:
@@ -66,11 +75,12 @@ def plan(labels: np.ndarray, method: Method, *, seed: int, epoch: int, progress:
         seed: the run's.
         epoch: counted from 0.
         progress: share of the training that is over when this epoch begins.
-        augment: `pad` and `flip`; a Recipe.
+        augment: `pad`, `flip` and `cutout`; a Recipe.
     """
-    draw, move = (np.random.default_rng([seed, epoch, part]) for part in range(2))
+    draw, move, cut = (np.random.default_rng([seed, epoch, part]) for part in range(3))
     indices = draw.permutation(len(labels)) if method.sample is None else method.sample(labels, draw, progress)
     n = len(indices)
     offsets = move.integers(0, 2 * augment.pad + 1, (n, 2))
     flips = move.random(n) < 0.5 if augment.flip else np.zeros(n, bool)
-    return Plan(*map(torch.from_numpy, (np.asarray(indices, np.int64), offsets, flips)))
+    centers = cut.random((n, 2)) if augment.cutout else np.zeros((n, 2))
+    return Plan(*map(torch.from_numpy, (np.asarray(indices, np.int64), offsets, flips, centers)))

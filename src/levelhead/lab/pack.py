@@ -13,9 +13,8 @@ from torch import Tensor
 
 from ..head import Head
 from ..methods.method import Method
-from .augment import crop_flip, normalize
 from .data import Data
-from .epoch import plan
+from .epoch import Plan, plan
 from .nets import Net
 from .recipe import Recipe
 from .stacked import Rows, Single, Stack, has_kernels, stackable
@@ -56,9 +55,7 @@ class Pack:
             for run, job in enumerate(self.jobs):
                 self.runs.load(run, job.net)
             self.momentum = torch.zeros_like(self.runs.rows)
-            view = View(first.recipe, first.data)
-            like = {"device": device, "dtype": self.runs.rows.dtype}
-            self.mean, self.std = torch.tensor(view.mean, **like), torch.tensor(view.std, **like)
+            self.view = View(first.recipe, first.data, dtype)
             columns = 2 + len(store) - 1 + first.data.classes  # loss, training error, other splits' errors, norms
             self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
         self.epoch, self.shape, self.graph = 0, None, None
@@ -84,8 +81,8 @@ class Pack:
         with self._here():
             if now[0].head_only and self.epoch == now[0].first:
                 self._begin_head()
-            moves = (torch.stack([getattr(p, part) for p in plans]) for part in ("indices", "offsets", "flips"))
-            self._load([*moves, torch.tensor(lr, dtype=torch.float64)])
+            drawn = Plan(*(torch.stack(parts) for parts in zip(*(p.parts for p in plans), strict=True)))
+            self._load(drawn, torch.tensor(lr, dtype=self.runs.rows.dtype))
             # what a captured epoch depends on: its length, its stage, and which losses are in force
             shape = (len(plans[0]), number, tuple(sum(progress >= s for s in stage.method.stages) for stage in now))
             if shape != self.shape:
@@ -129,10 +126,10 @@ class Pack:
 
     def _play(self) -> None:
         """An epoch and its evaluation."""
-        n, batch = self.indices.shape[1], self.recipe.batch
+        n, batch = self.length, self.recipe.batch
         for ahead in range(0, n, AHEAD * batch):
             part = slice(ahead, min(ahead + AHEAD * batch, n))
-            images, labels = self._images(part), self.store["train"][1][self.indices[:, part]]
+            images, labels = self._images(part), self.store["train"][1][self.plans.indices[:, part]]
             for at in range(0, images.shape[1], batch):
                 size = slice(at, min(at + batch, images.shape[1]))
                 self._step(images[:, size], labels[:, size], self.lr[(ahead + at) // batch], ahead + at)
@@ -178,13 +175,9 @@ class Pack:
                 weight.copy_(stage.method.project(Head(weight)).weight)
 
     def _images(self, part: slice) -> Tensor:
-        """[R, n, H, W, C], cropped, flipped and normalized."""
-        indices, offsets, flips = (x[:, part].flatten(0, 1) for x in (self.indices, self.offsets, self.flips))
-        images = crop_flip(self.store["train"][0][indices], offsets, flips, pad=self.recipe.pad)
-        return self._normal(images).unflatten(0, (len(self.jobs), -1))
-
-    def _normal(self, images: Tensor) -> Tensor:
-        return normalize(images, self.mean, self.std, self.runs.dtype).permute(0, 2, 3, 1)
+        """[R, n, H, W, C], as the network sees them."""
+        samples = Plan(*(x[:, part].flatten(0, 1) for x in self.plans.parts))
+        return self.view(self.store["train"][0], samples).permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
 
     @torch.no_grad()
     def _error(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -193,7 +186,7 @@ class Pack:
         self.runs.refresh()
         for at in range(0, len(labels), max(1, EVALUATED // runs)):
             mine = slice(at, at + max(1, EVALUATED // runs))
-            x = self._normal(images[mine])
+            x = self.view.plain(images[mine]).permute(0, 2, 3, 1)
             logits = self.runs.logits(self.runs.features(x.expand(runs, *x.shape).contiguous(), training=False))
             wrong = wrong + (logits.argmax(dim=-1) != labels[mine]).sum(dim=1)
         return wrong.double() / len(labels)  # type: ignore[union-attr]
@@ -203,17 +196,16 @@ class Pack:
     def _here(self) -> Any:
         return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
 
-    def _load(self, host: list[Tensor]) -> None:
+    def _load(self, drawn: Plan, lr: Tensor) -> None:
         """Copy an epoch's plan to the device, in the order of the stream: the epoch before still uses the last one."""
-        if self.shape is None or self.indices.shape != host[0].shape:
-            self.shape = None
-            self.indices, self.offsets, self.flips = (x.to(self.device) for x in host[:3])
-            self.lr = host[3].to(self.device, self.runs.rows.dtype)
-            self.seen_losses = torch.zeros(self.indices.shape, dtype=torch.float64, device=self.device)
-            self.seen_errors = torch.zeros(self.indices.shape, dtype=torch.bool, device=self.device)
+        if self.shape is None or self.plans.indices.shape != drawn.indices.shape:
+            self.shape, self.length = None, drawn.indices.shape[1]
+            self.plans, self.lr = drawn.to(self.device), lr.to(self.device)
+            self.seen_losses = torch.zeros(drawn.indices.shape, dtype=torch.float64, device=self.device)
+            self.seen_errors = torch.zeros(drawn.indices.shape, dtype=torch.bool, device=self.device)
             return
-        for buffer, x in zip((self.indices, self.offsets, self.flips, self.lr), host, strict=True):
-            buffer.copy_(x.to(buffer.dtype).pin_memory() if self.stream is not None else x, non_blocking=True)
+        for buffer, x in zip((*self.plans.parts, self.lr), (*drawn.parts, lr), strict=True):
+            buffer.copy_(x.pin_memory() if self.stream is not None else x, non_blocking=True)
 
     def _fetch(self) -> tuple[Tensor, Any]:
         """The report, on its way to the host, and an event that says when it is there."""
@@ -235,12 +227,10 @@ class Pack:
     def _capture(self) -> None:
         """Record the epoch as a graph. A few steps are taken first, and taken back: they compile, and fill caches."""
         kept = [x.clone() for x in (self.runs.rows, self.runs.statistics, self.momentum)]
-        whole, batch = self.indices, self.recipe.batch
-        last = whole.shape[1] % batch
-        for n in {min(whole.shape[1], 2 * batch), last} - {0}:
-            self.indices = whole[:, :n]
+        whole, batch = self.length, self.recipe.batch
+        for self.length in {min(whole, 2 * batch), whole % batch} - {0}:
             self._play()
-        self.indices = whole
+        self.length = whole
         for x, was in zip((self.runs.rows, self.runs.statistics, self.momentum), kept, strict=True):
             x.copy_(was)
         torch.cuda.synchronize(self.device)

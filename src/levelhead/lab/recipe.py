@@ -25,6 +25,7 @@ class Recipe:
         warmup: first epochs, over which lr rises linearly.
         pad: zero padding of the random crop; 0 is no crop.
         flip: mirror half of the images.
+        cutout: side of the square that is cut out of every training image, see `augment.cut_out`; 0 is none.
         mean, std: per channel, of pixels from 0 to 1; None measures them on the training images.
     """
 
@@ -41,11 +42,12 @@ class Recipe:
     warmup: int = 0
     pad: int = 0
     flip: bool = False
+    cutout: int = 0
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for key, least in {"epochs": 1, "batch": 1, "warmup": 0, "pad": 0}.items():
+        for key, least in {"epochs": 1, "batch": 1, "warmup": 0, "pad": 0, "cutout": 0}.items():
             value = getattr(self, key)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"recipe {self.name}: expected {key} as a whole number from {least} on, got {value!r}")

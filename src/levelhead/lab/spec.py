@@ -125,6 +125,8 @@ class Spec:
         facts["method"] = Path(self.trained_as).name
         facts["net"] = self.resolve_net()
         facts["recipe"] = asdict(self.resolve_recipe())
+        if not facts["recipe"]["cutout"]:
+            del facts["recipe"]["cutout"]  # as in runs of before there was any
         if ".py" in self.method:
             file = Path(self.trained_as.rpartition(":")[0])
             facts["method_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..snapshot import Snapshot
-from .augment import crop_flip, normalize
+from .augment import crop_flip, cut_out, normalize
 from .data import Data, Split
 from .epoch import Plan
 from .nets import Net, embed, head_of
@@ -18,10 +18,10 @@ from .recipe import Recipe
 
 
 class View:
-    """From stored images to a network's input: gather, crop and flip, normalize.
+    """From stored images to a network's input: gather, crop and flip, normalize, cut out.
 
     Args:
-        recipe: pad, and mean and std if it has them.
+        recipe: pad, cutout, and mean and std if it has them.
         data: whose training pixels are measured if not.
         dtype: of the network.
     """
@@ -31,12 +31,13 @@ class View:
         if len(mean) != data.shape[0]:
             raise ValueError(f"recipe {recipe.name} has mean and std of {len(mean)} channels, the images have "
                              f"{data.shape[0]}; leave them out of the recipe to have them measured")
-        self.pad, self.mean, self.std, self.dtype = recipe.pad, mean, std, dtype
+        self.pad, self.cutout, self.mean, self.std, self.dtype = recipe.pad, recipe.cutout, mean, std, dtype
         self._there: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def __call__(self, images: Tensor, batch: Plan) -> Tensor:
         """Samples of the training set as their plan says."""
-        return self.plain(crop_flip(images[batch.indices], batch.offsets, batch.flips, pad=self.pad))
+        moved = crop_flip(images[batch.indices], batch.offsets, batch.flips, pad=self.pad)
+        return cut_out(self.plain(moved), batch.centers, side=self.cutout)
 
     def plain(self, images: Tensor) -> Tensor:
         """images [B, C, H, W], uint8, as they are."""
