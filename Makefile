@@ -52,4 +52,4 @@ $(VENV)/docs: $(VENV)/test
 	touch $@
 
 clean:
-	rm -rf docs/_build docs/api docs/gallery docs/generated $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/_build docs/api docs/gallery docs/generated docs/sg_execution_times.rst $(VENV) .pytest_cache .ruff_cache .hypothesis

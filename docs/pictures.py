@@ -146,9 +146,22 @@ def _versions(one: lh.Snapshot) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     fit_on, rest = (slice(None, None, 2), slice(1, None, 2))
     gamma = lh.tune(logits[fit_on], labels[fit_on], one.counts, bootstrap=0).gamma
     leveled = logits * lh.factors(one.counts, gamma)
-    temperature = lh.measure.fit_temperature(leveled[fit_on], labels[fit_on])
     return {"as trained": (logits[rest], labels[rest]), "after RS": (leveled[rest], labels[rest]),
-            "after RS, with temperature": (leveled[rest] / temperature, labels[rest])}
+            "after RS, with temperature": (_tempered(leveled, labels), labels[rest])}
+
+
+def _shifted(one: lh.Snapshot) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The same with the additive rule."""
+    logits, labels = np.asarray(one.logits("test")), one.labels["test"]
+    gamma = lh.tune(logits[::2], labels[::2], one.counts, rule="shift", bootstrap=0).gamma
+    moved = logits + gamma * np.log(one.counts.max() / one.counts)
+    return {"after the shift": (moved[1::2], labels[1::2]),
+            "after the shift, with temperature": (_tempered(moved, labels), labels[1::2])}
+
+
+def _tempered(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Logits of every other sample over the temperature of the others."""
+    return logits[1::2] / lh.measure.fit_temperature(logits[::2], labels[::2])
 
 
 def norms_in_words(plain: list[lh.Snapshot], adam: list[lh.Snapshot]) -> str:
@@ -165,11 +178,12 @@ def norms_in_words(plain: list[lh.Snapshot], adam: list[lh.Snapshot]) -> str:
 def calibration_in_words(plain: list[lh.Snapshot]) -> str:
     found: dict[str, list[float]] = {}
     for one in plain:
-        for name, (logits, labels) in _versions(one).items():
+        for name, (logits, labels) in (_versions(one) | _shifted(one)).items():
             found.setdefault(name, []).append(100 * lh.measure.calibration_error(logits, labels))
-    told = ", ".join(f"{np.mean(errors):.1f} ± {np.std(errors, ddof=1):.1f} {name}" for name, errors in found.items())
-    return (f"Expected calibration error in points on half of the digits' test set, with gamma and temperature from "
-            f"the other half ({len(plain)} seeds): {told}.")
+    rows = [f"| {name} | {np.mean(errors):.1f} ± {np.std(errors, ddof=1):.1f} |" for name, errors in found.items()]
+    source = (f"Digits, {len(plain)} seeds, mean ± standard deviation; half of the test set, with gamma and temperature "
+              "from the other half:")
+    return "\n".join([source, "", "| | expected calibration error, points |", "| --- | --- |", *rows])
 
 
 def _span(values: list[float]) -> str:
