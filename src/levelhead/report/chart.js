@@ -2,13 +2,13 @@
 
 const charts = new Set();
 
-function chart(place, { series, values, height = 260, x, y, hooks = {}, live = true, range }) {
+function chart(place, { series, values, height = 260, x, y, hooks = {}, range }) {
   const axis = (label, more) => ({
     stroke: () => color("soft"), grid: { stroke: () => color("grid"), width: 1 }, ticks: { show: false }, label,
     labelSize: 22, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif", ...more,
   });
   const made = new uPlot({
-    width: Math.max(240, place.clientWidth), height, legend: { live, markers: { width: 2, fill: () => "transparent",
+    width: Math.max(240, place.clientWidth), height, legend: { live: false, markers: { width: 2, fill: () => "transparent",
       dash: (u, i) => u.series[i].dash?.length ? "dashed" : "solid", stroke: (u, i) => u.series[i].stroke(u, i) } },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { time: false, range }, y: { auto: true } },

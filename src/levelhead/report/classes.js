@@ -66,7 +66,7 @@ function classBars(walk, root) {
     row.fill.style.width = `${100 * Math.min(1, value / full || 0)}%`;
     say(row.value, percent(value));
     say(row.change, points(value - before));
-    row.change.className = `change ${value > before ? "up" : value < before ? "down" : ""}`;
+    row.change.className = labelled ? changeClass(row.change.textContent, false) : "change";
   }
 
   function makeRow() {

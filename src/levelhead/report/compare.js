@@ -24,7 +24,6 @@ function overlay(walks, place) {
   chart(place, {
     series: shown.map(({ facts }, i) => ({
       label: facts.title, ...lineStyle(i), paths: stepped, spanGaps: true, points: { show: false },
-      value: (_, v) => v == null ? "" : `${v.toFixed(2)} %`,
     })),
     values: joined, x: "gamma", y: "balanced error, %", height: 280,
     range: [0, Math.max(...shown.map(({ facts }) => facts.path.end))],

@@ -3,20 +3,19 @@
 function curveOf(walk, place, onGamma) {
   const { facts, curve } = walk, labelled = facts.labelled;
   const stepped = uPlot.paths.stepped({ align: 1 });
-  const value = (_, v) => v == null ? "" : `${v.toFixed(2)} %`;
   const series = [{
-    label: labelled ? "balanced error" : "predicted shares off target", value, paths: stepped, width: 2.5,
+    label: labelled ? "balanced error" : "predicted shares off target", paths: stepped, width: 2.5,
     stroke: () => color("after"), points: { show: false },
   }];
   if (labelled) {
-    series.push({ label: "error", value, paths: stepped, width: 1.5, dash: [6, 4], stroke: () => color("before"),
+    series.push({ label: "error", paths: stepped, width: 1.5, dash: [6, 4], stroke: () => color("before"),
       points: { show: false } });
   }
   const now = element("div", { class: "now-line" });
   place.replaceChildren();
   const made = chart(place, {
     series, values: labelled ? [curve.gammas, curve.balanced, curve.error] : [curve.gammas, curve.balanced],
-    x: "gamma", y: "error, %", height: 280, live: false, range: [0, facts.path.end],
+    x: "gamma", y: "error, %", height: 280, range: [0, facts.path.end],
     hooks: {
       drawAxes: [(u) => interval(u, facts)], draw: [(u) => marks(u, walk)], setSize: [() => follow()],
       ready: [(u) => { u.over.append(now); follow(u); }],
@@ -77,8 +76,10 @@ function marks(u, walk) {
     ctx.fill();
     ctx.stroke();
     const wide = ctx.measureText(title).width, left = x + 10 * ratio + wide > bbox.left + bbox.width;
+    const next = wanted.length > 1 && u.valToPos(facts.gamma, "x", true) < x + wide + 20 * ratio; // no room beside it
     ctx.fillStyle = color("ink");
-    ctx.fillText(title, left ? x - wide - 10 * ratio : x + 10 * ratio, gamma > 0 ? bbox.top + 14 * ratio : y + 4 * ratio);
+    ctx.fillText(title, left ? x - wide - 10 * ratio : x + 10 * ratio,
+      gamma > 0 ? bbox.top + 14 * ratio : y + (next ? -12 : 4) * ratio);
   }
   ctx.restore();
 }

@@ -102,13 +102,13 @@ class Walk {
     return low > 0 && gamma - this.stops[low - 1] < this.stops[low] - gamma ? low - 1 : low;
   }
 
-  // The next stop, up or down, at which any prediction is another; the same one if there is none.
-  nextChange(direction) {
-    for (let s = this.stop + direction; s >= 0 && s < this.stops.length; s += direction) {
+  // The next stop after one, up or down, at which any prediction is another; the same one if there is none.
+  nextChange(from, direction) {
+    for (let s = from + direction; s >= 0 && s < this.stops.length; s += direction) {
       const changed = direction > 0 ? s : s + 1;
       if (this.first[changed + 1] > this.first[changed]) return s;
     }
-    return this.stop;
+    return from;
   }
 
   error(state = this) { return 1 - state.right.reduce((a, b) => a + b, 0) / this.total; }

@@ -3,13 +3,19 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 
 // Ties go up, as in the words on top of the page: 1e-9 is more than any rounding of the sums, less than any digit shown.
-const percent = (share) => Number.isFinite(share) ? `${(100 * share + 1e-9).toFixed(2)} %` : "no sample";
+const percent = (share) => Number.isFinite(share) ? `${(100 * share + 1e-9).toFixed(2)}\u00a0%` : "no sample";
 
 function points(change) {
   if (!Number.isFinite(change)) return "";
   const text = (100 * change + 1e-9).toFixed(2);
   if (Number(text) === 0) return "±0.00";
   return text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`;
+}
+
+// An arrow for the way it went, a color for whether that is good; the word for it stands in the text.
+function changeClass(text, lowerIsBetter) {
+  const up = text.startsWith("+"), down = text.startsWith("−");
+  return `change${up ? " up" : down ? " down" : ""}${up || down ? (up !== lowerIsBetter ? " good" : " bad") : ""}`;
 }
 
 const whole = (n) => n.toLocaleString("en-US");
@@ -40,11 +46,3 @@ const color = (name) => getComputedStyle(document.documentElement).getPropertyVa
 
 const className = (facts, i) => facts.names ? facts.names[i] : String(i);
 
-// Round values for an axis from low to high, about so many.
-function ticks(low, high, about = 5) {
-  const raw = (high - low) / about, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw);
-  const found = [];
-  for (let t = Math.ceil(low / step) * step; t <= high + step * 1e-9; t += step) found.push(Number(t.toPrecision(12)));
-  return found;
-}

@@ -2,6 +2,19 @@
 
 const svg = (name, attributes, ...children) => element(`svg:${name}`, attributes, ...children);
 
+// Round values between two powers of ten: 1, 2, 5, 10, ... or only 1, 10, ... where these are many.
+function decades(low, high) {
+  const steps = high - low > 2.2 ? [1] : high - low > 0.25 ? [1, 2, 5] : [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9];
+  const found = [];
+  for (let power = Math.floor(low); power <= high; power++) {
+    for (const step of steps) {
+      const value = Number((step * 10 ** power).toPrecision(3)), at = Math.log10(value);
+      if (at >= low - 1e-9 && at <= high + 1e-9) found.push(value);
+    }
+  }
+  return found;
+}
+
 function normScatter(facts, place) {
   place.replaceChildren();
   const width = 460, height = 300, left = 48, bottom = 40, top = 12, right = 12;
@@ -9,22 +22,22 @@ function normScatter(facts, place) {
   const after = (c, gamma) => facts.rule === "rescale" ? facts.norms[c] * (most / facts.counts[c]) ** gamma
     : facts.rule === "tau" ? facts.norms[c] ** (1 - gamma) : facts.norms[c];
   const every = [...facts.norms, ...facts.counts.map((_, c) => after(c, facts.gamma))].filter((n) => n > 0);
-  const [low, high] = [Math.min(...every) * 0.9, Math.max(...every) * 1.1];
+  const [low, high] = [Math.log10(Math.min(...every)) - 0.05, Math.log10(Math.max(...every)) + 0.05];
   const [few, many] = [Math.log10(Math.min(...facts.counts)), Math.log10(most)];
   const x = (n) => left + (many > few ? (Math.log10(n) - few) / (many - few) : 0.5) * (width - left - right - 16) + 8;
-  const y = (norm) => height - bottom - (Math.min(norm, high) - low) / (high - low) * (height - bottom - top);
+  const y = (norm) => height - bottom - (Math.min(Math.max(Math.log10(norm), low), high) - low) / (high - low)
+    * (height - bottom - top);
   const was = svg("path", { class: "was" }), now = svg("path", { class: "now" });
   const frame = svg("g", { class: "axes" });
-  for (const tick of ticks(low, high, 4)) {
+  for (const tick of decades(low, high)) {
     frame.append(svg("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick) }),
       svg("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end", text: String(tick) }));
   }
-  for (let power = Math.ceil(few); power <= many + 1e-9; power++) {
-    frame.append(svg("text", { x: x(10 ** power), y: height - bottom + 18, "text-anchor": "middle",
-      text: whole(10 ** power) }));
+  for (const tick of decades(few, many)) {
+    frame.append(svg("text", { x: x(tick), y: height - bottom + 18, "text-anchor": "middle", text: whole(tick) }));
   }
   frame.append(svg("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle",
-    text: "training samples of the class (log scale)" }));
+    text: "training samples of the class; both axes logarithmic" }));
   const r = facts.classes > 200 ? 2 : 4;
   was.setAttribute("d", facts.norms.map((norm, c) =>
     `M${(x(facts.counts[c]) - r).toFixed(1)} ${y(norm).toFixed(1)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`
@@ -50,7 +63,6 @@ function normCurves(facts, place) {
   return chart(place, {
     series: classes.map((c, i) => ({
       label: `${className(facts, c)} (${whole(facts.counts[c])})`, ...lineStyle(i), points: { show: false },
-      value: (_, v) => v == null ? "" : v.toFixed(3),
     })),
     values: [epochs, ...norms], x: "epoch", y: "length of the weight vector", height: 300,
     range: [epochs[0], epochs.at(-1)],

@@ -55,6 +55,7 @@ function draw() {
     : `gamma ${gammaText(gamma)}${exact}`);
   if (document.activeElement !== find("#typed")) find("#typed").value = gammaText(gamma);
   say(find("#where"), exact.trim().replace(/[()]/g, ""));
+  find("#where").style.left = `${100 * gamma / facts.path.end}%`;
   readouts(walk, facts);
   current.curve.follow();
   current.bars.draw();
@@ -70,9 +71,9 @@ function readouts(walk, facts) {
     const node = find(`[data-read="${key}"]`);
     say(find("[data-now]", node), percent(now));
     say(find("[data-was]", node), percent(before));
-    const change = find("[data-change]", node), gain = lower ? before - now : now - before;
-    say(change, points(now - before));
-    change.className = `change ${gain > 0 ? "up" : gain < 0 ? "down" : ""}`;
+    const change = find("[data-change]", node), text = points(now - before), way = changeClass(text, lower);
+    say(change, `${text}${way.includes("good") ? " better" : way.includes("bad") ? " worse" : ""}`);
+    change.className = way;
   };
   if (!facts.labelled) {
     put("mismatch", walk.mismatch(), walk.mismatch(walk.before), true);
@@ -127,14 +128,24 @@ function theme(name) {
 }
 
 function wire() {
+  find("#theme").addEventListener("click", () =>
+    theme(getComputedStyle(document.documentElement).colorScheme === "dark" ? "light" : "dark"));
+  all("table.sortable").forEach(sortable);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawCharts);
+  all("[data-copy]").forEach((button) => button.addEventListener("click", () => copy(button)));
+  find("#subject")?.addEventListener("change", (event) => show(Number(event.target.value)));
+  if (data.subjects.length) wireGamma();
+}
+
+function wireGamma() {
   const slider = find("#gamma"), typed = find("#typed");
   slider.addEventListener("input", () => setStop(current.walk.nearest(Number(slider.value))));
   slider.addEventListener("keydown", (event) => {
-    const { walk } = current, way = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    const { walk } = current, gamma = walk.stops[wanted], way = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
     const by = { PageUp: STEP_PAGE, PageDown: -STEP_PAGE }[event.key];
-    if (way && event.shiftKey) setStop(walk.nextChange(way));
-    else if (way) setStop(walk.nearest(walk.gamma + way * STEP_KEY));
-    else if (by) setStop(walk.nearest(walk.gamma + by));
+    if (way && event.shiftKey) setStop(walk.nextChange(wanted, way));
+    else if (way) setStop(walk.nearest(gamma + way * STEP_KEY));
+    else if (by) setStop(walk.nearest(gamma + by));
     else return;
     event.preventDefault();
   });
@@ -146,12 +157,6 @@ function wire() {
   find("#zero").addEventListener("click", () => setStop(0));
   find("#chosen").addEventListener("click", () => setStop(current.walk.nearest(current.facts.gamma)));
   find("#best").addEventListener("click", () => setStop(current.walk.nearest(current.facts.path.best)));
-  all("[data-copy]").forEach((button) => button.addEventListener("click", () => copy(button)));
-  find("#theme").addEventListener("click", () =>
-    theme(getComputedStyle(document.documentElement).colorScheme === "dark" ? "light" : "dark"));
-  find("#subject")?.addEventListener("change", (event) => show(Number(event.target.value)));
-  all("table.sortable").forEach(sortable);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawCharts);
 }
 
 async function begin() {

@@ -19,6 +19,7 @@ RULES = {"rescale": "each class's weight vector is multiplied by (largest count 
 class Number:
     """One measure before and after: shares of 1. `better` is which way is good."""
 
+    key: str
     title: str
     before: float
     after: float
@@ -68,14 +69,15 @@ def verdict(subject: Subject) -> Verdict:
     mix = [1 - float(np.nansum(subject.counts * (x.class_accuracy)) / subject.counts[subject.mass > 0].sum())
            for x in (was, now)]
     numbers = (
-        Number("Balanced error", was.balanced_error, now.balanced_error, "lower", "every class weighs the same"
-               if subject.target is None else "classes weigh as the target says"),
-        Number("Error", was.error, now.error, "lower", f"on these {len(labels):,} samples"),
-        Number("Rarer half found", rare[0], rare[1], "higher", _of(subject, subject.halves[0])),
-        Number("More frequent half found", common[0], common[1], "higher", _of(subject, subject.halves[1])),
+        Number("balanced", "Balanced error", was.balanced_error, now.balanced_error, "lower",
+               "every class weighs the same" if subject.target is None else "classes weigh as the target says"),
+        Number("error", "Error", was.error, now.error, "lower", f"on these {len(labels):,} samples"),
+        Number("rare", f"{_half(subject, 'Rarer')} found", rare[0], rare[1], "higher", _of(subject, subject.halves[0])),
+        Number("common", f"{_half(subject, 'More frequent')} found", common[0], common[1], "higher",
+               _of(subject, subject.halves[1])),
     )
     status, headline = _decide(subject, low, high, bool((before != after).any()))
-    lines = {"What changes": _what(numbers), "How certain": _certainty(low, high),
+    lines = {"What changes": _what(subject, numbers), "How certain": _certainty(low, high),
              "Who pays": _cost(subject, was.class_accuracy, now.class_accuracy), "When not to": _mix(mix, subject),
              "Chosen how": _origin(subject)}
     return Verdict(status, headline, lines, numbers, _alarms(subject))
@@ -85,9 +87,9 @@ def percent(share: float) -> str:
     """As the page's own script writes it: ties go up.
 
     >>> percent(0.00125)
-    '0.13 %'
+    '0.13\\xa0%'
     """
-    return f"{100 * share + 1e-9:.2f} %"
+    return f"{100 * share + 1e-9:.2f}\N{NO-BREAK SPACE}%"
 
 
 def _gain_interval(subject: Subject, before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
@@ -111,10 +113,12 @@ def _decide(subject: Subject, low: float, high: float, changed: bool) -> tuple[S
     return "unclear", "Keep the model as it is for now: no gain is certain"
 
 
-def _what(numbers: tuple[Number, ...]) -> str:
+def _what(subject: Subject, numbers: tuple[Number, ...]) -> str:
     balanced, plain, rare, common = numbers
-    return (f"The rarer half of the classes is found {_arrow(rare)} of the time, the more frequent half "
-            f"{_arrow(common)}. Overall error {_arrow(plain)}; balanced error {_arrow(balanced)}.")
+    of = "" if subject.classes == 2 else " of the classes"
+    return (f"The {_half(subject, 'rarer')}{of} is found {_arrow(rare)} of the time, the "
+            f"{_half(subject, 'more frequent')} {_arrow(common)}. Overall error {_arrow(plain)}; balanced error "
+            f"{_arrow(balanced)}.")
 
 
 def _certainty(low: float, high: float) -> str:
@@ -139,7 +143,7 @@ def _mix(mix: list[float], subject: Subject) -> str:
         return "The training counts are all equal, so there is no imbalance to level."
     text = f"Where classes are as imbalanced as in training, expect an error of {percent(mix[0])} → {percent(mix[1])}"
     if mix[1] > mix[0]:
-        return f"{text}. If that is what you will meet, and a rare class matters no more than a frequent one, keep it."
+        return f"{text}. If that is what you will meet and no class matters more than another, keep the model as it is."
     return f"{text}: better there, too."
 
 
@@ -181,7 +185,7 @@ def _blind(subject: Subject) -> Verdict:
              ("Predicted shares off target", "mismatch", "0 % is every class predicted as often as it should be"))
     for title, key, note in pairs:
         if choice.get(key) is not None and choice.get(f"{key}_at_zero") is not None:
-            numbers.append(Number(title, choice[f"{key}_at_zero"], choice[key], "lower", note))
+            numbers.append(Number(key, title, choice[f"{key}_at_zero"], choice[key], "lower", note))
     known, lines = choice.get("gain_interval"), {"Chosen how": _origin(subject)}
     if known and choice.get("n"):
         status, headline = _decide(subject, known[0], known[1], choice["gamma"] != 0)
@@ -191,6 +195,10 @@ def _blind(subject: Subject) -> Verdict:
         lines["What is missing"] = ("Without labels nobody can say how often the model is right, before or after. What "
                                     "can be seen is how often each class is predicted.")
     return Verdict(status, headline, lines, tuple(numbers), _alarms(subject))
+
+
+def _half(subject: Subject, which: str) -> str:
+    return f"{which} {'class' if subject.classes == 2 else 'half'}"
 
 
 def _of(subject: Subject, members: np.ndarray) -> str:
