@@ -19,7 +19,7 @@ HEAVY = ("torch", "sklearn", "numba", "onnx", "onnxruntime", "matplotlib", "type
 def part(module: str) -> str:
     """levelhead.heads.torch -> heads, levelhead.head -> core."""
     name = module.removeprefix("levelhead").lstrip(".").split(".")[0]
-    if name in ("cli", "__main__"):
+    if name in ("cli", "demo", "__main__"):
         return "cli"
     return name if (SOURCE / name).is_dir() and name else "core"
 

@@ -288,16 +288,17 @@ def reproduce(
 
 @app.command()
 def demo(
+    page: Annotated[Path, typer.Option(help="Where to write the page to look at.")] = Path("levelhead-demo.html"),
     seed: Annotated[int, typer.Option(help="Of initial weights and batches; another is another experiment.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Train a small network on long-tailed digits, level its head, and show what changed. Under a minute, no files."""
-    from .lab.demo import demo as run_demo
-    from .lab.demo import text
+    """Level two networks trained on long-tailed CIFAR-10, train and level one on digits, and write a page. A minute."""
+    from .demo import demo as run_demo
+    from .demo import text
     from .lab.progress import bar
 
     with bar(show=not as_json) as report:
-        result = run_demo(seed=seed, report=report)
+        result = run_demo(page, seed=seed, report=report)
     show(result, text(result), as_json)
 
 

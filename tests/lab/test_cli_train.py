@@ -8,12 +8,10 @@ import torch
 
 from levelhead import cli
 from levelhead.adjust import rescale
-from levelhead.lab import demo as demo_module
 from levelhead.lab import run as runs
 from levelhead.lab.data import load
 from levelhead.lab.evaluate import evaluate
 from levelhead.lab.export import load as load_leveled
-from levelhead.lab.recipe import recipe
 from levelhead.lab.run import Run
 
 from . import layouts
@@ -163,15 +161,3 @@ def test_unreadable_images_on_the_command_line(levelhead, pets, tmp_path):
     assert "broken.jpg" in err
     assert not (tmp_path / "runs").exists()
     assert levelhead(*words, "--skip-bad")[0] == 0
-
-
-def test_demo_trains_and_levels_both(levelhead, monkeypatch):
-    monkeypatch.setattr(demo_module, "recipe", lambda name: recipe(name).over(12))
-    status, out, err = levelhead("demo", "--json")
-    assert (status, err) == (0, "")
-    rows = json.loads(out)["rows"]
-    assert [row["method"] for row in rows] == ["Baseline", "Baseline+RS", "WVN", "WVN+RS"]
-    assert rows[1]["gamma"] > 0
-    assert rows[1]["error"] < rows[0]["error"]
-    assert [line.split()[0] for line in demo_module.text(json.loads(out)).splitlines()[-4:]] == [
-        "Baseline", "Baseline+RS", "WVN", "WVN+RS"]

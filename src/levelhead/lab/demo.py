@@ -1,9 +1,9 @@
-"""The demo: a small network on long-tailed digits, trained plainly and with WVN, and what RS makes of each."""
+"""The demo's own training: long-tailed digits, plainly and with WVN, and what RS makes of each."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -44,20 +44,28 @@ def demo(*, seed: int = 0, report: Callable[[dict[str, Any]], None] | None = Non
 
 
 def text(result: dict[str, Any]) -> str:
-    """The demo's table."""
-    lines = [
-        f"Digits with a long tail, {result['counts'][0]} to {result['counts'][-1]} training samples a class, seed "
-        f"{result['seed']}, {result['seconds']} s.",
+    """The demo's table, and what it is of."""
+    return "\n".join([
+        f"Digits with a long tail, {result['counts'][0]} to {result['counts'][-1]} training samples a class, trained "
+        f"here with seed {result['seed']} in {result['seconds']} s.",
         f"gamma chosen on {result['held_out']} held-out samples; measured on {result['test']} test samples, as many of "
         "each class. (lr and epochs were chosen with these in view: read the differences, not the levels.)",
         "",
-        f"{'':14}{'gamma':>7}{'error':>10}{'balanced error':>17}{'worst class, found':>22}",
-    ]
-    for row in result["rows"]:
+        *table(result["rows"]),
+    ])
+
+
+def table(rows: Sequence[dict[str, Any]], more: dict[str, Callable[[dict[str, Any]], str]] | None = None) -> list[str]:
+    """Lines of a table of leveled heads, with more columns by their titles."""
+    more = more or {}
+    head = f"{'':14}{'gamma':>7}{'error':>10}{'balanced error':>17}{'worst class, found':>22}"
+    lines = [head + "".join(f"{title:>14}" for title in more)]
+    for row in rows:
         worst = f"{row['worst_class']}: {100 * row['worst_recall']:.0f} %"
-        lines.append(f"{row['method']:14}{row['gamma']:>7.2f}{100 * row['error']:>8.1f} %"
-                     f"{100 * row['balanced_error']:>15.1f} %{worst:>22}")
-    return "\n".join(lines)
+        line = (f"{row['method']:14}{row['gamma']:>7.2f}{100 * row['error']:>8.1f} %"
+                f"{100 * row['balanced_error']:>15.1f} %{worst:>22}")
+        lines.append(line + "".join(f"{say(row):>14}" for say in more.values()))
+    return lines
 
 
 def _rows(title: str, found: Evaluation) -> list[dict[str, Any]]:

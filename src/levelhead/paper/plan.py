@@ -9,13 +9,14 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from .. import counts
 from ..lab.spec import Spec
 from ..methods import METHODS
 
-Table = Literal["table1", "table2", "table3"]
+Table = Literal["table1", "table2", "table3", "strong"]
+TABLES: tuple[Table, ...] = get_args(Table)
 SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest class, classes
 HOLD_OUT = 0.1
 REPEATED = ("baseline", "wvn")  # rows with several seeds, and with a companion run that holds 10 % out to choose gamma
@@ -62,7 +63,7 @@ def trainings(
     """Every training a table needs, once: RS shares its network's, a balanced set makes some rows the baseline.
 
     Args:
-        table: `table1`, `table2` or `table3`, whose networks are among Table 1's.
+        table: `table1`, `table2`, `table3`, whose networks are among Table 1's, or `strong`, a stronger recipe.
         root: folder of the data sets.
         seeds: how many, for the rows that are repeated.
         only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns of either, `cifar10:*`; all if
@@ -85,8 +86,8 @@ def trainings(
 
 def _grid(table: Table) -> tuple[list[str], list[str]]:
     """Columns, and the methods that are trained in them."""
-    if table == "table3":
-        return ["cifar10:100", "cifar10:10"], list(REPEATED)
+    if table in ("table3", "strong"):
+        return {"table3": ["cifar10:100", "cifar10:10"], "strong": tables()["strong"]["columns"]}[table], list(REPEATED)
     rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
     return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
 
@@ -101,10 +102,11 @@ def _needed(column: str, row: str, seed: int, hold_out: float) -> bool:
 
 
 def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None, dtype: str) -> Spec:
-    data, *profile, ratio = column.split(":")
+    recipe, _, rest = column.rpartition("/")
+    data, *profile, ratio = rest.split(":")
     shape: Any = profile[0] if profile else "long-tail"
-    return Spec(data, root=root, method=method, profile="given" if ratio == "1" else shape, ratio=float(ratio),
-                hold_out=hold_out, seed=seed, engine="fast", dtype=dtype)  # type: ignore[arg-type]
+    return Spec(data, root=root, recipe=recipe or None, method=method, profile="given" if ratio == "1" else shape,
+                ratio=float(ratio), hold_out=hold_out, seed=seed, engine="fast", dtype=dtype)  # type: ignore[arg-type]
 
 
 def _matches(training: Training, cell: str) -> bool:

@@ -14,25 +14,30 @@ from ..rule import RuleName
 from ..snapshot import Snapshot
 from ..tune import tune
 
-RULES: tuple[RuleName, ...] = ("rescale", "tau", "shift")
+RULES: dict[RuleName, tuple[float, float]] = {"rescale": (0.0, 2.0), "tau": (0.0, 4.0), "shift": (0.0, 4.0)}  # ranges
 FIRST_STEPS = np.linspace(0.0, 1.0, 21)  # gammas of RS that are tried before a shift
 
 
 def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
-    """For every rule its strength, chosen on the split `held-out` alone, and the test error it leads to."""
+    """For every rule its strength, chosen on the split `held-out` alone, and the test error it leads to; beside it the
+    lowest test error of any strength."""
     found: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
     norms = to_numpy(snapshot.head.norms)
-    for rule in RULES:
-        tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts, rule=rule, norms=norms)
+    for rule, reach in RULES.items():
+        tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts, rule=rule, norms=norms,
+                     range=reach)
         interval = None if tuned.interval is None else [round(end, 4) for end in tuned.interval]
-        found[rule] = {**at(path(snapshot, rule), tuned.gamma), "interval": interval}
+        on_test = path(snapshot, rule)
+        best = at(on_test, on_test.best("error").gamma)
+        found[rule] = {**at(on_test, tuned.gamma), "interval": interval, "best": best}
     return {**found, "rescale-then-shift": _rescale_then_shift(snapshot)}
 
 
 def path(snapshot: Snapshot, rule: RuleName = "rescale") -> GammaPath:
     """The exact path of a rule over the test split."""
     norms = to_numpy(snapshot.head.norms) if rule == "tau" else None
-    return gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=rule, norms=norms)
+    return gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=rule, norms=norms,
+                      range=RULES[rule])
 
 
 def at(path: GammaPath, strength: float) -> dict[str, float]:
@@ -63,10 +68,12 @@ def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
 
     def tuned(gamma: float):
         scaled = held * adjust.factors(counts, gamma)
-        return tune(scaled, labels["held-out"], counts, rule="shift", bootstrap=0)
+        return tune(scaled, labels["held-out"], counts, rule="shift", range=RULES["shift"],
+                    bootstrap=0)
 
     gamma, found = min(((gamma, tuned(float(gamma))) for gamma in FIRST_STEPS),
                        key=lambda pair: pair[1].criterion_curve.values.min())
-    shifted = gamma_path(test * adjust.factors(counts, float(gamma)), labels["test"], counts, rule="shift")
+    shifted = gamma_path(test * adjust.factors(counts, float(gamma)), labels["test"], counts, rule="shift",
+                         range=RULES["shift"])
     chosen = at(shifted, found.gamma)
     return {**chosen, "gamma": round(float(gamma), 4), "tau": chosen["gamma"]}

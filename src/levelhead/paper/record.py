@@ -8,7 +8,6 @@ import numpy as np
 
 from .. import adjust, geometry, measure
 from .._array import to_numpy
-from ..path import GammaPath
 from ..snapshot import Snapshot
 from ..tune import match_prior
 from . import post_hoc
@@ -40,7 +39,6 @@ def record(
         "best_on_test": post_hoc.at(path, best.gamma),
         "match_prior": post_hoc.at(path, match_prior(logits, snapshot.counts, bootstrap=0).gamma),
         "held_out": post_hoc.chosen_on_hold_out(snapshot) if "held-out" in snapshot.labels else None,
-        "best_of_rules": {rule: _best_of(post_hoc.path(snapshot, rule)) for rule in post_hoc.RULES},
         "nearest_mean_error": post_hoc.nearest_mean_error(snapshot) if "train" in snapshot.labels else None,
         "oracle": post_hoc.oracle(snapshot),
         "curve": [_share(path.at(float(g)).error) for g in GRID],
@@ -52,10 +50,6 @@ def record(
         "geometry": _geometry(snapshot),
         "top": None if top is None else _top(logits, labels, snapshot, top),
     }
-
-
-def _best_of(path: GammaPath) -> dict[str, float]:
-    return post_hoc.at(path, path.best("error").gamma)
 
 
 def _geometry(snapshot: Snapshot) -> dict[str, Any]:

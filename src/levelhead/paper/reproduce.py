@@ -15,7 +15,7 @@ from typing import Any, cast, get_args
 from ..cautions import LevelheadWarning
 from ..lab.run import Run
 from .executors import Executor, on_ray, one_device
-from .plan import Table, Training, trainings
+from .plan import TABLES, Table, Training, trainings
 from .record import record
 
 SECONDS_AN_IMAGE = 6.3e-6  # eight runs at once on one H200 (results/train.json): the cost shown in advance
@@ -26,8 +26,8 @@ def command(
     minutes: float | None, executor: str, dry_run: bool, unofficial: bool, say: Callable[[str], None],
 ) -> tuple[dict[str, Any], str]:
     """What `levelhead reproduce` does: say what is missing and, unless it is a dry run, train it."""
-    if table not in get_args(Table):
-        raise ValueError(f"unknown table {table!r}; the tables are {', '.join(get_args(Table))}")
+    if table not in TABLES:
+        raise ValueError(f"unknown table {table!r}; the tables are {', '.join(TABLES)}")
     if executor not in get_args(Executor):
         raise ValueError(f"expected the executor {' or '.join(get_args(Executor))}, got {executor!r}")
     if seeds < 1:
