@@ -117,7 +117,7 @@ def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
         found = [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]
         if found:
             margins[title], most = mean(found), max(most, len(found))
-    if not margins:
+    if len(margins) < len(LOSSES):
         return None
     ahead = sum(margin > 0 for margin in margins.values())
     split = ", ".join(f"{title} {margin:+.2f}" for title, margin in margins.items())
@@ -179,8 +179,14 @@ def by_rank(
         return None
     low = min(columns, key=lambda c: columns[c])
     number = mean(columns.values())
-    return Finding(says, number, f"rank correlation {what}, baseline: {number:.2f} over {_columns(columns)}, least "
-                   f"{columns[low]:.2f} ({_title(low)})", judge(number, STRONG, WEAK), BY_CORRELATION)
+    seen = (f"rank correlation {what}, baseline: {number:.2f} over {_columns(columns)}, least {columns[low]:.2f} "
+            f"({_title(low)})")
+    chance = [sign * correlation({"counts": runs(records, column, "baseline")[0]["counts"]}, v)
+              for data, column in {column.split(":")[0]: column for column in columns}.items()
+              for r in runs(records, f"{data}:1", "baseline") if (v := values(r))]
+    if chance:
+        seen += f"; on balanced data, with the same order of classes: {', '.join(f'{c:.2f}' for c in chance)}"
+    return Finding(says, number, seen, judge(number, STRONG, WEAK), BY_CORRELATION)
 
 
 def _columns(found: Iterable[str]) -> str:

@@ -80,7 +80,7 @@ def over_gamma(sources: Sources) -> Drawn:
             panel.yaxis.set_major_locator(_every(2 if span < 12 else 5))
             panel.xaxis.set_major_locator(_every(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2))
             panel.grid(axis="y", color=LIGHT, lw=0.5)
-            title(panel, f"{TITLES[data]}, {column.split(':')[1]}" if across < 4 else f"ratio {column.split(':')[1]}")
+            title(panel, f"ratio {column.split(':')[1]}")
         row[0].set_ylabel(f"{TITLES[data]}\nerror, %")
     figure.supxlabel("gamma", fontsize=9)
     handles = [*(panel.plot([], [], color=c, lw=2)[0] for c in (BASELINE, WVN)),

@@ -56,7 +56,7 @@ def write(
         folder = out if page is None else Path(os.path.relpath(out, Path(page).parent))
         parts.append(section(title, drawn, (folder / name).as_posix()))
     if page is not None:
-        fill(Path(page), "figures", "\n\n".join(parts))
+        fill(Path(page), "figures", "\n" + "\n\n".join(parts) + "\n")
     return written
 
 
@@ -84,9 +84,13 @@ def section(title: str, drawn: Drawn, picture: str) -> str:
         picture: its path from the page, without .png or .svg.
     """
     lines = [f"### {title}", "", f"![{title}]({picture}.png)", "", f"*{drawn.caption}* ([SVG]({picture}.svg))", ""]
-    lines += [f"- The paper: {f.says} **{f.verdict.capitalize()}**: {f.seen}. ({f.rule.capitalize()}.)"
+    lines += [f"- The paper: {f.says} **{_sentence(f.verdict)}**: {f.seen}. ({_sentence(f.rule)}.)"
               for f in drawn.findings]
     return "\n".join(lines).rstrip()
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _kept(

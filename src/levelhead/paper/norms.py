@@ -92,7 +92,8 @@ def relative_norms(sources: Sources) -> Drawn:
         label_ends(panel, classes, ends, gap=0.02 * classes)
     axes[0, 0].set_ylabel("norm / largest norm")
     return Drawn(figure, "Norm of each class's weight vector over the largest one's, baseline, mean over seeds "
-                 f"({networks_drawn} networks in all); on CIFAR-100 bold lines are means of five neighbors.",
+                 f"({networks_drawn} networks in all)" + "; on CIFAR-100 bold lines are means of five neighbors"
+                 * ("cifar100" in of) + ".",
                  findings(norm_follows_frequency(sources.records), norms_part_with_ratio(sources.records)))
 
 
