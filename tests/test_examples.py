@@ -1,0 +1,99 @@
+"""The gallery: every example is well formed, listed and uses public names only; the two quickest are run.
+
+`make docs` runs all of them.
+"""
+
+import ast
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+import levelhead
+
+FOLDER = Path(__file__).parents[1] / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+QUICKEST = ["plot_few_labels", "plot_unlabelled"]  # neither trains with torch
+PUBLIC = {"levelhead.hosts.sklearn", "levelhead.hosts.lightning", "levelhead.hosts.transformers"}
+
+every_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+
+
+def foreign_names(source: str) -> list[str]:
+    """Names of levelhead that an example uses and no user should: private, or not of the public surface."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "lh":
+            found += [f"lh.{node.attr}"] if node.attr not in levelhead.__all__ else []
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "levelhead":
+            found += [f"{node.module}.{name.name}" for name in node.names
+                      if node.module not in PUBLIC or name.name.startswith("_")]
+        elif isinstance(node, ast.Import):
+            found += [name.name for name in node.names if name.name.startswith("levelhead.")]
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("_"):
+            found.append(node.attr)
+    return found
+
+
+def test_there_are_enough():
+    assert len(EXAMPLES) >= 9
+
+
+@every_example
+def test_an_example_is_well_formed(path):
+    source = path.read_text(encoding="utf-8")
+    compile(source, str(path), "exec")
+    title, rule, *text = (ast.get_docstring(ast.parse(source)) or "").splitlines()
+    assert set(rule) == {"="}
+    assert len(rule) == len(title)
+    assert "".join(text).strip()
+    assert path.stem.startswith("plot_")
+    assert len(re.findall(r"^# %%$", source, re.MULTILINE)) >= 3
+    assert source.endswith("plt.show()\n")
+
+
+@every_example
+def test_an_example_uses_public_names_only(path):
+    assert foreign_names(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("source", [
+    "import levelhead as lh\nlh.plot.draw_path", "from levelhead.tune import tune", "import levelhead.lab.train",
+    "from levelhead.hosts.sklearn import _CALLER", "tuned._source",
+])
+def test_a_name_that_is_not_public_would_be_seen(source):
+    assert len(foreign_names(source)) == 1
+
+
+@every_example
+def test_what_an_example_imports_is_there(path):
+    """By the source alone: to import Lightning would take longer than all the rest."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module in PUBLIC:
+            file = Path(levelhead.__file__).parent.joinpath(*node.module.split(".")[1:]).with_suffix(".py")
+            defined = {part.name for part in ast.parse(file.read_text(encoding="utf-8")).body
+                       if isinstance(part, ast.ClassDef | ast.FunctionDef)}
+            assert {name.name for name in node.names} <= defined
+
+
+def test_the_list_names_every_example_and_no_other():
+    listed = re.findall(r"^``(plot_\w+)\.py``", (FOLDER / "README.rst").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == [path.stem for path in EXAMPLES]
+
+
+@pytest.mark.parametrize("name", QUICKEST)
+def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    pyplot.switch_backend("agg")
+    try:
+        runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+        figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
+        assert figures
+        assert all(axes.has_data() and axes.get_xlabel() for figure in figures for axes in figure.axes)
+    finally:
+        pyplot.close("all")
+    assert "error" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
