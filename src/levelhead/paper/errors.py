@@ -74,7 +74,7 @@ def over_gamma(sources: Sources) -> Drawn:
                 panel.plot(GRID, good, color=color, lw=3.2, solid_capstyle="butt")
                 gamma = companion_gamma(sources.records, column, method)
                 if gamma is not None:
-                    panel.plot(gamma, np.interp(gamma, GRID, curve), "v", color=color, ms=6.5, mec="white", mew=0.8,
+                    panel.plot(gamma, np.interp(gamma, GRID, curve), "v", color=color, ms=8.5, mec="white", mew=1,
                                zorder=4)
             panel.set(ylim=(low - 1, low - 1 + span), xlim=(0, reach))
             panel.yaxis.set_major_locator(_every(2 if span < 12 else 5))

@@ -74,8 +74,10 @@ def relative_norms(sources: Sources) -> Drawn:
     figure, axes = panels(len(of), height=3.4, sharey=True)
     networks_drawn = 0
     for panel, (data, columns) in zip(axes[0], of.items(), strict=True):
-        ends, colors = {}, shades(len(columns))
-        for color, column in zip(colors, columns, strict=True):
+        ends, every = {}, [c for c in tables()["table1"]["columns"] if c.startswith(f"{data}:")]
+        for color, column in zip(shades(len(every)), every, strict=True):
+            if column not in columns:
+                continue
             found = sources.runs(column)
             networks_drawn += len(found)
             values = _relative(found)
