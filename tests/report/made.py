@@ -1,0 +1,54 @@
+"""Models made up for the page's tests: logits of imbalanced classes, with names nobody should trust."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from levelhead import Head, Snapshot
+from levelhead.report import Subject, of_logits, of_snapshot
+
+HOSTILE = ["</script><img src=x onerror=\"window.hacked=1\">", "<b>bold</b>", "{{ 7 * 7 }}", "&lt;amp&gt;",
+           "a'\"`${1}`b", "\u202egnp.exe", "<!-- open", "]]><svg onload=window.hacked=1>", "javascript:hacked", "plain"]
+
+
+def logits_of(counts: np.ndarray, each: int, seed: int = 0, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels of a model that favors frequent classes."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(counts)), each)
+    logits = 5 + noise * rng.normal(size=(len(labels), len(counts))) + 2.5 * np.eye(len(counts))[labels]
+    return logits * (counts / counts.max()) ** 0.15, labels
+
+
+def ten(**given) -> Subject:
+    """Ten classes with hostile names; gamma chosen on these samples."""
+    counts = np.array([900, 500, 300, 170, 100, 60, 30, 19, 10, 5])
+    given = {"names": HOSTILE, "bootstrap": 20, "title": "ten <i>classes</i>"} | given
+    return of_logits(*logits_of(counts, 40), counts, **given)
+
+
+def two(**given) -> Subject:
+    counts = np.array([900, 45])
+    return of_logits(*logits_of(counts, 150, noise=2.0), counts, **{"bootstrap": 20, "title": "two classes"} | given)
+
+
+def thousand(each: int = 5) -> Subject:
+    counts = np.maximum(5, (1280 * (1 / 256) ** (np.arange(1000) / 999)).astype(int))
+    logits, labels = logits_of(counts, each)
+    return of_logits(logits.astype(np.float32), labels, counts, bootstrap=3, title="a thousand classes",
+                     names=[f"species {i} of the northern woods" for i in range(1000)])
+
+
+def blind() -> Subject:
+    counts = np.array([900, 300, 45])
+    return of_logits(logits_of(counts, 60)[0], None, counts, bootstrap=20, title="no labels")
+
+
+def trained(**given) -> Subject:
+    """A head with a log of its norms, judged on a test split, gamma chosen on a held-out one."""
+    rng, counts = np.random.default_rng(1), np.array([500, 200, 80, 30])
+    weight = np.eye(4, 12) * (counts[:, None] / 500) ** 0.3
+    splits = {"held-out": np.repeat(np.arange(4), [40, 20, 10, 6]), "test": np.repeat(np.arange(4), 50)}
+    features = {split: 3 * np.eye(4, 12)[y] + rng.normal(size=(len(y), 12)) + 2 for split, y in splits.items()}
+    snapshot = Snapshot(Head(weight, names=["cat", "dog", "owl", "ant"]), counts, features, splits)
+    log = [{"epoch": e, "norms": (np.linalg.norm(weight, axis=1) * e / 8).tolist()} for e in range(1, 9)]
+    return of_snapshot(snapshot, title="a training", log=log, bootstrap=20, **given)

@@ -1,0 +1,325 @@
+"""The page in a real browser: Debian's chromium, headless. What it shows is what `GammaPath.at` gives, digit for digit.
+
+Screenshots go to test-artifacts/. Where there is no chromium, these tests are skipped, and only these.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from levelhead.report import write
+
+from . import made
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("no chromium here (apt-get install chromium): the page is not tested in a browser",
+                allow_module_level=True)
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+ARTIFACTS = Path(__file__).parents[2] / "test-artifacts"
+PAGES = {"ten": lambda: [made.ten()], "two": lambda: [made.two(samples="test")], "thousand": lambda: [made.thousand()],
+         "blind": lambda: [made.blind()], "several": lambda: [made.ten(), made.trained(), made.blind()]}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as library:
+        started = library.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Subjects and the file of each page, made when it is first asked for."""
+    made_already = {}
+
+    def find(name: str):
+        if name not in made_already:
+            subjects = PAGES[name]()
+            made_already[name] = subjects, write(tmp_path_factory.mktemp("page") / f"{name}.html", subjects)
+        return made_already[name]
+
+    return find
+
+
+@pytest.fixture
+def show(browser, written):
+    """Open a page; afterwards it must have said nothing to the console, thrown nothing and asked for nothing."""
+    contexts, complaints = [], []
+
+    def open_(name: str, *, width: int = 1200, theme: str = "light"):
+        subjects, path = written(name)
+        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on("request", lambda request: complaints.append(request.url)
+                if request.url not in (path.as_uri(), "data:,") else None)
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        settle(page)
+        return page, subjects
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def settle(page) -> None:
+    """Two frames: what was asked for has been drawn."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def type_gamma(page, gamma: float) -> None:
+    page.fill("#typed", f"{gamma:.4f}")
+    page.press("#typed", "Enter")
+    settle(page)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share + 1e-9:.2f}\N{NO-BREAK SPACE}%"
+
+
+def readouts(page) -> dict[str, str]:
+    return dict(page.evaluate("""() => [...document.querySelectorAll("[data-read]")].filter((node) => !node.hidden)
+        .map((node) => [node.dataset.read, node.querySelector("[data-now]").textContent])"""))
+
+
+def bars(page) -> dict[int, str]:
+    """Class -> what its bar says, of the rows in view."""
+    return {int(c): text for c, text in page.evaluate("""() => [...document.querySelectorAll("#classes .row")]
+        .filter((row) => !row.hidden).map((row) => [row.dataset.class, row.querySelector(".value").textContent])""")}
+
+
+def expected(path, gamma: float) -> dict[str, str]:
+    point = path.at(gamma)
+    return {"balanced": percent(point.balanced_error), "error": percent(point.error),
+            **{name: percent(value) for name, value in point.groups.items()}}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_it_opens_without_a_word_to_the_console_and_without_a_request(show, name):
+    page, _ = show(name)
+    assert page.locator("h2").first.is_visible()
+    assert page.evaluate("window.hacked") is None
+    assert "levelhead" in page.title()
+
+
+def test_dragging_the_slider_shows_what_the_path_gives(show):
+    page, (subject,) = show("ten")
+    rng, box = np.random.default_rng(5), page.locator("#gamma").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * subject.gamma / subject.end, middle)
+    page.mouse.down()
+    seen = set()
+    for share in rng.random(20):
+        page.mouse.move(box["x"] + box["width"] * share, middle)
+        settle(page)
+        gamma = float(page.input_value("#gamma"))
+        seen.add(gamma)
+        assert readouts(page) == expected(subject.path, gamma)
+        accuracy = subject.path.class_accuracy(gamma)
+        assert bars(page) == {c: percent(accuracy[c]) for c in range(10)}
+    page.mouse.up()
+    assert len(seen) == 20
+
+
+def test_the_whole_confusion_matrix_follows(show):
+    page, (subject,) = show("ten")
+    order = np.argsort(-subject.counts, kind="stable")
+    for gamma in np.random.default_rng(2).uniform(0, subject.end, 5).round(4):
+        type_gamma(page, gamma)
+        cells = page.evaluate("""() => [...document.querySelectorAll(".matrix tbody tr")]
+            .map((row) => [...row.cells].slice(1).map((cell) => cell.title))""")
+        table = subject.path.confusion(gamma)[order][:, order]
+        assert cells == [[f"{int(n)} of 40" for n in row] for row in table]
+
+
+def test_twenty_typed_gammas_of_a_thousand_classes(show):
+    page, (subject,) = show("thousand")
+    for gamma in np.random.default_rng(6).uniform(0, subject.end, 20).round(4):
+        type_gamma(page, gamma)
+        assert readouts(page) == expected(subject.path, gamma)
+        accuracy = subject.path.class_accuracy(gamma)
+        shown = bars(page)
+        assert len(shown) >= 8
+        assert shown == {c: percent(accuracy[c]) for c in shown}
+    table = subject.path.confusion(gamma)
+    np.fill_diagonal(table, 0)
+    counts = [int(text) for text in page.locator(".pairs tbody td:nth-child(3)").all_text_contents()]
+    assert counts == sorted(table.ravel().astype(int).tolist(), reverse=True)[:20]
+
+
+def test_the_chosen_gamma_is_shown_to_its_last_bit(show):
+    page, (subject,) = show("ten")
+    page.click("#zero")
+    settle(page)
+    assert readouts(page) == expected(subject.path, 0.0)
+    page.click("#chosen")
+    settle(page)
+    assert readouts(page) == expected(subject.path, subject.gamma)
+    assert repr(subject.gamma) in page.text_content("#command")
+    assert repr(subject.gamma) in page.text_content("#python")
+    assert page.text_content("#where") == "chosen"
+
+
+def test_without_labels_the_predicted_shares_are_shown(show):
+    page, (subject,) = show("blind")
+    for gamma in (0.0, 0.05, 0.3):
+        type_gamma(page, gamma)
+        shares = subject.changes.shares(gamma)
+        assert bars(page) == {c: percent(share) for c, share in enumerate(shares)}
+        assert readouts(page) == {"mismatch": percent(np.abs(shares - 1 / 3).sum() / 2)}
+    assert not page.locator("#confusion-card").is_visible()
+
+
+def test_the_keyboard_turns_gamma(show):
+    page, (subject,) = show("ten")
+    page.focus("#gamma")
+
+    def press(key: str) -> float:
+        page.keyboard.press(key)
+        settle(page)
+        return float(page.input_value("#gamma"))
+
+    assert press("Home") == 0
+    assert press("ArrowRight") == 0.01
+    assert press("PageUp") == 0.11
+    assert press("ArrowLeft") == 0.1
+    here = press("Shift+ArrowRight")
+    assert here == np.ceil(subject.changes.gamma[subject.changes.gamma > 0.1].min() * 10_000) / 10_000
+    assert press("Shift+ArrowLeft") < here
+    assert press("End") == subject.end
+    assert "balanced error" in page.get_attribute("#gamma", "aria-valuetext")
+
+
+def test_quick_keys_lose_no_step(show):
+    page, _ = show("ten")
+    page.focus("#gamma")
+    page.keyboard.press("Home")
+    page.evaluate("""() => { for (let i = 0; i < 7; i++) document.querySelector("#gamma").dispatchEvent(
+        new KeyboardEvent("keydown", { key: "ArrowRight" })); }""")
+    settle(page)
+    assert float(page.input_value("#gamma")) == 0.07
+
+
+def test_classes_are_searched_and_sorted(show):
+    page, (subject,) = show("thousand")
+    first = "#classes .row:not([hidden]) .name"
+    assert page.locator(first).first.text_content() == "species 0 of the northern woods"
+    page.select_option("#classes select", "rare")
+    assert subject.counts[int(page.locator("#classes .row").first.get_attribute("data-class"))] == 5
+    page.select_option("#classes select", "gain")
+    change = subject.path.class_accuracy(subject.gamma) - subject.path.class_accuracy(0.0)
+    assert int(page.locator("#classes .row").first.get_attribute("data-class")) == int(np.argmax(change))
+    page.fill("#classes input", "SPECIES 77")
+    assert page.text_content("#classes [data-note]") == "11 of 1,000 classes"
+    assert page.locator(first).count() == 11
+    page.fill("#confusion-card input", "species 77 of")
+    names = page.locator(".pairs tbody tr:not([hidden])").all_text_contents()
+    assert names
+    assert all("species 77 of" in name for name in names)
+
+
+def test_only_rows_in_view_exist_and_scrolling_brings_the_others(show):
+    page, _ = show("thousand")
+    assert page.locator("#classes .row").count() < 25
+    page.evaluate("() => { document.querySelector('[data-rows]').scrollTop = 1e6; }")
+    settle(page)
+    assert int(page.locator("#classes .row:not([hidden])").first.get_attribute("aria-rowindex")) > 900
+    assert page.get_attribute("[data-rows]", "aria-rowcount") == "1000"
+
+
+def test_the_comparison_sorts_by_any_column(show):
+    page, subjects = show("several")
+    titles = lambda: page.locator("table.sortable").first.locator("tbody th").all_text_contents()  # noqa: E731
+    assert titles() == [subject.title for subject in subjects]
+    page.click("table.sortable >> nth=0 >> text=Gamma")
+    assert titles() == [subject.title for subject in sorted(subjects, key=lambda one: one.gamma)]
+    page.click("table.sortable >> nth=0 >> text=Gamma")
+    assert titles() == [subject.title for subject in sorted(subjects, key=lambda one: -one.gamma)]
+    assert page.locator("th[aria-sort=descending]").count() == 1
+
+
+def test_another_model_is_shown_in_detail(show):
+    page, subjects = show("several")
+    page.select_option("#subject", "1")
+    settle(page)
+    assert readouts(page) == expected(subjects[1].path, subjects[1].gamma)
+    assert page.locator(".verdict:visible").count() == 1
+    assert page.locator("#norms svg").is_visible()
+    assert page.locator("#training canvas").is_visible()
+    page.select_option("#subject", "2")
+    settle(page)
+    assert list(readouts(page)) == ["mismatch"]
+
+
+def test_the_theme_turns_and_stays(show):
+    page, _ = show("two", theme="dark")
+    ground = lambda: page.evaluate("getComputedStyle(document.body).backgroundColor")  # noqa: E731
+    dark = ground()
+    page.click("#theme")
+    light = ground()
+    assert light != dark
+    assert page.text_content("#theme") == "Dark theme"
+    page.reload()
+    page.wait_for_selector("html[data-ready=yes]")
+    assert ground() == light
+
+
+def test_hostile_names_stay_text(show):
+    page, _ = show("ten")
+    names = page.locator("#classes .name").all_text_contents()
+    assert names == made.HOSTILE
+    assert page.locator("img, svg[onload], bdi *").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
+def test_the_command_is_copied(show):
+    page, _ = show("two")
+    page.click("[data-copy=command]")
+    page.wait_for_selector("[data-copy=command]:has-text('Copied')")
+    assert page.text_content("#said") == "Copied"
+
+
+def test_a_gamma_chosen_on_test_is_seen_at_once(show):
+    page, _ = show("two")
+    warning = page.locator(".verdict .alarm").first
+    assert warning.is_visible()
+    assert "chosen on test labels" in warning.text_content()
+    assert warning.bounding_box()["y"] < 900
+    assert not page.locator("#best").is_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_pictures_at_three_widths_and_no_serious_fault_for_those_who_hear_it(show, name, theme):
+    page, _ = show(name, theme=theme)
+    ARTIFACTS.mkdir(exist_ok=True)
+    for width in (360, 800, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        settle(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.screenshot(path=ARTIFACTS / f"{name}-{theme}-{width}.png", full_page=True)
+    page.evaluate((Path(__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    bad = [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in ("serious", "critical")]
+    assert bad == []
+
+
+def test_it_prints(show):
+    page, _ = show("ten")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("#classes .row:visible").count() == 10
+    assert not page.locator("#zero").is_visible()
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.pdf(path=ARTIFACTS / "ten.pdf")

@@ -1,0 +1,172 @@
+"""`levelhead report`, and `--report` of the commands that choose or judge: from files to a page."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from levelhead import Head, Snapshot
+from levelhead.cli import main
+
+COUNTS = [1000, 300, 90, 27]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), [60, 30, 15, 8])
+    logits = (5 + rng.normal(size=(113, 4)) + 2 * np.eye(4)[labels]) * (np.array(COUNTS) / 1000) ** 0.3
+    np.save(tmp_path / "L.npy", logits)
+    np.save(tmp_path / "Y.npy", labels)
+    (tmp_path / "C.json").write_text(json.dumps(COUNTS))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def levelhead(monkeypatch, capfd):
+    """Run the command line: exit status, stdout, stderr."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["levelhead", *words])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capfd.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return run
+
+
+TUNE = ("tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", "--bootstrap", "20")
+LOGITS = ("report", "L.npy", "--counts", "C.json", "-o", "p.html", "--bootstrap", "20")
+
+
+def facts(path) -> dict:
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text.split('id="data">')[1].split("</script>")[0])
+
+
+def test_logits_with_labels(files, levelhead):
+    status, out, _ = levelhead(*LOGITS, "--labels", "Y.npy", "--json")
+    assert status == 0
+    assert json.loads(out) == {"page": "p.html", "bytes": (files / "p.html").stat().st_size}
+    assert facts(files / "p.html")["subjects"][0]["labelled"]
+
+
+def test_logits_without_labels(files, levelhead):
+    assert levelhead(*LOGITS)[0] == 0
+    assert not facts(files / "p.html")["subjects"][0]["labelled"]
+
+
+def test_a_choice_leads_back_to_its_files_from_anywhere(files, levelhead, monkeypatch):
+    assert levelhead(*TUNE, "-o", "tuned.json")[0] == 0
+    (files / "elsewhere").mkdir()
+    monkeypatch.chdir(files / "elsewhere")
+    assert levelhead("report", "../tuned.json", "-o", "p.html")[0] == 0
+    shown = facts(files / "elsewhere" / "p.html")["subjects"][0]
+    assert shown["gamma"] == json.loads((files / "tuned.json").read_text())["gamma"]
+    assert shown["path"]["samples"] == [60, 30, 15, 8]
+
+
+def test_a_choice_is_not_shown_on_other_samples_than_its_own(files, levelhead):
+    levelhead(*TUNE, "-o", "tuned.json")
+    np.save("Y.npy", np.load("Y.npy")[::-1])
+    status, _, err = levelhead("report", "tuned.json", "-o", "p.html")
+    assert status == 2
+    assert "its labels, Y.npy, is not what gamma was chosen on" in err
+
+
+def test_a_choice_without_its_files_is_shown_alone(files, levelhead):
+    levelhead(*TUNE, "-o", "tuned.json")
+    kept = json.loads((files / "tuned.json").read_text())
+    del kept["sources"]
+    (files / "old.json").write_text(json.dumps(kept))
+    assert levelhead("report", "old.json", "-o", "p.html")[0] == 0
+    assert facts(files / "p.html")["subjects"][0]["path"] is None
+    assert "Ship the adjusted model" in (files / "p.html").read_text()
+
+
+def test_tune_writes_the_page_of_its_choice(files, levelhead):
+    assert levelhead(*TUNE, "--report", "p.html")[0] == 0
+    text = (files / "p.html").read_text(encoding="utf-8")
+    assert "levelhead tune --logits L.npy" in text
+    assert "was chosen on 113 held-out samples" in text
+
+
+def test_a_gamma_chosen_on_test_is_called_so(files, levelhead):
+    assert levelhead(*TUNE, "--chosen-on", "test", "--report", "p.html")[0] == 0
+    assert "Gamma was chosen on test labels" in (files / "p.html").read_text(encoding="utf-8")
+
+
+def test_a_run_and_logits_stand_side_by_side(files, levelhead):
+    folder = files / "runs" / "one"
+    folder.mkdir(parents=True)
+    features, labels = np.load("L.npy"), np.load("Y.npy")
+    splits = {"held-out": features, "test": features[::2]}, {"held-out": labels, "test": labels[::2]}
+    Snapshot(Head(np.eye(4)), np.array(COUNTS), *splits).save(folder / "snapshot.safetensors")
+    (folder / "spec.json").write_text(json.dumps({"spec": {"data": "digits", "method": "wvn"}}))
+    (folder / "log.jsonl").write_text("".join(json.dumps({"epoch": e, "norms": [1, 1, 1, e]}) + "\n" for e in (1, 2)))
+    assert "not finished" in levelhead("report", str(folder), "-o", "p.html")[2]
+    (folder / "done.json").write_text("{}")
+    assert levelhead(*LOGITS, str(folder), "--labels", "Y.npy")[0] == 0
+    first, second = facts(files / "p.html")["subjects"]
+    assert first["log"] is None
+    assert second["log"]["epochs"] == [1, 2]
+    assert second["path"]["samples"] == np.bincount(labels[::2]).tolist()
+    assert levelhead("evaluate", str(folder), "--report", "e.html")[0] == 0
+    assert facts(files / "e.html")["subjects"][0]["gamma"] == second["gamma"]
+
+
+def test_records_of_the_paper_become_its_tables(files, levelhead):
+    (files / "records").mkdir()
+    for seed, error in enumerate((0.28, 0.30)):
+        record = {"column": "cifar10:100", "method": "over-sample", "hold_out": 0, "held_out": None, "seed": seed,
+                  "error": error, "best_epoch": None}
+        (files / "records" / f"{seed}.json").write_text(json.dumps(record))
+    assert levelhead("report", "records", "-o", "p.html")[0] == 0
+    text = (files / "p.html").read_text(encoding="utf-8")
+    assert "29.00 ± 1.41" in text
+    assert "Table 3, CIFAR-10" in text
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["L.npy"], "logits need --counts"),
+    (["C.json"], "not what `levelhead tune -o` writes"),
+    (["page.txt"], "expected a run's folder, a snapshot, a tuned.json, or logits as .npy"),
+    (["missing.npy", "--counts", "C.json"], "missing.npy: no such file"),
+    (["missing.safetensors"], "no such file"),
+    (["broken.safetensors"], "not a whole safetensors file"),
+    (["runs"], "no run here"),
+    (["L.npy", "--counts", "C.json", "--labels", "short.npy"], "expected one label per row of logits, got 3"),
+    (["L.npy", "--counts", "short.npy"], "expected 4 counts, one per class, got 3"),
+    (["L.npy", "--counts", "C.json", "--gamma", "-1"], "expected a gamma of 0 or more"),
+    (["L.npy", "--counts", "C.json", "--rule", "magic"], "expected the rule rescale, tau, shift"),
+    (["L.npy", "--counts", "C.json", "--rule", "tau"], "needs the weight norms"),
+    (["L.npy", "--counts", "C.json", "--gamma", "1", "--tuned", "C.json"], "not both"),
+])
+def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, says):
+    (files / "broken.safetensors").write_bytes(b"no")
+    (files / "runs").mkdir()
+    np.save("short.npy", np.array([1, 2, 3]))
+    before = sorted(files.iterdir())
+    status, out, err = levelhead("report", *words, "-o", "p.html")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+    assert sorted(files.iterdir()) == before
+
+
+def test_what_exists_stays_unless_forced(files, levelhead):
+    (files / "p.html").write_text("mine")
+    assert "pass --force" in levelhead(*LOGITS)[2]
+    assert (files / "p.html").read_text() == "mine"
+    assert levelhead(*LOGITS, "--force")[0] == 0
+    assert (files / "p.html").read_text() != "mine"
+
+
+@pytest.mark.parametrize("out", ["p.pdf", "nowhere/p.html"])
+def test_where_no_page_can_be_is_said_before_any_work(files, levelhead, out):
+    status, _, err = levelhead("report", "L.npy", "--counts", "C.json", "-o", out)
+    assert (status, "expected a page as .html, in a folder that exists" in err) == (2, True)

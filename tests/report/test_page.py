@@ -1,0 +1,219 @@
+"""The page as a file: exact, self-contained, honest, and proof against its own data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from levelhead import Head, Snapshot, measure, tune
+from levelhead.path import gamma_path
+from levelhead.report import Table, of_logits, of_snapshot, write
+from levelhead.report.calibration import calibration
+from levelhead.report.changes import pack, stops
+from levelhead.report.render import html
+from levelhead.report.verdict import gain, verdict
+from levelhead.tune import tune_path
+
+from . import made
+
+
+def unpacked(packed: dict, where: np.ndarray, gamma: float) -> np.ndarray:
+    """Predictions at a stop, samples sorted by class, from what is written into the page: sample by sample."""
+    raw = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), np.uint8)
+    sizes = [sum(packed["samples"]), len(where), packed["events"], packed["events"]]
+    arrays, at = [], 0
+    for size in sizes:
+        planes = raw[at : at + 4 * size].reshape(4, size).astype(np.int64)
+        arrays.append(planes[0] + 256 * planes[1] + 65536 * planes[2])
+        at += 4 * size
+    assert at == len(raw)
+    now, changes, delta, klass = arrays
+    event = 0
+    for stop, size in enumerate(changes):
+        sample = 0
+        for _ in range(size):
+            sample += delta[event]
+            if where[stop] <= gamma:
+                now[sample] = klass[event]
+            event += 1
+    return now
+
+
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+def test_the_page_holds_the_predictions_of_the_path_at_every_stop(rule):
+    rng, counts = np.random.default_rng(3), np.array([300, 90, 40, 12, 12, 7])
+    labels = rng.integers(6, size=400)
+    path = gamma_path(rng.normal(size=(400, 6)) * 3, labels, counts, rule=rule)
+    special = (0.123456789, float(path.gammas[7]))
+    where = stops(2.0, special)
+    packed, order = pack(path.envelope, labels, 6, where), np.argsort(labels, kind="stable")
+    assert packed["samples"] == np.bincount(labels).tolist()
+    for gamma in (0.0, special[0], 2.0, *rng.choice(where, 12)):
+        assert unpacked(packed, where, gamma).tolist() == path.predictions(gamma)[order].tolist()
+    for gamma in special:  # at a breakpoint itself rounded scores may tie the wrong way; the path does not
+        assert ((unpacked(packed, where, gamma) == labels[order]) == path.right(gamma)[order]).all()
+
+
+def test_stops_hold_the_very_numbers_that_a_division_gives():
+    where = stops(1.7, (0.55555,))
+    assert len(where) == 17002
+    assert where[4000] == 4000 / 10_000
+    assert 0.55555 in where
+
+
+class Elements(HTMLParser):
+    """Every tag with its attributes, and the text of scripts and styles."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags, self.inside, self.open = [], [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.open = tag
+
+    def handle_data(self, data):
+        if self.open in ("script", "style"):
+            self.inside.append((*self.tags[-1], data))
+
+    def handle_endtag(self, tag):
+        self.open = None
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return html([made.ten(), made.trained()], tables=[Table("a table", ["x", "y"], [["1", "<i>2</i>"]])])
+
+
+def test_it_runs_only_the_script_and_style_written_into_it(page):
+    found = Elements(page)
+    policy = next(a["content"] for tag, a in found.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    inline = [text for tag, a, text in found.inside if tag == "style" or a.get("type") != "application/json"]
+    assert len(inline) == policy.count("'sha256-") == 4
+    for text in inline:
+        assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in policy
+
+
+def test_it_loads_nothing(page):
+    for tag, attributes in Elements(page).tags:
+        assert tag not in ("img", "iframe", "object", "embed", "base", "form"), tag
+        assert "src" not in attributes
+        assert "style" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("href", "data:,") in ("data:,", "#main")
+
+
+def test_class_names_are_never_markup(page):
+    data = json.loads(next(text for tag, a, text in Elements(page).inside if a.get("type") == "application/json"))
+    assert data["subjects"][0]["names"] == made.HOSTILE
+    assert "<img" not in page
+    assert "49" not in re.findall(r"“(.*?)”", page)
+    assert "&lt;i&gt;2&lt;/i&gt;" in page
+
+
+@pytest.mark.parametrize(("subject", "status", "words"), [
+    (made.ten(), "ship", "if rare classes matter as much as frequent ones"),
+    (made.two(samples="test"), "warn", "gamma was chosen on test labels"),
+    (made.two(gamma=0.0, apart=True), "keep", "changes no prediction"),
+    (made.two(gamma=1.0, apart=True), "keep", "makes it worse"),
+    (made.blind(), "unclear", "without labels"),
+    (made.trained(), "ship", "if rare classes matter"),
+], ids=["ship", "test", "nothing", "worse", "blind", "run"])
+def test_the_verdict_says_what_to_do(subject, status, words):
+    found = verdict(subject)
+    assert found.status == status
+    assert words in found.headline
+
+
+def test_the_verdict_is_unsure_where_the_gain_may_be_nothing():
+    counts, labels = np.array([100, 20]), np.repeat([0, 1], 6)
+    logits = np.where(np.eye(2)[labels] > 0, 3.0, 1.0)
+    logits[6] = [3.0, 2.9]  # one sample of twelve turns right
+    found = verdict(of_logits(logits, labels, counts, gamma=0.1, apart=True))
+    assert found.status == "unclear"
+    assert found.numbers[2].after > found.numbers[2].before
+
+
+def test_a_warning_about_test_labels_comes_first_and_other_warnings_are_shown():
+    subject = of_logits(*made.logits_of(np.array([50, 5]), 30), [50, 5], samples="test", bootstrap=0)
+    subject.choice["warnings"] = ["NormWarning: norms fall"]
+    found = verdict(subject)
+    assert "chosen on test labels" in found.alarms[0]
+    assert found.alarms[1] == "NormWarning: norms fall"
+
+
+def test_the_gain_agrees_with_resampling_within_classes():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), 400)
+    before = rng.random(1200) < 0.6
+    after = np.where(rng.random(1200) < 0.2, ~before, before)
+    mean, low, high = gain(before, after, labels, np.full(3, 1 / 3))
+    drawn = [np.mean([(after[i].astype(int) - before[i])[rng.integers(400, size=400)].mean()
+                      for i in (labels == c for c in range(3))]) for _ in range(2000)]
+    assert mean == pytest.approx(np.mean(after.astype(int) - before))
+    assert (low, high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.004)
+
+
+def test_reliability_is_what_measure_says():
+    counts = np.array([200, 60, 9])
+    logits, labels = made.logits_of(counts, 300, noise=1.5)
+    path = gamma_path(logits, labels, counts)
+    found = calibration(path, logits, 0.3)
+    leveled = path.rule.scores(logits, 0.3)
+    assert found["before"]["error"] == pytest.approx(measure.calibration_error(logits, labels), abs=2e-5)
+    assert found["after"]["error"] == pytest.approx(measure.calibration_error(leveled, labels), abs=2e-5)
+    assert found["temperature"] == pytest.approx(measure.fit_temperature(leveled, labels))
+    assert sum(found["before"]["n"]) == 900
+
+
+def test_a_choice_from_a_path_is_the_choice_from_its_logits():
+    counts = np.array([200, 60, 9])
+    logits, labels = made.logits_of(counts, 50)
+    assert tune_path(gamma_path(logits, labels, counts), bootstrap=30).to_dict() == tune(
+        logits, labels, counts, bootstrap=30).to_dict()
+
+
+def test_a_thousand_classes_stay_small(tmp_path):
+    assert write(tmp_path / "p.html", [made.thousand()]).stat().st_size < 700_000
+
+
+def test_the_slider_ends_past_everything_that_matters():
+    subject = made.ten()
+    assert subject.curve is not None
+    assert subject.end >= 1.2 * subject.gamma
+    assert subject.end >= subject.choice["interval"][1]
+    assert float(subject.curve.at(subject.end)) > float(subject.curve.at(0.0))
+
+
+def test_a_snapshot_without_test_or_held_out_samples_is_refused():
+    empty = Snapshot(Head(np.eye(3)), np.array([9, 5, 2]), {"train": np.eye(3)}, {"train": np.arange(3)})
+    with pytest.raises(ValueError, match="expected a snapshot with a test or held-out split, got train"):
+        of_snapshot(empty)
+
+
+def test_a_snapshot_without_a_test_split_is_judged_on_what_gamma_was_chosen_on():
+    whole = made.trained()
+    assert whole.apart
+    logits, labels = made.logits_of(np.array([90, 20]), 40)
+    held = Snapshot(Head(np.eye(2)), np.array([90, 20]), {"held-out": logits}, {"held-out": labels})
+    subject = of_snapshot(held, bootstrap=20)
+    assert (subject.samples, subject.apart) == ("held-out", False)
+    assert "measured on the same ones" in verdict(subject).lines["Chosen how"]
+
+
+def test_nothing_is_left_behind_when_the_page_cannot_be_made(tmp_path):
+    with pytest.raises(ValueError, match=r"expected a page as \.html"):
+        write(tmp_path / "p.pdf", [made.blind()])
+    with pytest.raises(ValueError, match="expected something to show"):
+        write(tmp_path / "p.html", [])
+    assert list(tmp_path.iterdir()) == []
