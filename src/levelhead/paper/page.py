@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ..lab.recipe import recipe
-from ..lab.spec import DEFAULTS
 from ..snapshot import Snapshot
 from . import claims, figures
 from .markdown import TITLES, beyond, grid, table1, table2, table3
-from .plan import REPEATED, tables
+from .plan import REPEATED, tables, trainings
 from .readout import Record, fill, load
 
 SETS = ("cifar10", "cifar100", "tiny-imagenet")
@@ -56,9 +54,10 @@ def places(records: Sequence[Record]) -> dict[str, str]:
 
 
 def setup() -> str:
-    """What is trained how, as the recipes have it."""
-    recipes = [recipe(DEFAULTS[data][1]) for data in SETS]
-    rows = [("network", [DEFAULTS[data][0] for data in SETS]), ("recipe", [one.name for one in recipes])]
+    """What is trained how, as the plan of the trainings has it."""
+    planned = {t.spec.data: t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)}
+    recipes = [planned[data].resolve_recipe() for data in SETS]
+    rows = [("network", [planned[data].resolve_net() for data in SETS]), ("recipe", [one.name for one in recipes])]
     for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "milestones", "lr_decay", "warmup", "pad", "flip"):
         values = [asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [", ".join(map(str, v)) if isinstance(v, tuple) else _plainly(v)
