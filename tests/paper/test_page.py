@@ -46,6 +46,12 @@ def test_tables_claims_figures_and_cost_stand_on_it(filled):
     assert "LDAM on CIFAR-10 at ratio 1 is 9.13 in the paper" in filled
 
 
+def test_a_network_of_another_recipe_costs_too_and_counts_for_no_claim():
+    other = [{**made(power=-0.1), "column": "strong/cifar10:100"}]
+    assert "| CIFAR-10 | 1 | 180 | 0.03 |" in page.places(other)["cost"]
+    assert page.places(other)["claims"] == "No claim has its records yet."
+
+
 def test_without_a_record_it_says_so():
     empty = page.places([])
     assert empty["cost"] == "No network has a record yet."

@@ -71,7 +71,7 @@ def cost(records: Sequence[Record]) -> str:
         return "No network has a record yet."
     rows = []
     for data in SETS:
-        these = [r for r in records if r["column"].split(":")[0] == data]
+        these = [r for r in records if r["column"].split("/")[-1].split(":")[0] == data]
         rows += [(NAMES[data], _spent(these))] if these else []
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
