@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install -c constraints.txt
 JOBS ?= 2
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs results bench clean
 
 demo: $(VENV)/demo
 	$(BIN)/levelhead demo
@@ -20,6 +20,10 @@ check: $(VENV)/dev
 # Offline; runs the gallery; a warning is an error. GALLERY=0 leaves the examples unrun. The pages: docs/_build/html.
 docs: $(VENV)/docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+
+# Every table and figure of docs/reproduction.md, from results/ alone.
+results: $(VENV)/demo
+	$(BIN)/levelhead reproduce figures
 
 bench: $(VENV)/test
 	for file in bench/[a-z]*.py; do $(BIN)/python $$file || exit 1; done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -261,9 +262,9 @@ def evaluate(
 
 @app.command()
 def reproduce(
-    table: Annotated[str, typer.Argument(help="table1, table2 or table3 of the paper.")],
-    root: Annotated[Path, typer.Option(help="Folder that holds the data sets in their official layouts.")],
-    only: Annotated[list[str] | None, typer.Option(help="A cell, cifar10:100:wvn, a column, or a pattern: 'cifar10:*'.")] = None,
+    table: Annotated[str, typer.Argument(help="table1, table2, table3; strong, beyond the paper; or figures.")],
+    root: Annotated[Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'.")] = None,
     seeds: Annotated[int, typer.Option(help="Of Baseline and WVN; one of the other rows.")] = 3,
     results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
@@ -272,17 +273,24 @@ def reproduce(
     executor: Annotated[str, typer.Option(help="local: one GPU here; ray: every GPU of a Ray cluster.")] = "local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing, and its cost.")] = False,
     unofficial: Annotated[bool, typer.Option("--unofficial", help="Take CIFAR files of another md5.")] = False,
+    page: Annotated[Path, typer.Option(help="figures: the page to fill.")] = Path("docs/reproduction.md"),
+    pictures: Annotated[Path, typer.Option(help="figures: where to draw them.")] = Path("docs/images/paper"),
     as_json: Json = False,
 ) -> None:
     """Train what a table of the paper lacks on one CUDA GPU, and write a record of each network.
 
     Stop it anywhere; the same command goes on. What has a record is not trained again.
-    """
-    from .paper.reproduce import command
 
-    result, text = command(table, str(root), only or (), seeds=seeds, results=results, runs=runs, slots=slots,
-                           minutes=minutes, executor=executor, dry_run=dry_run, unofficial=unofficial,
-                           say=lambda line: typer.echo(line, err=True))
+    `figures` trains nothing: it draws every figure, and fills the tables of the page, from the records alone.
+    """
+    from .paper.reproduce import command, draw
+
+    say = partial(typer.echo, err=True)
+    if table == "figures":
+        result, text = draw(results, page, pictures, say=say)
+    else:
+        result, text = command(table, root, only or (), seeds=seeds, results=results, runs=runs, slots=slots, say=say,
+                               minutes=minutes, executor=executor, dry_run=dry_run, unofficial=unofficial)
     show(result, text, as_json)
 
 

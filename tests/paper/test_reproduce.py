@@ -101,3 +101,12 @@ def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path
     lines: list[str] = []
     assert reproduce(column, tmp_path / "r", tmp_path / "runs", slots=4, device="cpu", until=-1, say=lines.append) == 0
     assert "5 to go" in lines[-1]
+
+
+def test_figures_need_records_and_training_needs_data(tmp_path):
+    for words, message in ((["figures", "--results", str(tmp_path)], f"levelhead: {tmp_path}: expected records"),
+                           (["table1"], "levelhead: to train what table1 lacks, say with --root")):
+        done = subprocess.run([sys.executable, "-m", "levelhead", "reproduce", *words], capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith(message)

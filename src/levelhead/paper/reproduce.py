@@ -17,22 +17,25 @@ from ..lab.run import Run
 from .executors import Executor, on_ray, one_device
 from .plan import TABLES, Table, Training, trainings
 from .record import record
+from .shipped import shipped
 
 SECONDS_AN_IMAGE = 6.3e-6  # eight runs at once on one H200 (results/train.json): the cost shown in advance
 
 
 def command(
-    table: str, root: str, only: Sequence[str], *, seeds: int, results: Path, runs: Path, slots: int,
+    table: str, root: Path | None, only: Sequence[str], *, seeds: int, results: Path, runs: Path, slots: int,
     minutes: float | None, executor: str, dry_run: bool, unofficial: bool, say: Callable[[str], None],
 ) -> tuple[dict[str, Any], str]:
     """What `levelhead reproduce` does: say what is missing and, unless it is a dry run, train it."""
     if table not in TABLES:
-        raise ValueError(f"unknown table {table!r}; the tables are {', '.join(TABLES)}")
+        raise ValueError(f"unknown table {table!r}; the tables are {', '.join(TABLES)}, and figures")
     if executor not in get_args(Executor):
         raise ValueError(f"expected the executor {' or '.join(get_args(Executor))}, got {executor!r}")
     if seeds < 1:
         raise ValueError(f"expected at least one seed, got {seeds}")
-    wanted = trainings(cast(Table, table), root=root, seeds=seeds, only=only, unofficial=unofficial)
+    if root is None:
+        raise ValueError(f"to train what {table} lacks, say with --root where the data sets are")
+    wanted = trainings(cast(Table, table), root=str(root), seeds=seeds, only=only, unofficial=unofficial)
     before = missing(wanted, results)
     minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
     if not dry_run and before:
@@ -44,6 +47,26 @@ def command(
     lines = [f"{training.name:48}{minutes_of[training.name]:>7.1f} min" for training in left]
     return found, "\n".join([*lines, f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; the "
                              f"others take about {found['minutes']:g} minutes on one H200"])
+
+
+def draw(
+    results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
+) -> tuple[dict[str, Any], str]:
+    """What `levelhead reproduce figures` does: every table and figure that the records can make."""
+    from . import figures
+    from . import page as reproduction
+
+    if not any(results.glob("*.json")):
+        raise ValueError(f"{results}: expected records, got no .json; say with --results where they are")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LevelheadWarning)
+        if page.is_file():
+            written = reproduction.write(results.parent, page, pictures, shipped(), say=say)
+        else:
+            written = figures.write(results.parent, pictures, shipped(), say=say)
+    found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
+    filled = f"; {page} is filled" if page.is_file() else ""
+    return found, f"{len(written)} pictures in {pictures}{filled}"
 
 
 def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
