@@ -78,7 +78,8 @@ print("norms:", model.net[2].weight.norm(dim=1).detach().numpy().round(3))
 with torch.no_grad():
     as_trained = model(images[test]).numpy()
     tuned = lh.tune(model(images[held_out]).numpy(), digits.target[held_out], counts)
-print(tuned)
+for title, words in tuned.facts().items():
+    print(f"{title}: {words}")
 tuned.plot()
 plt.show()
 
