@@ -93,4 +93,5 @@ for name, logits, color in (("plain", plain, "#94a3b8"), ("WVN", leveled, "#c241
     axes.stairs(100 * path.error, np.r_[path.gammas, 1.5], baseline=None, color=color, lw=1.6, label=name)
 axes.set(xlabel="gamma", ylabel="test error, %", title="seed 0, judged on the test images")
 axes.legend(frameon=False)
+# sphinx_gallery_thumbnail_number = -1
 plt.show()

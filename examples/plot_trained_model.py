@@ -92,4 +92,5 @@ with torch.no_grad(), adjusted:  # leaving the block puts the old head back
 head = lh.Head(model[2].weight.detach(), model[2].bias.detach(), [str(k) for k in range(10)])
 snapshot = lh.Snapshot(head.numpy(), counts, {"test": features}, {"test": y})
 snapshot.plot(gamma=tuned.gamma)
+# sphinx_gallery_thumbnail_number = -1
 plt.show()

@@ -87,4 +87,5 @@ figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
 path.plot(axes, gamma=blind.gamma)
 axes.set(xlim=(0, 1), ylabel="on the test images, %")
 axes.set_title("the marked gamma was chosen without a label", loc="left", fontsize="medium")
+# sphinx_gallery_thumbnail_number = -1
 plt.show()
