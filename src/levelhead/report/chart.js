@@ -2,7 +2,7 @@
 
 const charts = new Set();
 
-function chart(place, { series, values, height = 260, x, y, hooks = {}, range }) {
+function chart(place, { series, values, height = 260, x, y, label, hooks = {}, range }) {
   const axis = (label, more) => ({
     stroke: () => color("soft"), grid: { stroke: () => color("grid"), width: 1 }, ticks: { show: false }, label,
     labelSize: 22, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif", ...more,
@@ -15,6 +15,9 @@ function chart(place, { series, values, height = 260, x, y, hooks = {}, range })
     axes: [axis(x, { size: 34 }), axis(y, { size: 48 })],
     series: [{ label: x }, ...series], hooks,
   }, values, place);
+  const canvas = find("canvas", place);
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", label);
   const seen = new ResizeObserver(() => {
     const width = Math.max(240, place.clientWidth);
     if (width !== made.width) made.setSize({ width, height });

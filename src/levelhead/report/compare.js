@@ -26,6 +26,7 @@ function overlay(walks, place) {
       label: facts.title, ...lineStyle(i), paths: stepped, spanGaps: true, points: { show: false },
     })),
     values: joined, x: "gamma", y: "balanced error, %", height: 280,
+    label: "Balanced error of every model over gamma",
     range: [0, Math.max(...shown.map(({ facts }) => facts.path.end))],
   });
 }

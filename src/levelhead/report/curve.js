@@ -15,7 +15,9 @@ function curveOf(walk, place, onGamma) {
   place.replaceChildren();
   const made = chart(place, {
     series, values: labelled ? [curve.gammas, curve.balanced, curve.error] : [curve.gammas, curve.balanced],
-    x: "gamma", y: "error, %", height: 280, range: [0, facts.path.end],
+    x: "gamma", y: "error, %", label: `${series.map((one) => one.label).join(" and ")} over gamma, from ${
+      curve.balanced[0].toFixed(2)} % as trained to ${curve.balanced.at(-1).toFixed(2)} % at gamma ${facts.path.end}`,
+    height: 280, range: [0, facts.path.end],
     hooks: {
       drawAxes: [(u) => interval(u, facts)], draw: [(u) => marks(u, walk)], setSize: [() => follow()],
       ready: [(u) => { u.over.append(now); follow(u); }],

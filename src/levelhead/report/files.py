@@ -51,8 +51,9 @@ def of_file(
         raise ValueError(f"{path}: logits need --counts, the training samples of each class" if place.suffix.lower() in
                          arrays.FORMATS else f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as "
                          f"{', '.join(arrays.FORMATS)}")
+    own = choice is not None and choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(place)
     return of_logits(**_read(place, labels, counts_file), title=place.stem, samples=chosen_on,
-                     apart=choice is not None or gamma is not None, **given)
+                     apart=gamma is not None or (choice is not None and not own), **given)
 
 
 def of_run(folder: Path, **given: Any) -> Subject:

@@ -65,6 +65,7 @@ function normCurves(facts, place) {
       label: `${className(facts, c)} (${whole(facts.counts[c])})`, ...lineStyle(i), points: { show: false },
     })),
     values: [epochs, ...norms], x: "epoch", y: "length of the weight vector", height: 300,
+    label: "Length of the weight vectors over the epochs of training",
     range: [epochs[0], epochs.at(-1)],
   });
 }

@@ -167,7 +167,11 @@ async function begin() {
   else say(find("#theme"), dark ? "Light theme" : "Dark theme");
   wire();
   if (data.subjects.length) {
-    for (const facts of data.subjects) walks.push(facts.path ? new Walk(facts, await inflate(facts.path.data)) : null);
+    const able = "DecompressionStream" in window;
+    find("#old").hidden = able;
+    for (const facts of data.subjects) {
+      walks.push(able && facts.path ? new Walk(facts, await inflate(facts.path.data)) : null);
+    }
     if (find("#overlay")) overlay(walks, find("#overlay"));
     show(0);
   }

@@ -1,0 +1,138 @@
+"""What the page of 1,000 classes and 50,000 samples costs: to write, to carry, to open, and to turn.
+
+    python bench/page.py [--rounds 5] [--out results/page.json]
+
+`levelhead report` is timed as a whole process: from the logits, gamma chosen on the way, and from a tuned.json.
+Opening is timed in headless chromium from the request to the first frame with everything drawn. Then the slider is
+dragged from end to end and back, a new place in every frame, and the frames that were drawn are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+K, N, D = 1000, 50_000, 256
+LIMITS = {"write_seconds": 5.0, "megabytes": 1.5, "open_seconds": 2.0, "frames_per_second": 30.0}
+
+DRAG = """() => new Promise((done) => {
+  const slider = document.querySelector("#gamma"), end = Number(slider.max), times = [];
+  let frame = 0;
+  function next(now) {
+    times.push(now);
+    if (frame === 240) {
+      const gaps = times.slice(1).map((t, i) => t - times[i]).sort((a, b) => a - b);
+      done({ seconds: (times.at(-1) - times[0]) / 1000, frames: 240, slowest: gaps.at(-1), p95: gaps[228] });
+      return;
+    }
+    const share = Math.abs(1 - 2 * ((frame * 7) % 240) / 240);  // far jumps: more changes a frame than any hand makes
+    slider.value = share * end;
+    slider.dispatchEvent(new Event("input"));
+    frame++;
+    requestAnimationFrame(next);
+  }
+  requestAnimationFrame(next);
+})"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", default="results/page.json")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(Path(folder), args.rounds)
+    Path(args.out).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
+
+
+def measure(folder: Path, rounds: int) -> dict:
+    make(folder)
+    levelhead, page = [sys.executable, "-m", "levelhead"], folder / "page.html"
+    files = ["--labels", "labels.npy", "--counts", "counts.json"]
+    chosen = [*levelhead, "tune", "--logits", "logits.npy", *files, "-o", "tuned.json", "--bootstrap", "20"]
+    subprocess.run(chosen, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    written = {
+        "from logits": [clock([*levelhead, "report", "logits.npy", *files, "-o", "page.html", "--force"], folder)
+                        for _ in range(rounds)],
+        "from tuned.json": [clock([*levelhead, "report", "tuned.json", "-o", "page.html", "--force"], folder)
+                            for _ in range(rounds)],
+    }
+    opened, drags = in_browser(page, rounds)
+    return {
+        "classes": K, "samples": N, "changes": json.loads(data_of(page))["subjects"][0]["path"]["events"],
+        "write_seconds": {name: spread(times) for name, times in written.items()},
+        "megabytes": round(page.stat().st_size / 1e6, 3),
+        "open_seconds": spread(opened),
+        "frames_per_second": spread([one["frames"] / one["seconds"] for one in drags]),
+        "slowest_frame_ms": spread([one["slowest"] for one in drags]),
+        "limits": LIMITS, "rounds": rounds,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load_average": round(os.getloadavg()[0], 1), "command": "python bench/page.py",
+    }
+
+
+def make(folder: Path) -> None:
+    """Logits of classes in groups of similar ones, under a head whose norms follow the counts."""
+    rng = np.random.default_rng(0)
+    counts = np.maximum(5, (1280 * (1 / 256) ** (np.arange(K) / (K - 1))).astype(int))
+    groups = np.repeat(rng.normal(size=(K // 20, D)), 20, axis=0)[rng.permutation(K)]
+    means = 0.7 * rng.normal(size=(K, D)) + groups
+    weight = means / np.linalg.norm(means, axis=1, keepdims=True) * (counts / 1280)[:, None] ** 0.12
+    labels = np.repeat(np.arange(K), N // K)
+    features = np.maximum(means[labels] + 3.5 * rng.normal(size=(N, D)), 0)
+    np.save(folder / "logits.npy", (features @ weight.T).astype(np.float32))
+    np.save(folder / "labels.npy", labels)
+    (folder / "counts.json").write_text(json.dumps(counts.tolist()))
+
+
+def in_browser(page: Path, rounds: int) -> tuple[list[float], list[dict]]:
+    """Seconds until everything is drawn, and what dragging gave, of fresh browsers' pages."""
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    opened, drags = [], []
+    with sync_playwright() as library:
+        browser = library.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        for _ in range(rounds):
+            tab = browser.new_page(viewport={"width": 1440, "height": 900})
+            start = time.perf_counter()
+            tab.goto(page.as_uri(), wait_until="commit")
+            tab.wait_for_selector("html[data-ready=yes]")
+            tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            opened.append(time.perf_counter() - start)
+            tab.evaluate("() => document.querySelector('#explore').scrollIntoView()")
+            drags.append(tab.evaluate(DRAG))
+            tab.close()
+        browser.close()
+    return opened, drags
+
+
+def data_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8").split('id="data">')[1].split("</script>")[0]
+
+
+def clock(command: list[str], folder: Path) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"least": round(min(values), 3), "median": round(statistics.median(values), 3),
+            "most": round(max(values), 3)}
+
+
+if __name__ == "__main__":
+    main()
