@@ -56,4 +56,4 @@ def test_without_a_record_it_says_so():
     empty = page.places([])
     assert empty["cost"] == "No network has a record yet."
     assert empty["claims"] == "No claim has its records yet."
-    assert empty["beyond"] == "No network with a hold-out has a record yet."
+    assert empty["beyond"] == "No such network has a record yet."

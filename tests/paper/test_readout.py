@@ -2,7 +2,7 @@
 
 import pytest
 
-from levelhead.paper.markdown import beyond, table1, table2, table3
+from levelhead.paper.markdown import beyond, other_recipe, table1, table2, table3
 from levelhead.paper.readout import Cell, at_gamma, cell, companion_gamma, fill, share_of_gap, top5_cell
 from levelhead.paper.record import GRID
 
@@ -68,10 +68,21 @@ def test_the_share_of_the_gap_is_how_far_towards_the_oracle():
     assert share_of_gap(0.3, 0.2, 0.1) == pytest.approx(0.5)
     assert share_of_gap(0.1, 0.1, 0.1) is None
     assert "| gap closed by RS, best gamma on test | 80% | 80% |  |  |" in table3(RECORDS)
-    text = beyond(RECORDS, "cifar10", "baseline")
+    columns = [f"cifar10:{ratio}" for ratio in (200, 100, 50, 20, 10)]
+    assert beyond(RECORDS, columns, "wvn") == ""
+    text = beyond(RECORDS, columns, "baseline")
     assert "| tau-normalization |  | 28.00 (20%) |  |  |  |" in text
     assert "| oracle head |  | 8.00 |" in text
     assert "| held-out images |  | 1,240 |" in text
+
+
+def test_networks_of_another_recipe_have_columns_of_their_own():
+    strong = [made("baseline", 0, 0.27, column="strong/cifar10:100")]
+    assert other_recipe(RECORDS, ["strong/cifar10:100"]) == ""
+    text = other_recipe(strong + RECORDS, ["strong/cifar10:100", "strong/cifar100:10"])
+    assert "| ratio | CIFAR-10, 100 | CIFAR-100, 10 |" in text
+    assert "| Baseline | 27.00 |  |" in text
+    assert cell(strong, "cifar10:100", "baseline") == Cell(())
 
 
 def test_a_page_is_filled_between_its_marks_and_only_there(tmp_path):

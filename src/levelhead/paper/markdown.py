@@ -92,13 +92,15 @@ def table3(records: Sequence[Record]) -> str:
     return grid(["", *(f"{TITLES[method]}, ratio {column.split(':')[1]}" for column, method in columns)], rows)
 
 
-def beyond(records: Sequence[Record], data: str, method: str) -> str:
+def beyond(records: Sequence[Record], columns: Sequence[str], method: str) -> str:
     """Everything that can be done to one network after training, its strength chosen on the 10 % it was not trained on.
 
     Error on test and, in parentheses, the share of the gap between the network and its oracle head that it closes.
+    Empty if none of these networks has a record.
     """
-    columns = [c for c in tables()["table1"]["columns"] if c.startswith(f"{data}:") and not c.endswith(":1")]
     found = [companion(records, column, method) for column in columns]
+    if not any(found):
+        return ""
 
     def row(error: Callable[[Record], float]) -> list[str]:
         return ["" if record is None else _with_share(record, error(record)) for record in found]
@@ -108,7 +110,19 @@ def beyond(records: Sequence[Record], data: str, method: str) -> str:
             ("nearest class mean", row(lambda r: r["nearest_mean_error"])),
             ("oracle head", ["" if r is None else f"{100 * r['oracle']['error']:.2f}" for r in found]),
             ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found])]
-    return grid([f"{TITLES[data]}, {TITLES[method]}, ratio", *(column.split(":")[1] for column in columns)], rows)
+    data, ratios = zip(*(column.rpartition("/")[2].split(":") for column in columns), strict=True)
+    return grid([f"{TITLES[data[0]]}, {TITLES[method]}, ratio", *ratios], rows)
+
+
+def other_recipe(records: Sequence[Record], columns: Sequence[str]) -> str:
+    """Baseline and WVN, alone and after RS, in columns that the paper does not have; empty without a record."""
+    rows = []
+    for method in REPEATED:
+        rows.append((TITLES[method], _texts([cell(records, column, method) for column in columns])))
+        rows += [(f"{TITLES[method]}+RS, {gamma}", _texts([cell(records, column, method, gamma) for column in columns]))
+                 for gamma in GAMMAS]
+    head = [f"{TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
+    return grid(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
 
 
 def _with_share(record: Record, error: float) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from ..snapshot import Snapshot
 from . import claims, figures
-from .markdown import TITLES, beyond, grid, table1, table2, table3
+from .markdown import TITLES, beyond, grid, other_recipe, table1, table2, table3
 from .plan import REPEATED, tables, trainings
 from .readout import Record, fill, load
 
@@ -36,8 +36,9 @@ def write(
 
 def places(records: Sequence[Record]) -> dict[str, str]:
     """What stands in each place of the page, but for the figures."""
-    after = [beyond(records, data, method) for data in ("cifar10", "cifar100") for method in REPEATED
-             if any(r["held_out"] for r in records if r["method"] == method and r["column"].startswith(f"{data}:"))]
+    cifar = [[c for c in tables()["table1"]["columns"] if c.startswith(f"{data}:") and not c.endswith(":1")]
+             for data in ("cifar10", "cifar100")]
+    strong = tables()["strong"]["columns"]
     return {
         "setup": setup(),
         "cost": cost(records),
@@ -49,7 +50,10 @@ def places(records: Sequence[Record]) -> dict[str, str]:
         "table2-notes": notes("table2"),
         "table3": table3(records),
         "table3-notes": notes("table3"),
-        "beyond": "\n\n".join(after) or "No network with a hold-out has a record yet.",
+        "beyond": _joined(beyond(records, columns, method) for columns in cifar for method in REPEATED),
+        "strong": _joined([other_recipe(records, strong), *(
+            beyond(records, [c for c in strong if f"/{data}:" in c], method)
+            for data in ("cifar10", "cifar100") for method in REPEATED)]),
     }
 
 
@@ -78,6 +82,10 @@ def cost(records: Sequence[Record]) -> str:
     table = grid(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
     return (f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
             "time.")
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part) or "No such network has a record yet."
 
 
 def notes(table: str) -> str:
