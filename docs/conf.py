@@ -60,6 +60,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "levelhead"
 html_static_path = ["_static"]
 html_css_files = ["levelhead.css"]
+html_extra_path = ["generated/site"]  # copied as it is
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
@@ -96,7 +97,12 @@ def name_aliases(app, what, name, obj, options, signature, returned):
     return tuple(text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text) for text in (signature, returned))
 
 
+def write_generated(app, config):
+    reference.write(HERE / "generated")
+    reference.write_example(HERE / "generated" / "site")
+
+
 def setup(app):
+    app.connect("config-inited", write_generated)
     app.connect("autodoc-process-signature", name_aliases)
-    app.connect("config-inited", lambda app, config: reference.write(HERE / "generated"))
     app.connect("build-finished", check_offline)

@@ -1,16 +1,21 @@
-"""The pages that the code writes itself: every command with its options, every method with its card."""
+"""What the code writes of the pages itself: commands and their options, methods and their cards, a page of a model."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
+from levelhead.cautions import LevelheadWarning
 from levelhead.cli import app
 from levelhead.methods import METHODS, Method
 from levelhead.methods.card import changes, reference
+from levelhead.paper.shipped import shipped
+from levelhead.report import of_snapshot
+from levelhead.report import write as write_page
 
 ENTRIES = ("Changes", "Formula", "Knobs", "Caveats", "Reference")  # of a card, each at the beginning of a line
 
@@ -22,6 +27,15 @@ def write(folder: Path) -> None:
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+def write_example(folder: Path) -> None:
+    """The page that `levelhead demo` writes of the ResNet-32 that comes with the package, for the site to hold."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LevelheadWarning)  # the page shows them
+        subject = of_snapshot(shipped()["baseline"], title="ResNet-32 on long-tailed CIFAR-10")
+        write_page(folder / "example-page.html", [subject], command="levelhead demo")
 
 
 def commands() -> str:
