@@ -1,10 +1,13 @@
 import pickle
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from levelhead.lab import cifar, folder
 from levelhead.lab.data import Data, Split, choose, digits, hold_out, imbalance, load, split
+from levelhead.lab.spec import Spec
 
 from . import layouts
 
@@ -278,6 +281,30 @@ def test_digits_have_a_balanced_test_set():
 def test_mean_and_std_are_those_of_the_pixels():
     data = imbalance(digits(), "long-tail", ratio=10)
     pixels = data.train.images / 255
-    mean, std = data.mean_std()
+    mean, std = data.mean_std
     np.testing.assert_allclose(mean, pixels.mean(axis=(0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(std, pixels.std(axis=(0, 2, 3)), rtol=1e-9)
+
+
+def test_an_official_set_is_read_once_for_all_its_columns_and_a_folder_each_time(tmp_path):
+    layouts.binary10(tmp_path / "official")
+    spec = Spec("cifar10", root=str(tmp_path / "official"), profile="long-tail", ratio=4.0, largest=20, unofficial=True)
+    first = spec.load()
+    shutil.rmtree(tmp_path / "official")
+    other = replace(spec, ratio=2.0).load()
+    assert len(other.train) > len(first.train)
+    assert np.shares_memory(first.test.images, other.test.images)
+    own = Spec(str(layouts.image_folder(tmp_path / "own", {"a": 5, "b": 5})))
+    assert len(own.load().train) == 8
+    shutil.rmtree(tmp_path / "own")
+    with pytest.raises(ValueError, match="no data"):
+        own.load()
+
+
+def test_data_are_known_by_what_is_in_them():
+    whole = digits()
+    again = replace(whole, train=Split(whole.train.images.copy(), whole.train.labels))
+    assert again.sha256 == whole.sha256
+    again.train.images[0, 0, 0, 0] += 1
+    assert replace(again).sha256 != whole.sha256
+    assert imbalance(whole, "long-tail", ratio=10).sha256 != whole.sha256

@@ -57,7 +57,7 @@ def test_shortcut_a_halves_the_image_and_centers_the_channels():
 
 def test_the_stem_decides_how_far_the_image_shrinks():
     x = torch.zeros(1, 3, 64, 64)
-    for stem, size in (("small", 8), ("imagenet", 2)):
+    for stem, size in (("small", 8), ("half", 4), ("imagenet", 2)):
         body = nets.build("resnet18-64", 200, stem=stem).body
         assert body[:-1](x).shape == (1, 512, size, size)
 
@@ -84,7 +84,7 @@ def test_a_seed_is_a_network_and_leaves_the_global_generator_alone():
     ({"name": "resnet20"}, "unknown network 'resnet20'; the networks are resnet32, resnet18-64, digits and timm:NAME"),
     ({"head": "arc"}, "expected head 'linear' or 'cosine', got 'arc'"),
     ({"shortcut": "C"}, "expected shortcut 'A' or 'B', got 'C'"),
-    ({"stem": "big"}, "expected stem 'small' or 'imagenet', got 'big'"),
+    ({"stem": "big"}, "expected stem 'small' or 'half' or 'imagenet', got 'big'"),
     ({"classes": 1}, "expected at least 2 classes, got 1"),
 ])
 def test_what_is_not_known_is_refused_by_name(change, message):

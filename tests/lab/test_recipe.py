@@ -19,6 +19,12 @@ def test_strong_is_kim2020_with_cosine_and_cutout():
     assert strong == replace(kim, name="strong", epochs=200, schedule="cosine", milestones=(), cutout=16)
 
 
+def test_tiny_has_the_shape_of_kim2020():
+    kim, tiny = recipe("kim2020"), recipe("tiny")
+    short = replace(kim, name="tiny", mean=tiny.mean, std=tiny.std, pad=8).over(tiny.epochs)
+    assert tiny == short
+
+
 def test_cosine_falls_from_lr_to_zero():
     rates = [replace(recipe("kim2020"), schedule="cosine", epochs=10).lr_at(epoch) for epoch in range(11)]
     assert rates[0] == pytest.approx(0.1)
@@ -30,9 +36,9 @@ def test_cosine_falls_from_lr_to_zero():
 @pytest.mark.parametrize("name", presets())
 def test_shortened_recipes_keep_their_shape(name):
     whole = recipe(name)
-    tenth = whole.over(whole.epochs // 10)
-    late = (0.5, 0.9) if whole.schedule == "cosine" else (0.5, 1 - 1 / tenth.epochs)
-    assert [tenth.lr_at(e) for e in (tenth.warmup, *(int(x * tenth.epochs) for x in late))] == pytest.approx(
+    half = whole.over(whole.epochs // 2)
+    late = (0.5, 0.9) if whole.schedule == "cosine" else (0.5, 1 - 1 / half.epochs)
+    assert [half.lr_at(e) for e in (half.warmup, *(int(x * half.epochs) for x in late))] == pytest.approx(
         [whole.lr_at(e) for e in (whole.warmup, *(int(x * whole.epochs) for x in late))])
     assert whole.over(None) is whole.over(whole.epochs) is whole
 

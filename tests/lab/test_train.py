@@ -59,7 +59,7 @@ def test_fifty_steps_of_algorithm_1_equal_fifteen_lines_of_numpy(method, order):
     recipe, small, net = replace(RECIPE, pad=0, flip=False), data(), linear_net()
     theta, w = net.body[1].weight.detach().numpy().copy(), net.head.weight.detach().numpy().copy()
     fit(net, small, recipe, METHODS[method], seed=3)
-    mean, std = small.mean_std()
+    mean, std = small.mean_std
     x = ((small.train.images / 255 - mean[0]) / std[0]).reshape(64, -1)
     batches = [(recipe.lr_at(e), p.indices) for e in range(8) for p in
                plan(small.train.labels, METHODS[method], seed=3, epoch=e, progress=e / 8, augment=recipe).batches(10)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,6 +88,17 @@ class Data:
         parts = {"train": self.train, "held-out": self.held_out, "test": self.test}
         return {title: part for title, part in parts.items() if part is not None}
 
+    @cached_property
+    def sha256(self) -> str:
+        """Of what is trained on and judged by: the images and labels of every split."""
+        digest = hashlib.sha256()
+        for title, part in self.splits.items():
+            digest.update(f"{title} {part.images.shape}".encode())
+            digest.update(np.ascontiguousarray(part.images).data)
+            digest.update(part.labels.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    @cached_property
     def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Per channel, of the training pixels from 0 to 1; exact, from a histogram of the 256 values."""
         value = np.arange(256) / 255

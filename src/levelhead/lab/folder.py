@@ -95,7 +95,7 @@ def _read(files: Sequence[Path], labels: Sequence[int], size: int, skip_bad: boo
     place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
     cached = place / f"{hashlib.sha256(f'{size} {facts}'.encode()).hexdigest()[:24]}.npy"
     if cached.is_file():
-        return Split(np.load(cached, allow_pickle=False), np.array(labels, np.int64))
+        return Split(np.load(cached, mmap_mode="c", allow_pickle=False), np.array(labels, np.int64))
     with ThreadPoolExecutor() as pool:
         decoded = list(pool.map(lambda file: _decode(file, size), files))
     bad = [i for i, image in enumerate(decoded) if isinstance(image, str)]
@@ -122,7 +122,8 @@ def _decode(path: Path, size: int) -> np.ndarray | str:
     try:
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image).convert("RGB")
-            fitted = ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
+            fits = upright.size == (size, size)
+            fitted = upright if fits else ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
             return np.ascontiguousarray(np.asarray(fitted).transpose(2, 0, 1))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         return str(error).replace(str(path), path.name) or type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from ..head import Head
 
 HeadKind = Literal["linear", "cosine"]
 Shortcut = Literal["A", "B"]
-Stem = Literal["small", "imagenet"]
+Stem = Literal["small", "half", "imagenet"]
 
 
 class Net(nn.Module):
@@ -102,14 +102,15 @@ def build(
         head: `linear`, without a bias as in the paper's networks, or `cosine`.
         shape: (C, H, W) of an image.
         shortcut: of the residual networks, `B` (1x1 convolution and batch norm) or `A` (zeros, no parameters).
-        stem: of resnet18-64, `small` (one 3x3 convolution) or `imagenet` (7x7, stride 2, then max pooling).
+        stem: of resnet18-64, `small` (one 3x3 convolution), `half` (the same with stride 2, a quarter of the work) or
+            `imagenet` (7x7, stride 2, then max pooling).
         seed: of the initial weights.
 
     >>> parameters(build("resnet32", 10))
     466896
     """
     for option, value, known in (("head", head, ("linear", "cosine")), ("shortcut", shortcut, ("A", "B")),
-                                 ("stem", stem, ("small", "imagenet"))):
+                                 ("stem", stem, get_args(Stem))):
         if value not in known:
             raise ValueError(f"expected {option} {' or '.join(map(repr, known))}, got {value!r}")
     if classes < 2:
@@ -167,9 +168,9 @@ def _resnet32(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module,
 
 
 def _resnet18(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
-    imagenet = [*_convolution(channels, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
-    entry = imagenet if stem == "imagenet" else _convolution(channels, 64)
-    return _residual(entry, [64, 128, 256, 512], 2, shortcut), 512
+    entry = {"small": lambda: _convolution(channels, 64), "half": lambda: _convolution(channels, 64, 3, 2),
+             "imagenet": lambda: [*_convolution(channels, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]}
+    return _residual(entry[stem](), [64, 128, 256, 512], 2, shortcut), 512
 
 
 def _digits(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:

@@ -22,7 +22,7 @@ from .train import State, stages
 from .view import View
 
 AHEAD = 32  # steps whose images are cropped and normalized at once
-EVALUATED = 16384  # images evaluated at once, over all runs of a pack
+EVALUATED = 2**24  # pixels evaluated at once, over all runs of a pack: 16384 images of 32x32
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,9 +183,10 @@ class Pack:
     def _error(self, images: Tensor, labels: Tensor) -> Tensor:
         """Share of wrong predictions of each run, [R]."""
         runs, wrong = len(self.jobs), 0
+        chunk = max(1, EVALUATED // (runs * images[0, 0].numel()))
         self.runs.refresh()
-        for at in range(0, len(labels), max(1, EVALUATED // runs)):
-            mine = slice(at, at + max(1, EVALUATED // runs))
+        for at in range(0, len(labels), chunk):
+            mine = slice(at, at + chunk)
             x = self.view.plain(images[mine]).permute(0, 2, 3, 1)
             logits = self.runs.logits(self.runs.features(x.expand(runs, *x.shape).contiguous(), training=False))
             wrong = wrong + (logits.argmax(dim=-1) != labels[mine]).sum(dim=1)

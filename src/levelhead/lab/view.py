@@ -27,7 +27,7 @@ class View:
     """
 
     def __init__(self, recipe: Recipe, data: Data, dtype: torch.dtype = torch.float32):
-        mean, std = (recipe.mean, recipe.std) if recipe.mean and recipe.std else data.mean_std()
+        mean, std = (recipe.mean, recipe.std) if recipe.mean and recipe.std else data.mean_std
         if len(mean) != data.shape[0]:
             raise ValueError(f"recipe {recipe.name} has mean and std of {len(mean)} channels, the images have "
                              f"{data.shape[0]}; leave them out of the recipe to have them measured")

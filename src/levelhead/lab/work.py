@@ -21,7 +21,7 @@ from .. import __version__
 from . import checkpoint
 from .data import Data
 from .nets import build, parameters
-from .spec import Spec, fingerprint
+from .spec import Spec
 from .train import State, stages
 from .view import View, errors, snapshot
 
@@ -137,7 +137,7 @@ def check_same(folder: Path, spec: Spec, data: Data | None = None) -> None:
         key = other[0]
         raise ValueError(f"{folder}: a run with other settings is here: its {key} is {there['identity'].get(key)!r}, "
                          f"{asked.get(key)!r} is asked for; choose another --name, or move it away")
-    if data is not None and fingerprint(data) != there["data_sha256"]:
+    if data is not None and data.sha256 != there["data_sha256"]:
         raise ValueError(f"{folder}: a run with the same settings on other data is here (it had {there['sizes']}; now "
                          f"images or labels differ); choose another --name, or move it away")
 
@@ -162,5 +162,5 @@ def _facts(spec: Spec, data: Data, place: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(), "memory_format": "channels_last",
         "counts": data.counts.tolist(), "names": list(data.names), "shape": list(data.shape),
-        "sizes": {title: len(part) for title, part in data.splits.items()}, "data_sha256": fingerprint(data),
+        "sizes": {title: len(part) for title, part in data.splits.items()}, "data_sha256": data.sha256,
     }
