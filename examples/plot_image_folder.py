@@ -78,7 +78,9 @@ print(done.stdout)
 # %%
 # Read what it says about the gain: a fifth of 20 crosses are four images, and no choice made on
 # four images is certain. And read the table class by class. Leveling moves the boundaries between
-# classes; a class that the features do not tell from the others stays lost, whatever gamma is.
+# classes; a class that the features do not tell from the others stays lost, whatever gamma is. (The
+# noise, the tail and the recipe were settled with these numbers in view, until the network learned
+# something in a few seconds. RS lowered the error in each of seven settings, by 3 to 9 points.)
 #
 # What is left of the training is a snapshot: the head, the counts, and the features of every split.
 # It opens without torch, and everything can be asked of it again.

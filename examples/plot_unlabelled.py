@@ -60,7 +60,9 @@ for name, gamma in (("as trained", 0.0), ("no labels", blind.gamma), (f"{len(str
     print(f"{name:13} gamma {gamma:.3f}   test error {path.at(gamma).error:.1%}")
 
 # %%
-# No label was needed for most of what labels would have brought.
+# No label was needed for most of what labels would have brought. (The test images are the last of
+# the set, by other writers. Of a shuffled set, with a milder tail, the network was wrong half as
+# often to begin with, and there matching gained one point: 11.8 to 10.8 %.)
 #
 # It trusts what it is told
 # -------------------------
