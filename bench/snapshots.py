@@ -3,7 +3,7 @@
     python bench/snapshots.py FILES... --hardware NAME [--plot docs/images/before-after.png] [--readme]
 
 gamma is chosen with no label at all, by `match_prior` on the test images as unlabelled data; what would be best on test
-stands beside it, named so. `bench/train.py --parity OUT` makes snapshots of ResNet-32 on long-tailed CIFAR-10.
+stands beside it, named so. The snapshots are in the runs that `levelhead reproduce table1` leaves.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import levelhead as lh
 from levelhead.paper.readout import fill
 
 RESULT = Path("results/snapshots.json")
+COMMAND = ("levelhead reproduce table1 --root DIR --only cifar10:100:baseline; "
+           "python bench/snapshots.py runs/cifar10-lt100-baseline-*/snapshot.safetensors")
 CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
@@ -35,8 +37,8 @@ def main() -> None:
     if args.files:
         if args.hardware is None:
             parser.error("say with --hardware what the networks were trained on")
-        found = {"hardware": args.hardware, "command": "python bench/train.py --root DIR --parity OUT; "
-                 "python bench/snapshots.py OUT/*", "runs": [judge(lh.Snapshot.load(file)) for file in args.files]}
+        found = {"hardware": args.hardware, "command": COMMAND,
+                 "runs": [judge(lh.Snapshot.load(file)) for file in args.files]}
         RESULT.write_text(json.dumps(found, indent=1) + "\n")
     if not RESULT.is_file():
         raise SystemExit("no snapshots given and no results/snapshots.json; nothing to do")
@@ -54,8 +56,10 @@ def judge(snapshot: lh.Snapshot) -> dict[str, Any]:
     path = lh.gamma_path(logits, labels, snapshot.counts)
     gamma = lh.match_prior(logits, snapshot.counts, bootstrap=0).gamma
     before, after, best = path.at(0.0), path.at(gamma), path.best("error")
+    facts = snapshot.meta["spec"]
     return {
-        **snapshot.meta, "counts": snapshot.counts.tolist(), "n_test": len(labels), "gamma": round(gamma, 4),
+        **{key: facts[key] for key in ("data", "method", "ratio", "seed")},
+        "counts": snapshot.counts.tolist(), "n_test": len(labels), "gamma": round(gamma, 4),
         "error": [round(before.error, 4), round(after.error, 4)],
         "recall": [np.round(point.class_accuracy, 4).tolist() for point in (before, after)],
         "best_on_test": {"gamma": round(best.gamma, 4), "error": round(best.error, 4)},

@@ -49,6 +49,20 @@ def table1(records: Sequence[Record], data: str) -> str:
     return grid(["ratio", *(column.split(":")[1] for column in columns)], rows)
 
 
+def headline(records: Sequence[Record]) -> str:
+    """The rows the paper is about, in the columns it speaks of most."""
+    table, columns = tables()["table1"], ["cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10"]
+    rows = []
+    for row in table["rows"]:
+        method, title = row["method"].removesuffix("+rs"), row["title"]
+        if method in REPEATED:
+            reading = "last epoch" if method == row["method"] else "gamma from a hold-out"
+            published = dict(zip(table["columns"], row["published"], strict=True))
+            cells = [(cell(records, column, method, reading), published[column]) for column in columns]
+            rows.append((title, [f"{ours.text}, {ours.against(theirs)}" for ours, theirs in cells if ours.errors]))
+    return grid(["", *(f"{TITLES[data]}, ratio {ratio}" for data, ratio in (c.split(":") for c in columns))], rows)
+
+
 def table2(records: Sequence[Record]) -> str:
     """Table 2: top-1 and top-5 error on Tiny ImageNet."""
     table = tables()["table2"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..snapshot import Snapshot
 from . import claims, figures
-from .markdown import TITLES, beyond, grid, other_recipe, table1, table2, table3
+from .markdown import TITLES, beyond, grid, headline, other_recipe, table1, table2, table3
 from .plan import REPEATED, tables, trainings
 from .readout import Record, fill, load
 
@@ -18,7 +18,7 @@ NAMES = {**TITLES, "tiny-imagenet": "Tiny ImageNet"}
 
 def write(
     results: str | Path, page: str | Path, images: str | Path, snapshots: Mapping[str, Snapshot] | None = None, *,
-    say: Callable[[str], None] = print,
+    readme: str | Path | None = None, say: Callable[[str], None] = print,
 ) -> list[Path]:
     """Fill every place of the page, and draw its figures; returns the pictures written.
 
@@ -27,10 +27,13 @@ def write(
         page: Markdown with a place for each name of `places`, and for `figures`.
         images: folder of the pictures, beside or below the page.
         snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
+        readme: Markdown with a place `reproduction`, for the headline.
         say: called with a line for every figure that is left out.
     """
     for name, text in places(load(Path(results) / "records")).items():
         fill(Path(page), name, f"\n{text}\n")
+    if readme is not None:
+        fill(Path(readme), "reproduction", headline(load(Path(results) / "records")))
     return figures.write(results, images, snapshots, page=page, say=say)
 
 

@@ -61,7 +61,9 @@ def draw(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LevelheadWarning)
         if page.is_file():
-            written = reproduction.write(results.parent, page, pictures, shipped(), say=say)
+            readme = page.parent.parent / "README.md"
+            written = reproduction.write(results.parent, page, pictures, shipped(), say=say,
+                                         readme=readme if readme.is_file() else None)
         else:
             written = figures.write(results.parent, pictures, shipped(), say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
