@@ -121,13 +121,30 @@ def test_mlflow_that_is_not_installed_is_said(levelhead, pets, tmp_path, monkeyp
     assert (status, err) == (2, "levelhead: --track mlflow needs MLflow: pip install 'levelhead[track]'\n")
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_mlflow_gets_every_epoch(levelhead, pets, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
-    there = json.loads(levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow", "--json"))[1])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    words = small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow", "--json")
+    there = json.loads(levelhead(*words)[1])
+    assert levelhead(*words)[0] == 0  # finished: nothing is trained, and nothing tracked
     [tracked] = mlflow.search_runs(output_format="list")
-    assert tracked.data.metrics["loss"] == pytest.approx(there["loss"])
+    assert (tracked.info.run_name, tracked.info.status) == (Path(there["run"]).name, "FINISHED")
+    assert tracked.data.params["method"] == "wvn"
+    logged = mlflow.MlflowClient().get_metric_history(tracked.info.run_id, "loss")
+    assert [(point.step, point.value) for point in logged] == [
+        (record["epoch"], pytest.approx(record["loss"])) for record in Run.open(there["run"]).log]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_where_mlflow_takes_no_runs_is_said_before_training(levelhead, pets, tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere:///mlflow.db")
+    status, _, err = levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow"))
+    assert status == 2
+    assert err.startswith("levelhead: --track mlflow: nowhere:///mlflow.db does not take runs (")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(("words", "message"), [

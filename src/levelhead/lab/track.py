@@ -28,13 +28,13 @@ def tracker(kind: str | None, folder: Path, spec: Spec) -> Iterator[Report]:
         yield writer
         writer.close()
     elif kind == "mlflow":
+        writer = _MLflow(folder, spec)
         try:
-            import mlflow  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            raise ImportError("--track mlflow needs MLflow: pip install 'levelhead[track]'") from None
-        with mlflow.start_run(run_name=folder.name):
-            mlflow.log_params({key: value for key, value in asdict(spec).items() if value is not None})
-            yield lambda record: mlflow.log_metrics(_numbers(record), step=record["epoch"])
+            yield writer
+        except BaseException:
+            writer.close("FAILED")
+            raise
+        writer.close("FINISHED")
     else:
         raise ValueError(f"expected --track tensorboard or mlflow, got {kind!r}")
 
@@ -44,6 +44,35 @@ def _numbers(record: dict[str, Any]) -> dict[str, float]:
     norms = record["norms"]
     facts = {key: value for key, value in record.items() if key in ("loss", "lr") or key.endswith("_error")}
     return {**facts, "norm_largest": max(norms), "norm_smallest": min(norms)}
+
+
+class _MLflow:
+    """A run of MLflow, from the first record on: before it, there may never be a run. Its store is asked at once."""
+
+    def __init__(self, folder: Path, spec: Spec):
+        try:
+            import mlflow  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise ImportError("--track mlflow needs MLflow: pip install 'levelhead[track]'") from None
+        try:
+            mlflow.MlflowClient().search_experiments(max_results=1)
+        except mlflow.MlflowException as error:
+            said = " ".join(error.message.split())
+            raise ValueError(f"--track mlflow: {mlflow.get_tracking_uri()} does not take runs ({said}); set "
+                             f"MLFLOW_TRACKING_URI to a server, or to sqlite:///FILE.db") from None
+        self.mlflow, self.name, self.begun = mlflow, folder.name, False
+        self.parameters = {key: value for key, value in asdict(spec).items() if value is not None}
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        if not self.begun:
+            self.mlflow.start_run(run_name=self.name)
+            self.mlflow.log_params(self.parameters)
+            self.begun = True
+        self.mlflow.log_metrics(_numbers(record), step=record["epoch"])
+
+    def close(self, status: str) -> None:
+        if self.begun:
+            self.mlflow.end_run(status)
 
 
 class _TensorBoard:
