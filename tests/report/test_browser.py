@@ -22,8 +22,9 @@ if CHROMIUM is None:
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 ARTIFACTS = Path(__file__).parents[2] / "test-artifacts"
-PAGES = {"ten": lambda: [made.ten()], "two": lambda: [made.two(samples="test")], "thousand": lambda: [made.thousand()],
-         "blind": lambda: [made.blind()], "several": lambda: [made.ten(), made.trained(), made.blind()]}
+PAGES = {"ten": lambda: [made.ten()], "two": lambda: [made.two(samples="test", target=[4, 1])],
+         "thousand": lambda: [made.thousand()], "blind": lambda: [made.blind()],
+         "several": lambda: [made.ten(), made.trained(), made.blind()]}
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +157,14 @@ def test_twenty_typed_gammas_of_a_thousand_classes(show):
     np.fill_diagonal(table, 0)
     counts = [int(text) for text in page.locator(".pairs tbody td:nth-child(3)").all_text_contents()]
     assert counts == sorted(table.ravel().astype(int).tolist(), reverse=True)[:20]
+
+
+def test_classes_weigh_as_the_target_says(show):
+    page, (subject,) = show("two")
+    for gamma in (0.0, 0.1, 0.25):
+        type_gamma(page, gamma)
+        error = 1 - subject.path.class_accuracy(gamma) @ [0.8, 0.2]
+        assert readouts(page)["balanced"] == percent(error) == percent(subject.path.at(gamma).balanced_error)
 
 
 def test_the_chosen_gamma_is_shown_to_its_last_bit(show):
@@ -315,9 +324,10 @@ def test_pictures_at_three_widths_and_no_serious_fault_for_those_who_hear_it(sho
 
 
 def test_it_prints(show):
-    page, _ = show("ten")
+    page, _ = show("ten", theme="dark")
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("#classes .row:visible").count() == 10
     assert not page.locator("#zero").is_visible()
     ARTIFACTS.mkdir(exist_ok=True)

@@ -79,7 +79,7 @@ def test_a_choice_is_not_shown_on_other_samples_than_its_own(files, levelhead):
     assert "its labels, Y.npy, is not what gamma was chosen on" in err
 
 
-@pytest.mark.parametrize(("rows", "words"), [(slice(None), "measured on the same ones"), (slice(1, None), "no part in")])
+@pytest.mark.parametrize(("rows", "words"), [(slice(None), "measured on the same"), (slice(1, None), "no part in")])
 def test_samples_that_had_a_part_in_the_choice_are_known_by_their_bytes(files, levelhead, rows, words):
     levelhead(*TUNE, "-o", "tuned.json")
     np.save("M.npy", np.load("L.npy")[rows])

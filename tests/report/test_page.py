@@ -211,6 +211,32 @@ def test_a_snapshot_without_a_test_split_is_judged_on_what_gamma_was_chosen_on()
     assert "measured on the same ones" in verdict(subject).lines["Chosen how"]
 
 
+def test_opposite_logits_make_a_page_that_says_nothing_moves():
+    z = np.random.default_rng(0).normal(size=60)
+    subject = of_logits(np.c_[-z, z], (z > 0.3).astype(int), [50, 10], bootstrap=0)
+    found = verdict(subject)
+    assert (found.status, found.alarms[0][:19]) == ("keep", "BinaryHeadWarning: ")
+    assert "changes no prediction" in html([subject])
+
+
+def test_a_class_of_no_weight_still_counts_among_its_group():
+    counts = np.array([300, 90, 5, 4])
+    subject = of_logits(*made.logits_of(counts, 20), counts, target=[1, 1, 1, 0], gamma=0.2)
+    assert subject.path is not None
+    assert subject.groups == {name: members.tolist() for name, members in subject.path._groups.items()}
+    assert subject.mass.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
+
+
+def test_a_class_without_a_sample_is_left_out_and_one_class_alone_is_no_obstacle():
+    logits, labels = made.logits_of(np.array([90, 20, 5]), 20)
+    some, one = labels != 2, labels == 1
+    subject = of_logits(logits[some], labels[some], [90, 20, 5], bootstrap=0)
+    assert subject.mass.tolist() == [0.5, 0.5, 0.0]
+    assert "no sample here of class 2" in " ".join(verdict(subject).alarms)
+    alone = verdict(of_logits(logits[one], labels[one], [90, 20, 5], gamma=0.2))
+    assert alone.numbers[2].after == alone.numbers[3].after
+
+
 def test_nothing_is_left_behind_when_the_page_cannot_be_made(tmp_path):
     with pytest.raises(ValueError, match=r"expected a page as \.html"):
         write(tmp_path / "p.pdf", [made.blind()])

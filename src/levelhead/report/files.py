@@ -66,7 +66,7 @@ def of_run(folder: Path, **given: Any) -> Subject:
     made = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
     spec = made.get("spec", made)
     facts = {key: str(spec[key]) for key in ("data", "method", "ratio", "net", "recipe", "seed") if spec.get(key)}
-    facts |= {key: str(value) for key, value in made.get("versions", {}).items()}
+    facts |= {f"trained with {key}": str(value) for key, value in made.get("versions", {}).items()}
     return of_snapshot(Snapshot.load(folder / "snapshot.safetensors"), title=folder.name,
                        log=[json.loads(line) for line in lines], model=str(folder / "model.safetensors"),
                        facts=facts | _sources({"snapshot": folder / "snapshot.safetensors"}), **given)

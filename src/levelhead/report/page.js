@@ -90,8 +90,8 @@ function readouts(walk, facts) {
 function copyBoxes() {
   const gamma = current.walk ? current.walk.gamma : current.facts.gamma;
   const text = gamma === current.facts.gamma ? String(gamma) : gammaText(gamma);
-  say(find("#command"), current.facts.code.command.replace("GAMMA", text));
-  say(find("#python"), current.facts.code.python.replace("GAMMA", text));
+  say(find("#command"), current.facts.code.command.replace("{gamma}", text));
+  say(find("#python"), current.facts.code.python.replace("{gamma}", text));
 }
 
 function calibrate(facts) {
@@ -158,6 +158,19 @@ function wireGamma() {
   find("#chosen").addEventListener("click", () => setStop(current.walk.nearest(current.facts.gamma)));
   find("#best").addEventListener("click", () => setStop(current.walk.nearest(current.facts.path.best)));
 }
+
+// On paper the page is light: charts are drawn again for it, and then as they were.
+addEventListener("beforeprint", () => {
+  document.documentElement.dataset.before = document.documentElement.dataset.theme ?? "";
+  document.documentElement.dataset.theme = "light";
+  redrawCharts();
+});
+addEventListener("afterprint", () => {
+  const { before } = document.documentElement.dataset;
+  if (before) document.documentElement.dataset.theme = before;
+  else delete document.documentElement.dataset.theme;
+  redrawCharts();
+});
 
 async function begin() {
   let kept = null;

@@ -21,14 +21,13 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from .calibration import calibration
-from .changes import STEP, pack, stops
+from .changes import STEP
+from .facts import code, facts
 from .subject import Subject
 from .verdict import RULES, Number, percent, verdict
 
 SCRIPTS = ("format.js", "engine.js", "chart.js", "curve.js", "classes.js", "confusion.js", "head.js", "calibration.js",
            "compare.js", "page.js")
-LINES = 12  # norms over epochs: of at most so many classes
 
 
 @dataclass(frozen=True)
@@ -104,65 +103,9 @@ def html(subjects: Sequence[Subject], *, tables: Sequence[Table] = (), command: 
     )
 
 
-def facts(subject: Subject) -> dict[str, Any]:
-    """What the page's script needs of a subject, JSON-able."""
-    choice, path = subject.choice, subject.path
-    found: dict[str, Any] = {
-        "title": subject.title, "classes": subject.classes, "gamma": subject.gamma, "rule": choice["rule"],
-        "interval": choice.get("interval"), "chosen_on": choice["chosen_on"], "counts": subject.counts.tolist(),
-        "names": None if subject.names is None else [str(name) for name in subject.names], "path": None, "labelled":
-        path is not None, "groups": subject.groups, "mass": None if subject.target is None else subject.mass.tolist(),
-        "halves": [half.tolist() for half in subject.halves], "calibration": None, "code": code(subject),
-        "norms": None if subject.head is None else _short(subject.head.norms), "log": _norms_over_epochs(subject),
-        "target": None if subject.target is None else subject.target.tolist(),
-    }
-    if subject.changes is not None:
-        assert subject.curve is not None
-        best = subject.curve.plateau()
-        special = (subject.gamma, *((best[0] + (best[1] - best[0]) / 2,) if path is not None else ()))
-        special = tuple(gamma for gamma in special if 0 <= gamma <= subject.end)
-        labels = np.zeros(len(subject.changes.start), np.int64) if path is None else path.labels
-        found["path"] = {"end": subject.end, "special": special, "best": special[-1] if path is not None else None,
-                         **pack(subject.changes, labels, 1 if path is None else subject.classes,
-                                stops(subject.end, special))}
-    if path is not None and subject.logits is not None:
-        found["calibration"] = calibration(path, subject.logits, subject.gamma, held_out=subject.held_out)
-    return found
-
-
-def code(subject: Subject) -> dict[str, str]:
-    """What to copy: a command for a model's file, code for one at hand. GAMMA stands where the page's gamma goes."""
-    rule = subject.choice["rule"]
-    counts = json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
-    extra = "" if rule == "rescale" else f" --rule {rule}"
-    suffix = Path(subject.model).suffix
-    leveled = Path(subject.model).with_name(f"leveled{suffix}").as_posix()
-    python = {"rescale": "adjusted = lh.rescale_(model, counts, gamma=GAMMA)    # adjusted.restore() undoes it",
-              "tau": "head = lh.tau_normalize(head, GAMMA)    # head = lh.Head(weight, bias)",
-              "shift": "head = lh.shift_logits(head, counts, GAMMA)    # head = lh.Head(weight, bias)"}[rule]
-    return {"command": f"levelhead rescale {subject.model} --counts counts.json --gamma GAMMA{extra} -o {leveled}",
-            "python": f"import levelhead as lh\n\ncounts = {counts}\n{python}"}
-
-
 def points(number: Number) -> str:
     """A change in points, signed; ties go up, as on the page."""
     return f"{100 * (number.after - number.before) + 1e-9:+.2f}".replace("-", "\N{MINUS SIGN}")
-
-
-def _norms_over_epochs(subject: Subject) -> dict[str, Any] | None:
-    """Norms of up to 12 classes, spread evenly from the most frequent to the rarest, over the epochs of the log."""
-    log = [record for record in subject.log if record.get("norms") is not None and "epoch" in record]
-    if len(log) < 2:
-        return None
-    order = np.argsort(-subject.counts, kind="stable")
-    chosen = order[np.unique(np.linspace(0, len(order) - 1, min(LINES, len(order))).round().astype(int))]
-    norms = np.array([record["norms"] for record in log], np.float64)
-    return {"epochs": [record["epoch"] for record in log], "classes": chosen.tolist(),
-            "norms": [_short(norms[:, i]) for i in chosen]}
-
-
-def _short(values: Any) -> list[float]:
-    return [float(f"{x:.6g}") for x in np.asarray(values, np.float64)]
 
 
 def _json(value: Any) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from .._array import Array
 from ..cautions import LevelheadWarning
 from ..counts import Counts, groups, resolve
+from ..criterion import middle
 from ..curve import Curve
 from ..envelope import Envelope, trace
 from ..head import Head
@@ -78,10 +79,15 @@ class Subject:
         return str(i) if self.names is None else str(self.names[i])
 
     @cached_property
+    def present(self) -> np.ndarray:
+        """Classes that have a sample among those shown; all, if labels are not known."""
+        return np.arange(self.classes) if self.path is None else np.unique(self.path.labels)
+
+    @cached_property
     def mass(self) -> np.ndarray:
         """What each class weighs in the balanced error, [K]: those without a sample nothing."""
-        present = np.ones(self.classes) if self.path is None else np.bincount(self.path.labels, minlength=self.classes)
-        share = (present > 0) * (1.0 if self.target is None else self.target)
+        share = np.zeros(self.classes)
+        share[self.present] = 1.0 if self.target is None else self.target[self.present]
         return share / share.sum()
 
     @cached_property
@@ -94,15 +100,14 @@ class Subject:
     @cached_property
     def halves(self) -> tuple[np.ndarray, np.ndarray]:
         """The rarer half of the classes that have samples, and the more frequent one: by training counts."""
-        present = np.flatnonzero(self.mass > 0)
-        order = present[np.argsort(self.counts[present], kind="stable")]
-        middle = len(order) // 2
-        return np.sort(order[:middle]), np.sort(order[len(order) - middle:])
+        order = self.present[np.argsort(self.counts[self.present], kind="stable")]
+        size = max(1, len(order) // 2)
+        return np.sort(order[:size]), np.sort(order[len(order) - size:])
 
     @cached_property
     def groups(self) -> dict[str, list[int]]:
         """Many-, medium- and few-shot classes that have samples."""
-        found = {name: [int(i) for i in members if self.mass[i] > 0] for name, members in groups(self.counts).items()}
+        found = {name: np.intersect1d(members, self.present).tolist() for name, members in groups(self.counts).items()}
         return {name: members for name, members in found.items() if members}
 
     @cached_property
@@ -113,7 +118,8 @@ class Subject:
         assert curve is not None
         level = float(curve.at(0.0))
         useful = curve.gammas[curve.values <= level]
-        wanted = [0.4, self.gamma, (self.choice.get("interval") or (0, 0))[1], float(useful.max()), curve.plateau()[0]]
+        wanted = [0.4, self.gamma, (self.choice.get("interval") or (0, 0))[1], float(useful.max()),
+                  middle(curve.plateau())]
         return min(curve.end, float(np.ceil(12.5 * max(wanted)) / 10))
 
 

@@ -66,7 +66,7 @@ def verdict(subject: Subject) -> Verdict:
     low, high = _gain_interval(subject, before, after)
     was, now = path.at(0.0), path.at(gamma)
     rare, common = ([float(np.nanmean(x.class_accuracy[half])) for x in (was, now)] for half in subject.halves)
-    mix = [1 - float(np.nansum(subject.counts * (x.class_accuracy)) / subject.counts[subject.mass > 0].sum())
+    mix = [1 - float(np.nansum(subject.counts * (x.class_accuracy)) / subject.counts[subject.present].sum())
            for x in (was, now)]
     numbers = (
         Number("balanced", "Balanced error", was.balanced_error, now.balanced_error, "lower",
@@ -78,8 +78,8 @@ def verdict(subject: Subject) -> Verdict:
     )
     status, headline = _decide(subject, low, high, bool((before != after).any()))
     lines = {"What changes": _what(subject, numbers), "How certain": _certainty(low, high),
-             "Who pays": _cost(subject, was.class_accuracy, now.class_accuracy), "When not to": _mix(mix, subject),
-             "Chosen how": _origin(subject)}
+             "Who pays": _cost(subject, was.class_accuracy, now.class_accuracy),
+             "If imbalance stays": _mix(mix, subject), "Chosen how": _origin(subject)}
     return Verdict(status, headline, lines, numbers, _alarms(subject))
 
 
@@ -131,10 +131,9 @@ def _certainty(low: float, high: float) -> str:
 def _cost(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
     loss = np.nan_to_num(was - now)
     losers, worst = int((loss > 0).sum()), int(np.argmax(loss))
-    present = int((subject.mass > 0).sum())
     if losers == 0:
         return "Nobody: no class is found less often than before."
-    return (f"{losers:,} of {present:,} classes are found less often than before, most of all "
+    return (f"{losers:,} of {len(subject.present):,} classes are found less often than before, most of all "
             f"“{subject.name(worst)}”, {percent(was[worst])} → {percent(now[worst])}.")
 
 
@@ -143,8 +142,9 @@ def _mix(mix: list[float], subject: Subject) -> str:
         return "The training counts are all equal, so there is no imbalance to level."
     text = f"Where classes are as imbalanced as in training, expect an error of {percent(mix[0])} → {percent(mix[1])}"
     if mix[1] > mix[0]:
-        return f"{text}. If that is what you will meet and no class matters more than another, keep the model as it is."
-    return f"{text}: better there, too."
+        return (f"{text}. If that is where the model will work, and no class matters more than another, keep it as it "
+                "is.")
+    return f"{text}: no worse there, either."
 
 
 def _origin(subject: Subject) -> str:
