@@ -241,13 +241,14 @@ def test_many_negative_true_class_logits_point_to_the_shift():
     lh.tune(logits - 6.5, labels, COUNTS, rule="shift", bootstrap=0)
 
 
-def test_opposite_binary_logits_point_to_the_shift():
+@pytest.mark.parametrize(("first", "message"), [(-1.0, "opposite"), (0.0, "always 0")])
+def test_binary_logits_that_scaling_cannot_change_point_to_the_shift(first, message):
     z = np.random.default_rng(0).normal(size=40) + np.repeat([-1, 1], 20)
-    labels = np.repeat([0, 1], 20)
-    with pytest.warns(lh.BinaryHeadWarning, match="use rule='shift'"):
-        tuned = lh.tune(np.stack([-z, z], axis=1), labels, [90, 10], bootstrap=0)
+    labels, logits = np.repeat([0, 1], 20), np.stack([first * z, z], axis=1)
+    with pytest.warns(lh.BinaryHeadWarning, match=f"{message}.*use rule='shift'"):
+        tuned = lh.tune(logits, labels, [90, 10], bootstrap=0)
     assert tuned.gamma == 0
-    lh.tune(np.stack([-z, z], axis=1), labels, [90, 10], rule="shift", bootstrap=0)
+    lh.tune(logits, labels, [90, 10], rule="shift", bootstrap=0)
 
 
 def test_norms_that_fall_as_counts_grow_are_named():

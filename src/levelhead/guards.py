@@ -79,13 +79,15 @@ def negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Caution:
 
 
 def binary_head(logits: Array, rule: str) -> Caution:
-    """Two classes with opposite logits (-z, z), and the rule multiplies: the larger stays the larger."""
+    """Two classes with logits (-z, z) or (0, z), and the rule multiplies: the larger stays the larger."""
     if rule == "shift" or logits.shape[1] != 2:
         return None
     some = to_numpy(logits[:1000]).astype(np.float64)
-    if not np.allclose(some[:, 0], -some[:, 1], rtol=1e-4, atol=1e-6 * np.abs(some).max()):
+    opposite = np.allclose(some[:, 0], -some[:, 1], rtol=1e-4, atol=1e-6 * np.abs(some).max())
+    if not opposite and some.any(axis=0).all():
         return None
-    return BinaryHeadWarning(f"the two logits are opposite, so scaling never changes a prediction; {_INSTEAD}")
+    what = "the two logits are opposite" if opposite else "one of the two logits is always 0"
+    return BinaryHeadWarning(f"{what}, so scaling never changes a prediction; {_INSTEAD}")
 
 
 def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> Caution:
