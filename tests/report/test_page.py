@@ -121,6 +121,15 @@ def test_class_names_are_never_markup(page):
     assert "&lt;i&gt;2&lt;/i&gt;" in page
 
 
+def test_a_name_cannot_turn_a_sentence_around_nor_fill_the_page():
+    counts = np.array([90, 20])
+    names = ["\u202e" + "long " * 400, "b"]
+    found = verdict(of_logits(*made.logits_of(counts, 60), counts, names=names, gamma=0.5, apart=True))
+    assert "“\u2068\u202elong" in found.lines["Who pays"]
+    assert "…\u2069”, " in found.lines["Who pays"]
+    assert len(found.lines["Who pays"]) < 200
+
+
 @pytest.mark.parametrize(("subject", "status", "words"), [
     (made.ten(), "ship", "if rare classes matter as much as frequent ones"),
     (made.two(samples="test"), "warn", "gamma was chosen on test labels"),

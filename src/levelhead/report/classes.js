@@ -79,8 +79,7 @@ function classBars(walk, root) {
       element("span", { role: "rowheader", class: "who" }, parts.name),
       element("span", { role: "cell", class: "many" }, parts.count),
       element("span", { role: "cell", class: "figures" }, parts.value, " ", parts.change),
-      element("span", { role: "cell", class: "bar" }, parts.fill, parts.tick));
-    parts.root.lastChild.setAttribute("aria-label", "bar of the value before it");
+      element("span", { "aria-hidden": "true", class: "bar" }, parts.fill, parts.tick));
     return parts;
   }
 

@@ -15,7 +15,7 @@ function curveOf(walk, place, onGamma) {
   place.replaceChildren();
   const made = chart(place, {
     series, values: labelled ? [curve.gammas, curve.balanced, curve.error] : [curve.gammas, curve.balanced],
-    x: "gamma", y: "error, %", label: `${series.map((one) => one.label).join(" and ")} over gamma, from ${
+    x: "gamma", y: labelled ? "error, %" : "off target, %", label: `${series.map((one) => one.label).join(" and ")} over gamma, from ${
       curve.balanced[0].toFixed(2)} % as trained to ${curve.balanced.at(-1).toFixed(2)} % at gamma ${facts.path.end}`,
     height: 280, range: [0, facts.path.end],
     hooks: {

@@ -134,7 +134,7 @@ def _cost(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
     if losers == 0:
         return "Nobody: no class is found less often than before."
     return (f"{losers:,} of {len(subject.present):,} classes are found less often than before, most of all "
-            f"“{subject.name(worst)}”, {percent(was[worst])} → {percent(now[worst])}.")
+            f"{_quoted(subject.name(worst))}, {percent(was[worst])} → {percent(now[worst])}.")
 
 
 def _mix(mix: list[float], subject: Subject) -> str:
@@ -208,6 +208,12 @@ def _of(subject: Subject, members: np.ndarray) -> str:
     counts = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     plural = f"{len(members):,} classes of" if len(members) > 1 else "1 class of"
     return f"{plural} {counts} training samples"
+
+
+def _quoted(name: str, most: int = 60) -> str:
+    """A class's name within a sentence: cut where it is long, and kept from turning the rest around (bidi isolates)."""
+    short = name if len(name) <= most else f"{name[: most - 1]}…"
+    return f"“\N{FIRST STRONG ISOLATE}{short}\N{POP DIRECTIONAL ISOLATE}”"
 
 
 def _arrow(number: Number) -> str:
