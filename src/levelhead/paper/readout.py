@@ -68,7 +68,7 @@ READINGS: dict[str, Callable[[Record], float | None]] = {
 
 def runs(records: Sequence[Record], column: str, method: str) -> list[Record]:
     """All runs of a method in a column that were trained on the whole training set, by seed."""
-    trained = "baseline" if column.endswith(":1") and method in SAME_WHEN_BALANCED else method
+    trained = SAME_WHEN_BALANCED.get(method, method) if column.endswith(":1") else method
     found = [r for r in records if r["column"] == column and r["method"] == trained and not r["hold_out"]]
     return sorted(found, key=lambda record: record["seed"])
 
