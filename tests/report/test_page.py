@@ -173,10 +173,11 @@ def test_the_gain_agrees_with_resampling_within_classes():
     assert (low, high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.004)
 
 
-def test_reliability_is_what_measure_says():
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+def test_reliability_is_what_measure_says(rule):
     counts = np.array([200, 60, 9])
     logits, labels = made.logits_of(counts, 300, noise=1.5)
-    path = gamma_path(logits, labels, counts)
+    path = gamma_path(logits, labels, counts, rule=rule)
     found = calibration(path, logits, 0.3)
     leveled = path.rule.scores(logits, 0.3)
     assert found["before"]["error"] == pytest.approx(measure.calibration_error(logits, labels), abs=2e-5)

@@ -34,11 +34,13 @@ def reliability(
         kind: as in `tune`.
         temperature: by which they are then divided.
     """
-    scale, shift = (rule.ratios**gamma, 0.0) if rule.multiplies else (1.0, gamma * rule.slopes)
-    scale, shift = np.float32(scale / temperature), np.float32(np.asarray(shift) / temperature)
+    scale = np.float32((rule.ratios**gamma if rule.multiplies else np.ones(len(rule.ratios))) / temperature)
+    shift = None if rule.multiplies else np.float32(gamma * rule.slopes / temperature)
 
     def sums(first: int, rows: np.ndarray) -> np.ndarray:
-        scores = rows.astype(np.float32) * scale + shift
+        scores = np.multiply(rows, scale, dtype=np.float32)
+        if shift is not None:
+            scores += shift
         scores -= scores.max(axis=1, keepdims=True)
         sure = 1 / np.exp(scores, out=scores).sum(axis=1).astype(np.float64)
         where = np.minimum((sure * BINS).astype(int), BINS - 1)
@@ -47,7 +49,7 @@ def reliability(
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         parts = []
-        for first, chunk in chunks(logits, kind=kind):
+        for first, chunk in chunks(logits, kind=kind, check=False):  # the path has seen to that
             step = max(1, _BLOCK // chunk.shape[1])
             begins = range(0, len(chunk), step)
             parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])

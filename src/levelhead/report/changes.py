@@ -63,4 +63,4 @@ def _planes(values: np.ndarray) -> bytes:
 
 
 def _text(raw: bytes) -> str:
-    return base64.b64encode(zlib.compress(raw, 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(raw)).decode("ascii")
