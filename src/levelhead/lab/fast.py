@@ -113,7 +113,7 @@ def _lockstep(job: Job) -> Any:
                      progress=mark, augment=job.recipe))) for mark in marks if stage.method.sample is not None] or [
                      (stage.first, stage.end, 0.0, len(job.data.train))]
     shapes = tuple((name, tuple(p.shape)) for name, p in job.net.named_parameters())
-    return id(job.data), job.recipe, job.method.head, shapes, tuple(sorted({(a, b, n) for a, b, _, n in lengths}))
+    return id(job.data), job.recipe, shapes, tuple(sorted({(a, b, n) for a, b, _, n in lengths}))
 
 
 def on_device(device: torch.device, part: Split) -> tuple[Tensor, Tensor]:

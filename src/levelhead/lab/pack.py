@@ -138,7 +138,7 @@ class Pack:
         for column, title in enumerate(titles, 2):
             self.report[:, column] = self._error(*self.store[title])
         head = self.runs.head.detach().reshape(len(self.jobs), self.data.classes, -1)
-        self.report[:, 2 + len(titles):] = torch.ones_like(head[..., 0]) if self.runs.cosine else head.norm(dim=-1)
+        self.report[:, 2 + len(titles):] = torch.where(self.runs.cosine[..., 0], 1.0, head.norm(dim=-1))
 
     def _step(self, x: Tensor, labels: Tensor, lr: Tensor, at: int) -> None:
         runs, recipe, stage = self.runs, self.recipe, self.now[0]

@@ -27,7 +27,9 @@ class Rows:
     order = (0, 2, 3, 1)  # how a row has the axes of filters [C', C, k, k]
 
     def __init__(self, net: Net, runs: int, device: torch.device, dtype: torch.dtype):
-        self.runs, self.dtype, self.cosine = runs, dtype, isinstance(net.head, Cosine)
+        self.runs, self.dtype = runs, dtype
+        self.cosine = torch.zeros(runs, 1, 1, dtype=torch.bool, device=device)  # which heads are cosine ones
+        self.any_cosine = False
         wide = torch.promote_types(dtype, torch.float32)
         learned = {name: self._pack(p) for name, p in net.named_parameters()}
         counted = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
@@ -46,6 +48,8 @@ class Rows:
             view[run].copy_(self._pack(state[name]))
         for name, view in self.counts.items():
             view[run].copy_(state[name])
+        self.cosine[run] = isinstance(net.head, Cosine)
+        self.any_cosine = bool(self.cosine.any())
 
     @torch.no_grad()
     def store(self, run: int, net: Net) -> None:
@@ -66,8 +70,8 @@ class Rows:
     def logits(self, features: Tensor) -> Tensor:
         """features [R, B, d] -> logits [R, B, K]: the heads, in float32 or better."""
         weight = self.head
-        if self.cosine:
-            features, weight = F.normalize(features, dim=-1), F.normalize(weight, dim=-1)
+        if self.any_cosine:
+            features, weight = (torch.where(self.cosine, F.normalize(x, dim=-1), x) for x in (features, weight))
         return features @ weight.mT
 
     def gather(self, gradients: Sequence[Tensor]) -> Tensor:
