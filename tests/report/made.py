@@ -43,6 +43,11 @@ def blind() -> Subject:
     return of_logits(logits_of(counts, 60)[0], None, counts, bootstrap=20, title="no labels")
 
 
+def choice() -> Subject:
+    """What is left of a choice whose files are not known."""
+    return Subject("a choice", np.ones(3, np.int64), ten().choice)
+
+
 def trained(**given) -> Subject:
     """A head with a log of its norms, judged on a test split, gamma chosen on a held-out one."""
     rng, counts = np.random.default_rng(1), np.array([500, 200, 80, 30])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from levelhead.report import write
+from levelhead.report import Table, write
 
 from . import made
 
@@ -24,7 +24,9 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 ARTIFACTS = Path(__file__).parents[2] / "test-artifacts"
 PAGES = {"ten": lambda: [made.ten()], "two": lambda: [made.two(samples="test", target=[4, 1])],
          "thousand": lambda: [made.thousand()], "blind": lambda: [made.blind()],
-         "several": lambda: [made.ten(), made.trained(), made.blind()]}
+         "several": lambda: [made.ten(), made.trained(), made.blind()], "choice": lambda: [made.choice()],
+         "tables": list}
+TABLE = Table("a table", ["ratio", "100", "10"], [["Baseline", "29.71", "13.26"], ["WVN", "20.17", "10.71"]])
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,8 @@ def written(tmp_path_factory):
     def find(name: str):
         if name not in made_already:
             subjects = PAGES[name]()
-            made_already[name] = subjects, write(tmp_path_factory.mktemp("page") / f"{name}.html", subjects)
+            out = tmp_path_factory.mktemp("page") / f"{name}.html"
+            made_already[name] = subjects, write(out, subjects, tables=[] if len(subjects) == 1 else [TABLE])
         return made_already[name]
 
     return find
@@ -256,6 +259,19 @@ def test_the_comparison_sorts_by_any_column(show):
     page.click("table.sortable >> nth=0 >> text=Gamma")
     assert titles() == [subject.title for subject in sorted(subjects, key=lambda one: -one.gamma)]
     assert page.locator("th[aria-sort=descending]").count() == 1
+
+
+def test_a_table_of_the_paper_sorts_too(show):
+    page, _ = show("tables")
+    page.click("table.sortable >> text=100")
+    assert page.locator("tbody th").all_text_contents() == ["WVN", "Baseline"]
+
+
+def test_a_choice_without_its_samples_shows_the_verdict_alone(show):
+    page, (subject,) = show("choice")
+    assert page.locator(".verdict h2").is_visible()
+    assert not page.locator("#explore").is_visible()
+    assert repr(subject.gamma) in page.text_content("#command")
 
 
 def test_another_model_is_shown_in_detail(show):

@@ -56,6 +56,7 @@ function marks(u, walk) {
   ctx.textAlign = "left";
   ctx.textBaseline = "alphabetic";
   ctx.lineWidth = 1.5 * ratio;
+  ctx.setLineDash([]);
   const wanted = [[0, "as trained"]];
   if (facts.gamma <= facts.path.end && facts.gamma > 0) wanted.push([facts.gamma, "chosen"]);
   for (const [gamma, title] of wanted) {
