@@ -48,6 +48,17 @@ def test_baseline_and_wvn_have_seeds_and_a_companion_that_chooses_gamma():
     assert [s.seed for s in column if s.method == "ldam"] == [0]
 
 
+def test_tiny_imagenet_has_one_seed_and_a_recipe_of_ours_and_strong_one_of_its_own():
+    tiny = [t.spec for t in trainings("table2") if t.column == "tiny-imagenet:step:10"]
+    assert {(s.recipe, s.stem, s.seed) for s in tiny} == {("tiny", "half", 0)}
+    assert sorted(s.method for s in tiny if not s.hold_out) == [
+        "baseline", "class-balanced-focal", "ldam", "over-sample", "wvn"]
+    assert sorted(s.method for s in tiny if s.hold_out) == ["baseline", "wvn"]
+    strong = trainings("strong", seeds=1)
+    assert {t.spec.resolve_recipe().cutout for t in strong} == {16}
+    assert len(strong) == 6 * 4
+
+
 def test_the_cost_is_the_images_that_are_trained_on():
     by_name = {(t.column, t.spec.method, t.spec.seed, t.spec.hold_out): t.images for t in trainings("table1")}
     assert by_name["cifar10:100", "baseline", 0, 0.0] == 12406 * 180

@@ -101,15 +101,16 @@ def _needed(column: str, row: str, seed: int, hold_out: float) -> bool:
         return False
     if balanced:
         return row not in SAME_WHEN_BALANCED and seed == 0 and not hold_out
-    return seed == 0 or row in REPEATED
+    return seed == 0 or (row in REPEATED and column not in tables()["table2"]["columns"])
 
 
 def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None, dtype: str) -> Spec:
     recipe, _, rest = column.rpartition("/")
     data, *profile, ratio = rest.split(":")
     shape: Any = profile[0] if profile else "long-tail"
-    return Spec(data, root=root, recipe=recipe or None, method=method, profile="given" if ratio == "1" else shape,
-                ratio=float(ratio), hold_out=hold_out, seed=seed, engine="fast", dtype=dtype)  # type: ignore[arg-type]
+    ours = tables()["table2"]["ours"] if data == "tiny-imagenet" else {"recipe": recipe or None}
+    return Spec(data, root=root, method=method, profile="given" if ratio == "1" else shape, ratio=float(ratio),
+                hold_out=hold_out, seed=seed, engine="fast", dtype=dtype, **ours)  # type: ignore[arg-type]
 
 
 def _matches(training: Training, cell: str) -> bool:
