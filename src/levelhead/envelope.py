@@ -140,7 +140,7 @@ def trace(
         raise ValueError("the envelope is of straight lines, which a kept bias bends; ask at single gammas")
 
     def block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
-        start = rule.scores(part, range[0]).argmax(axis=1)
+        start = (rule.scores(part, range[0]) if range[0] else part).argmax(axis=1)  # at 0 scores are the logits
         return start, [(rows + first, gamma, new, old) for rows, gamma, new, old in _walk(part, start, rule, range)]
 
     starts, events = [], []
@@ -193,10 +193,15 @@ def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[
     height, slope = _lines(logits, np.stack([start, end], axis=1), rule)
     rise = slope[:, 1] - slope[:, 0]
     crossing = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
-    exponents = np.clip(crossing, *range)[:, None] * rule.slopes
-    scores = logits * np.exp(exponents) if rule.multiplies else logits + exponents
+    at = np.clip(crossing, *range)[:, None]
+    scores = at * rule.slopes
+    if rule.multiplies:
+        np.exp(scores, out=scores)
+        scores *= logits
+    else:
+        scores += logits
     level = np.take_along_axis(scores, start[:, None], 1)
-    reaches = scores >= level - 1e-9 * (np.abs(level) + np.abs(exponents).max(axis=1, keepdims=True))
+    reaches = scores >= level - 1e-9 * (np.abs(level) + np.abs(at) * np.abs(rule.slopes).max())
     np.put_along_axis(reaches, start[:, None], False, 1)
     row, klass = np.nonzero(reaches)
     size = reaches.sum(axis=1)
