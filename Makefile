@@ -10,7 +10,7 @@ JOBS ?= 2
 demo: $(VENV)/demo
 	$(BIN)/levelhead demo
 
-test: $(VENV)/test
+test: $(VENV)/test $(VENV)/browser
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 check: $(VENV)/dev
@@ -25,7 +25,7 @@ docs: $(VENV)/docs
 results: $(VENV)/demo
 	$(BIN)/levelhead reproduce figures
 
-bench: $(VENV)/test
+bench: $(VENV)/test $(VENV)/browser
 	for file in bench/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
 
 # Debian keeps venv in a package of its own; where it is missing and we may, it is installed.
@@ -46,6 +46,12 @@ $(VENV)/test: $(VENV)/torch pyproject.toml
 	$(PIP) -e '.[test]'
 	$(PIP) --no-deps timm torchvision
 	touch $@ $(VENV)/demo
+
+# The page is tested in chromium; where it is missing and we may, it is installed, else those tests are skipped.
+$(VENV)/browser: $(BIN)/python
+	command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
+	  || echo "no chromium: the page is not tested in a browser"
+	touch $@
 
 $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
