@@ -20,7 +20,7 @@ ROWS = ["Baseline", "Baseline+RS", "WVN", "WVN+RS"]
 
 def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(on_digits, "recipe", lambda name: recipe(name).over(12))
-    monkeypatch.setattr(sys, "argv", ["levelhead", "demo", "--json", "--page", str(tmp_path / "page.html")])
+    monkeypatch.setattr(sys, "argv", ["levelhead", "demo", "--json", "--report", str(tmp_path / "page.html")])
     with pytest.raises(SystemExit) as end:
         cli.main()
     out, err = capsys.readouterr()

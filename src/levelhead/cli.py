@@ -296,7 +296,7 @@ def reproduce(
 
 @app.command()
 def demo(
-    page: Annotated[Path, typer.Option(help="Where to write the page to look at.")] = Path("levelhead-demo.html"),
+    report: Annotated[Path, typer.Option(help="Where to write the page to look at.")] = Path("levelhead-demo.html"),
     seed: Annotated[int, typer.Option(help="Of initial weights and batches; another is another experiment.")] = 0,
     as_json: Json = False,
 ) -> None:

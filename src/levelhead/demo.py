@@ -22,14 +22,14 @@ from .tune import match_prior
 
 
 def demo(
-    page: str | Path, *, seed: int = 0, report: Callable[[dict[str, Any]], None] | None = None
+    page: str | Path, *, seed: int = 0, progress: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
     """Level the networks that come with the package, write a page on the first, then train on digits and level those.
 
     Args:
         page: where to write, as .html.
         seed: of the training on digits.
-        report: called after every epoch of it, for progress.
+        progress: called after every epoch of it with its record.
     """
     began, networks = time.monotonic(), shipped()
     published = {row["method"]: row["published"][tables()["table1"]["columns"].index(COLUMN)]
@@ -40,11 +40,11 @@ def demo(
         warnings.simplefilter("ignore", LevelheadWarning)  # the page shows them
         subject = of_snapshot(networks["baseline"], title="ResNet-32 on long-tailed CIFAR-10",
                               facts={"made by": "levelhead demo"})
-        written = write(page, [subject], command=f"levelhead demo --page {page}")
+        written = write(page, [subject], command=f"levelhead demo --report {page}")
     counts = networks["baseline"].counts
     real = {"data": "cifar10", "counts": counts.tolist(), "test": len(networks["baseline"].labels["test"]),
             "seconds": round(time.monotonic() - began, 1), "rows": rows}
-    return {"cifar10": real, "digits": on_digits(seed=seed, report=report), "page": str(written)}
+    return {"cifar10": real, "digits": on_digits(seed=seed, report=progress), "page": str(written)}
 
 
 def text(result: dict[str, Any]) -> str:
