@@ -305,8 +305,8 @@ def demo(
     from .demo import text
     from .lab.progress import bar
 
-    with bar(show=not as_json) as report:
-        result = run_demo(page, seed=seed, report=report)
+    with bar(show=not as_json) as progress:
+        result = run_demo(report, seed=seed, progress=progress)
     show(result, text(result), as_json)
 
 
