@@ -101,7 +101,7 @@ def test_out_is_written_once_and_replaced_only_by_force(files, levelhead, tmp_pa
 
 def test_a_failed_write_leaves_what_was_there(files, tmp_path, monkeypatch):
     (tmp_path / "tuned.json").write_text("old")
-    monkeypatch.setattr("levelhead.tune_files.os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("levelhead.whole.os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         save(lh.tune(*files, COUNTS, bootstrap=0), tmp_path / "tuned.json")
     assert (tmp_path / "tuned.json").read_text() == "old"

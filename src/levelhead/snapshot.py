@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import whole
 from ._array import Array, to_numpy
 from .adjust import rescale
 from .counts import check_labels, resolve
@@ -86,7 +86,7 @@ class Snapshot:
         """Write one safetensors file, atomically."""
         from safetensors.numpy import save
 
-        path, head = Path(path), self.head.numpy()
+        head = self.head.numpy()
         tensors = {"head.weight": head.weight, "counts": self.counts}
         if head.bias is not None:
             tensors["head.bias"] = head.bias
@@ -95,12 +95,7 @@ class Snapshot:
             tensors[f"labels.{split}"] = np.ascontiguousarray(self.labels[split])
         names = None if head.names is None else list(head.names)
         metadata = {"levelhead.snapshot": json.dumps({"version": 1, "names": names, "meta": self.meta})}
-        scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
-            scratch.write_bytes(save({k: np.ascontiguousarray(v) for k, v in tensors.items()}, metadata))
-            os.replace(scratch, path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        whole.write(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}, metadata))
 
     @staticmethod
     def load(path: str | Path) -> Snapshot:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, counts
+from . import arrays, counts, whole
 from .cautions import LevelheadWarning
 from .measure import Kind
 from .plot import check_picture
@@ -72,14 +71,8 @@ def check_new(out: Path | None, plot: Path | None, page: Path | None = None, *, 
 
 def save(tuned: Tuned, path: str | Path, sources: dict[str, Any] | None = None) -> None:
     """Write what `levelhead rescale --tuned` reads, atomically; with its sources, `levelhead report` shows them too."""
-    path = Path(path)
     found = tuned.to_dict() | ({} if sources is None else {"sources": sources})
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        scratch.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    whole.write(path, json.dumps(found, indent=2) + "\n")
 
 
 def sources(kind: Kind, target: str | None, **given: str | Path | None) -> dict[str, Any]:

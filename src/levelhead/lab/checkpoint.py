@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import re
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
 from torch import Tensor
 
+from .. import whole
 from .train import State
 
 KEPT = 2
@@ -25,7 +25,7 @@ def write(folder: Path, state: State) -> Path:
     content = bytes_of({**tensors, "seen": state.seen})
     path = folder / f"checkpoint-{state.epoch:06d}-{state.step:06d}-{_sum(content)}.safetensors"
     try:
-        write_bytes(path, content)
+        whole.write(path, content)
     except OSError as error:
         last = found(folder)
         kept = f"the last good checkpoint, {last[0].name}, is still there" if last else "there is no earlier one"
@@ -70,19 +70,6 @@ def found(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest first."""
     named = [(match.groups()[:2], path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
     return [path for _, path in sorted(named, reverse=True)]
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole, on the disk, or not at all."""
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with scratch.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def _sum(content: bytes) -> str:

@@ -16,8 +16,8 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
 
+from .. import whole
 from ..head import Head
-from .checkpoint import write_bytes
 from .nets import build
 
 KEY = "levelhead.model"
@@ -70,10 +70,10 @@ def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any]) -> list[Pa
     model, facts = leveled(run_folder, head)
     path = run_folder / "leveled.safetensors"
     note = json.dumps({**facts, "adjusted": adjusted})
-    write_bytes(path, bytes_of({k: v.contiguous() for k, v in model.state_dict().items()}, {KEY: note}))
+    whole.write(path, bytes_of({k: v.contiguous() for k, v in model.state_dict().items()}, {KEY: note}))
     if find_spec("onnx") is None:
         return [path]
-    write_bytes(path.with_suffix(".onnx"), _onnx(model, facts["shape"]))
+    whole.write(path.with_suffix(".onnx"), _onnx(model, facts["shape"]))
     return [path, path.with_suffix(".onnx")]
 
 

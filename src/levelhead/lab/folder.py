@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..whole import replacing
 from .data import Data, Split, split
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"}
@@ -106,10 +107,8 @@ def _read(files: Sequence[Path], labels: Sequence[int], size: int, skip_bad: boo
     images = np.stack([decoded[i] for i in good]) if good else np.zeros((0, 3, size, size), np.uint8)  # type: ignore
     if not bad and len(images) >= WORTH_KEEPING:
         place.mkdir(parents=True, exist_ok=True)
-        scratch = cached.with_suffix(f".{os.getpid()}.tmp")
-        with scratch.open("wb") as file:
+        with replacing(cached) as file:
             np.save(file, images)
-        os.replace(scratch, cached)
     return Split(images, np.array(labels, np.int64)[good] if good else np.zeros(0, np.int64))
 
 

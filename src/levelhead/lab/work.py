@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import save as bytes_of
 
-from .. import __version__
-from . import checkpoint
+from .. import __version__, whole
 from .data import Data
 from .nets import build, parameters
 from .spec import Spec
@@ -61,14 +60,14 @@ class Work:
                 torch.set_num_threads(read_json(self.folder / "spec.json")["threads"])
         elif self.writes:
             facts = _facts(self.spec, self.data, self.place)
-            checkpoint.write_bytes(self.folder / "spec.json", json.dumps(facts, indent=2).encode())
+            whole.write(self.folder / "spec.json", json.dumps(facts, indent=2).encode())
 
     def take_up(self, start: State | None) -> None:
         """Go on from a State: keep the records of the epochs that need not be done again, and nothing half written."""
         for scratch in self.folder.glob("*.tmp"):
             scratch.unlink()
         done = [record for record in read_log(self.folder) if start is not None and record["epoch"] <= start.epoch]
-        checkpoint.write_bytes(self.folder / "log.jsonl", "".join(json.dumps(r) + "\n" for r in done).encode())
+        whole.write(self.folder / "log.jsonl", "".join(json.dumps(r) + "\n" for r in done).encode())
         self.began = time.monotonic() - (done[-1]["seconds"] if done else 0.0)
 
     def epoch_over(self, record: dict[str, Any]) -> None:
@@ -101,10 +100,10 @@ class Work:
         result |= {"seconds": seconds, "parameters": parameters(net)}
         try:
             content = bytes_of(weights, {"levelhead.model": json.dumps(facts)})
-            checkpoint.write_bytes(self.folder / "model.safetensors", content)
+            whole.write(self.folder / "model.safetensors", content)
             left = snapshot(net, self.data, self.view, meta=meta, half=self.half)
             left.save(self.folder / "snapshot.safetensors")
-            checkpoint.write_bytes(self.folder / "done.json", json.dumps(result, indent=2).encode())
+            whole.write(self.folder / "done.json", json.dumps(result, indent=2).encode())
         except OSError as error:
             raise OSError(f"{self.folder}: trained, but the result cannot be written ({error.strerror}); make room and "
                           f"run the same command again") from error

@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from .. import whole
 from ..cautions import LevelheadWarning
 from ..lab.run import Run
 from .executors import Executor, on_ray, one_device
@@ -141,9 +142,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
     """One line a key, atomically: small, and readable in a diff."""
     rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
     body = ",\n".join(rows)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    scratch.write_text(f"{{\n{body}\n}}\n", encoding="utf-8")
-    os.replace(scratch, path)
+    whole.write(path, f"{{\n{body}\n}}\n")
 
 
 def groups(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
