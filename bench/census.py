@@ -31,7 +31,7 @@ from _zoo import K, from_timm, logits, timm_cases, transformers_cases
 from torch import nn
 
 import levelhead as lh
-from levelhead.paper.readout import fill
+from levelhead.paper.markdown import fill
 
 COUNTS, GAMMA = [4900, 2500, 1600, 900, 400, 100, 25], 0.5
 FACTORS = torch.tensor([(COUNTS[0] / n) ** GAMMA for n in COUNTS], dtype=torch.float64)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import levelhead as lh
-from levelhead.paper.readout import fill
+from levelhead.paper.markdown import fill
 
 RESULT = Path("results/snapshots.json")
 COMMAND = ("levelhead reproduce table1 --root DIR --only cifar10:100:baseline; "

@@ -18,7 +18,7 @@ from levelhead.lab.nets import build
 from levelhead.lab.recipe import recipe
 from levelhead.lab.train import fit
 from levelhead.lab.view import View, snapshot
-from levelhead.paper.readout import fill
+from levelhead.paper.markdown import fill
 from levelhead.paper.shipped import shipped
 from levelhead.plot import ACCENT, INK, SOFT, matplotlib, save
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot
-from levelhead.paper import claims, observations
-from levelhead.paper.claims import Finding, imbalanced
+from levelhead.paper import claims, figure_claims
+from levelhead.paper.claims import Finding
+from levelhead.paper.plan import table1_columns
 
 from .made import made
 
@@ -106,8 +107,8 @@ def test_the_page_names_what_did_not_reproduce_and_what_was_not_judged():
 
 def test_norms_align_late():
     late, always, never = made(early=-0.1), made(early=0.1), made(power=-0.1)
-    assert verdicts(observations.norms_align_late, [late], [always], [never]) == EACH
-    assert observations.norms_align_late([made(norms_over_epochs={"epochs": [], "norms": []})]) is None
+    assert verdicts(figure_claims.norms_align_late, [late], [always], [never]) == EACH
+    assert figure_claims.norms_align_late([made(norms_over_epochs={"epochs": [], "norms": []})]) is None
 
 
 def test_norms_part_with_ratio():
@@ -117,27 +118,27 @@ def test_norms_part_with_ratio():
     grows, flat = case({100: 0.15, 50: 0.15, 10: 0.15}), case({100: 0.02, 50: 0.06, 10: 0.2})
     wrong_ends = case({100: 0.15, 50: 0.15, 10: 0.15})
     wrong_ends[0]["norms"][:2] = wrong_ends[0]["norms"][1::-1]
-    assert verdicts(observations.norms_part_with_ratio, grows, wrong_ends, flat) == EACH
-    assert observations.norms_part_with_ratio(grows[:2]) is None
+    assert verdicts(figure_claims.norms_part_with_ratio, grows, wrong_ends, flat) == EACH
+    assert figure_claims.norms_part_with_ratio(grows[:2]) is None
 
 
 def test_step_norms_part():
     def case(spread: float, power: float = 0.2) -> list[dict]:
         rng = np.random.default_rng(0)
-        found = [made(column, power=power) for column in observations.STEPS]
+        found = [made(column, power=power) for column in figure_claims.STEPS]
         for record in found:
             record["norms"] = (np.array(record["norms"]) + spread * rng.normal(size=200)).tolist()
         return found
 
-    assert verdicts(observations.step_norms_part, case(0.05), case(0.25), case(0.05, power=0.0)) == EACH
-    assert observations.step_norms_part(case(0.05)[:1]) is None
+    assert verdicts(figure_claims.step_norms_part, case(0.05), case(0.25), case(0.05, power=0.0)) == EACH
+    assert figure_claims.step_norms_part(case(0.05)[:1]) is None
 
 
 def test_over_sampling_levels():
     def case(power: float) -> list[dict]:
         return [made(power=0.2), made(method="over-sample", power=power)]
 
-    assert verdicts(observations.over_sampling_levels, case(0.05), case(0.19), case(-0.3)) == EACH
+    assert verdicts(figure_claims.over_sampling_levels, case(0.05), case(0.19), case(-0.3)) == EACH
 
 
 def planar(*norms: float) -> dict:
@@ -150,8 +151,8 @@ def planar(*norms: float) -> dict:
 
 def test_boundary_leans_toward_the_rarer_class():
     cases = planar(0.5, 0.5), planar(0.5, 2.0), planar(2.0, 2.0)
-    assert verdicts(observations.boundary_leans, *cases) == EACH
-    assert "27 degrees from its weight vector, 63 from" in observations.boundary_leans(planar(0.5)).seen
+    assert verdicts(figure_claims.boundary_leans, *cases) == EACH
+    assert "27 degrees from its weight vector, 63 from" in figure_claims.boundary_leans(planar(0.5)).seen
 
 
 def snapshot(*angles: float, recall: tuple[float, float] = (1.0, 1.0)) -> Snapshot:
@@ -167,23 +168,24 @@ def snapshot(*angles: float, recall: tuple[float, float] = (1.0, 1.0)) -> Snapsh
 
 
 def test_the_rare_class_is_scattered():
-    assert verdicts(observations.rare_class_is_scattered, snapshot(5, 20), snapshot(5, 8), snapshot(20, 5)) == EACH
-    assert observations.rare_class_is_scattered(snapshot(5, 20)).number == pytest.approx(4, rel=1e-3)
+    assert verdicts(figure_claims.rare_class_is_scattered, snapshot(5, 20), snapshot(5, 8), snapshot(20, 5)) == EACH
+    assert figure_claims.rare_class_is_scattered(snapshot(5, 20)).number == pytest.approx(4, rel=1e-3)
 
 
 def test_rare_classes_gain_and_frequent_ones_may_not_pay():
     before = snapshot(0, 0, recall=(0.9, 0.4))
     after = [snapshot(0, 0, recall=pair) for pair in ((0.9, 0.8), (0.7, 0.8), (0.9, 0.3))]
-    found = [observations.rare_classes_gain(before, one, 0.0) for one in after]
+    found = [figure_claims.rare_classes_gain(before, one, 0.0) for one in after]
     assert [finding.verdict for finding in found] == EACH
     assert found[0].number == pytest.approx(40)
 
 
 def test_every_finding_states_its_rule_and_every_column_is_imbalanced():
-    full = [made(c, m) for c in imbalanced() for m in ("baseline", "wvn")] + [made(c, gamma=0.4) for c in imbalanced()]
+    columns = table1_columns(imbalanced=True)
+    full = [made(c, m) for c in columns for m in ("baseline", "wvn")] + [made(c, gamma=0.4) for c in columns]
     for claim in claims.CLAIMS:
         finding = claim(full + [made(method=method) for method in claims.LOSSES])
         assert isinstance(finding, Finding)
         assert "reproduced" in finding.rule
-    assert len(imbalanced()) == 10
-    assert not any(column.endswith(":1") for column in imbalanced())
+    assert len(columns) == 10
+    assert not any(column.endswith(":1") for column in columns)

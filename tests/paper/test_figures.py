@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot
-from levelhead.paper import features, figures
+from levelhead.paper import figures
 from levelhead.paper.drawing import Missing, Sources, save_both, spread
+from levelhead.paper.figure_features import digest
 from levelhead.paper.planar import planar
 
 from .made import made
@@ -97,7 +98,7 @@ def test_the_map_is_made_anew_for_another_snapshot_and_only_then(tmp_path, snaps
     (where / "figures" / "tsne.json").write_text(json.dumps({**points, "seed": "kept"}))
     assert figures.gather(where, {"baseline": snapshot}).points["seed"] == "kept"
     other = Snapshot(Head(np.asarray(snapshot.head.weight) + 1), snapshot.counts, snapshot.features, snapshot.labels)
-    assert figures.gather(where, {"baseline": other}).points["of"] == features.digest(other)
+    assert figures.gather(where, {"baseline": other}).points["of"] == digest(other)
 
 
 def test_captions_say_how_many_networks(snapshot):

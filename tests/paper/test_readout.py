@@ -2,8 +2,8 @@
 
 import pytest
 
-from levelhead.paper.markdown import beyond, other_recipe, table1, table2, table3
-from levelhead.paper.readout import Cell, at_gamma, cell, companion_gamma, fill, share_of_gap, top5_cell
+from levelhead.paper.markdown import beyond, fill, other_recipe, table1, table2, table3
+from levelhead.paper.readout import Cell, at_gamma, cell, companion_gamma, share_of_gap, top5_cell
 from levelhead.paper.record import GRID
 
 

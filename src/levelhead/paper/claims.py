@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 
 from ..geometry import rank_correlation
-from .markdown import TITLES
-from .plan import tables
+from ..methods import METHODS
+from .markdown import grid
+from .plan import table1_columns, title_of
 from .readout import Record, cell, runs, share_of_gap
 from .record import GRID
 
@@ -19,7 +20,7 @@ Verdict = Literal["reproduced", "partly", "not reproduced"]
 STRONG, WEAK = 0.7, 0.3  # of a rank correlation
 BY_CORRELATION = f"reproduced from {STRONG:g} on, partly from {WEAK:g} on"
 WITHIN = 0.01  # of the best error: how far a gamma may be off and still be called good
-LOSSES = {"re-weighting": "re-weighting", "focal": "focal loss", "class-balanced": "CB", "ldam": "LDAM"}
+LOSSES = ("re-weighting", "focal", "class-balanced", "ldam")
 HELD = "gamma from a hold-out"
 
 
@@ -47,33 +48,28 @@ def judge(number: float, reproduced: float, partly: float) -> Verdict:
     return "reproduced" if number >= reproduced else "partly" if number >= partly else "not reproduced"
 
 
-def imbalanced(data: str = "") -> list[str]:
-    """Table 1's columns of a ratio above 1, of one data set or both."""
-    return [c for c in tables()["table1"]["columns"] if c.startswith(data) and not c.endswith(":1")]
-
-
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
     """Rank correlation of weight norms with counts, baseline."""
     return by_rank(records, "The norm of a class's weight vector follows its sample frequency.",
-                    lambda r: r["norms"], "of weight norm with count", sign=1)
+                   lambda r: r["norms"], "of weight norm with count", sign=1)
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
     """Rank correlation of sigma-test with counts, baseline, sign turned."""
     return by_rank(records, "At test time, features of less frequent classes form wider clusters.",
-                    lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
+                   lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
     """Rank correlation of the angle between train and test center with counts, baseline, sign turned."""
     return by_rank(records, "The rarer a class, the farther apart the centers of its train and test features.",
-                    lambda r: r["geometry"].get("center_gap"), "of the angle between centers with rarity", sign=-1)
+                   lambda r: r["geometry"].get("center_gap"), "of the angle between centers with rarity", sign=-1)
 
 
 def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
     """How wide the range of gammas within a point of the best is, WVN's over the baseline's."""
     ratios = {}
-    for column in imbalanced():
+    for column in table1_columns(imbalanced=True):
         width = {m: [good_gammas(r["curve"]) for r in runs(records, column, m)] for m in ("baseline", "wvn")}
         if all(width.values()):
             ratios[column] = mean(width["wvn"]) / mean(width["baseline"])
@@ -93,7 +89,7 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
 def rs_closes_the_gap(records: Sequence[Record]) -> Finding | None:
     """Share of the way from the network's error to the oracle head's that RS goes, gamma from a hold-out."""
     shares: dict[str, list[float]] = {"baseline": [], "wvn": []}
-    for column in imbalanced():
+    for column in table1_columns(imbalanced=True):
         for method, found in shares.items():
             errors = [cell(records, column, method, reading).errors for reading in ("last epoch", HELD, "oracle")]
             share = share_of_gap(*(mean(e) for e in errors)) if all(errors) else None
@@ -101,8 +97,8 @@ def rs_closes_the_gap(records: Sequence[Record]) -> Finding | None:
     every = [share for found in shares.values() for share in found]
     if not every:
         return None
-    split = "; ".join(f"{TITLES[method]} {mean(found):.0%}, from {min(found):.0%} to {max(found):.0%} in {len(found)} "
-                      f"column{'s' * (len(found) > 1)}" for method, found in shares.items() if found)
+    split = "; ".join(f"{METHODS[method].title} {mean(found):.0%}, from {min(found):.0%} to {max(found):.0%} in "
+                      f"{len(found)} column{'s' * (len(found) > 1)}" for method, found in shares.items() if found)
     return Finding(
         "RS closes most of the gap between a network and its oracle head.", mean(every),
         f"with gamma from a hold-out RS goes {mean(every):.0%} of the way ({split})",
@@ -112,11 +108,12 @@ def rs_closes_the_gap(records: Sequence[Record]) -> Finding | None:
 def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
     """Mean over columns of each loss-based row's error less Baseline+RS's, gamma from a hold-out."""
     margins, most = {}, 0
-    for method, title in LOSSES.items():
-        pairs = [(cell(records, c, method).errors, cell(records, c, "baseline", HELD).errors) for c in imbalanced()]
+    for method in LOSSES:
+        pairs = [(cell(records, c, method).errors, cell(records, c, "baseline", HELD).errors)
+                 for c in table1_columns(imbalanced=True)]
         found = [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]
         if found:
-            margins[title], most = mean(found), max(most, len(found))
+            margins[METHODS[method].title], most = mean(found), max(most, len(found))
     if len(margins) < len(LOSSES):
         return None
     ahead = sum(margin > 0 for margin in margins.values())
@@ -140,8 +137,8 @@ def page(records: Sequence[Record]) -> str:
     without = len(CLAIMS) - len(found)
     if not found:
         return "No claim has its records yet."
-    lines = ["| the paper | we see | number | rule |", "|---|---|---|---|",
-             *(f"| {f.says} | **{f.verdict}** | {f.seen} | {f.rule} |" for f in found)]
+    lines = [grid(["the paper", "we see", "number", "rule"],
+                  [(f.says, [f"**{f.verdict}**", f.seen, f.rule]) for f in found])]
     for verdict, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
         short = [f for f in found if f.verdict == verdict]
         lines += ["", f"{title}:" if short else f"{title}: none.", *([""] * bool(short)),
@@ -170,7 +167,7 @@ def by_rank(
 ) -> Finding | None:
     """A claim that something rises (sign 1) or falls (-1) with the counts: mean over columns of the baseline's runs."""
     columns = {}
-    for column in imbalanced():
+    for column in table1_columns(imbalanced=True):
         found = [(r, values(r)) for r in runs(records, column, "baseline")]
         each = [sign * correlation(r, v) for r, v in found if v]
         if each:
@@ -180,7 +177,7 @@ def by_rank(
     low = min(columns, key=lambda c: columns[c])
     number = mean(columns.values())
     seen = (f"rank correlation {what}, baseline: {number:.2f} over {_columns(columns)}, least {columns[low]:.2f} "
-            f"({_title(low)})")
+            f"({title_of(low)})")
     chance = [sign * correlation({"counts": runs(records, column, "baseline")[0]["counts"]}, v)
               for data, column in {column.split(":")[0]: column for column in columns}.items()
               for r in runs(records, f"{data}:1", "baseline") if (v := values(r))]
@@ -192,8 +189,3 @@ def by_rank(
 def _columns(found: Iterable[str]) -> str:
     n = len(list(found))
     return f"{n} column{'s' * (n > 1)} of Table 1"
-
-
-def _title(column: str) -> str:
-    data, ratio = column.split(":")
-    return f"{TITLES[data]}, ratio {ratio}"

@@ -14,7 +14,7 @@ from ..snapshot import Snapshot
 from .claims import Finding
 from .readout import Record, runs
 
-# Okabe and Ito's colors, told apart by the color-blind; classes and ratios run along cividis, from dark to light.
+# Okabe and Ito's colors, told apart by the color-blind; classes and ratios run along viridis, from dark to light.
 BASELINE, WVN, THIRD, GRAY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#6b7280", "#d1d5db"
 WIDTH = 7.2  # inches
 
@@ -31,7 +31,7 @@ class Sources:
         records: of runs.
         snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
         planar: what `planar.planar` gave.
-        points: what `features.embed` gave.
+        points: what `figure_features.embed` gave.
     """
 
     records: Sequence[Record]

@@ -9,21 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from ..snapshot import Snapshot
-from . import errors, features, norms
+from . import figure_errors, figure_features, figure_norms
 from .drawing import Drawn, Missing, Sources, save_both
-from .readout import fill, load
+from .figure_features import digest, embed
+from .markdown import fill
+from .readout import load
 
 # name of the file: title, what draws it
 FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
-    "norms-over-epochs": ("Norms over epochs (Figure 1)", norms.norms_over_epochs),
-    "relative-norms": ("Relative norms by ratio (Figure 2)", norms.relative_norms),
-    "boundary": ("The boundary between weight vectors (Figure 3)", features.boundary),
-    "clusters": ("Spread of features by class (Figure 4)", features.clusters),
-    "tsne": ("Train and test features of two classes (Figure 5)", features.tsne),
-    "confusion": ("Confusion matrices (Figure 6)", errors.confusion),
-    "gamma": ("Error over gamma (Figure 7)", errors.over_gamma),
-    "step-norms": ("Relative norms under step imbalance (supplement)", norms.step_norms),
-    "over-sampling": ("Relative norms under over-sampling (supplement)", norms.over_sampling),
+    "norms-over-epochs": ("Norms over epochs (Figure 1)", figure_norms.norms_over_epochs),
+    "relative-norms": ("Relative norms by ratio (Figure 2)", figure_norms.relative_norms),
+    "boundary": ("The boundary between weight vectors (Figure 3)", figure_features.boundary),
+    "clusters": ("Spread of features by class (Figure 4)", figure_features.clusters),
+    "tsne": ("Train and test features of two classes (Figure 5)", figure_features.tsne),
+    "confusion": ("Confusion matrices (Figure 6)", figure_errors.confusion),
+    "gamma": ("Error over gamma (Figure 7)", figure_errors.over_gamma),
+    "step-norms": ("Relative norms under step imbalance (supplement)", figure_norms.step_norms),
+    "over-sampling": ("Relative norms under over-sampling (supplement)", figure_norms.over_sampling),
 }
 
 
@@ -71,7 +73,7 @@ def gather(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources:
     base, kept = snapshots.get("baseline"), results / "figures"
     points = None
     if base is not None:
-        points = _kept(kept / "tsne.json", lambda: features.embed(base), lambda old: old["of"] == features.digest(base))
+        points = _kept(kept / "tsne.json", lambda: embed(base), lambda old: old["of"] == digest(base))
     return Sources(load(results / "records"), snapshots, _kept(kept / "boundary.json", two_features), points)
 
 

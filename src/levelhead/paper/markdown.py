@@ -1,15 +1,15 @@
-"""The paper's tables as Markdown: what we measured, what was published, and the difference."""
+"""Markdown: the paper's tables, ours beside the published numbers, and the places of a page that are filled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import mean
 
-from .plan import REPEATED, tables
+from ..methods import METHODS
+from .plan import REPEATED, TITLES, table1_columns, tables, title_of
 from .readout import GAMMAS, Cell, Record, cell, companion, share_of_gap, top5_cell
 
-TITLES = {"baseline": "Baseline", "wvn": "WVN", "ldam-drw": "LDAM-DRW", "wvn-released": "WVN as released",
-          "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 RULES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift", "rescale-then-shift": "RS, then shift"}
 
 
@@ -19,10 +19,19 @@ def grid(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
     return "\n".join([*lines, *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows if any(cells))])
 
 
+def fill(page: Path, name: str, content: str) -> None:
+    """Put generated text between `<!-- name -->` and `<!-- end of name -->` of a page."""
+    text = page.read_text(encoding="utf-8")
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    if start not in text or end not in text:
+        raise ValueError(f"{page}: no place for {name!r}; expected {start} and {end}")
+    before, after = text.split(start)[0], text.split(end)[1]
+    page.write_text(f"{before}{start}\n{content}\n{end}{after}", encoding="utf-8")
+
+
 def table1(records: Sequence[Record], data: str) -> str:
     """Table 1's half on one data set: each row of the paper with its published numbers below, then what it left out."""
-    table = tables()["table1"]
-    columns = [column for column in table["columns"] if column.startswith(f"{data}:")]
+    table, columns = tables()["table1"], table1_columns(data)
     rows: list[tuple[str, list[str]]] = []
 
     def ours(title: str, method: str, reading: str) -> list[Cell]:
@@ -40,12 +49,12 @@ def table1(records: Sequence[Record], data: str) -> str:
         rows.append((f"*{title}, published*", [a.against(b) for a, b in zip(cells, published, strict=True)]))
     ours("WVN alone", "wvn", "last epoch")
     for method in REPEATED:
-        ours(f"{TITLES[method]}, best epoch on test", method, "best epoch on test")
+        ours(f"{METHODS[method].title}, best epoch on test", method, "best epoch on test")
     ours("LDAM-DRW", "ldam-drw", "last epoch")
     ours("WVN as released", "wvn-released", "last epoch")
     ours("WVN+RS as released, best gamma on test", "wvn-released", "best gamma on test")
-    rows += [(f"{TITLES[method]}+RS: regret of the hold-out's gamma", [_regret(records, c, method) for c in columns])
-             for method in REPEATED]
+    rows += [(f"{METHODS[method].title}+RS: regret of the hold-out's gamma",
+              [_regret(records, column, method) for column in columns]) for method in REPEATED]
     return grid(["ratio", *(column.split(":")[1] for column in columns)], rows)
 
 
@@ -60,7 +69,7 @@ def headline(records: Sequence[Record]) -> str:
             published = dict(zip(table["columns"], row["published"], strict=True))
             cells = [(cell(records, column, method, reading), published[column]) for column in columns]
             rows.append((title, [f"{ours.text}, {ours.against(theirs)}" for ours, theirs in cells if ours.errors]))
-    return grid(["", *(f"{TITLES[data]}, ratio {ratio}" for data, ratio in (c.split(":") for c in columns))], rows)
+    return grid(["", *map(title_of, columns)], rows)
 
 
 def table2(records: Sequence[Record]) -> str:
@@ -103,7 +112,7 @@ def table3(records: Sequence[Record]) -> str:
             ("*+RS, published*", beside(held, "rs")),
             ("+oracle head", _texts(oracle)), ("*+oracle head, published*", beside(oracle, "oracle")),
             *((f"gap closed by RS, {gamma}", closed(gamma)) for gamma in GAMMAS)]
-    return grid(["", *(f"{TITLES[method]}, ratio {column.split(':')[1]}" for column, method in columns)], rows)
+    return grid(["", *(f"{METHODS[method].title}, ratio {column.split(':')[1]}" for column, method in columns)], rows)
 
 
 def beyond(records: Sequence[Record], columns: Sequence[str], method: str) -> str:
@@ -125,16 +134,15 @@ def beyond(records: Sequence[Record], columns: Sequence[str], method: str) -> st
             ("oracle head", ["" if r is None else f"{100 * r['oracle']['error']:.2f}" for r in found]),
             ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found])]
     data, ratios = zip(*(column.rpartition("/")[2].split(":") for column in columns), strict=True)
-    return grid([f"{TITLES[data[0]]}, {TITLES[method]}, ratio", *ratios], rows)
+    return grid([f"{TITLES[data[0]]}, {METHODS[method].title}, ratio", *ratios], rows)
 
 
 def other_recipe(records: Sequence[Record], columns: Sequence[str]) -> str:
     """Baseline and WVN, alone and after RS, in columns that the paper does not have; empty without a record."""
-    rows = []
+    rows, titles = [], {"last epoch": "", **{gamma: f"+RS, {gamma}" for gamma in GAMMAS}}
     for method in REPEATED:
-        rows.append((TITLES[method], _texts([cell(records, column, method) for column in columns])))
-        rows += [(f"{TITLES[method]}+RS, {gamma}", _texts([cell(records, column, method, gamma) for column in columns]))
-                 for gamma in GAMMAS]
+        rows += [(METHODS[method].title + title, _texts([cell(records, column, method, reading) for column in columns]))
+                 for reading, title in titles.items()]
     head = [f"{TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
     return grid(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
 

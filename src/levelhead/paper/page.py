@@ -8,12 +8,9 @@ from pathlib import Path
 
 from ..snapshot import Snapshot
 from . import claims, figures
-from .markdown import TITLES, beyond, grid, headline, other_recipe, table1, table2, table3
-from .plan import REPEATED, tables, trainings
-from .readout import Record, fill, load
-
-SETS = ("cifar10", "cifar100", "tiny-imagenet")
-NAMES = {**TITLES, "tiny-imagenet": "Tiny ImageNet"}
+from .markdown import beyond, fill, grid, headline, other_recipe, table1, table2, table3
+from .plan import REPEATED, TITLES, table1_columns, tables, trainings
+from .readout import Record, load
 
 
 def write(
@@ -30,17 +27,17 @@ def write(
         readme: Markdown with a place `reproduction`, for the headline.
         say: called with a line for every figure that is left out.
     """
-    for name, text in places(load(Path(results) / "records")).items():
+    records = load(Path(results) / "records")
+    for name, text in places(records).items():
         fill(Path(page), name, f"\n{text}\n")
     if readme is not None:
-        fill(Path(readme), "reproduction", headline(load(Path(results) / "records")))
+        fill(Path(readme), "reproduction", headline(records))
     return figures.write(results, images, snapshots, page=page, say=say)
 
 
 def places(records: Sequence[Record]) -> dict[str, str]:
     """What stands in each place of the page, but for the figures."""
-    cifar = [[c for c in tables()["table1"]["columns"] if c.startswith(f"{data}:") and not c.endswith(":1")]
-             for data in ("cifar10", "cifar100")]
+    cifar = [table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")]
     strong = tables()["strong"]["columns"]
     return {
         "setup": setup(),
@@ -53,7 +50,7 @@ def places(records: Sequence[Record]) -> dict[str, str]:
         "table2-notes": notes("table2"),
         "table3": table3(records),
         "table3-notes": notes("table3"),
-        "beyond": _joined(beyond(records, columns, method) for columns in cifar for method in REPEATED),
+        "beyond": _joined(beyond(records, same, method) for same in cifar for method in REPEATED),
         "strong": _joined([other_recipe(records, strong), *(
             beyond(records, [c for c in strong if f"/{data}:" in c], method)
             for data in ("cifar10", "cifar100") for method in REPEATED)]),
@@ -63,13 +60,13 @@ def places(records: Sequence[Record]) -> dict[str, str]:
 def setup() -> str:
     """What is trained how, as the plan of the trainings has it."""
     planned = {t.spec.data: t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)}
-    recipes = [planned[data].resolve_recipe() for data in SETS]
-    rows = [("network", [planned[data].resolve_net() for data in SETS]), ("recipe", [one.name for one in recipes])]
+    recipes = [planned[data].resolve_recipe() for data in TITLES]
+    rows = [("network", [planned[data].resolve_net() for data in TITLES]), ("recipe", [one.name for one in recipes])]
     for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "milestones", "lr_decay", "warmup", "pad", "flip"):
         values = [asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [", ".join(map(str, v)) if isinstance(v, tuple) else _plainly(v)
                                               for v in values]))
-    return grid(["", *(NAMES[data] for data in SETS)], rows)
+    return grid(["", *(TITLES[data] for data in TITLES)], rows)
 
 
 def cost(records: Sequence[Record]) -> str:
@@ -77,9 +74,9 @@ def cost(records: Sequence[Record]) -> str:
     if not records:
         return "No network has a record yet."
     rows = []
-    for data in SETS:
+    for data in TITLES:
         these = [r for r in records if r["column"].split("/")[-1].split(":")[0] == data]
-        rows += [(NAMES[data], _spent(these))] if these else []
+        rows += [(TITLES[data], _spent(these))] if these else []
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
     table = grid(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])

@@ -17,6 +17,7 @@ from ..methods import METHODS
 
 Table = Literal["table1", "table2", "table3", "strong"]
 TABLES: tuple[Table, ...] = get_args(Table)
+TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
 SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest class, classes
 HOLD_OUT = 0.1
 REPEATED = ("baseline", "wvn")  # rows with several seeds, and with a companion run that holds 10 % out to choose gamma
@@ -31,6 +32,26 @@ SAME_WHEN_BALANCED = {  # what only reads counts does nothing where they are equ
 def tables() -> dict[str, Any]:
     """Grids and published numbers, as tables.toml has them."""
     return tomllib.loads(files("levelhead.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
+
+
+def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list[str]:
+    """Table 1's columns, of one data set or of both; only those of a ratio above 1, if asked.
+
+    >>> table1_columns("cifar10", imbalanced=True)
+    ['cifar10:200', 'cifar10:100', 'cifar10:50', 'cifar10:20', 'cifar10:10']
+    """
+    found = [column for column in tables()["table1"]["columns"] if data in (None, column.split(":")[0])]
+    return [column for column in found if not (imbalanced and column.endswith(":1"))]
+
+
+def title_of(column: str) -> str:
+    """A column in words.
+
+    >>> title_of("cifar10:100")
+    'CIFAR-10, ratio 100'
+    """
+    data, ratio = column.split(":")
+    return f"{TITLES[data]}, ratio {ratio}"
 
 
 @dataclass(frozen=True)

@@ -101,16 +101,6 @@ def share_of_gap(before: float, after: float, oracle: float) -> float | None:
     return None if before <= oracle else (before - after) / (before - oracle)
 
 
-def fill(page: Path, name: str, content: str) -> None:
-    """Put generated text between `<!-- name -->` and `<!-- end of name -->` of a page."""
-    text = page.read_text(encoding="utf-8")
-    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    if start not in text or end not in text:
-        raise ValueError(f"{page}: no place for {name!r}; expected {start} and {end}")
-    before, after = text.split(start)[0], text.split(end)[1]
-    page.write_text(f"{before}{start}\n{content}\n{end}{after}", encoding="utf-8")
-
-
 def _leveled(records: Sequence[Record], record: Record, gamma: str) -> float | None:
     """What the record itself says where it was chosen from it, else read off its curve."""
     exact = {"gamma from unlabelled images": "match_prior", "best gamma on test": "best_on_test"}

@@ -9,10 +9,10 @@ import numpy as np
 from ..adjust import rescale
 from ..measure import confusion as table
 from ..snapshot import Snapshot
-from .claims import WITHIN, imbalanced, wvn_flattens_the_curve
+from .claims import WITHIN, wvn_flattens_the_curve
 from .drawing import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, panels, title
-from .markdown import TITLES
-from .observations import rare_classes_gain
+from .figure_claims import rare_classes_gain
+from .plan import TITLES, table1_columns, title_of
 from .readout import Record, companion_gamma, runs
 from .record import GRID
 
@@ -44,14 +44,15 @@ def confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
     axes[0, 0].set_ylabel("true class, training samples")
     n = len(baseline.labels["test"])
     return Drawn(figure, f"Of every class, the share in percent taken for each class, on {n:,} test images of "
-                 f"CIFAR-10, ratio {column.split(':')[1]}: baseline, and WVN+RS with gamma = {gamma:.2f}, chosen on "
+                 f"{title_of(column)}: baseline, and WVN+RS with gamma = {gamma:.2f}, chosen on "
                  "the hold-out of its companion run; one network each, the shipped snapshots.",
                  (rare_classes_gain(baseline, wvn, gamma),))
 
 
 def over_gamma(sources: Sources) -> Drawn:
     """Figure 7: the error over gamma at every ratio; the stretch within a point of the best is bold."""
-    of = {data: [c for c in imbalanced(f"{data}:") if all(runs(sources.records, c, m) for m in ("baseline", "wvn"))]
+    of = {data: [c for c in table1_columns(data, imbalanced=True)
+                 if all(runs(sources.records, c, m) for m in ("baseline", "wvn"))]
           for data in ("cifar10", "cifar100")}
     of = {data: columns for data, columns in of.items() if columns}
     if not of:

@@ -23,9 +23,8 @@ from .drawing import (
     shades,
     title,
 )
-from .markdown import TITLES
-from .observations import STEPS, norms_align_late, norms_part_with_ratio, over_sampling_levels, step_norms_part
-from .plan import tables
+from .figure_claims import STEPS, norms_align_late, norms_part_with_ratio, over_sampling_levels, step_norms_part
+from .plan import TITLES, table1_columns, title_of
 from .readout import Record, runs
 
 
@@ -58,23 +57,23 @@ def norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
                        textcoords="offset points", fontsize=8, color=GRAY)
     names = {f"{n:,} samples" if k == 0 else f"{n:,}": (norms[-1, k], colors[k]) for k, n in enumerate(counts)}
     label_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
-    title(above, f"{_where(column)}: each class by its training samples")
-    return Drawn(figure, f"Norms of the weight vectors of the baseline on {_where(column)}, epoch by epoch (seed "
+    title(above, f"{title_of(column)}: each class by its training samples")
+    return Drawn(figure, f"Norms of the weight vectors of the baseline on {title_of(column)}, epoch by epoch (seed "
                  f"{first['seed']}), and their rank correlation with the counts ({networks(found)}; bold: seed "
                  f"{first['seed']}).", findings(norms_align_late(sources.records, column)))
 
 
 def relative_norms(sources: Sources) -> Drawn:
     """Figure 2: each norm over the largest of its network, the most frequent class first, ratio by ratio."""
-    of = {data: [c for c in tables()["table1"]["columns"] if c.startswith(f"{data}:") and runs(
-        sources.records, c, "baseline")] for data in ("cifar10", "cifar100")}
+    of = {data: [c for c in table1_columns(data) if runs(sources.records, c, "baseline")]
+          for data in ("cifar10", "cifar100")}
     of = {data: columns for data, columns in of.items() if len(columns) > 1}
     if not of:
         raise Missing("no records of the baseline at two ratios of one data set")
     figure, axes = panels(len(of), height=3.4, sharey=True)
     networks_drawn = 0
     for panel, (data, columns) in zip(axes[0], of.items(), strict=True):
-        ends, every = {}, [c for c in tables()["table1"]["columns"] if c.startswith(f"{data}:")]
+        ends, every = {}, table1_columns(data)
         for color, column in zip(shades(len(every)), every, strict=True):
             if column not in columns:
                 continue
@@ -138,8 +137,8 @@ def over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
               xlim=(1, len(counts)))
     panel.set_xticks(range(1, len(counts) + 1), [f"{n:,}" for n in sorted(counts, reverse=True)])
     label_ends(panel, len(counts), ends, gap=0.1)
-    title(panel, _where(column))
-    return Drawn(figure, f"Norm of each class's weight vector over the largest one's on {_where(column)}, with and "
+    title(panel, title_of(column))
+    return Drawn(figure, f"Norm of each class's weight vector over the largest one's on {title_of(column)}, with and "
                  "without over-sampling: " + ", ".join(f"{name} {networks(found)}" for name, (found, _) in rows.items())
                  + ".", findings(over_sampling_levels(sources.records, column)))
 
@@ -151,8 +150,3 @@ def _relative(records: Sequence[Record]) -> np.ndarray:
         order = np.argsort(-np.asarray(record["counts"]), kind="stable")
         each.append(np.asarray(record["norms"])[order] / max(record["norms"]))
     return np.mean(each, axis=0)
-
-
-def _where(column: str) -> str:
-    data, ratio = column.split(":")
-    return f"{TITLES[data]}, ratio {ratio}"

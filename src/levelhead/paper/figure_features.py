@@ -12,7 +12,8 @@ from ..head import Head
 from ..snapshot import Snapshot
 from .claims import centers_drift_apart, rare_test_clusters_are_wider
 from .drawing import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, networks, panels, shades, title
-from .observations import boundary_leans, rare_class_is_scattered, train_clusters_grow
+from .figure_claims import boundary_leans, rare_class_is_scattered, train_clusters_grow
+from .plan import title_of
 from .readout import runs
 
 GAMMA = 0.25  # of the drawing of boundaries
@@ -89,7 +90,7 @@ def clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     axes[0, 1].set_xlabel("training samples of the class")
     beside = f", and of {networks(balanced)} on balanced data" if balanced else ""
     return Drawn(figure, "Angular spread of each class's features at training and at test time, and the angle between "
-                 f"their centers, baseline on CIFAR-10, ratio {column.split(':')[1]}: dots are {networks(found)}, the "
+                 f"their centers, baseline on {title_of(column)}: dots are {networks(found)}, the "
                  f"line their mean{beside}.",
                  findings(train_clusters_grow(sources.records), rare_test_clusters_are_wider(sources.records),
                           centers_drift_apart(sources.records)))
@@ -124,7 +125,7 @@ def digest(snapshot: Snapshot) -> str:
 def tsne(sources: Sources) -> Drawn:
     """Figure 5: features of the most and the least frequent class, at training and at test time, in one map."""
     if sources.points is None:
-        raise Missing("no t-SNE of the shipped snapshot (features.embed makes it, with scikit-learn)")
+        raise Missing("no t-SNE of the shipped snapshot (figure_features.embed makes it, with scikit-learn)")
     points, names, counts = (sources.points[key] for key in ("points", "names", "counts"))
     figure, axes = panels(2, height=3.4, sharex=True, sharey=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=True):

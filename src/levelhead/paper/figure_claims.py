@@ -14,7 +14,7 @@ from ..head import Head
 from ..measure import recall
 from ..snapshot import Snapshot
 from .claims import STRONG, Finding, by_rank, correlation, judge
-from .plan import tables
+from .plan import table1_columns
 from .readout import Record, runs
 
 STEPS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
@@ -39,16 +39,16 @@ def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> 
 
 def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
     """Figure 2: whether the largest norm over the smallest grows with the ratio, and the ends are the right classes."""
-    columns = [c for c in tables()["table1"]["columns"] if runs(records, c, "baseline")]
-    of = {data: [c for c in columns if c.startswith(f"{data}:")] for data in ("cifar10", "cifar100")}
-    of = {data: found for data, found in of.items() if len(found) > 2}
-    if not of:
+    columns = [c for c in table1_columns() if runs(records, c, "baseline")]
+    sets = [[c for c in columns if c.startswith(f"{data}:")] for data in ("cifar10", "cifar100")]
+    sets = [found for found in sets if len(found) > 2]
+    if not sets:
         return None
     parted = {c: mean(max(r["norms"]) / min(r["norms"]) for r in runs(records, c, "baseline")) for c in columns}
     ranks = [rank_correlation(np.array([parted[c] for c in found]), np.array([int(c.split(":")[1]) for c in found]))
-             for found in of.values()]
+             for found in sets]
     ends = [_ends_are_extreme(r) for c in columns if not c.endswith(":1") for r in runs(records, c, "baseline")]
-    number, spread = min(ranks), ", ".join(f"{c} {parted[c]:.2f}" for found in of.values() for c in found)
+    number, spread = min(ranks), ", ".join(f"{c} {parted[c]:.2f}" for found in sets for c in found)
     strong = number >= STRONG
     return Finding(
         "But for ratio 1 the most frequent class has the largest norm and the least frequent one the smallest; the "
