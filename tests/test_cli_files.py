@@ -12,24 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from levelhead.cli import main
-
 K = 4
 COUNTS = [400, 100, 25, 4]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Call the command line: (exit status, stdout, stderr)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["levelhead", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture
@@ -156,10 +140,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_ends_in_one_line_and_leaves_everything_as_it_was(run, folder, name):
+def test_bad_input_ends_in_one_line_and_leaves_everything_as_it_was(levelhead, folder, name):
     arguments, message = BAD[name]
     before = state(folder)
-    status, out, err = run(*arguments)
+    status, out, err = levelhead(*arguments)
     assert status == 2
     assert message in err
     assert err.startswith("levelhead: ")
@@ -168,49 +152,49 @@ def test_bad_input_ends_in_one_line_and_leaves_everything_as_it_was(run, folder,
     assert state(folder) == before
 
 
-def test_rescale_prints_what_changed_and_undo_gives_the_input_back(run, folder):
-    status, out, err = run(*rescale())
+def test_rescale_prints_what_changed_and_undo_gives_the_input_back(levelhead, folder):
+    status, out, err = levelhead(*rescale())
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert lines[:2] == ["m.safetensors -> o.safetensors", "  fc: RS, gamma 0.5, bias scaled"]
     assert lines[3].split() == ["class", "count", "norm", "before", "after", "factor"]
     assert [line.split()[-1] for line in lines[4:8]] == ["1", "2", "4", "10"]
     assert "kept o.safetensors.original" in out
-    assert run("undo", "o.safetensors", "-o", "b.safetensors")[0] == 0
+    assert levelhead("undo", "o.safetensors", "-o", "b.safetensors")[0] == 0
     assert (folder / "b.safetensors").read_bytes() == (folder / "m.safetensors").read_bytes()
 
 
-def test_json_is_one_object_and_nothing_else(run, folder):
-    status, out, _ = run(*rescale(), "--json")
+def test_json_is_one_object_and_nothing_else(levelhead, folder):
+    status, out, _ = levelhead(*rescale(), "--json")
     done = json.loads(out)
     assert status == 0
     assert done["factors"] == [1, 2, 4, 10]
     assert done["sha256"] == {"o.safetensors": hashlib.sha256((folder / "m.safetensors").read_bytes()).hexdigest()}
-    seen = json.loads(run("inspect", "o.safetensors", "--counts", "c.json", "--json")[1])
+    seen = json.loads(levelhead("inspect", "o.safetensors", "--counts", "c.json", "--json")[1])
     assert seen["layers"][0]["shape"] == [K, 8]
     assert seen["adjusted"]["gamma"] == 0.5
-    assert json.loads(run("undo", "o.safetensors", "-o", "b.safetensors", "--json")[1])["exact"] is True
+    assert json.loads(levelhead("undo", "o.safetensors", "-o", "b.safetensors", "--json")[1])["exact"] is True
 
 
-def test_inspect_draws_norms_largest_count_first(run, folder):
+def test_inspect_draws_norms_largest_count_first(levelhead, folder):
     (folder / "c.json").write_text("[1, 2, 3, 4]", encoding="utf-8")
-    out = run("inspect", "m.safetensors", "--counts", "c.json")[1]
+    out = levelhead("inspect", "m.safetensors", "--counts", "c.json")[1]
     rows = [line.split() for line in out.splitlines() if "█" in line]
     assert [row[:2] for row in rows] == [["3", "4"], ["2", "3"], ["1", "2"], ["0", "1"]]
     norms = np.array([float(row[2]) for row in rows])
     assert [len(row[3]) for row in rows] == [round(30 * n / norms.max()) for n in norms]
 
 
-def test_many_classes_are_shown_from_both_ends(run, folder):
+def test_many_classes_are_shown_from_both_ends(levelhead, folder):
     save_file({"fc.weight": torch.randn(100, 8)}, "many.safetensors")
     (folder / "many.json").write_text(json.dumps(list(range(100, 0, -1))), encoding="utf-8")
-    out = run(*rescale("many.safetensors", "many.json"))[1]
+    out = levelhead(*rescale("many.safetensors", "many.json"))[1]
     first = [line.split()[0] for line in out.splitlines()[4:25]]
     assert first == [*map(str, range(10)), "...", *map(str, range(90, 100))]
 
 
-def test_tuned_json_is_taken(run, folder):
-    status, _, err = run(
+def test_tuned_json_is_taken(levelhead, folder):
+    status, _, err = levelhead(
         "rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "tuned.json"
     )
     assert (status, err) == (0, "")
@@ -218,10 +202,10 @@ def test_tuned_json_is_taken(run, folder):
     torch.testing.assert_close(after[3], before[3] * 10)
 
 
-def test_no_original_keeps_nothing(run, folder):
-    run(*rescale(), "--no-original")
+def test_no_original_keeps_nothing(levelhead, folder):
+    levelhead(*rescale(), "--no-original")
     assert not (folder / "o.safetensors.original").exists()
-    out = run("undo", "o.safetensors", "-o", "b.safetensors")[1]
+    out = levelhead("undo", "o.safetensors", "-o", "b.safetensors")[1]
     assert "exact only to rounding" in out
 
 

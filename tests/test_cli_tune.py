@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.cli import main
 from levelhead.tune_files import save
 
 COUNTS = [1000, 300, 90, 27]
@@ -29,20 +27,6 @@ def files(tmp_path, monkeypatch):
     (tmp_path / "named.json").write_text(json.dumps(dict(zip(NAMES, COUNTS, strict=True))))
     monkeypatch.chdir(tmp_path)
     return logits, labels
-
-
-@pytest.fixture
-def levelhead(monkeypatch, capfd):
-    """Run the command line: exit status, stdout, stderr."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["levelhead", *words])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capfd.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
 
 
 HELD_OUT = ("tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", "--bootstrap", "50")

@@ -1,13 +1,12 @@
 """The demo, and the real networks that come with the package."""
 
 import json
-import sys
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from levelhead import cli, gamma_path
+from levelhead import gamma_path
 from levelhead.demo import text
 from levelhead.lab import demo as on_digits
 from levelhead.lab.recipe import recipe
@@ -18,13 +17,10 @@ RECORDS = Path(__file__).parents[1] / "results" / "records"
 ROWS = ["Baseline", "Baseline+RS", "WVN", "WVN+RS"]
 
 
-def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(capsys, monkeypatch, tmp_path):
+def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(levelhead, monkeypatch, tmp_path):
     monkeypatch.setattr(on_digits, "recipe", lambda name: recipe(name).over(12))
-    monkeypatch.setattr(sys, "argv", ["levelhead", "demo", "--json", "--report", str(tmp_path / "page.html")])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    out, err = capsys.readouterr()
-    assert (end.value.code or 0, err) == (0, "")
+    status, out, err = levelhead("demo", "--json", "--report", tmp_path / "page.html")
+    assert (status, err) == (0, "")
     result = json.loads(out)
     for part in ("cifar10", "digits"):
         rows = result[part]["rows"]

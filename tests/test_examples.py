@@ -88,6 +88,7 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.chdir(tmp_path)
     pyplot.switch_backend("agg")
+    pyplot.close("all")
     try:
         runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
         figures = [pyplot.figure(number) for number in pyplot.get_fignums()]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead import cli
 from levelhead.adjust import rescale
 from levelhead.lab import run as runs
 from levelhead.lab.data import load
@@ -15,20 +14,6 @@ from levelhead.lab.export import load as load_leveled
 from levelhead.lab.run import Run
 
 from . import layouts
-
-
-@pytest.fixture
-def levelhead(capsys, monkeypatch):
-    """The command line in this process: (exit status, stdout, stderr)."""
-
-    def command(*words) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["levelhead", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        captured = capsys.readouterr()
-        return end.value.code or 0, captured.out, captured.err
-
-    return command
 
 
 @pytest.fixture

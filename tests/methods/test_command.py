@@ -2,10 +2,9 @@
 
 import json
 
-import pytest
 from typer.testing import CliRunner
 
-from levelhead.cli import app, main
+from levelhead.cli import app
 from levelhead.methods import METHODS
 
 
@@ -32,11 +31,8 @@ def test_json_holds_the_same():
     assert json.loads(run("wvn+rs", "--json")) == next(row for row in listed if row["name"] == "wvn+rs")
 
 
-def test_an_unknown_method_is_one_line_and_exit_2(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["levelhead", "methods", "nope"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("levelhead: unknown method 'nope'; the methods are baseline, ")
+def test_an_unknown_method_is_one_line_and_exit_2(levelhead):
+    status, _, err = levelhead("methods", "nope")
+    assert status == 2
+    assert err.count("\n") == 1
+    assert err.startswith("levelhead: unknown method 'nope'; the methods are baseline, ")

@@ -11,8 +11,16 @@ from levelhead.paper import figures
 from levelhead.paper.drawing import Missing, Sources, save_both, spread
 from levelhead.paper.figure_features import digest
 from levelhead.paper.planar import planar
+from levelhead.plot import pyplot
 
 from .made import made
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    """No figure is left open for another test to find."""
+    yield
+    pyplot().close("all")
 
 
 @pytest.fixture(scope="module")

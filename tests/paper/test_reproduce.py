@@ -1,8 +1,6 @@
 """What is planned is what the paper's grids need; what has a record is left alone."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -89,15 +87,15 @@ def test_what_has_a_record_is_not_missing(tmp_path):
     assert missing(found, tmp_path) == found[1:]
 
 
-def test_a_dry_run_lists_and_trains_nothing(tmp_path):
-    words = ["reproduce", "table3", "--root", str(tmp_path), "--results", str(tmp_path / "r"), "--dry-run", "--json"]
-    done = subprocess.run([sys.executable, "-m", "levelhead", *words], capture_output=True, text=True, check=True)
-    assert len(json.loads(done.stdout)["missing"]) == 16
+def test_a_dry_run_lists_and_trains_nothing(levelhead, tmp_path):
+    words = ("reproduce", "table3", "--root", tmp_path, "--results", tmp_path / "r", "--dry-run", "--json")
+    status, out, _ = levelhead(*words)
+    assert status == 0
+    assert len(json.loads(out)["missing"]) == 16
     assert list(tmp_path.iterdir()) == []
-    bad = subprocess.run([sys.executable, "-m", "levelhead", "reproduce", "table9", "--root", "."], capture_output=True,
-                         text=True, check=False)
-    assert bad.returncode == 2
-    assert bad.stderr.startswith("levelhead: unknown table 'table9'; the tables are")
+    status, _, err = levelhead("reproduce", "table9", "--root", ".")
+    assert status == 2
+    assert err.startswith("levelhead: unknown table 'table9'; the tables are")
 
 
 @pytest.fixture
@@ -131,10 +129,9 @@ def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path
     assert "5 to go" in lines[-1]
 
 
-def test_figures_need_records_and_training_needs_data(tmp_path):
-    for words, message in ((["figures", "--results", str(tmp_path)], f"levelhead: {tmp_path}: expected records"),
+def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
+    for words, message in ((["figures", "--results", tmp_path], f"levelhead: {tmp_path}: expected records"),
                            (["table1"], "levelhead: to train what table1 lacks, say with --root")):
-        done = subprocess.run([sys.executable, "-m", "levelhead", "reproduce", *words], capture_output=True, text=True,
-                              check=False)
-        assert done.returncode == 2
-        assert done.stderr.startswith(message)
+        status, _, err = levelhead("reproduce", *words)
+        assert status == 2
+        assert err.startswith(message)
