@@ -9,7 +9,7 @@ import numpy as np
 from tuning import ROOT, STRENGTHS, gaussians
 
 from levelhead import gamma_path, tune
-from levelhead.plot import ACCENT, INK, SOFT, matplotlib, save, stairs
+from levelhead.plot import ACCENT, INK, SOFT, headless, save, stairs
 
 PAGE, IMAGES = ROOT / "docs" / "which-gamma.md", ROOT / "docs" / "images"
 LABELLED = {"strength 20": "**default**", "strength 0": "balanced error", "strength inf": "+ mismatch",
@@ -81,7 +81,7 @@ def draw_curve() -> None:
     logits, labels = case.draw(np.maximum(1, case.counts // 10))
     tuned = tune(logits, labels, case.counts, bootstrap=500)
     truth = gamma_path(case.logits, case.labels, case.counts)
-    figure, axes = matplotlib().subplots(figsize=(7, 4.6), layout="constrained")
+    figure, axes = headless().subplots(figsize=(7, 4.6), layout="constrained")
     grid = np.linspace(0, 1.2, 400)
     axes.plot(grid, 100 * np.asarray(truth.balanced_error_curve.at(grid)), color=SOFT, lw=2.5,
               label="balanced error on 50,000 test samples: the truth")
@@ -100,7 +100,7 @@ def draw_regret(results: dict[str, Any]) -> None:
     """Regret against the hold-out, a panel a family."""
     across = 2
     down = -(-len(results) // across)
-    figure, panels = matplotlib().subplots(down, across, figsize=(9, 2.9 * down), layout="constrained", squeeze=False)
+    figure, panels = headless().subplots(down, across, figsize=(9, 2.9 * down), layout="constrained", squeeze=False)
     for axes, (family, result) in zip(panels.flat, results.items(), strict=False):
         names = list(result["regret"])
         for key, color in COLORS.items():

@@ -20,7 +20,7 @@ from levelhead.lab.train import fit
 from levelhead.lab.view import View, snapshot
 from levelhead.paper.markdown import fill
 from levelhead.paper.shipped import shipped
-from levelhead.plot import ACCENT, INK, SOFT, matplotlib, save
+from levelhead.plot import ACCENT, INK, SOFT, headless, save
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)
@@ -66,7 +66,7 @@ def train_with_adam(data: Data, seed: int, *, lr: float = 1e-3) -> lh.Snapshot:
 
 def draw_boundary() -> None:
     """Two weight vectors in their plane, as trained and leveled: the boundary leans toward the shorter."""
-    pyplot = matplotlib()
+    pyplot = headless()
     figure, both = pyplot.subplots(1, 2, figsize=(7.6, 3.2), layout="constrained")
     trained = lh.Head(np.array([[2.0, 0.35], [0.25, 1.0]]))
     for axes, head, title in ((both[0], trained, "as trained"), (both[1], lh.normalize(trained), "leveled")):
@@ -85,7 +85,7 @@ def draw_boundary() -> None:
 
 def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
     """Length of each class's weight vector against its count, relative to the longest."""
-    pyplot = matplotlib()
+    pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
     marks = zip(trained.items(), ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":")), strict=True)
     for (name, snapshots), (color, marker, line) in marks:
@@ -100,7 +100,7 @@ def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
 
 def draw_trade(one: lh.Snapshot) -> None:
     """What gamma gives to the rare classes and takes from the frequent ones, on the test set."""
-    pyplot = matplotlib()
+    pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
     gammas, counts = np.linspace(0, 1.5, 301), one.counts
     accuracy = lh.gamma_path(one.logits("test"), one.labels["test"], counts).class_accuracy(gammas)
@@ -118,7 +118,7 @@ def draw_trade(one: lh.Snapshot) -> None:
 
 def draw_calibration(one: lh.Snapshot) -> None:
     """Confidence against accuracy as trained, after RS, and with a temperature fitted on other samples."""
-    pyplot = matplotlib()
+    pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(4.6, 4.2), layout="constrained")
     axes.plot([0, 1], [0, 1], color=SOFT, lw=1)
     styles = ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":"))

@@ -10,7 +10,8 @@ import pytest
 import levelhead as lh
 from levelhead.curve import Curve
 from levelhead.notebook import html
-from levelhead.plot import draw_norms, draw_recall, sparkline
+from levelhead.plot import draw_norms, draw_recall
+from levelhead.sketch import sparkline
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 pytestmark = pytest.mark.filterwarnings("ignore::levelhead.LevelheadWarning")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,14 +45,6 @@ class Curve:
     def complement(self) -> Curve:
         """``1 - self``: errors from accuracies."""
         return Curve(self.gammas, 1 - self.values, self.end)
-
-    def combine(self, other: Curve, function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Curve:
-        """``function(self, other)`` on the breakpoints of both."""
-        if self.gammas[0] != other.gammas[0] or self.end != other.end:
-            raise ValueError(f"expected curves over the same range, got [{self.gammas[0]:g}, {self.end:g}] and "
-                             f"[{other.gammas[0]:g}, {other.end:g}]")
-        gammas = np.union1d(self.gammas, other.gammas)
-        return Curve(gammas, function(np.asarray(self.at(gammas)), np.asarray(other.at(gammas))), self.end)
 
 
 @dataclass(frozen=True)

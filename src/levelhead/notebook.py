@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
-from .plot import short, sparkline
+from .plot import short
+from .sketch import sparkline
 
 if TYPE_CHECKING:
     from .path import GammaPath

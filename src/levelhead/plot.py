@@ -1,4 +1,4 @@
-"""Pictures of results: as text for a terminal, a small SVG for a notebook, and with matplotlib (extra `[plot]`).
+"""Pictures of results with matplotlib (extra `[plot]`).
 
 Every `.plot()` ends here: it draws on the Axes it is given or on a new figure, and returns the Axes. Nothing of
 matplotlib's settings is changed for anybody else.
@@ -25,65 +25,6 @@ INK, ACCENT, SOFT = "#222222", "#c2410c", "#94a3b8"
 NAMED = 40  # classes that can be named below an axis
 
 
-def text(
-    curve: Curve, gamma: float, interval: tuple[float, float] | None = None, *, width: int = 64, height: int = 8
-) -> str:
-    """The curve in a few lines of characters, each column its mean over a stretch of gammas.
-
-    Below it, ^ marks a gamma and - its interval.
-
-    >>> curve = Curve(np.array([0.0, 0.5, 1.5]), np.array([0.4, 0.2, 0.3]), 2.0)
-    >>> print(text(curve, 1.0, (0.6, 1.4), width=16, height=3))
-    40.00% |****
-    30.00% |            ****
-    20.00% |    ********
-           +---------------
-           0   ----^---   2
-    """
-    low, high = float(curve.gammas[0]), curve.end
-    values = _columns(curve, width)
-    top, bottom = values.max(), values.min()
-    level = np.rint((top - values) / max(top - bottom, 1e-12) * (height - 1)).astype(int)
-    labels = [f"{top - (top - bottom) * i / (height - 1):.2%}" for i in range(height)]
-    margin = max(map(len, labels))
-    rows = ["".join("*" if level[c] == r else " " for c in range(width)).rstrip() for r in range(height)]
-    marks = [" "] * width
-    column = lambda g: int(np.clip((g - low) / (high - low) * width, 0, width - 1))  # noqa: E731
-    if interval is not None:
-        for c in range(column(interval[0]), column(interval[1]) + 1):
-            marks[c] = "-"
-    marks[column(gamma)] = "^"
-    ends = f"{low:g}", f"{high:g}"
-    axis = "".join(marks)
-    axis = ends[0] + axis[len(ends[0]):] if axis[: len(ends[0])].strip() == "" else axis
-    axis = axis[: -len(ends[1])] + ends[1] if axis[-len(ends[1]):].strip() == "" else axis
-    blank = " " * margin
-    return "\n".join([*(f"{label:>{margin}} |{row}" for label, row in zip(labels, rows, strict=True)),
-                      f"{blank} +{'-' * (width - 1)}", f"{blank} {axis}"])
-
-
-def sparkline(
-    curve: Curve, gamma: float | None = None, interval: tuple[float, float] | None = None, *, width: int = 220,
-    height: int = 48,
-) -> str:
-    """The curve as an inline SVG without words, in the color of the text around it; a gamma and its interval marked.
-
-    >>> curve = Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0)
-    >>> sparkline(curve, 1.0, (0.5, 1.5), width=4, height=10)
-    '<svg width="4" ...<polyline points="0.5,2.0 1.5,2.0 2.5,8.0 3.5,8.0" ...<path d="M2.0 0V10" ...</svg>'
-    """
-    low, high = float(curve.gammas[0]), curve.end
-    values, x = _columns(curve, width), lambda g: (g - low) / (high - low) * width
-    heights = height - 2 - (height - 4) * (values - values.min()) / max(np.ptp(values), 1e-12)
-    points = " ".join(f"{i + 0.5:.1f},{y:.1f}" for i, y in enumerate(heights))
-    label = f"curve over gamma, {_percent(curve.values[0])} at {low:g}, {_percent(curve.values[-1])} at {high:g}"
-    a, b = (0.0, 0.0) if interval is None else map(x, interval)
-    span = f'<rect x="{a:.1f}" y="0" width="{b - a:.1f}" height="{height}" fill="{ACCENT}" opacity="0.2"/>' * (b > a)
-    mark = "" if gamma is None else f'<path d="M{x(gamma):.1f} 0V{height}" stroke="{ACCENT}" stroke-width="1.5"/>'
-    return (f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
-            f'{span}<polyline points="{points}" fill="none" stroke="currentColor"/>{mark}</svg>')
-
-
 def draw_path(path: GammaPath, ax: Axes | None = None, *, gamma: float | None = None) -> Axes:
     """Error and balanced error over gamma, every step of them; what they are at 0 and, if given, at a gamma."""
     axes = _axes(ax)
@@ -105,7 +46,7 @@ def draw_tuned(tuned: Tuned, ax: Axes | None = None) -> Axes:
     if tuned.criterion == "guided":
         stairs(axes, tuned.criterion_curve, color=SOFT, lw=1.2, label="criterion (with mismatch of shares)")
     stairs(axes, tuned.curve, color=_ink(axes), lw=1.5, label=name)
-    ends = [_percent(float(tuned.curve.at(gamma))) for gamma in (0.0, tuned.gamma)]
+    ends = [percent(float(tuned.curve.at(gamma))) for gamma in (0.0, tuned.gamma)]
     axes.axvline(tuned.gamma, color=ACCENT, lw=1.2, label=f"chosen: {tuned.gamma:.3f} ({ends[0]} -> {ends[1]})")
     _dots(axes, tuned.curve, [0.0, tuned.gamma], _ink(axes))
     where = "TEST DATA" if tuned.chosen_on == "test" else tuned.chosen_on
@@ -158,7 +99,7 @@ def draw_recall(
 
 def picture(tuned: Tuned, path: str | Path) -> None:
     """The curve of a choice as a file: .png, .svg or .pdf."""
-    figure, axes = matplotlib().subplots(figsize=(6.4, 4.2), layout="constrained")
+    figure, axes = headless().subplots(figsize=(6.4, 4.2), layout="constrained")
     draw_tuned(tuned, axes)
     save(figure, path)
 
@@ -168,9 +109,10 @@ def stairs(axes: Any, curve: Curve, **style: Any) -> None:
     axes.stairs(100 * curve.values, np.r_[curve.gammas, curve.end], baseline=None, **style)
 
 
-def save(figure: Any, path: str | Path) -> None:
-    """Write a figure and close it; the same figure gives the same bytes."""
-    figure.savefig(path, dpi=150, metadata=check_picture(path))
+def save(figure: Any, *paths: str | Path, dpi: int = 150) -> None:
+    """Write a figure to each of the files and close it; the same figure gives the same bytes."""
+    for path in paths:
+        figure.savefig(path, dpi=dpi, metadata=check_picture(path))
     pyplot().close(figure)
 
 
@@ -179,7 +121,7 @@ def check_picture(path: str | Path) -> dict[str, None]:
     suffix = Path(path).suffix.lower()
     if suffix not in _DATED:
         raise ValueError(f"{path}: expected a picture as {', '.join(_DATED)}, got {suffix or 'no suffix'}")
-    matplotlib()
+    headless()
     return _DATED[suffix]
 
 
@@ -192,7 +134,7 @@ def pyplot() -> Any:
     return library
 
 
-def matplotlib() -> Any:
+def headless() -> Any:
     """pyplot, drawing to files only: for a program of its own, which nobody else draws in."""
     library = pyplot()
     library.switch_backend("agg")
@@ -242,13 +184,6 @@ def _number_plainly(ax: Any, counts: np.ndarray) -> None:
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _columns(curve: Curve, width: int) -> np.ndarray:
-    """The curve's mean over each of so many stretches of gamma."""
-    low, high = float(curve.gammas[0]), curve.end
-    fine = np.asarray(curve.at(low + (high - low) * (np.arange(width * 20) + 0.5) / (width * 20)))
-    return fine.reshape(width, 20).mean(axis=1)
-
-
 def _running_mean(values: np.ndarray, width: int) -> np.ndarray:
     """The mean over `width` neighbors, fewer at the ends; a class without a sample is none."""
     there, window = ~np.isnan(values), np.ones(max(1, width))
@@ -256,7 +191,7 @@ def _running_mean(values: np.ndarray, width: int) -> np.ndarray:
     return np.divide(sums, sizes, out=np.full(len(values), np.nan), where=sizes > 0)
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 

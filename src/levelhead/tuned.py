@@ -94,7 +94,7 @@ class Tuned:
 
     def report(self) -> str:
         """The answer for people: a picture of the curve, the numbers, and what they mean."""
-        from .plot import text
+        from .sketch import text
 
         what = "balanced error" if self.balanced_error is not None else "mismatch of shares"
         lines = [text(self.curve, self.gamma, self.interval), f"{what} over gamma; ^ chosen, - its interval", "",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..plot import check_picture, matplotlib
+from ..plot import headless, save
 from ..snapshot import Snapshot
 from .claims import Finding
 from .readout import Record, runs
@@ -68,8 +68,8 @@ def findings(*found: Finding | None) -> tuple[Finding, ...]:
 
 def panels(across: int = 1, down: int = 1, *, height: float, **options: Any) -> tuple[Any, np.ndarray]:
     """A figure as wide as a page, and its axes [down, across]."""
-    figure, axes = matplotlib().subplots(down, across, figsize=(WIDTH, height), layout="constrained", squeeze=False,
-                                         **options)
+    figure, axes = headless().subplots(down, across, figsize=(WIDTH, height), layout="constrained", squeeze=False,
+                                       **options)
     for one in axes.flat:
         one.tick_params(labelsize=8.5, color=LIGHT)
         one.spines[:].set_color(LIGHT)
@@ -84,9 +84,7 @@ def title(axes: Any, text: str) -> None:
 
 def shades(n: int) -> list[Any]:
     """n colors from dark to light, light enough to tell apart and dark enough to see."""
-    import matplotlib
-
-    return [matplotlib.colormaps["viridis"](at) for at in np.linspace(0.0, 0.86, n)]
+    return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
 
 
 def label_ends(
@@ -129,7 +127,5 @@ def save_both(figure: Any, out: Path, name: str) -> list[Path]:
     """As SVG and PNG; the same figure gives the same bytes."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{name}.svg", out / f"{name}.png"]
-    for path in paths:
-        figure.savefig(path, dpi=120, metadata=check_picture(path))
-    matplotlib().close(figure)
+    save(figure, *paths, dpi=120)
     return paths
