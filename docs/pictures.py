@@ -18,7 +18,7 @@ from levelhead.lab.nets import build
 from levelhead.lab.recipe import recipe
 from levelhead.lab.train import fit
 from levelhead.lab.view import View, snapshot
-from levelhead.paper.markdown import fill
+from levelhead.paper.markdown import fill, grid
 from levelhead.paper.shipped import shipped
 from levelhead.plot import ACCENT, INK, SOFT, headless, save
 
@@ -190,12 +190,12 @@ def norms_in_words(real: lh.Snapshot, plain: list[lh.Snapshot], adam: list[lh.Sn
 
 def calibration_in_words(one: lh.Snapshot) -> str:
     labels = one.labels["test"][1::2]
-    rows = [f"| {name} | {100 * lh.measure.error(logits, labels):.1f} "
-            f"| {100 * lh.measure.calibration_error(logits, labels):.1f} |"
+    rows = [(name, [f"{100 * measured(logits, labels):.1f}"
+                    for measured in (lh.measure.error, lh.measure.calibration_error)])
             for name, logits in (scaled(one) | shifted(one)).items()]
     source = (f"The ResNet-32 that comes with the package, on {len(labels):,} test images of CIFAR-10, with gamma and "
               "temperature from as many others:")
-    return "\n".join([source, "", "| | error, % | expected calibration error, points |", "| --- | --- | --- |", *rows])
+    return f"{source}\n\n{grid(['', 'error, %', 'expected calibration error, points'], rows)}"
 
 
 def _ratio(one: lh.Snapshot) -> float:

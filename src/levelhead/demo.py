@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import measure
-from .adjust import rescale
 from .cautions import LevelheadWarning
 from .lab.demo import demo as on_digits
-from .lab.demo import table
+from .lab.demo import rows_of, table
 from .lab.demo import text as text_of_digits
+from .lab.evaluate import evaluate
+from .methods import METHODS
 from .paper.plan import tables
 from .paper.shipped import COLUMN, shipped
 from .report import of_snapshot, write
@@ -64,14 +64,6 @@ def _leveled(method: str, snapshot: Snapshot) -> list[dict[str, Any]]:
     """A network as it is, and after RS with gamma from unlabelled images."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LevelheadWarning)
-        tuned = match_prior(snapshot.logits("test"), snapshot.counts, bootstrap=0)
-    title = {"baseline": "Baseline", "wvn": "WVN"}[method]
-    heads = {method: (title, 0.0), f"{method}+rs": (f"{title}+RS", tuned.gamma)}
-    rows = []
-    for key, (name, gamma) in heads.items():
-        head = rescale(snapshot.head, snapshot.counts, gamma=gamma)
-        found = measure.measure(snapshot.logits("test", head), snapshot.labels["test"], snapshot.counts)
-        rows.append({"key": key, "method": name, "gamma": gamma, "error": found.error,
-                     "balanced_error": found.balanced_error, "worst_recall": found.worst_recall,
-                     "worst_class": snapshot.head.names[found.worst_class]})  # type: ignore[index]
-    return rows
+        gamma = match_prior(snapshot.logits("test"), snapshot.counts, bootstrap=0).gamma
+    found = rows_of(METHODS[method].title, evaluate(snapshot, gamma=gamma))
+    return [{"key": key, **row} for key, row in zip((method, f"{method}+rs"), found, strict=True)]

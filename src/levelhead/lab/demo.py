@@ -38,7 +38,7 @@ def demo(*, seed: int = 0, report: Callable[[dict[str, Any]], None] | None = Non
                 report({**record, "title": title, "of": schedule.epochs})
 
         fit(net, data, schedule, method, seed=seed, on_epoch=on_epoch)
-        rows += _rows(method.title, evaluate(snapshot(net, data, view)))
+        rows += rows_of(method.title, evaluate(snapshot(net, data, view)))
     return {"data": "digits", "ratio": RATIO, "counts": data.counts.tolist(), "held_out": len(data.splits["held-out"]),
             "test": len(data.test), "seed": seed, "seconds": round(time.monotonic() - began, 1), "rows": rows}
 
@@ -64,11 +64,12 @@ def table(rows: Sequence[dict[str, Any]], more: dict[str, Callable[[dict[str, An
         worst = f"{row['worst_class']}: {100 * row['worst_recall']:.0f} %"
         line = (f"{row['method']:14}{row['gamma']:>7.2f}{100 * row['error']:>8.1f} %"
                 f"{100 * row['balanced_error']:>15.1f} %{worst:>22}")
-        lines.append(line + "".join(f"{say(row):>14}" for say in more.values()))
+        lines.append((line + "".join(f"{say(row):>14}" for say in more.values())).rstrip())
     return lines
 
 
-def _rows(title: str, found: Evaluation) -> list[dict[str, Any]]:
+def rows_of(title: str, found: Evaluation) -> list[dict[str, Any]]:
+    """The two rows of a network in the table: as trained, and after RS."""
     return [{"method": name, "gamma": gamma, "error": m.error, "balanced_error": m.balanced_error,
              "worst_class": found.names[m.worst_class], "worst_recall": m.worst_recall}
             for name, gamma, m in ((title, 0.0, found.before), (f"{title}+RS", found.gamma, found.after))]
