@@ -76,6 +76,12 @@ def test_the_reference_has_nothing_twice_and_nothing_that_is_gone():
     assert [name for name in names if name.rpartition(".")[2] not in bound(name.rpartition(".")[0])] == []
 
 
+def test_the_list_of_commands_cuts_no_sentence_short(levelhead):
+    status, out, _ = levelhead("--help")
+    assert status == 0
+    assert "..." not in out.split("Commands:")[1]
+
+
 def runs_of(commands) -> list[str]:
     """How each command is called: by the name it was given, or else by its function's."""
     return [command.name or command.callback.__name__.replace("_", "-") for command in commands]

@@ -45,7 +45,10 @@ def methods(
     name: Annotated[str | None, typer.Argument(help="Print the card of one: ldam, wvn+rs, my.py:METHOD.")] = None,
     as_json: Json = False,
 ) -> None:
-    """The methods `train` knows: what each changes, the head it needs, and its card."""
+    """List the methods, or print the card of one.
+
+    What each changes in training or after it, and the head it needs.
+    """
     from .methods import METHODS, method_named
     from .methods.card import card, facts, table
 
@@ -149,7 +152,10 @@ def tune(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Choose gamma on held-out data: the whole curve, exactly; what it gains, and how sure that is."""
+    """Choose gamma on held-out data.
+
+    The whole curve over gamma, exactly; what the choice gains, and how sure that is.
+    """
     from .plot import picture
     from .tune_files import check_new, save, sources, tune_files
 
@@ -206,7 +212,7 @@ def train(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
     unofficial: Annotated[bool, typer.Option("--unofficial", help="Take CIFAR files of another md5.")] = False,
     net: Annotated[str | None, typer.Option(help="resnet32, resnet18-64, digits, timm:NAME.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="kim2020, cao2019, images, digits, or a .toml file.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="kim2020, strong, cao2019, tiny, images, digits; a .toml.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to so many.")] = None,
     seed: Annotated[int, typer.Option(help="Of initial weights, batches and crops.")] = 0,
     engine: Annotated[str, typer.Option(help="plain, fast (CUDA), or auto.")] = "auto",
@@ -218,9 +224,10 @@ def train(
     track: Annotated[str | None, typer.Option(help="tensorboard or mlflow.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Train on imbalanced images, choose gamma on held-out ones, and write the leveled model.
+    """Train on imbalanced images, and level what was trained.
 
-    An interrupted run goes on where it was when the same command is given again; a finished one is not trained again.
+    Gamma is chosen on held-out images; the run's folder holds the model as trained and leveled. An interrupted run goes
+    on where it was when the same command is given again; a finished one is not trained again.
     """
     from .lab.command import spec_of
     from .lab.command import train as run_and_judge
@@ -243,9 +250,9 @@ def evaluate(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Judge a run's head on its test set, as trained and leveled: errors, groups, classes.
+    """Judge a run's head on its test set, as trained and leveled.
 
-    Gamma is chosen on what the run held out, never on the test set.
+    Errors overall, by group and by class. Gamma is chosen on what the run held out, never on the test set.
     """
     from .lab.evaluate import evaluate as judge
     from .lab.run import Run
@@ -277,9 +284,10 @@ def reproduce(
     pictures: Annotated[Path, typer.Option(help="figures: where to draw them.")] = Path("docs/images/paper"),
     as_json: Json = False,
 ) -> None:
-    """Train what a table of the paper lacks on one CUDA GPU, and write a record of each network.
+    """Train the networks of the paper's tables; draw its figures.
 
-    Stop it anywhere; the same command goes on. What has a record is not trained again.
+    What a table lacks is trained on one CUDA GPU, and a record written of each network. Stop it anywhere; the same
+    command goes on. What has a record is not trained again.
 
     `figures` trains nothing: it draws every figure, and fills the tables of the page, from the records alone.
     """
@@ -300,7 +308,10 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of initial weights and batches; another is another experiment.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Level two networks trained on long-tailed CIFAR-10, train and level one on digits, and write a page. A minute."""
+    """Level real networks, train small ones, and write a page.
+
+    Two networks trained on long-tailed CIFAR-10 come with the package; those trained here are of digits. A minute.
+    """
     from .demo import demo as run_demo
     from .demo import text
     from .lab.progress import bar
@@ -325,33 +336,22 @@ def report(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write one page that shows what leveling does to a model: a verdict, and a gamma to turn.
+    """Write a page that shows what leveling does to a model.
 
-    It needs no network and no server: open it, mail it, print it.
+    A verdict in words, and a gamma to turn. It needs no network and no server: open it, mail it, print it.
     """
-    from .report import is_records, of_file, write
+    from .paper.markdown import every_table
+    from .paper.readout import load
+    from .report import Table, is_records, of_file, write
     from .tune_files import check_new
 
     check_new(None, None, out, force=force)
-    tables = [table for path in inputs if is_records(path) for table in _tables(path)]
+    tables = [Table.of_markdown(title, text) for path in inputs if is_records(path)
+              for title, text in every_table(load(path)).items()]
     subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,  # type: ignore[arg-type]
                         chosen_on=chosen_on, bootstrap=bootstrap) for path in inputs if not is_records(path)]
     page = write(out, subjects, tables=tables, command=_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)
-
-
-def _tables(records: Path) -> list[Any]:
-    """The paper's tables from a folder of records, ours beside what was published."""
-    from .paper import markdown
-    from .paper.readout import load
-    from .report import Table
-
-    found = load(records)
-    made = {"Table 1, CIFAR-10: error in %": markdown.table1(found, "cifar10"),
-            "Table 1, CIFAR-100: error in %": markdown.table1(found, "cifar100"),
-            "Table 2, Tiny ImageNet: error in %": markdown.table2(found),
-            "Table 3, CIFAR-10: RS beside the oracle head, error in %": markdown.table3(found)}
-    return [Table.of_markdown(title, text) for title, text in made.items()]
 
 
 def _command() -> str:
