@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot
-from levelhead.cli import main
 
 COUNTS = [1000, 300, 90, 27]
 
@@ -24,20 +22,6 @@ def files(tmp_path, monkeypatch):
     (tmp_path / "C.json").write_text(json.dumps(COUNTS))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def levelhead(monkeypatch, capfd):
-    """Run the command line: exit status, stdout, stderr."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["levelhead", *words])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capfd.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
 
 
 TUNE = ("tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", "--bootstrap", "20")

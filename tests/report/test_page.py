@@ -16,7 +16,7 @@ from levelhead import Head, Snapshot, measure, tune
 from levelhead.path import gamma_path
 from levelhead.report import Table, of_logits, of_snapshot, write
 from levelhead.report.calibration import calibration
-from levelhead.report.changes import pack, stops
+from levelhead.report.packing import pack, stops
 from levelhead.report.render import html
 from levelhead.report.verdict import gain, verdict
 from levelhead.tune import tune_path

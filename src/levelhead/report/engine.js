@@ -25,7 +25,7 @@ class Walk {
     for (let s = 0; s < size.length; s++) this.first[s + 1] = this.first[s] + size[s];
     this.mass = facts.mass || samples.map((n) => n > 0 ? 1 / samples.filter(Boolean).length : 0);
     this.file(start, delta, klass);
-    this.reset(start);
+    this.reset();
     this.before = { right: this.right.slice(), cells: this.cells.slice(), predicted: this.predicted.slice() };
     this.curve = this.trace();
   }
@@ -137,9 +137,9 @@ class Walk {
     return off / 2;
   }
 
-  // Both curves for drawing: a point at every stop at which one of them moves.
+  // Both curves for drawing, in percent: a point at every stop at which a prediction changes.
   trace() {
-    const gammas = [], first = [], second = [], labelled = this.facts.labelled;
+    const curve = { gammas: [], balanced: [], error: [] }, labelled = this.facts.labelled;
     let wrong = labelled ? this.error() : 0, balanced = labelled ? this.balancedError() : this.mismatch();
     const off = Float64Array.from({ length: this.facts.classes }, (_, c) => this.share(c) - this.target(c));
     const shift = (c, by) => { const was = Math.abs(off[c]); off[c] += by; return (Math.abs(off[c]) - was) / 2; };
@@ -153,12 +153,12 @@ class Walk {
         }
       }
       if (s === 0 || this.first[s + 1] > this.first[s] || s === this.stops.length - 1) {
-        gammas.push(this.stops[s]);
-        first.push(100 * balanced);
-        second.push(100 * wrong);
+        curve.gammas.push(this.stops[s]);
+        curve.balanced.push(100 * balanced);
+        curve.error.push(100 * wrong);
       }
     }
-    return { gammas, balanced: first, error: second };
+    return curve;
   }
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..criterion import middle
 from .calibration import calibration
-from .changes import pack, stops
+from .packing import pack, stops
 from .subject import Subject
 
 LINES = 12  # norms over epochs: of at most so many classes

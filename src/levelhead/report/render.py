@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import platform
 import time
 from collections.abc import Sequence
@@ -20,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
-from .changes import STEP
+from .. import __version__, whole
 from .facts import code, facts
+from .packing import STEP
 from .subject import Subject
 from .verdict import RULES, Number, percent, verdict
 
@@ -51,32 +50,21 @@ class Table:
         return Table(title, header, rows, note)
 
 
-def write(
-    out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[Table] = (), command: str = "", force: bool = True
-) -> Path:
-    """Write the page of one subject or of several side by side, atomically.
+def write(out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[Table] = (), command: str = "") -> Path:
+    """Write the page of one subject or of several side by side, whole or not at all.
 
     Args:
         out: an .html file.
         subjects: at least one, unless there are tables.
         tables: shown below.
         command: by which the page was made, for its last lines.
-        force: replace a file that exists.
     """
     path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"{path}: expected a page as .html, got {path.suffix or 'no suffix'}")
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} exists; pass --force to replace it")
     if not subjects and not tables:
         raise ValueError("expected something to show: a run, a snapshot, a tuned.json, or logits")
-    text = html(subjects, tables=tables, command=command)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    whole.write(path, html(subjects, tables=tables, command=command))
     return path
 
 

@@ -39,6 +39,7 @@ class Subject:
         choice: gamma and how it was chosen: Tuned.to_dict(), or at least `gamma`, `rule`, `chosen_on`.
         path: of the samples shown, if their labels are known.
         changes: of every prediction; None where there are no logits to show, only a choice.
+        logits: [N, K], of the samples shown.
         samples: what the samples shown are, in words: `test`, `held-out`.
         apart: whether the samples shown had no part in the choice.
         names: of the classes.
@@ -65,7 +66,6 @@ class Subject:
     log: Sequence[dict[str, Any]] = ()
     facts: dict[str, str] = field(default_factory=dict)
     model: str = "model.safetensors"
-    kind: Kind = "logits"
 
     @property
     def gamma(self) -> float:
@@ -190,7 +190,7 @@ def of_logits(
     changes = trace(logits, made, reach, kind=kind) if path is None else path.envelope
     return Subject(title=title, counts=n, choice=choice, path=path, changes=changes, logits=logits, samples=samples,
                    apart=apart, names=names, target=prior, held_out=held_out, head=head, log=log, facts=facts or {},
-                   model=model, kind=kind)
+                   model=model)
 
 
 def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | Choice | None) -> Choice | None:

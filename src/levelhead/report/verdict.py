@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..plot import short
 from .subject import Subject
 
 Status = Literal["ship", "unclear", "keep", "warn"]
@@ -66,7 +67,7 @@ def verdict(subject: Subject) -> Verdict:
     low, high = _gain_interval(subject, before, after)
     was, now = path.at(0.0), path.at(gamma)
     rare, common = ([float(np.nanmean(x.class_accuracy[half])) for x in (was, now)] for half in subject.halves)
-    mix = [1 - float(np.nansum(subject.counts * (x.class_accuracy)) / subject.counts[subject.present].sum())
+    mix = [1 - float(np.nansum(subject.counts * x.class_accuracy) / subject.counts[subject.present].sum())
            for x in (was, now)]
     numbers = (
         Number("balanced", "Balanced error", was.balanced_error, now.balanced_error, "lower",
@@ -212,8 +213,7 @@ def _of(subject: Subject, members: np.ndarray) -> str:
 
 def _quoted(name: str, most: int = 60) -> str:
     """A class's name within a sentence: cut where it is long, and kept from turning the rest around (bidi isolates)."""
-    short = name if len(name) <= most else f"{name[: most - 1]}…"
-    return f"“\N{FIRST STRONG ISOLATE}{short}\N{POP DIRECTIONAL ISOLATE}”"
+    return f"“\N{FIRST STRONG ISOLATE}{short(name, most)}\N{POP DIRECTIONAL ISOLATE}”"
 
 
 def _arrow(number: Number) -> str:
