@@ -52,10 +52,12 @@ def folder(tmp_path, monkeypatch):
         "unknown": {"0": 1, "1": 2, "2": 3, "7": 4},
         "word": ["a", 1, 2, 3],
         "tuned": {"gamma": 0.5, "rule": "rescale"},
+        "tuned-7": {"gamma": 0.5, "rule": "rescale", "classes": 7},
         "untuned": {"beta": 1},
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
+    (tmp_path / "nothing.npy").touch()
     (tmp_path / "taken.safetensors").write_bytes(b"mine")
     return tmp_path
 
@@ -108,6 +110,15 @@ BAD = {
         "looks like probabilities",
     ),
     "no file": (rescale("x.safetensors"), "x.safetensors: no such file"),
+    "no tuned.json": (
+        ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "x.json"],
+        "levelhead: x.json: no such file or directory",
+    ),
+    "a gamma chosen for other classes": (
+        ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "tuned-7.json"],
+        "gamma was chosen on logits of 7 classes, this head has 4",
+    ),
+    "an empty file of counts": (rescale(counts="nothing.npy"), "nothing.npy: not a file of counts"),
     "a truncated safetensors": (rescale("short.safetensors"), "short.safetensors: cut short"),
     "a truncated onnx": (rescale("short.onnx", out="o.onnx"), "short.onnx: cut short"),
     "a truncated pt": (rescale("short.pt", out="o.pt"), "short.pt: cut short"),

@@ -122,8 +122,16 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
     (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), and the logits have no column titles"),
     (("--plot", "curve.jpg"), "curve.jpg: expected a picture as .png, .svg, .pdf, got .jpg"),
     (("--criterion", "f1"), "expected criterion='guided' or 'balanced_error', got 'f1'"),
+    (("--bootstrap", "-1"), "expected bootstrap, a number of replicates, of 0 or more, got -1"),
+    (("--kind", "probabilities", "--rule", "shift"), "expected probabilities, from 0 to 1, got "),
+    (("--counts", "none.json"), "none.json: no such file; expected counts"),
+    (("--counts", "nothing.npy"), "nothing.npy: not a file of counts (No data left in file)"),
+    (("--out", "nowhere/tuned.json"), "nowhere: no such folder to write tuned.json into"),
+    (("--plot", "nowhere/curve.png"), "nowhere: no such folder to write curve.png into"),
+    (("--out", ".", "--force"), ".: a folder; expected the name of a file to write"),
 ])
 def test_bad_input_ends_with_one_line_and_status_2(files, levelhead, words, message):
+    open("nothing.npy", "wb").close()
     status, out, err = levelhead(*HELD_OUT, *words)
     assert (status, out) == (2, "")
     assert err.startswith(f"levelhead: {message}")

@@ -85,13 +85,14 @@ def test_whatever_a_person_has_becomes_the_same_counts(given_counts):
 @pytest.mark.parametrize(("wrong", "message"), [
     ([5, 4], "expected 3 counts, one per class, got 2"),
     ([5, 4, 3, 2], "expected 3 counts, one per class, got 4"),
-    ([5, 0, 3], r"class 1 \(cat\) has no samples; leave it out, or leave it as it is by missing='neutral'"),
+    ([5, 0, 3], r"class 1 \(cat\) has no samples; leave it out, or give it the largest count, which leaves it as it "),
     ([5, -2, 3], r"the count of class 1 \(cat\) is negative \(-2\)"),
     ([5, 0.5, 3], r"the count of class 1 \(cat\) is fractional \(0.5\); give samples, not shares"),
     ([5, float("nan"), 3], r"the count of class 1 \(cat\) is nan"),
     ([5, float("inf"), 3], r"the count of class 1 \(cat\) is inf"),
     ([5, 1e300, 3], r"the count of class 1 \(cat\) is 1e\+300; expected a whole number of samples"),
     ([[5, 4, 3]], r"expected one count per class, got shape \[1, 3\]"),
+    ([[5, 4], [3]], r"expected one count per class, got rows of different lengths"),
     ({"ant": 5, "cat": 4}, r"class 2 \(elk\) has no count"),
     ({"ant": 5, "cat": 4, "dog": 3}, "unknown class name 'dog'; the classes are ant, cat, elk"),
     ({"ant": 5, 0: 4, "cat": 3}, "class 0 is counted twice"),
@@ -99,11 +100,18 @@ def test_whatever_a_person_has_becomes_the_same_counts(given_counts):
     ({"ant": "many", "cat": 4, "elk": 3}, "the count of class 'ant' is 'many'; expected a number"),
     (["ant", "cat", "dog"], "unknown class name 'dog'"),
     ([object()] * 3, "expected counts as numbers"),
+    ("counts.json", r"expected counts, got the text 'counts.json'; read a file of them with counts.read\(\)"),
     ([], "expected 3 counts"),
 ])
 def test_a_wrong_count_is_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         counts.resolve(wrong, 3, names=["ant", "cat", "elk"])
+
+
+def test_names_that_nothing_puts_in_order_are_refused_with_what_to_give_instead():
+    with pytest.raises(ValueError, match=r"class 'ant' is a name, and nothing here says which class that is; "
+                                         r"give counts in class order, or {index: n}"):
+        counts.resolve({"ant": 5, "cat": 4}, 2)
 
 
 def test_a_neutral_class_is_treated_as_the_largest():

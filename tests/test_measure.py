@@ -144,9 +144,9 @@ def test_a_nan_is_never_right():
 
 
 @pytest.mark.parametrize(("logits", "message"), [
-    (np.ones(3), r"expected logits \[N, K\] of at least 2 classes, got shape \[3\]"),
-    (np.ones((3, 1)), r"expected logits \[N, K\] of at least 2 classes, got shape \[3, 1\]"),
-    (np.ones((0, 3)), r"expected logits \[N, K\] of at least 2 classes, got shape \[0, 3\]"),
+    (np.ones(3), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3\]"),
+    (np.ones((3, 1)), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3, 1\]"),
+    (np.ones((0, 3)), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[0, 3\]"),
     (np.array([["a", "b"]]), "expected logits as floating-point numbers"),
     (np.array([[1.0, 2.0], [np.inf, 0.0]]), "NaN or infinite values, first in row 1"),
     (softmax(LOGITS, axis=1), "expected logits, got what looks like probabilities"),
@@ -160,6 +160,10 @@ def test_probabilities_become_their_logarithms_if_said_so():
     probability = softmax(LOGITS, axis=1)
     np.testing.assert_allclose(m.check_logits(probability, kind="probabilities"), np.log(probability))
     assert np.isfinite(m.check_logits(np.array([[0.0, 1.0]]), kind="probabilities")).all()
+    with pytest.raises(ValueError, match=r"expected probabilities, from 0 to 1, got -0.5 in row 1"):
+        m.check_logits(np.array([[0.2, 0.8], [-0.5, 0.9]]), kind="probabilities")
+    with pytest.raises(ValueError, match=r"expected probabilities, from 0 to 1, got 7 in row 0"):
+        m.check_logits(np.array([[7.0, 0.5]]), kind="probabilities")
     with pytest.raises(ValueError, match="expected kind='logits' or 'probabilities', got 'odds'"):
         m.check_logits(LOGITS, kind="odds")
     assert not m.looks_like_probabilities(LOGITS)

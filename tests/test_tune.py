@@ -293,12 +293,28 @@ def test_test_data_are_named_wherever_the_result_is_printed():
         ({"rule": "cosine"}, "rule='rescale', 'tau' or 'shift'"),
         ({"training": np.ones((3, 7))}, r"training logits \[M, 4\], got shape \[3, 7\]"),
         ({"kind": "probabilities"}, "use rule='shift'"),
+        ({"bootstrap": -1}, "bootstrap, a number of replicates, of 0 or more, got -1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(change, message):
     options = {"bootstrap": 0, **change}
     with pytest.raises(ValueError, match=message):
         lh.tune(*bent(0, [5] * 4), COUNTS, **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "counts"), [((0, 4), [], COUNTS), ((3, 1), [0, 0, 0], [5]), ((4,), [0], [5])]
+)
+def test_no_samples_and_a_single_class_leave_nothing_to_choose(shape, labels, counts):
+    with pytest.raises(ValueError, match="of at least 1 sample and 2 classes, got shape"):
+        lh.tune(np.ones(shape), np.array(labels, int), counts)
+    with pytest.raises(ValueError, match="of at least 1 sample and 2 classes, got shape"):
+        lh.match_prior(np.ones(shape), counts)
+
+
+def test_no_number_of_replicates_is_negative_without_labels_either():
+    with pytest.raises(ValueError, match="of 0 or more, got -1"):
+        lh.match_prior(bent(0, [5] * 4)[0], COUNTS, bootstrap=-1)
 
 
 def test_probabilities_are_refused_with_the_way_out():

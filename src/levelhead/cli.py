@@ -369,6 +369,8 @@ def main() -> None:
         if os.environ.get("LEVELHEAD_DEBUG"):
             raise
         message = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            message = f"{error.filename}: {error.strerror.lower()}"
         if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
             message = f"this needs {error.name}: pip install 'levelhead[{EXTRAS[error.name]}]'"
         print(f"levelhead: {message}", file=sys.stderr)

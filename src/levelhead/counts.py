@@ -123,8 +123,8 @@ def resolve(
         if n != int(n):
             raise ValueError(f"the count of {title(i)} is fractional ({n:g}); give samples, not shares")
         if n == 0 and missing == "error":
-            raise ValueError(f"{title(i)} has no samples; leave it out, or leave it as it is by missing='neutral' "
-                             "(--missing neutral)")
+            raise ValueError(f"{title(i)} has no samples; leave it out, or give it the largest count, which leaves it "
+                             "as it is, as missing='neutral' (rescale --missing neutral) does")
     values = values.astype(np.int64)
     if not values.any():
         raise ValueError("every class has a count of 0")
@@ -135,6 +135,8 @@ def read(path: str | Path) -> Counts:
     """Counts from a file: .json (list or {class: n}), .csv (class,n rows or one number a row), .npy, .txt (a number a
     line). What is read is checked later, by `resolve`, when the classes are known."""
     path = Path(path)
+    if path.suffix in (".json", ".csv", ".npy", ".txt") and not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; expected counts")
     if path.suffix == ".npy":
         return _parse(path, lambda: np.load(path, allow_pickle=False))
     if path.suffix == ".json":
@@ -149,9 +151,7 @@ def read(path: str | Path) -> Counts:
 def _parse(path: Path, parse: Any) -> Counts:
     try:
         return parse()
-    except OSError:
-        raise
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise ValueError(f"{path}: not a file of counts ({error})") from None
 
 
@@ -188,7 +188,8 @@ def _from_mapping(counts: Mapping[Any, Any], classes: int | None, names: Sequenc
         elif known:
             raise ValueError(f"unknown class name {str(key)!r}; the classes are {_listed(names or [])}")
         else:
-            raise ValueError(f"class {str(key)!r} is a name, but the names of the classes are not known; give names=")
+            raise ValueError(f"class {str(key)!r} is a name, and nothing here says which class that is; give counts in "
+                             "class order, or {index: n}, or in Python names=")
         if not 0 <= i < size:
             raise ValueError(f"unknown class {key!r}; expected classes 0 to {size - 1}")
         if i in seen:
@@ -203,7 +204,12 @@ def _from_mapping(counts: Mapping[Any, Any], classes: int | None, names: Sequenc
 
 
 def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
-    values = to_numpy(counts) if is_torch(counts) else np.asarray(counts)
+    if isinstance(counts, str | Path):
+        raise ValueError(f"expected counts, got the text {str(counts)!r}; read a file of them with counts.read()")
+    try:
+        values = to_numpy(counts) if is_torch(counts) else np.asarray(counts)
+    except ValueError:
+        raise ValueError("expected one count per class, got rows of different lengths") from None
     if values.ndim != 1:
         raise ValueError(f"expected one count per class, got shape {list(values.shape)}")
     if values.dtype.kind in "UO" and names is not None and len(values) and isinstance(values[0], str):

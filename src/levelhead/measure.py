@@ -20,8 +20,7 @@ Kind = Literal["logits", "probabilities"]
 def check_logits(logits: Array, *, kind: Kind = "logits") -> np.ndarray:
     """logits [N, K] as a floating numpy array; probabilities are refused, or made their logarithms if said so."""
     values = to_numpy(logits)
-    if values.ndim != 2 or values.shape[1] < 2 or values.shape[0] < 1:
-        raise ValueError(f"expected logits [N, K] of at least 2 classes, got shape {list(values.shape)}")
+    check_shape(values.shape)
     if values.dtype.kind not in "fiu":
         raise ValueError(f"expected logits as floating-point numbers, got {values.dtype}")
     values = values if values.dtype.kind == "f" else values.astype(np.float64)
@@ -29,6 +28,12 @@ def check_logits(logits: Array, *, kind: Kind = "logits") -> np.ndarray:
         row = int(np.argmin(np.isfinite(values).all(axis=1)))
         raise ValueError(f"the logits hold NaN or infinite values, first in row {row}")
     if kind == "probabilities":
+        outside = ((values < 0) | (values > 1 + 1e-3)).any(axis=1)  # a softmax in half precision may round up to 1.001
+        if outside.any():
+            at = int(np.argmax(outside))
+            worst = values[at].min() if values[at].min() < 0 else values[at].max()
+            raise ValueError(f"expected probabilities, from 0 to 1, got {worst:g} in row {at}; leave out "
+                             "kind='probabilities' if these are logits")
         return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
     if kind != "logits":
         raise ValueError(f"expected kind='logits' or 'probabilities', got {kind!r}")
@@ -38,6 +43,12 @@ def check_logits(logits: Array, *, kind: Kind = "logits") -> np.ndarray:
             "the softmax, or pass kind='probabilities' with rule='shift', which works on their logarithms"
         )
     return values
+
+
+def check_shape(shape: Sequence[int]) -> None:
+    """That logits [N, K] have samples, and classes to choose between."""
+    if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
+        raise ValueError(f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}")
 
 
 def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:

@@ -18,7 +18,7 @@ from ._array import Array, to_numpy
 from .counts import Counts, check_labels, groups, resolve
 from .curve import Curve, Point, accumulate, ascending
 from .envelope import Envelope, trace
-from .measure import Kind
+from .measure import Kind, check_shape
 from .resample import resamples
 from .rule import Rule, RuleName, make_rule
 from .solve import Engine, solve
@@ -323,8 +323,7 @@ def gamma_path(
     if not (np.isfinite(begin) and np.isfinite(end) and begin < end):
         raise ValueError(f"expected a range (from, to) of finite gammas, got {range}")
     logits = logits if hasattr(logits, "shape") else np.asarray(logits)
-    if logits.ndim != 2:
-        raise ValueError(f"expected logits [N, K], got shape {list(logits.shape)}")
+    check_shape(logits.shape if shard is None else (len(logits), 2))
     n = resolve(counts, None if shard is not None else logits.shape[1], names=names)
     labels = check_labels(labels, len(n))
     if len(labels) != len(logits):

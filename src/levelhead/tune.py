@@ -17,7 +17,7 @@ from ._array import Array, to_numpy
 from .counts import Counts, resolve
 from .criterion import STRENGTH, Landscape, replicates
 from .envelope import Envelope, trace
-from .measure import Kind
+from .measure import Kind, check_shape
 from .path import GammaPath, Metric, gamma_path, resamples
 from .rule import RuleName, make_rule
 from .stream import chunks
@@ -163,9 +163,11 @@ def match_prior(
     (0.604, 0.0)
     """
     logits = logits if hasattr(logits, "shape") else np.asarray(logits)
-    n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
+    check_shape(logits.shape)
+    n = resolve(counts, logits.shape[1], names=names)
     if kind == "probabilities" and rule != "shift":
         raise ValueError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
+    _check_times(bootstrap)
     made = make_rule(rule, n, norms=norms if rule == "tau" else None)
     changes = trace(logits, made, _reach(range), kind=kind, progress=_stage(progress, "path"))
     landscape = Landscape(None, changes, _target(target, len(n)), unlabelled=True)
@@ -190,6 +192,7 @@ def _answer(
     """What `tune` and `cross_fit` share once they know where every sample is right."""
     if criterion not in ("guided", "balanced_error"):
         raise ValueError(f"expected criterion='guided' or 'balanced_error', got {criterion!r}")
+    _check_times(bootstrap)
     path, weights = landscape.path, landscape.weights
     assert path is not None
     strength = STRENGTH if criterion == "guided" else 0.0
@@ -258,6 +261,11 @@ def _reach(range: tuple[float, float]) -> tuple[float, float]:
     if not (np.isfinite(low) and np.isfinite(high) and low <= 0 < high):
         raise ValueError(f"expected a range of gamma that holds 0, such as (0, 2), got ({low:g}, {high:g})")
     return low, high
+
+
+def _check_times(bootstrap: int) -> None:
+    if bootstrap < 0:
+        raise ValueError(f"expected bootstrap, a number of replicates, of 0 or more, got {bootstrap}")
 
 
 def _quantiles(values: np.ndarray | list[float], level: float) -> tuple[float, float] | None:

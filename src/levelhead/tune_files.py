@@ -63,6 +63,11 @@ def check_new(out: Path | None, plot: Path | None, page: Path | None = None, *, 
     for path in (out, plot, page):
         if path is not None and path.exists() and not force:
             raise FileExistsError(f"{path} exists; pass --force to replace it")
+    for path in (out, plot):
+        if path is not None and path.is_dir():
+            raise ValueError(f"{path}: a folder; expected the name of a file to write")
+        if path is not None and not path.parent.is_dir():
+            raise ValueError(f"{path.parent}: no such folder to write {path.name} into")
     if page is not None and (page.suffix.lower() not in (".html", ".htm") or not page.parent.is_dir()):
         raise ValueError(f"{page}: expected a page as .html, in a folder that exists")
     if plot is not None:

@@ -261,7 +261,7 @@ def test_sharded_models_are_undone_too(tmp_path):
 
 def test_tuned_json_says_gamma_and_rule(tmp_path):
     (tmp_path / "t.json").write_text('{"gamma": 0.3, "rule": "shift"}', encoding="utf-8")
-    assert strength(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift"}
+    assert strength(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift", "chosen_for": None}
     with pytest.raises(ValueError, match="chosen for rule='shift', not 'tau'"):
         strength(None, "tau", tmp_path / "t.json")
     (tmp_path / "t.json").write_text("[]", encoding="utf-8")

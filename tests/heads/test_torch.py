@@ -366,6 +366,12 @@ def test_bad_counts_and_gamma_change_nothing(counts, gamma, message):
     assert unchanged(model, before)
 
 
+@pytest.mark.parametrize("no_module", [None, {"fc.weight": torch.eye(3)}, "model.pt"])
+def test_what_is_no_module_is_named(no_module):
+    with pytest.raises(TypeError, match=f"expected a torch module, got {type(no_module).__name__}; "):
+        rescale_(no_module, COUNTS, gamma=0.5)
+
+
 def test_overflow_of_half_precision_changes_nothing():
     model = Net().half()
     before = bits(model)

@@ -140,6 +140,7 @@ def test_where_mlflow_takes_no_runs_is_said_before_training(levelhead, pets, tmp
     (["--data", "digits", "--ratio", "10", "--largest", "5000"], "the profile asks for 5000"),
     (["--data", "digits", "--method", "nothing"], "unknown method 'nothing'"),
     (["--data", "digits", "--profile", "bell", "--ratio", "2"], "profile long-tail, step or given, got 'bell'"),
+    (["--data", "digits", "--profile", "step"], "--profile step shapes what --ratio makes: give --ratio too"),
     (["--data", "digits", "--track", "paper"], "--track tensorboard or mlflow, got 'paper'"),
     (["--data", "digits", "--ratio", "100", "--hold-out", "0.1"], "only one training image"),
     (["--data", "digits", "--recipe", "kim2020"], "mean and std of 3 channels, the images have 1"),

@@ -76,6 +76,7 @@ class Strength(TypedDict):
 
     gamma: float
     rule: str
+    chosen_for: int | None
 
 
 def format_of(path: str | Path) -> Format:
@@ -121,6 +122,7 @@ def rescale_file(
     force: bool = False,
     again: bool = False,
     logits: Array | None = None,
+    chosen_for: int | None = None,
     progress: Progress | None = None,
 ) -> Done:
     """Write a model's file with its head adjusted; every other byte is copied.
@@ -139,6 +141,7 @@ def rescale_file(
         force: replace files that exist.
         again: adjust a file that was adjusted before.
         logits: [N, K] of the model as it is, to tell how many predictions rounding to half precision could flip.
+        chosen_for: of how many classes the logits were that gamma was chosen on: it says nothing of another head.
     """
     path, out = Path(path), Path(out)
     if rule not in RULES:
@@ -152,6 +155,8 @@ def rescale_file(
         )
     place, heads = found.places[0], [load(place, found.names) for place in found.places]
     n = resolve(counts, place.classes, names=found.names, missing=missing)
+    if chosen_for not in (None, place.classes):
+        raise ValueError(f"{path}: gamma was chosen on logits of {chosen_for} classes, this head has {place.classes}")
     _check_rule(found, rule)
     adjusted = [_adjust(one, n, gamma, rule, bias) for one in heads]
     by = _amounts(heads[0], n, gamma, rule)
@@ -199,10 +204,11 @@ def strength(gamma: float | None, rule: str | None, tuned: str | Path | None) ->
             f"expected --gamma or --tuned, what `levelhead tune -o` wrote{'' if gamma is None else ', not both'}"
         )
     if gamma is not None:
-        return {"gamma": gamma, "rule": rule or "rescale"}
+        return {"gamma": gamma, "rule": rule or "rescale", "chosen_for": None}
     try:
         chosen = json.loads(Path(tuned).read_text(encoding="utf-8"))  # type: ignore[arg-type]
-        found: Strength = {"gamma": float(chosen["gamma"]), "rule": chosen.get("rule", "rescale")}
+        found: Strength = {"gamma": float(chosen["gamma"]), "rule": chosen.get("rule", "rescale"),
+                           "chosen_for": chosen.get("classes")}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{tuned}: not what `levelhead tune` writes ({error})") from None
     if rule not in (None, found["rule"]):

@@ -9,6 +9,9 @@ from torch import nn
 
 def unwrap(model: nn.Module) -> nn.Module:
     """The model itself, out of DDP, DataParallel and torch.compile."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch module, got {type(model).__name__}; a file is adjusted by rescale_file, "
+                        "weights alone by rescale(Head(weight, bias), ...)")
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):

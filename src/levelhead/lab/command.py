@@ -62,6 +62,8 @@ def spec_of(
     """A Spec from what the command line gives: a ratio asks for a profile, a file for counts of one's own."""
     if counts is not None and ratio is not None:
         raise ValueError("expected --ratio or --counts, got both")
+    if ratio is None and profile != "long-tail":
+        raise ValueError(f"--profile {profile} shapes what --ratio makes: give --ratio too, or leave it out")
     wanted = None if counts is None else read(counts)
     given: dict[str, Any] = {
         "profile": "given" if ratio is None else profile, "ratio": 1.0 if ratio is None else ratio,
