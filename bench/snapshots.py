@@ -19,11 +19,12 @@ import numpy as np
 
 import levelhead as lh
 from levelhead.paper.markdown import fill
+from levelhead.paper.shipped import shipped
+from levelhead.plot import ACCENT, headless, save
 
 RESULT = Path("results/snapshots.json")
 COMMAND = ("levelhead reproduce table1 --root DIR --only cifar10:100:baseline; "
            "python bench/snapshots.py runs/cifar10-lt100-baseline-*/snapshot.safetensors")
-CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
 def main() -> None:
@@ -92,24 +93,17 @@ def _spread(values: list[float]) -> str:
 
 def draw(runs: list[dict[str, Any]], path: str) -> None:
     """Recall of each class before and after, mean over seeds, most frequent class first."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     recall = np.mean([run["recall"] for run in runs], axis=0) * 100
-    names = CIFAR10 if runs[0]["data"] == "cifar10" else [str(i) for i in range(recall.shape[1])]
-    figure, axes = plt.subplots(figsize=(8.6, 3.4), layout="constrained")
+    names = shipped()["baseline"].head.names if runs[0]["data"] == "cifar10" else None
+    figure, axes = headless().subplots(figsize=(8.6, 3.4), layout="constrained")
     place = np.arange(recall.shape[1])
     axes.bar(place - 0.2, recall[0], 0.38, color="#9aa5b1", label="as trained")
-    axes.bar(place + 0.2, recall[1], 0.38, color="#c2410c", label="leveled")
-    axes.set_xticks(place, [f"{name}\n{n:,}" for name, n in zip(names, runs[0]["counts"], strict=True)], fontsize=9)
-    axes.set_ylabel("found, %")
-    axes.set_ylim(0, 100)
-    axes.set_xlabel("class, and its training images")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.bar(place + 0.2, recall[1], 0.38, color=ACCENT, label="leveled")
+    axes.set_xticks(place, [f"{name}\n{n:,}" for name, n in zip(names or place, runs[0]["counts"], strict=True)],
+                    fontsize=9)
+    axes.set(xlabel="class, and its training images", ylabel="found, %", ylim=(0, 100))
     axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
 
 
 if __name__ == "__main__":

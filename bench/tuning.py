@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from levelhead import Snapshot, gamma_path, tune
+from levelhead import Snapshot, gamma_path, tune, whole
 from levelhead.counts import long_tail
 from levelhead.criterion import Landscape
 from levelhead.envelope import envelope
@@ -236,9 +236,7 @@ def main() -> None:
                          "machine": f"{platform.machine()}, {os.cpu_count()} cores", "numpy": np.__version__,
                          "command": " ".join(["python", "bench/tuning.py", *sys.argv[1:]]), "regret": found}
         RESULTS.parent.mkdir(exist_ok=True)
-        scratch = RESULTS.with_suffix(".tmp")
-        scratch.write_text(json.dumps(results, indent=1) + "\n")
-        os.replace(scratch, RESULTS)
+        whole.write(RESULTS, json.dumps(results, indent=1) + "\n")
         print(name, f"{draws} draws, {results[name]['seconds']} s")
         for hold, table in found.items():
             print(f"  {hold:24}", "  ".join(f"{key} {mean:.2f}±{se:.2f}" for key, (mean, se) in table.items()))
