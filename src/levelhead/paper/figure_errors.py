@@ -16,6 +16,8 @@ from .plan import TITLES, table1_columns, title_of
 from .readout import Record, companion_gamma, runs
 from .record import GRID
 
+COLORS = {"baseline": BASELINE, "wvn": WVN}
+
 
 def confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
     """Figure 6: of each class, the share taken for each other; baseline, and WVN+RS with gamma from a hold-out."""
@@ -51,46 +53,47 @@ def confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 def over_gamma(sources: Sources) -> Drawn:
     """Figure 7: the error over gamma at every ratio; the stretch within a point of the best is bold."""
-    of = {data: [c for c in table1_columns(data, imbalanced=True)
-                 if all(runs(sources.records, c, m) for m in ("baseline", "wvn"))]
+    of = {data: [c for c in table1_columns(data, imbalanced=True) if all(runs(sources.records, c, m) for m in COLORS)]
           for data in ("cifar10", "cifar100")}
     of = {data: columns for data, columns in of.items() if columns}
     if not of:
         raise Missing("no column of Table 1 with records of both baseline and wvn")
-    across = max(map(len, of.values()))
-    figure, axes = panels(across, len(of), height=0.5 + 2.35 * len(of), sharex="row")
-    drawn = 0
+    figure, axes = panels(max(map(len, of.values())), len(of), height=0.5 + 2.35 * len(of), sharex="row")
     for row, (data, columns) in zip(axes, of.items(), strict=True):
-        for panel in row[len(columns):]:
-            panel.set_axis_off()
-        every = {c: {m: _mean_curve(runs(sources.records, c, m)) for m in ("baseline", "wvn")} for c in columns}
-        span = 4 + max(max(curve[0] for curve in both.values()) - _least(both) for both in every.values())
-        reach = max(GRID[curve <= _least(both) + span].max() for both in every.values() for curve in both.values())
-        for panel, (column, curves) in zip(row, every.items(), strict=False):
-            drawn += sum(len(runs(sources.records, column, m)) for m in curves)
-            low = _least(curves)
-            for (method, curve), color in zip(curves.items(), (BASELINE, WVN), strict=True):
-                panel.plot(GRID, curve, color=color, lw=1)
-                good = np.where(curve <= curve.min() + 100 * WITHIN, curve, np.nan)
-                panel.plot(GRID, good, color=color, lw=3.2, solid_capstyle="butt")
-                gamma = companion_gamma(sources.records, column, method)
-                if gamma is not None:
-                    panel.plot(gamma, np.interp(gamma, GRID, curve), "v", color=color, ms=8.5, mec="white", mew=1,
-                               zorder=4)
-            panel.set(ylim=(low - 1, low - 1 + span), xlim=(0, reach))
-            panel.yaxis.set_major_locator(_every(2 if span < 12 else 5))
-            panel.xaxis.set_major_locator(_every(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2))
-            panel.grid(axis="y", color=LIGHT, lw=0.5)
-            title(panel, f"ratio {column.split(':')[1]}")
+        _row_over_gamma(row, sources.records, columns)
         row[0].set_ylabel(f"{TITLES[data]}\nerror, %")
     figure.supxlabel("gamma", fontsize=9)
-    handles = [*(panel.plot([], [], color=c, lw=2)[0] for c in (BASELINE, WVN)),
+    panel, drawn = axes[0, 0], sum(len(runs(sources.records, c, m)) for cs in of.values() for c in cs for m in COLORS)
+    handles = [*(panel.plot([], [], color=color, lw=2)[0] for color in COLORS.values()),
                panel.plot([], [], color=GRAY, lw=3.2)[0], panel.plot([], [], "v", color=GRAY, ms=6.5, lw=0)[0]]
     figure.legend(handles, ["Baseline", "WVN", "within a point of the best", "gamma chosen on a hold-out"],
                   loc="outside upper center", ncols=4, frameon=False, fontsize=8.5)
     return Drawn(figure, "Test error over gamma, baseline and WVN, mean over seeds "
                  f"({drawn} networks), read at {len(GRID)} gammas off exact curves; the panels of a row "
                  "span as many points of error.", findings(wvn_flattens_the_curve(sources.records)))
+
+
+def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequence[str]) -> None:
+    """A panel for each column of one data set; all span as many points of error, and gammas as far as these go."""
+    every = {c: {m: _mean_curve(runs(records, c, m)) for m in COLORS} for c in columns}
+    span = 4 + max(max(curve[0] for curve in both.values()) - _least(both) for both in every.values())
+    reach = max(GRID[curve <= _least(both) + span].max() for both in every.values() for curve in both.values())
+    for panel in row[len(columns):]:
+        panel.set_axis_off()
+    for panel, (column, curves) in zip(row, every.items(), strict=False):
+        for method, curve in curves.items():
+            color, gamma = COLORS[method], companion_gamma(records, column, method)
+            panel.plot(GRID, curve, color=color, lw=1)
+            good = np.where(curve <= curve.min() + 100 * WITHIN, curve, np.nan)
+            panel.plot(GRID, good, color=color, lw=3.2, solid_capstyle="butt")
+            if gamma is not None:
+                panel.plot(gamma, np.interp(gamma, GRID, curve), "v", color=color, ms=8.5, mec="white", mew=1, zorder=4)
+        low = _least(curves) - 1
+        panel.set(ylim=(low, low + span), xlim=(0, reach))
+        panel.yaxis.set_major_locator(_every(2 if span < 12 else 5))
+        panel.xaxis.set_major_locator(_every(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2))
+        panel.grid(axis="y", color=LIGHT, lw=0.5)
+        title(panel, f"ratio {column.split(':')[1]}")
 
 
 def _least(curves: Mapping[str, np.ndarray]) -> float:
