@@ -43,6 +43,9 @@ def command(
         reproduce(before, results, runs, slots=slots, executor=cast(Executor, executor),
                   until=None if minutes is None else 60 * minutes, say=say)
     left = missing(wanted, results)
+    if left and not dry_run and minutes is None:
+        raise ValueError(f"{len(left)} of {len(before)} networks were not trained, for the reasons above; the same "
+                         "command goes on with them")
     found = {"table": table, "trainings": len(wanted), "missing": [training.name for training in left],
              "minutes": round(cost(left) / 60, 1)}
     lines = [f"{training.name:48}{minutes_of[training.name]:>7.1f} min" for training in left]
