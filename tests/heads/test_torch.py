@@ -1,9 +1,6 @@
 """Heads in torch modules: found by every road or refused with the reason, scaled in place, put back bit for bit."""
 
 import copy
-import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -501,15 +498,6 @@ def test_half_precision_counts_the_predictions_that_rounding_could_flip():
 # Sharded
 
 
-def test_sharded_head_is_rescaled_and_restored_in_two_processes(tmp_path):
+def test_sharded_head_is_rescaled_and_restored_in_two_processes(in_two_processes):
     """FSDP2 on real processes: rows shared out unevenly, before and after a forward pass that gathers them."""
-    script = Path(__file__).with_name("two_processes.py")
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    workers = [
-        subprocess.Popen([sys.executable, str(script), str(rank), str(tmp_path / "meet")], env=env,
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank in range(2)
-    ]
-    for worker in workers:
-        output, _ = worker.communicate(timeout=120)
-        assert worker.returncode == 0, output
+    in_two_processes(Path(__file__).with_name("two_processes.py"))

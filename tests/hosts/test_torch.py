@@ -1,9 +1,6 @@
 """WVN beside an optimizer: unit length after every real step, however the step is taken."""
 
 import copy
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -239,14 +236,5 @@ def test_what_is_no_optimizer_or_order_is_refused():
         lh.WVN(torch.optim.SGD(model.parameters(), lr=0.5), model[2], order="before")
 
 
-def test_two_processes_under_ddp_and_fsdp2_train_as_one_does(tmp_path):
-    script = Path(__file__).with_name("two_processes.py")
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    workers = [
-        subprocess.Popen([sys.executable, str(script), str(rank), str(tmp_path / "meet")], env=env,
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank in range(2)
-    ]
-    for worker in workers:
-        output, _ = worker.communicate(timeout=120)
-        assert worker.returncode == 0, output
+def test_two_processes_under_ddp_and_fsdp2_train_as_one_does(in_two_processes):
+    in_two_processes(Path(__file__).with_name("two_processes.py"))
