@@ -12,10 +12,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import conftest  # noqa: E402, F401  lets lightning and transformers import whichever torchvision is there
 import reference  # noqa: E402
 from sphinx.errors import ExtensionError  # noqa: E402
 
+import conftest  # noqa: E402, F401  lets lightning and transformers import whichever torchvision is there
 import levelhead  # noqa: E402
 
 project, author, release = "levelhead", "the levelhead developers", levelhead.__version__
@@ -28,6 +28,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 default_role = "code"  # docstrings write `gamma`, as Markdown does
+smartquotes_action = "qe"  # curly quotes and ellipses; --gamma keeps its two hyphens
 templates_path = ["_templates"]
 autosummary_generate = True
 autodoc_member_order = "bysource"
