@@ -32,6 +32,13 @@ def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(levelhe
     assert [line.split()[0] for line in text(result).splitlines()[-6:-2]] == ROWS
 
 
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(levelhead, monkeypatch, tmp_path):
+    monkeypatch.setattr(on_digits, "recipe", lambda name: pytest.fail("training began"))
+    status, out, err = levelhead("demo", "--report", tmp_path / "nowhere" / "page.html")
+    assert (status, out) == (2, "")
+    assert "expected a page as .html, in a folder that exists" in err
+
+
 def test_the_shipped_networks_are_those_of_their_records():
     for method, snapshot in shipped().items():
         record = next(r for r in load(RECORDS) if r["name"] == snapshot.meta["record"])

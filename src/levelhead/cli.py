@@ -315,7 +315,9 @@ def demo(
     from .demo import demo as run_demo
     from .demo import text
     from .lab.progress import bar
+    from .tune_files import check_new
 
+    check_new(None, None, report, force=True)
     with bar(show=not as_json) as progress:
         result = run_demo(report, seed=seed, progress=progress)
     show(result, text(result), as_json)
