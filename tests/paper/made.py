@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from levelhead import counts as count
+from levelhead.paper.plan import SIZES
 from levelhead.paper.record import GRID
 
 
 def counts_of(column: str) -> np.ndarray:
     data, *profile, ratio = column.split(":")
     shape = count.step if profile == ["step"] else count.long_tail
-    largest, classes = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}[data]
-    return shape(largest, classes, float(ratio))
+    return shape(*SIZES[data], float(ratio))
 
 
 def made(

@@ -110,8 +110,10 @@ def trainings(
 
 def _grid(table: Table) -> tuple[list[str], list[str]]:
     """Columns, and the methods that are trained in them."""
-    if table in ("table3", "strong"):
-        return {"table3": ["cifar10:100", "cifar10:10"], "strong": tables()["strong"]["columns"]}[table], list(REPEATED)
+    if table == "strong":
+        return tables()[table]["columns"], list(REPEATED)
+    if table == "table3":  # its columns name the network too: cifar10:100:wvn
+        return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
     rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
     return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
 
