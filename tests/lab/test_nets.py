@@ -1,6 +1,7 @@
 """The networks: their sizes as published, their initial weights, and the split into features and head."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -115,3 +116,12 @@ def test_any_timm_model_gives_features_and_a_head(timm, name, shape):
 def test_an_unknown_timm_model_is_named_with_its_neighbors(timm):
     with pytest.raises(ValueError, match=r"has no model 'resnet33x'; near it are .*resnet"):
         nets.build("timm:resnet33x", 10)
+
+
+def test_a_timm_that_does_not_import_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "timm.py").write_text('raise RuntimeError("operator torchvision::nms does not exist")')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    message = r"timm:resnet18 needs timm, which does not import here \(operator torchvision::nms does not exist\); "
+    with pytest.raises(ImportError, match=message):
+        nets.build("timm:resnet18", 3)

@@ -190,6 +190,9 @@ def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
         import timm
     except ImportError as error:
         raise ImportError(f"timm:{name} needs timm; pip install timm ({error})") from None
+    except RuntimeError as error:  # a torchvision whose compiled operators do not load
+        raise ImportError(f"timm:{name} needs timm, which does not import here ({error}); install the torchvision that "
+                          "is built for this torch") from None
     if not timm.is_model(name):
         near = ", ".join(timm.list_models(f"*{name.split('.')[0][:6]}*")[:5])
         raise ValueError(f"timm {timm.__version__} has no model {name!r}" + (f"; near it are {near}" if near else ""))
