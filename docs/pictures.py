@@ -138,7 +138,7 @@ def scaled(one: lh.Snapshot) -> dict[str, np.ndarray]:
     """Logits of every other test sample before and after RS; gamma and temperature come from the others."""
     logits, labels = np.asarray(one.logits("test")), one.labels["test"]
     gamma = lh.tune(logits[::2], labels[::2], one.counts, bootstrap=0).gamma
-    leveled = logits * lh.factors(one.counts, gamma)
+    leveled = one.logits("test", lh.rescale(one.head, one.counts, gamma=gamma))
     return {"as trained": logits[1::2], "after RS": leveled[1::2],
             "after RS, with temperature": tempered(leveled, labels)}
 
@@ -147,7 +147,7 @@ def shifted(one: lh.Snapshot) -> dict[str, np.ndarray]:
     """The same with the additive rule."""
     logits, labels = np.asarray(one.logits("test")), one.labels["test"]
     gamma = lh.tune(logits[::2], labels[::2], one.counts, rule="shift", bootstrap=0).gamma
-    moved = logits + gamma * np.log(one.counts.max() / one.counts)
+    moved = one.logits("test", lh.shift_logits(one.head, one.counts, gamma))
     return {"after the shift": moved[1::2], "after the shift, with temperature": tempered(moved, labels)}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from levelhead.paper.markdown import beyond, fill, other_recipe, table1, table2, table3
+from levelhead.paper.markdown import beyond, fill, has_place, other_recipe, table1, table2, table3
 from levelhead.paper.readout import Cell, at_gamma, cell, companion_gamma, share_of_gap, top5_cell
 from levelhead.paper.record import GRID
 
@@ -92,3 +92,6 @@ def test_a_page_is_filled_between_its_marks_and_only_there(tmp_path):
     assert page.read_text() == "a\n<!-- x -->\nnew\n<!-- end of x -->\nb\n"
     with pytest.raises(ValueError, match="no place for 'y'"):
         fill(page, "y", "new")
+    assert has_place(page, "x")
+    assert not has_place(page, "y")
+    assert not has_place(tmp_path / "gone.md", "x")

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import zlib
+from functools import partial
 from html.parser import HTMLParser
 
 import numpy as np
@@ -131,15 +132,15 @@ def test_a_name_cannot_turn_a_sentence_around_nor_fill_the_page():
 
 
 @pytest.mark.parametrize(("subject", "status", "words"), [
-    (made.ten(), "ship", "if rare classes matter as much as frequent ones"),
-    (made.two(samples="test"), "warn", "gamma was chosen on test labels"),
-    (made.two(gamma=0.0, apart=True), "keep", "changes no prediction"),
-    (made.two(gamma=1.0, apart=True), "keep", "makes it worse"),
-    (made.blind(), "unclear", "without labels"),
-    (made.trained(), "ship", "if rare classes matter"),
+    (made.ten, "ship", "if rare classes matter as much as frequent ones"),
+    (partial(made.two, samples="test"), "warn", "gamma was chosen on test labels"),
+    (partial(made.two, gamma=0.0, apart=True), "keep", "changes no prediction"),
+    (partial(made.two, gamma=1.0, apart=True), "keep", "makes it worse"),
+    (made.blind, "unclear", "without labels"),
+    (made.trained, "ship", "if rare classes matter"),
 ], ids=["ship", "test", "nothing", "worse", "blind", "run"])
 def test_the_verdict_says_what_to_do(subject, status, words):
-    found = verdict(subject)
+    found = verdict(subject())
     assert found.status == status
     assert words in found.headline
 

@@ -21,12 +21,21 @@ def grid(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 def fill(page: Path, name: str, content: str) -> None:
     """Put generated text between `<!-- name -->` and `<!-- end of name -->` of a page."""
-    text = page.read_text(encoding="utf-8")
-    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    if start not in text or end not in text:
+    start, end = _marks(name)
+    if not has_place(page, name):
         raise ValueError(f"{page}: no place for {name!r}; expected {start} and {end}")
+    text = page.read_text(encoding="utf-8")
     before, after = text.split(start)[0], text.split(end)[1]
     page.write_text(f"{before}{start}\n{content}\n{end}{after}", encoding="utf-8")
+
+
+def has_place(page: Path, name: str) -> bool:
+    """Whether a page is there, and has a place of that name to fill."""
+    return page.is_file() and all(mark in page.read_text(encoding="utf-8") for mark in _marks(name))
+
+
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name} -->", f"<!-- end of {name} -->"
 
 
 def every_table(records: Sequence[Record]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from .. import whole
 from ..cautions import LevelheadWarning
 from ..lab.run import Run
 from .executors import Executor, on_ray, one_device
+from .markdown import has_place
 from .plan import TABLES, Table, Training, trainings
 from .record import record
 from .shipped import shipped
@@ -65,9 +66,9 @@ def draw(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LevelheadWarning)
         if page.is_file():
-            readme = page.parent.parent / "README.md"
+            readme = page.parent.parent / "README.md"  # of this project; another's has no such place
             written = reproduction.write(results.parent, page, pictures, shipped(), say=say,
-                                         readme=readme if readme.is_file() else None)
+                                         readme=readme if has_place(readme, "reproduction") else None)
         else:
             written = figures.write(results.parent, pictures, shipped(), say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
