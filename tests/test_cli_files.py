@@ -51,8 +51,8 @@ def folder(tmp_path, monkeypatch):
         "named": {"cat": 1, "dog": 2, "cow": 3, "emu": 4},
         "unknown": {"0": 1, "1": 2, "2": 3, "7": 4},
         "word": ["a", 1, 2, 3],
-        "tuned": {"gamma": 0.5, "rule": "rescale"},
-        "tuned-7": {"gamma": 0.5, "rule": "rescale", "classes": 7},
+        "tuned": {"gamma": 0.5, "rule": "rescale", "chosen_on": "held-out"},
+        "tuned-7": {"gamma": 0.5, "rule": "rescale", "chosen_on": "held-out", "classes": 7},
         "untuned": {"beta": 1},
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")

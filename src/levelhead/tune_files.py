@@ -16,7 +16,7 @@ from . import arrays, counts, whole
 from .cautions import LevelheadWarning
 from .measure import Kind
 from .plot import check_picture
-from .rule import RuleName
+from .rule import RULES, RuleName
 from .tune import Criterion, Progress, match_prior, tune
 from .tuned import Tuned
 
@@ -78,6 +78,18 @@ def save(tuned: Tuned, path: str | Path, sources: dict[str, Any] | None = None) 
     """Write what `levelhead rescale --tuned` reads, atomically; with its sources, `levelhead report` shows them too."""
     found = tuned.to_dict() | ({} if sources is None else {"sources": sources})
     whole.write(path, json.dumps(found, indent=2) + "\n")
+
+
+def read_choice(path: str | Path) -> dict[str, Any]:
+    """What `save` wrote, looked at closely enough to be used: its `gamma`, `rule` and `chosen_on`."""
+    try:
+        choice = json.loads(Path(path).read_text(encoding="utf-8"))
+        gamma, rule, on = float(choice["gamma"]), choice["rule"], choice["chosen_on"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not what `levelhead tune -o` writes ({type(error).__name__}: {error})") from None
+    if not (np.isfinite(gamma) and rule in RULES and isinstance(on, str)):
+        raise ValueError(f"{path}: not what `levelhead tune -o` writes (gamma {gamma}, rule {rule!r})")
+    return choice
 
 
 def sources(kind: Kind, target: str | None, **given: str | Path | None) -> dict[str, Any]:

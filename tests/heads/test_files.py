@@ -260,13 +260,14 @@ def test_sharded_models_are_undone_too(tmp_path):
 
 
 def test_tuned_json_says_gamma_and_rule(tmp_path):
-    (tmp_path / "t.json").write_text('{"gamma": 0.3, "rule": "shift"}', encoding="utf-8")
+    (tmp_path / "t.json").write_text('{"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}', encoding="utf-8")
     assert strength(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift", "chosen_for": None}
     with pytest.raises(ValueError, match="chosen for rule='shift', not 'tau'"):
         strength(None, "tau", tmp_path / "t.json")
-    (tmp_path / "t.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"t\.json: not what `levelhead tune` writes"):
-        strength(None, None, tmp_path / "t.json")
+    for other in ("[]", "7", '{"gamma": NaN, "rule": "shift", "chosen_on": "held-out"}', '{"gamma": 0.3}'):
+        (tmp_path / "t.json").write_text(other, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"t\.json: not what `levelhead tune -o` writes"):
+            strength(None, None, tmp_path / "t.json")
 
 
 def test_the_same_head_predicts_the_same_through_torch_every_file_and_numpy(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -205,15 +204,12 @@ def strength(gamma: float | None, rule: str | None, tuned: str | Path | None) ->
         )
     if gamma is not None:
         return {"gamma": gamma, "rule": rule or "rescale", "chosen_for": None}
-    try:
-        chosen = json.loads(Path(tuned).read_text(encoding="utf-8"))  # type: ignore[arg-type]
-        found: Strength = {"gamma": float(chosen["gamma"]), "rule": chosen.get("rule", "rescale"),
-                           "chosen_for": chosen.get("classes")}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{tuned}: not what `levelhead tune` writes ({error})") from None
-    if rule not in (None, found["rule"]):
-        raise ValueError(f"{tuned}: gamma was chosen for rule={found['rule']!r}, not {rule!r}; leave out one of them")
-    return found
+    from ..tune_files import read_choice
+
+    chosen = read_choice(tuned)  # type: ignore[arg-type]
+    if rule not in (None, chosen["rule"]):
+        raise ValueError(f"{tuned}: gamma was chosen for rule={chosen['rule']!r}, not {rule!r}; leave out one of them")
+    return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen_for": chosen.get("classes")}
 
 
 def target_of(path: Path, out: Path, folder: bool) -> Path:

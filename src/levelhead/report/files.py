@@ -13,7 +13,7 @@ from ..counts import read, resolve
 from ..measure import Kind
 from ..rule import RULES, RuleName
 from ..snapshot import Snapshot
-from ..tune_files import class_indices, target_shares
+from ..tune_files import class_indices, read_choice, target_shares
 from ..tuned import Tuned
 from .subject import Choice, Subject, of_logits, of_snapshot
 
@@ -95,18 +95,6 @@ def of_choice(
     choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
     return of_logits(**_read(logits, labels, counts, target, norms), title=title or logits.stem, tuned=choice,
                      kind=kind, samples=choice["chosen_on"])
-
-
-def read_choice(path: Path) -> Choice:
-    """What `levelhead tune -o` wrote, looked at closely enough to be shown."""
-    try:
-        choice = json.loads(path.read_text(encoding="utf-8"))
-        gamma, rule, on = float(choice["gamma"]), choice["rule"], choice["chosen_on"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not what `levelhead tune -o` writes ({type(error).__name__}: {error})") from None
-    if not (np.isfinite(gamma) and rule in RULES and isinstance(on, str)):
-        raise ValueError(f"{path}: not what `levelhead tune -o` writes (gamma {gamma}, rule {rule!r})")
-    return choice
 
 
 def is_records(path: str | Path) -> bool:
