@@ -13,6 +13,7 @@ from levelhead.cautions import LevelheadWarning
 from levelhead.cli import app
 from levelhead.methods import METHODS, Method
 from levelhead.methods.card import changes, reference
+from levelhead.paper.markdown import grid
 from levelhead.paper.shipped import shipped
 from levelhead.report import of_snapshot
 from levelhead.report import write as write_page
@@ -58,10 +59,9 @@ def _command(command: Any, name: str, root: Any) -> str:
 
 def table() -> str:
     """The methods as a table: name, what it changes, and the paper it comes from, as its card has it."""
-    rows = ["| method | what it changes | head | from |", "| --- | --- | --- | --- |"]
-    rows += [f"| [`{method.name}`](#method-{_anchor(method)}) | {_changed(method)} | {method.head} | {_paper(method)} |"
-             for method in METHODS.values()]
-    return "\n".join(rows) + "\n"
+    rows = [(f"[`{method.name}`](#method-{_anchor(method)})", [_changed(method), method.head, _paper(method)])
+            for method in METHODS.values()]
+    return grid(["method", "what it changes", "head", "from"], rows) + "\n"
 
 
 def cards() -> str:
