@@ -102,7 +102,7 @@ def test_the_page_names_what_did_not_reproduce_and_what_was_not_judged():
     assert "| **not reproduced** |" in text
     assert "Not reproduced:\n\n- The norm of a class's weight vector follows its sample frequency. We saw:" in text
     assert "Only partly reproduced: none." in text
-    assert "Not judged, for want of records: 3 of 6." in text
+    assert text.endswith("want of records: WVN flattens the curve, RS closes the gap, RS beats the losses.")
 
 
 def test_norms_align_late():

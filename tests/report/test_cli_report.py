@@ -105,6 +105,8 @@ def test_a_run_and_logits_stand_side_by_side(files, levelhead):
     (folder / "log.jsonl").write_text("".join(json.dumps({"epoch": e, "norms": [1, 1, 1, e]}) + "\n" for e in (1, 2)))
     assert "not finished" in levelhead("report", str(folder), "-o", "p.html")[2]
     (folder / "done.json").write_text("{}")
+    with (folder / "log.jsonl").open("a") as log:
+        log.write('{"epoch": 3, "no')  # cut off, as a full disk may leave it
     assert levelhead(*LOGITS, str(folder), "--labels", "Y.npy")[0] == 0
     first, second = facts(files / "p.html")["subjects"]
     assert first["log"] is None
@@ -118,7 +120,7 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     (files / "records").mkdir()
     for seed, error in enumerate((0.28, 0.30)):
         record = {"column": "cifar10:100", "method": "over-sample", "hold_out": 0, "held_out": None, "seed": seed,
-                  "error": error, "best_epoch": None}
+                  "error": error, "best_epoch": None, "curve": [error], "counts": COUNTS}
         (files / "records" / f"{seed}.json").write_text(json.dumps(record))
     assert levelhead("report", "records", "-o", "p.html")[0] == 0
     text = (files / "p.html").read_text(encoding="utf-8")
@@ -136,7 +138,10 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     (["runs"], "no run here"),
     (["L.npy", "--counts", "C.json", "--labels", "short.npy"], "expected one label per row of logits, got 3"),
     (["L.npy", "--counts", "short.npy"], "expected 4 counts, one per class, got 3"),
-    (["L.npy", "--counts", "C.json", "--gamma", "-1"], "expected a gamma of 0 or more"),
+    (["L.npy", "--counts", "C.json", "--gamma", "-1"], "expected a gamma from 0 to 50, got -1"),
+    (["L.npy", "--counts", "C.json", "--gamma", "1e6"], "expected a gamma from 0 to 50, got 1e+06"),
+    (["unlike-records"], "no run here"),
+    (["damaged"], "damaged/spec.json: damaged; expected the JSON object"),
     (["L.npy", "--counts", "C.json", "--rule", "magic"], "expected the rule rescale, tau, shift"),
     (["L.npy", "--counts", "C.json", "--rule", "tau"], "needs the weight norms"),
     (["L.npy", "--counts", "C.json", "--gamma", "1", "--tuned", "C.json"], "not both"),
@@ -144,6 +149,10 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
 def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, says):
     (files / "broken.safetensors").write_bytes(b"no")
     (files / "runs").mkdir()
+    for name, file, text in (("unlike-records", "a.json", '{"column": "x", "method": "y"}'),
+                             ("damaged", "spec.json", "["), ("damaged", "done.json", "{}")):
+        (files / name).mkdir(exist_ok=True)
+        (files / name / file).write_text(text)
     np.save("short.npy", np.array([1, 2, 3]))
     before = sorted(files.iterdir())
     status, out, err = levelhead("report", *words, "-o", "p.html")

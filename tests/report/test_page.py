@@ -145,6 +145,15 @@ def test_the_verdict_says_what_to_do(subject, status, words):
     assert words in found.headline
 
 
+def test_the_verdict_calls_a_small_gain_small():
+    counts, labels = np.array([200, 20]), np.repeat([0, 1], 5000)
+    logits = np.where(np.eye(2)[labels] > 0, 3.0, 1.0)
+    logits[5000:5040] = [3.0, 2.9]  # 40 of 5,000 samples of the rare class turn right
+    found = verdict(of_logits(logits, labels, counts, gamma=0.1, apart=True))
+    assert (found.status, found.headline) == (
+        "ship", "The adjusted model is better, but by little: 0.40 points of balanced error")
+
+
 def test_the_verdict_is_unsure_where_the_gain_may_be_nothing():
     counts, labels = np.array([100, 20]), np.repeat([0, 1], 6)
     logits = np.where(np.eye(2)[labels] > 0, 3.0, 1.0)

@@ -133,8 +133,10 @@ CLAIMS: tuple[Callable[[Sequence[Record]], Finding | None], ...] = (
 
 def page(records: Sequence[Record]) -> str:
     """The claims as Markdown: verdict, number and rule of each, and in plain words what was not seen as claimed."""
-    found = [finding for claim in CLAIMS if (finding := claim(records))]
-    without = len(CLAIMS) - len(found)
+    judged = {claim: claim(records) for claim in CLAIMS}
+    found = [finding for finding in judged.values() if finding]
+    names = [claim.__name__.replace("_", " ") for claim, finding in judged.items() if not finding]
+    without = [name.replace("rs ", "RS ").replace("wvn", "WVN") for name in names]
     if not found:
         return "No claim has its records yet."
     lines = [grid(["the paper", "we see", "number", "rule"],
@@ -143,7 +145,7 @@ def page(records: Sequence[Record]) -> str:
         short = [f for f in found if f.verdict == verdict]
         lines += ["", f"{title}:" if short else f"{title}: none.", *([""] * bool(short)),
                   *(f"- {f.says} We saw: {f.seen}." for f in short)]
-    return "\n".join([*lines, *(["", f"Not judged, for want of records: {without} of {len(CLAIMS)}."] * bool(without))])
+    return "\n".join([*lines, *(["", f"Not judged yet, for want of records: {', '.join(without)}."] * bool(without))])
 
 
 def good_gammas(curve: Sequence[float]) -> float:

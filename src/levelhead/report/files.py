@@ -62,14 +62,34 @@ def of_run(folder: Path, **given: Any) -> Subject:
         raise ValueError(f"{folder}: no run here; expected a folder that `levelhead train` wrote, with a spec.json")
     if not (folder / "done.json").is_file():
         raise ValueError(f"{folder}: not finished; give its `levelhead train` command again to go on with it")
-    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines() if (folder / "log.jsonl").is_file() else []
-    made = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    made = _spec(folder / "spec.json")
     spec = made.get("spec", made)
     facts = {key: str(spec[key]) for key in ("data", "method", "ratio", "net", "recipe", "seed") if spec.get(key)}
     facts |= {f"trained with {key}": str(value) for key, value in made.get("versions", {}).items()}
     return of_snapshot(Snapshot.load(folder / "snapshot.safetensors"), title=folder.name,
-                       log=[json.loads(line) for line in lines], model=str(folder / "model.safetensors"),
+                       log=_log(folder / "log.jsonl"), model=str(folder / "model.safetensors"),
                        facts=facts | _sources({"snapshot": folder / "snapshot.safetensors"}), **given)
+
+
+def _spec(path: Path) -> dict[str, Any]:
+    try:
+        made = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        made = None
+    if not isinstance(made, dict):
+        raise ValueError(f"{path}: damaged; expected the JSON object that `levelhead train` wrote")
+    return made
+
+
+def _log(path: Path) -> list[dict[str, Any]]:
+    """The records of the epochs, but for lines that were cut off while they were written."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [record for record in found if isinstance(record, dict)]
 
 
 def of_tuned(path: Path) -> Subject:
@@ -104,7 +124,7 @@ def is_records(path: str | Path) -> bool:
         record = None if first is None else json.loads(first.read_text(encoding="utf-8"))
     except ValueError:
         return False
-    return isinstance(record, dict) and {"column", "method"} <= record.keys()
+    return isinstance(record, dict) and {"column", "method", "curve", "counts"} <= record.keys()
 
 
 def _read(logits: Path, labels: Path | None, counts_file: Path, target: str | None = None, norms: Path | None = None

@@ -25,6 +25,7 @@ from ..tune import match_prior, tune, tune_path
 from ..tuned import Tuned
 
 RANGE = (0.0, 2.0)
+LARGEST = 50.0  # gamma that a page can stand on; a class of half as many samples is then scaled by 10^15
 ENOUGH = 2_000_000  # samples resampled in all: of more than 2,000 samples fewer replicates tell as much
 Choice = dict[str, Any]  # what Tuned.to_dict gives, or its first few entries
 
@@ -195,8 +196,8 @@ def of_logits(
 
 def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | Choice | None) -> Choice | None:
     if gamma is not None:
-        if not (np.isfinite(gamma) and gamma >= 0):
-            raise ValueError(f"expected a gamma of 0 or more, got {gamma}")
+        if not 0 <= gamma <= LARGEST:
+            raise ValueError(f"expected a gamma from 0 to {LARGEST:g}, got {gamma:g}")
         return {"gamma": float(gamma), "rule": rule, "chosen_on": "given"}
     return tuned.to_dict() if isinstance(tuned, Tuned) else tuned
 

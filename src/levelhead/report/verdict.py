@@ -11,6 +11,7 @@ from ..plot import short
 from .subject import Subject
 
 Status = Literal["ship", "unclear", "keep", "warn"]
+LITTLE = 0.01  # a gain below one point is called little
 RULES = {"rescale": "each class's weight vector is multiplied by (largest count / its count)^gamma",
          "tau": "each class's weight vector is divided by its length^gamma",
          "shift": "gamma times log(largest count / its count) is added to each class's score"}
@@ -77,7 +78,8 @@ def verdict(subject: Subject) -> Verdict:
         Number("common", f"{_half(subject, 'More frequent')} found", common[0], common[1], "higher",
                _of(subject, subject.halves[1])),
     )
-    status, headline = _decide(subject, low, high, bool((before != after).any()))
+    lower = was.balanced_error - now.balanced_error
+    status, headline = _decide(subject, low, high, bool((before != after).any()), lower)
     lines = {"What changes": _what(subject, numbers), "How certain": _certainty(low, high),
              "Who pays": _cost(subject, was.class_accuracy, now.class_accuracy),
              "If imbalance stays": _mix(mix, subject), "Chosen how": _origin(subject)}
@@ -102,11 +104,14 @@ def _gain_interval(subject: Subject, before: np.ndarray, after: np.ndarray) -> t
     return gain(before, after, subject.path.labels, subject.mass)[1:]
 
 
-def _decide(subject: Subject, low: float, high: float, changed: bool) -> tuple[Status, str]:
+def _decide(subject: Subject, low: float, high: float, changed: bool, lower: float) -> tuple[Status, str]:
+    """From the interval of the gain, and by how much the balanced error is lower on the samples at hand."""
     if subject.choice["chosen_on"] == "test":
         return "warn", "Do not decide on this page: gamma was chosen on test labels"
     if not changed:
         return "keep", "Keep the model as it is: the adjustment changes no prediction"
+    if low > 0 and lower < LITTLE:
+        return "ship", f"The adjusted model is better, but by little: {100 * lower:.2f} points of balanced error"
     if low > 0:
         return "ship", "Ship the adjusted model, if rare classes matter as much as frequent ones"
     if high < 0:
@@ -189,7 +194,8 @@ def _blind(subject: Subject) -> Verdict:
             numbers.append(Number(key, title, choice[f"{key}_at_zero"], choice[key], "lower", note))
     known, lines = choice.get("gain_interval"), {"Chosen how": _origin(subject)}
     if known and choice.get("n"):
-        status, headline = _decide(subject, known[0], known[1], choice["gamma"] != 0)
+        lower = choice["balanced_error_at_zero"] - choice["balanced_error"]
+        status, headline = _decide(subject, known[0], known[1], choice["gamma"] != 0, lower)
         lines["How certain"] = _certainty(known[0], known[1])
     else:
         status, headline = "unclear", "Not to be decided without labels: judge a few labelled samples first"
