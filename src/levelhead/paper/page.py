@@ -81,7 +81,16 @@ def cost(records: Sequence[Record]) -> str:
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
     table = grid(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
     return (f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
-            "time.")
+            f"time. {progress(records)}")
+
+
+def progress(records: Sequence[Record]) -> str:
+    """How many of the networks each table needs have a record."""
+    there = {record.get("name") for record in records}
+    titles = {"table1": "Table 1", "table2": "Table 2", "strong": "the stronger recipe"}
+    planned = {title: [training.name for training in trainings(table)] for table, title in titles.items()}  # type: ignore
+    shares = [f"{sum(name in there for name in names)} of {len(names)} of {title}" for title, names in planned.items()]
+    return f"Networks that have a record so far: {', '.join(shares)}; a cell without one is empty."
 
 
 def _joined(parts: Iterable[str]) -> str:
