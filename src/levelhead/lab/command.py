@@ -88,4 +88,4 @@ def conclude(there: Run, spec: Spec, gamma: float | None = None) -> tuple[dict[s
              f"{there.result['parameters']:,} parameters", "", found.text(), ""]
     if nothing:
         lines.append("nothing was held out to choose gamma on, so the head is as trained: --hold-out 0.1, or --gamma")
-    return result, "\n".join([*lines, "the leveled model: " + ", ".join(map(str, files))])
+    return result, "\n".join([*lines, f"the {'leveled ' * bool(found.gamma)}model: " + ", ".join(map(str, files))])

@@ -63,7 +63,8 @@ class Evaluation:
         width = max(len(title) for title, *_ in rows)
         lines = [f"{'test set':{width}}{'as trained':>13}{TITLES[self.rule]:>13}"]
         lines += [f"{title:{width}}{100 * x:>11.1f} %{100 * y:>11.1f} %" for title, x, y in rows]
-        origin = f"gamma = {self.gamma:g}, as given" if self.tuned is None else str(self.tuned)
+        given = f"gamma = {self.gamma:g}, as given" if self.gamma else "gamma = 0: the head is as it was trained"
+        origin = given if self.tuned is None else str(self.tuned)
         cautions = () if self.tuned is None else self.tuned.warnings
         return "\n".join([*lines, "", origin, *(f"warning: {line}" for line in cautions)])
 
