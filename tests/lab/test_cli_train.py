@@ -67,7 +67,7 @@ def test_evaluate_chooses_gamma_on_held_out_data(levelhead, pets, tmp_path):
     assert set(judged["after"]["groups"]) == {"medium", "few"}
     status, out, _ = levelhead("evaluate", trained["run"], "--gamma", "0", "--rule", "shift")
     assert status == 0
-    assert "gamma = 0, as given" in out
+    assert "gamma = 0: the head is as it was trained" in out
     assert levelhead("evaluate", tmp_path)[2].startswith(f"levelhead: {tmp_path}: no run here")
     assert levelhead("evaluate", trained["run"], "--rule", "twist")[0] == 2
 
