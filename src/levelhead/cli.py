@@ -242,6 +242,26 @@ def train(
 
 
 @app.command()
+def sweep(
+    grid: Annotated[Path, typer.Argument(help="A .toml with the options of `train`; a list is each of its values.")],
+    runs: Annotated[Path, typer.Option(help="Folder of all runs, which a cluster shares.")] = Path("runs"),
+    executor: Annotated[str, typer.Option(help="local processes, packed on one GPU, or ray.")] = "local",
+    workers: Annotated[int, typer.Option(help="How many runs at a time.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Train every run of a grid, once each, and judge them.
+
+    What is finished is not trained again; the same command goes on after a stop, and takes up what a lost worker left.
+    """
+    from .lab.grid import command
+
+    result, text = command(grid, runs, executor=executor, workers=workers, say=partial(typer.echo, err=True))
+    show(result, text, as_json)
+    if result["failed"]:
+        raise ValueError(f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}")
+
+
+@app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     gamma: Annotated[float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")] = None,

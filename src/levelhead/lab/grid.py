@@ -1,0 +1,82 @@
+"""What `levelhead sweep` does: every training of a grid, once each, and a table of what came of them.
+
+The grid is a TOML file whose keys are those of a `Spec`; a list stands for each of its values in turn:
+
+    data = "digits"
+    method = ["baseline", "wvn", "ldam-drw"]
+    ratio = [10, 50]
+    seed = [0, 1, 2]
+    hold_out = 0.1
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+from .evaluate import evaluate
+from .spec import Spec
+from .sweep import Executor, Outcome, sweep
+
+
+def read(path: str | Path) -> list[Spec]:
+    """The specs of a grid, the last key turning fastest. A ratio is of a long tail unless a profile says otherwise."""
+    try:
+        grid = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: not TOML: {error}") from None
+    known = [field.name for field in fields(Spec) if field.name != "wanted"]
+    for key in grid:
+        if key not in known:
+            raise ValueError(f"{path}: unknown key {key!r}; the keys are {', '.join(known)}")
+    if "data" not in grid:
+        raise ValueError(f"{path}: expected data = ..., such as \"digits\" or a folder of images")
+    if "ratio" in grid:
+        grid.setdefault("profile", "long-tail")
+    values = [value if isinstance(value, list) else [value] for value in grid.values()]
+    return [Spec(**dict(zip(grid, one, strict=True))) for one in product(*values)]
+
+
+def command(
+    path: Path, runs: Path, *, executor: str, workers: int, say: Callable[[str], None]
+) -> tuple[dict[str, Any], str]:
+    """Train what is not trained yet, then judge all of it; a ValueError at the end if some could not be trained."""
+    specs = read(path)
+    done = 0
+
+    def report(spec: Spec, what: str) -> None:
+        nonlocal done
+        done += what != "lost"
+        say(f"{spec.title}: {what} ({done} of at most {len(specs)})")
+
+    found = sweep(specs, runs, executor=cast(Executor, executor), workers=workers, report=report)
+    failed = [outcome for outcome in found if outcome.error]
+    for outcome in failed:
+        say(f"{outcome.spec.title}: {outcome.error}")
+    if len(failed) == len(found):
+        raise ValueError(f"none of the {len(found)} runs could be trained; the first: {failed[0].error}")
+    rows = [judged(outcome) for outcome in found if not outcome.error]
+    return {"rows": rows, "failed": [outcome.spec.title for outcome in failed]}, text(rows)
+
+
+def judged(outcome: Outcome) -> dict[str, Any]:
+    """A finished run's errors on its test set: as trained and, where it held something out for gamma, leveled."""
+    snapshot = outcome.run.snapshot
+    found = evaluate(snapshot, gamma=None if "held-out" in snapshot.features else 0.0)
+    leveled = None if found.tuned is None else found.after.error
+    return {"run": str(outcome.run.path), "method": outcome.spec.method, "ratio": outcome.spec.ratio,
+            "seed": outcome.spec.seed, "error": found.before.error, "gamma": found.gamma, "leveled_error": leveled}
+
+
+def text(rows: list[dict[str, Any]]) -> str:
+    """A line for each run."""
+    width = max(len(row["run"]) for row in rows)
+    lines = [f"{'run':{width}}{'as trained':>13}{'gamma':>8}{'leveled':>11}"]
+    for row in rows:
+        after = "" if row["leveled_error"] is None else f"{row['gamma']:>8.2f}{100 * row['leveled_error']:>9.1f} %"
+        lines.append(f"{row['run']:{width}}{100 * row['error']:>11.1f} %{after}")
+    return "\n".join(lines)
