@@ -243,7 +243,7 @@ def train(
 
 @app.command()
 def sweep(
-    grid: Annotated[Path, typer.Argument(help="A .toml with the options of `train`; a list is each of its values.")],
+    grid: Annotated[Path, typer.Argument(help="A .toml: data, method, ratio, seed...; a list is each of its values.")],
     runs: Annotated[Path, typer.Option(help="Folder of all runs, which a cluster shares.")] = Path("runs"),
     executor: Annotated[str, typer.Option(help="local processes, packed on one GPU, or ray.")] = "local",
     workers: Annotated[int, typer.Option(help="How many runs at a time.")] = 2,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from levelhead.paper.markdown import beyond, fill, has_place, other_recipe, table1, table2, table3
+from levelhead.paper.markdown import beyond, fill, has_place, headline, other_recipe, table1, table2, table3
 from levelhead.paper.readout import Cell, at_gamma, cell, companion_gamma, share_of_gap, top5_cell
 from levelhead.paper.record import GRID
 
@@ -52,6 +52,10 @@ def test_a_table_has_our_cells_and_the_published_ones_with_the_difference():
     assert "| Baseline+RS: regret of the hold-out's gamma |  | 15.00 |" in text
     assert "| LDAM |" not in text
     assert "| *LDAM, published* |" in text
+
+
+def test_a_cell_without_a_run_keeps_its_place_in_the_headline():
+    assert "| Baseline | 29.00 ± 1.41 (2), *29.71* (-0.71) | *13.26* | *60.38* | *43.52* |" in headline(RECORDS)
 
 
 def test_top_5_is_read_at_the_same_gamma():

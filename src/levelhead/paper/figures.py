@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import whole
 from ..snapshot import Snapshot
 from . import figure_errors, figure_features, figure_norms
 from .drawing import Drawn, Missing, Sources, save_both
@@ -104,5 +105,5 @@ def _kept(
             return old
     made = make()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(made, separators=(",", ":")) + "\n", encoding="utf-8")
+    whole.write(path, json.dumps(made, separators=(",", ":")) + "\n")
     return made

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 
+from .. import whole
 from ..methods import METHODS
 from .plan import REPEATED, TITLES, table1_columns, tables, title_of
 from .readout import GAMMAS, Cell, Record, cell, companion, share_of_gap, top5_cell
@@ -26,7 +27,7 @@ def fill(page: Path, name: str, content: str) -> None:
         raise ValueError(f"{page}: no place for {name!r}; expected {start} and {end}")
     text = page.read_text(encoding="utf-8")
     before, after = text.split(start)[0], text.split(end)[1]
-    page.write_text(f"{before}{start}\n{content}\n{end}{after}", encoding="utf-8")
+    whole.write(page, f"{before}{start}\n{content}\n{end}{after}")
 
 
 def has_place(page: Path, name: str) -> bool:
@@ -85,7 +86,7 @@ def headline(records: Sequence[Record]) -> str:
             reading = "last epoch" if method == row["method"] else "gamma from a hold-out"
             published = dict(zip(table["columns"], row["published"], strict=True))
             cells = [(cell(records, column, method, reading), published[column]) for column in columns]
-            rows.append((title, [f"{ours.text}, {ours.against(theirs)}" for ours, theirs in cells if ours.errors]))
+            rows.append((title, [", ".join(filter(None, (ours.text, ours.against(theirs)))) for ours, theirs in cells]))
     return grid(["", *map(title_of, columns)], rows)
 
 

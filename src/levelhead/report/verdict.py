@@ -193,8 +193,9 @@ def _blind(subject: Subject) -> Verdict:
         if choice.get(key) is not None and choice.get(f"{key}_at_zero") is not None:
             numbers.append(Number(key, title, choice[f"{key}_at_zero"], choice[key], "lower", note))
     known, lines = choice.get("gain_interval"), {"Chosen how": _origin(subject)}
-    if known and choice.get("n"):
-        lower = choice["balanced_error_at_zero"] - choice["balanced_error"]
+    balanced = next((number for number in numbers if number.key == "balanced_error"), None)
+    if known and choice.get("n") and balanced:
+        lower = balanced.before - balanced.after
         status, headline = _decide(subject, known[0], known[1], choice["gamma"] != 0, lower)
         lines["How certain"] = _certainty(known[0], known[1])
     else:
