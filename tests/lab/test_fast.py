@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.lab import data, fast, nets, recipe, stacked, train, view
+from levelhead.lab import data, fast, nets, pack, recipe, stacked, train, view
 from levelhead.lab.pack import Job
 from levelhead.methods import METHODS
 
@@ -57,8 +57,9 @@ def trained(digits):
     return jobs, [by_plain_loop(each) for each in jobs]
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_the_fast_engine_equals_the_plain_loop(trained, slots):
+@pytest.mark.parametrize(("slots", "ahead"), [(1, 32), (3, 2), (1, 3)])  # 7 steps: in 0, 3 or 2 parts, and the rest
+def test_the_fast_engine_equals_the_plain_loop(trained, slots, ahead, monkeypatch):
+    monkeypatch.setattr(pack, "AHEAD", ahead)
     jobs = [replace(each, net=copy.deepcopy(each.net)) for each in trained[0]]
     found = {}
     states = fast.fit_many(jobs, slots=slots, device="cpu", dtype=torch.float64, stacked=slots > 1,
@@ -85,8 +86,10 @@ def test_what_the_fast_engine_is_held_against_on_a_gpu_is_the_plain_loop(digits,
 
 
 @pytest.mark.parametrize("name", ["ldam-drw", "crt"])
-def test_changes_inside_a_training_come_when_the_plain_loop_has_them(digits, name):
-    # ldam-drw: another loss from progress 0.8 on, and a cosine head; crt: a new head on frozen features
+def test_changes_inside_a_training_come_when_the_plain_loop_has_them(digits, name, monkeypatch):
+    # ldam-drw: another loss from progress 0.8 on, and a cosine head; crt: a new head on frozen features, and a learning
+    # rate that falls from step to step
+    monkeypatch.setattr(pack, "AHEAD", 2)
     how = replace(RECIPE, epochs=6, cutout=0)  # 42 steps and a scale of 30: rounding comes to 3e-13
     jobs = [job(digits, name, seed, how=how) for seed in (0, 1)]
     expected = [by_plain_loop(each) for each in jobs]
@@ -140,6 +143,17 @@ def test_more_jobs_than_slots_are_all_trained(digits):
     assert max(n for _, n in seen) == 4  # those that ended were handed over before the last was trained
     assert [ended[i] for i in range(5)] == states
     assert all(largest_difference(state.weights, start) > 1e-3 for state, start in zip(states, starts, strict=True))
+
+
+def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained):
+    jobs = [replace(trained[0][0], net=copy.deepcopy(trained[0][0].net))]
+    found = []
+    fast.fit_many(jobs, device="cpu", dtype=torch.float64, early=False, on_epoch=lambda _, record: found.append(record))
+    expected = [record | ({"test_error": None} if record["epoch"] <= 2 else {}) for record in trained[1][0][1]]
+    assert [record["test_error"] for record in found] == [record["test_error"] for record in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours["norms"], theirs["norms"], rtol=0, atol=1e-12)
+        assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-12)
 
 
 def test_a_diverging_run_is_named_and_harms_no_other(digits):

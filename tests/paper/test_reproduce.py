@@ -64,11 +64,15 @@ def test_the_cost_is_the_images_that_are_trained_on():
     assert by_name["cifar10:100", "under-sample", 0, 0.0] == 500 * 180
 
 
-def test_runs_of_one_group_belong_to_one_column_and_every_run_to_one_group():
-    wanted = trainings("table1")
-    found = groups(wanted, 8)
-    assert all(len({t.column for t in group}) == 1 and len(group) <= 8 for group in found)
+def test_a_group_is_full_of_whole_columns_and_every_run_is_in_one():
+    wanted = trainings("table1", seeds=1)
+    found = groups(wanted, 16)
+    assert all(len(group) <= 16 for group in found)
     assert sorted(t.name for group in found for t in group) == sorted(t.name for t in wanted)
+    columns = [list(dict.fromkeys(t.column for t in group)) for group in found]
+    assert sum(map(len, columns)) == 12  # no column is in two groups
+    assert max(map(len, columns)) > 1
+    assert [len(group) for group in groups(trainings("table1", seeds=1, only=["cifar10:100"]), 4)] == [4, 4, 4]
 
 
 def test_only_takes_cells_and_columns_and_names_what_it_does_not_know():

@@ -1,7 +1,7 @@
 """The fast engine: the plain loop's mathematics, many trainings at once, an epoch at a time.
 
 Data lie on the device; what an epoch will do (samples, crops, learning rates) is copied there before it begins; then
-all its steps and its evaluation are one captured CUDA graph, and the host waits for nothing inside. Runs that take the
+its steps and its evaluation are captured CUDA graphs, and the host waits for nothing inside. Runs that take the
 same steps on the same data go in lockstep as one `Pack`: networks the kernels know are stacked into one, others are
 compiled and run beside each other, each on a stream of its own. When a pack is done, waiting jobs take its place.
 
@@ -31,7 +31,7 @@ OnEnd = Callable[[int, State], None]
 
 def fit_many(
     jobs: Sequence[Job], *, slots: int = 8, device: str | torch.device = "cuda", dtype: torch.dtype = torch.bfloat16,
-    compiled: bool | None = None, stacked: bool | None = None, on_epoch: OnEpoch | None = None,
+    compiled: bool | None = None, stacked: bool | None = None, early: bool = True, on_epoch: OnEpoch | None = None,
     on_end: OnEnd | None = None,
 ) -> list[State]:
     """Train many networks in place, `slots` of them at a time.
@@ -43,6 +43,8 @@ def fit_many(
         dtype: of activations: bfloat16, float32 or float64. Weights are kept in float32 or better.
         compiled: whether unstacked networks go through torch.compile; None is yes on CUDA.
         stacked: whether networks of one kind become one; None is yes where the kernels can: on CUDA.
+        early: measure errors on what is not trained on from the first epoch on; else from `Recipe.lowered` on, and they
+            are None before: up to a sixth of the time.
         on_epoch: called after each epoch of each job with the job's position and the epoch's record.
         on_end: called with a job's position and State as soon as it is trained, while others go on: save it there.
 
@@ -68,7 +70,8 @@ def fit_many(
             data = members[0][1].data
             if id(data) not in store:
                 store[id(data)] = {title: on_device(device, part) for title, part in data.splits.items()}
-            running.append(Pack(members, store[id(data)], device, dtype, compiled=compiled, stacked=stacked))
+            running.append(Pack(members, store[id(data)], device, dtype, compiled=compiled, stacked=stacked,
+                                early=early))
         for pack in running:
             pack.advance()
         for pack in running:

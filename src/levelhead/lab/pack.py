@@ -1,8 +1,13 @@
-"""A pack: runs that take the same steps on the same data, in lockstep, an epoch as one captured graph."""
+"""A pack: runs that take the same steps on the same data, in lockstep, as captured graphs.
+
+An epoch is one graph of a few steps, played over and over on the next samples, one of the steps that are left, and one
+of the evaluation. So recording takes the same time however long the epoch is.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,7 +26,7 @@ from .stacked import Rows, Single, Stack, has_kernels, stackable
 from .train import State, stages
 from .view import View
 
-AHEAD = 32  # steps whose images are cropped and normalized at once
+AHEAD = 16  # steps that are recorded, and whose images are cropped and normalized, at once
 EVALUATED = 2**24  # pixels evaluated at once, over all runs of a pack: 16384 images of 32x32
 
 
@@ -41,11 +46,12 @@ class Pack:
 
     def __init__(
         self, members: list[tuple[int, Job]], store: dict[str, tuple[Tensor, Tensor]], device: torch.device,
-        dtype: torch.dtype, *, compiled: bool, stacked: bool,
+        dtype: torch.dtype, *, compiled: bool, stacked: bool, early: bool = True,
     ):
         self.positions, self.jobs = [i for i, _ in members], [job for _, job in members]
         first = self.jobs[0]
         self.device, self.data, self.recipe, self.store = device, first.data, first.recipe, store
+        self.evaluated = 0 if early else first.recipe.lowered  # the first epoch that is
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
         self.fresh = [job.net.head.weight.detach().clone() for job in self.jobs]  # type: ignore[union-attr]
@@ -56,9 +62,12 @@ class Pack:
                 self.runs.load(run, job.net)
             self.momentum = torch.zeros_like(self.runs.rows)
             self.view = View(first.recipe, first.data, dtype)
-            columns = 2 + len(store) - 1 + first.data.classes  # loss, training error, other splits' errors, norms
+            self.others = [title for title in store if title != "train"]
+            columns = 2 + len(self.others) + first.data.classes  # loss, training error, others' errors, norms
             self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
-        self.epoch, self.shape, self.graph = 0, None, None
+            self.seen = torch.zeros(len(self.jobs), 2, dtype=torch.float64, device=device)  # losses, errors
+        self.epoch, self.shape = 0, None
+        self.some = self.rest = self.look = _idle
         self.pending: deque[tuple[int, float, Tensor, Any]] = deque()
 
     @property
@@ -89,9 +98,10 @@ class Pack:
                 self.losses = [(loss(self.data.counts, progress), len(list(same)))
                                for loss, same in groupby(stage.method.loss for stage in now)]
                 self.now, self.shape = now, shape
-                if self.stream is not None:
-                    self._capture()
-            self.graph.replay() if self.graph is not None else self._play()
+                self._record()
+            self.play()
+            if self.epoch >= self.evaluated:
+                self.look()
             self.pending.append((self.epoch, lr[0], *self._fetch()))
         self.epoch += 1
 
@@ -102,10 +112,11 @@ class Pack:
             epoch, lr, report, over = self.pending.popleft()
             if over is not None:
                 over.synchronize()
-            titles = [f"{title}_error" for title in self.store if title != "train"]
-            for position, row in zip(self.positions, report.tolist(), strict=True):
-                records.append((position, {"epoch": epoch + 1, "lr": lr, "loss": row[0], "train_error": row[1],
-                                           "norms": row[2 + len(titles):], **dict(zip(titles, row[2:], strict=False))}))
+            titles = [f"{title}_error" for title in self.others]
+            for position, (loss, error, *rest) in zip(self.positions, report.tolist(), strict=True):
+                errors = rest[:len(titles)] if epoch >= self.evaluated else [None] * len(titles)
+                records.append((position, {"epoch": epoch + 1, "lr": lr, "loss": loss, "train_error": error,
+                                           "norms": rest[len(titles):], **dict(zip(titles, errors, strict=True))}))
         return records
 
     def close(self) -> dict[int, State]:
@@ -115,32 +126,53 @@ class Pack:
                 self.runs.store(run, job.net)
         if self.stream is not None:
             self.stream.synchronize()
-        self.graph = None
+        self.some = self.rest = self.look = _idle  # their memory is free again
         ends = {}
         for position, job in zip(self.positions, self.jobs, strict=True):
             weights = {name: t.detach().cpu().clone() for name, t in job.net.state_dict().items()}
             ends[position] = State(self.epoch, 0, weights, {}, torch.zeros(3, dtype=torch.float64))
         return ends
 
+    def play(self) -> None:
+        """The steps of an epoch."""
+        self.seen.zero_()
+        for at in range(0, self.parted, self.size):
+            for buffer, part in zip((*self.here.parts, self.lr_here), self._part(at, at + self.size), strict=True):
+                buffer.copy_(part)
+            self.some()
+        self.rest()
+
+    def _part(self, start: int, end: int) -> tuple[Tensor, ...]:
+        """Samples of the epoch's plan, and the learning rates of their steps."""
+        steps = slice(start // self.recipe.batch, -(-end // self.recipe.batch))
+        return *(x[:, start:end] for x in self.plans.parts), self.lr[steps]
+
     # What is captured. Nothing below reads a value back from the device.
 
-    def _play(self) -> None:
-        """An epoch and its evaluation."""
-        n, batch = self.length, self.recipe.batch
-        for ahead in range(0, n, AHEAD * batch):
-            part = slice(ahead, min(ahead + AHEAD * batch, n))
-            images, labels = self._images(part), self.store["train"][1][self.plans.indices[:, part]]
-            for at in range(0, images.shape[1], batch):
-                size = slice(at, min(at + batch, images.shape[1]))
-                self._step(images[:, size], labels[:, size], self.lr[(ahead + at) // batch], ahead + at)
-        self.report[:, 0], self.report[:, 1] = self.seen_losses.mean(dim=1), self.seen_errors.double().mean(dim=1)
-        titles = [title for title in self.store if title != "train"]
-        for column, title in enumerate(titles, 2):
-            self.report[:, column] = self._error(*self.store[title])
-        head = self.runs.head.detach().reshape(len(self.jobs), self.data.classes, -1)
-        self.report[:, 2 + len(titles):] = torch.where(self.runs.cosine[..., 0], 1.0, head.norm(dim=-1))
+    def _steps(self, *part: Tensor) -> None:
+        """The steps of a part of the epoch."""
+        samples, lr, batch = Plan(*part[:-1]), part[-1], self.recipe.batch
+        images, labels = self._images(samples), self.store["train"][1][samples.indices]
+        parts = (x.split(batch, dim=1) for x in (images, labels))
+        seen = [self._step(x, y, lr[i]) for i, (x, y) in enumerate(zip(*parts, strict=True))]
+        for column, values in enumerate(zip(*seen, strict=True)):
+            self.seen[:, column] += torch.cat(values, dim=1).sum(dim=1, dtype=torch.float64)
 
-    def _step(self, x: Tensor, labels: Tensor, lr: Tensor, at: int) -> None:
+    def _end(self) -> None:
+        """The steps that are left, and what is reported of all of them."""
+        if self.parted < self.length:
+            self._steps(*self._part(self.parted, self.length))
+        self.report[:, :2] = self.seen / self.length
+        head = self.runs.head.detach().reshape(len(self.jobs), self.data.classes, -1)
+        self.report[:, 2 + len(self.others):] = torch.where(self.runs.cosine[..., 0], 1.0, head.norm(dim=-1))
+
+    def _look(self) -> None:
+        """The evaluation."""
+        for column, title in enumerate(self.others, 2):
+            self.report[:, column] = self._error(*self.store[title])
+
+    def _step(self, x: Tensor, labels: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
+        """One step: each sample's loss, and whether it was wrong, [R, B]."""
         runs, recipe, stage = self.runs, self.recipe, self.now[0]
         runs.refresh()
         with torch.no_grad() if stage.head_only else nullcontext():
@@ -156,8 +188,7 @@ class Pack:
             self._project("before")
             self.sgd_(rows, momentum, gradient, lr, recipe)
             self._project("after")
-            self.seen_losses[:, at:at + labels.shape[1]] = losses.detach()
-            self.seen_errors[:, at:at + labels.shape[1]] = logits.argmax(dim=-1) != labels
+            return losses.detach(), logits.argmax(dim=-1) != labels
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """[R, B]. Runs under the same loss are one batch to it: it gives each sample a value of its own."""
@@ -174,10 +205,10 @@ class Pack:
                 weight = self.runs.head.detach().reshape(len(self.jobs), self.data.classes, -1)[run]
                 weight.copy_(stage.method.project(Head(weight)).weight)
 
-    def _images(self, part: slice) -> Tensor:
+    def _images(self, samples: Plan) -> Tensor:
         """[R, n, H, W, C], as the network sees them."""
-        samples = Plan(*(x[:, part].flatten(0, 1) for x in self.plans.parts))
-        return self.view(self.store["train"][0], samples).permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
+        images = self.view(self.store["train"][0], Plan(*(x.flatten(0, 1) for x in samples.parts)))
+        return images.permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
 
     @torch.no_grad()
     def _error(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -200,10 +231,9 @@ class Pack:
     def _load(self, drawn: Plan, lr: Tensor) -> None:
         """Copy an epoch's plan to the device, in the order of the stream: the epoch before still uses the last one."""
         if self.shape is None or self.plans.indices.shape != drawn.indices.shape:
-            self.shape, self.length = None, drawn.indices.shape[1]
+            self.shape, self.length, self.size = None, drawn.indices.shape[1], AHEAD * self.recipe.batch
+            self.parted = self.length // self.size * self.size  # samples that go through the graph of a few steps
             self.plans, self.lr = drawn.to(self.device), lr.to(self.device)
-            self.seen_losses = torch.zeros(drawn.indices.shape, dtype=torch.float64, device=self.device)
-            self.seen_errors = torch.zeros(drawn.indices.shape, dtype=torch.bool, device=self.device)
             return
         for buffer, x in zip((*self.plans.parts, self.lr), (*drawn.parts, lr), strict=True):
             buffer.copy_(x.pin_memory() if self.stream is not None else x, non_blocking=True)
@@ -225,19 +255,35 @@ class Pack:
                 self.runs.views["head.weight"][run].copy_(weight)
             self.momentum.zero_()
 
-    def _capture(self) -> None:
-        """Record the epoch as a graph. A few steps are taken first, and taken back: they compile, and fill caches."""
-        kept = [x.clone() for x in (self.runs.rows, self.runs.statistics, self.momentum)]
-        whole, batch = self.length, self.recipe.batch
-        for self.length in {min(whole, 2 * batch), whole % batch} - {0}:
-            self._play()
-        self.length = whole
-        for x, was in zip((self.runs.rows, self.runs.statistics, self.momentum), kept, strict=True):
-            x.copy_(was)
-        torch.cuda.synchronize(self.device)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
-            self._play()
+    def _record(self) -> None:
+        """Make what `play` plays. On CUDA steps are taken first, and taken back: they compile, and fill caches."""
+        batch, first = self.recipe.batch, self._part(0, min(self.size, self.length))
+        here = [part.clone() for part in first]
+        self.here, self.lr_here = Plan(*here[:-1]), here[-1]
+        if self.stream is not None:
+            kept = [x.clone() for x in (self.runs.rows, self.runs.statistics, self.momentum)]
+            for n in {min(self.length, 2 * batch), self.length % batch} - {0}:
+                self._steps(*self._part(0, n))
+            self._look()
+            for x, was in zip((self.runs.rows, self.runs.statistics, self.momentum), kept, strict=True):
+                x.copy_(was)
+            torch.cuda.synchronize(self.device)
+        self.some = self._graph(lambda: self._steps(*self.here.parts, self.lr_here)) if self.parted else _idle
+        self.rest = self._graph(self._end)
+        self.look = self._graph(self._look)
+
+    def _graph(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The work, to be done again and again: a CUDA graph of it."""
+        if self.stream is None:
+            return work
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
+
+
+def _idle() -> None:
+    """No work."""
 
 
 def sgd_(rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: Recipe) -> None:

@@ -74,6 +74,16 @@ class Recipe:
             return self.lr * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
         return self.lr * self.lr_decay ** sum(epoch >= milestone for milestone in self.milestones)
 
+    @property
+    def lowered(self) -> int:
+        """The first epoch whose learning rate is at most half of the highest; 0 if it never is.
+
+        >>> recipe("kim2020").lowered, recipe("cao2019").lowered, recipe("strong").lowered
+        (80, 160, 100)
+        """
+        low = (epoch for epoch in range(self.warmup, self.epochs) if self.lr_at(epoch) <= self.lr / 2)
+        return next(low, 0)
+
     def over(self, epochs: int | None) -> Recipe:
         """The same schedule stretched or shortened to another number of epochs.
 

@@ -138,7 +138,7 @@ def run(
 def run_packed(
     specs: Sequence[Spec], runs: str | Path = "runs", *, names: Sequence[str | None] | None = None, slots: int = 8,
     report: Callable[[int, dict[str, Any]], None] | None = None, data: Sequence[Data | None] | None = None,
-    device: str = "cuda", half: bool = False,
+    device: str = "cuda", half: bool = False, early: bool = True,
 ) -> list[Run]:
     """Train many specs at once on one device with the fast engine; finished ones are left alone.
 
@@ -147,6 +147,7 @@ def run_packed(
         runs, device, half: as in `run`.
         names, data: of each spec, as in `run`.
         slots: how many share the device at a time.
+        early: as in `fast.fit_many`.
         report: called after every epoch of every spec with the spec's position and the epoch's record.
     """
     from .fast import fit_many
@@ -173,7 +174,7 @@ def run_packed(
             for work in part:
                 work.take_up(None)
             jobs = [Job(work.net, work.data, work.recipe, work.method, work.spec.seed) for work in part]
-            fit_many(jobs, slots=slots, device=device, dtype=getattr(torch, dtype),
+            fit_many(jobs, slots=slots, device=device, dtype=getattr(torch, dtype), early=early,
                      on_epoch=lambda i, record, part=part: part[i].epoch_over(record),
                      on_end=lambda i, _, part=part: part[i].finish())
     return found

@@ -64,7 +64,7 @@ def _train(specs: list[Spec], runs: str, slots: int, device: str) -> tuple[float
     """Train one group; a run that diverges leaves the others trained."""
     began = time.monotonic()
     try:
-        run_packed(specs, runs, slots=slots, device=device, half=True)
+        run_packed(specs, runs, slots=slots, device=device, half=True, early=False)
     except ValueError as error:
         return time.monotonic() - began, str(error)
     return time.monotonic() - began, ""

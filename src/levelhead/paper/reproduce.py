@@ -117,7 +117,8 @@ def reproduce(
                         for training, run in done if run.finished]
             images += trained
             left = (total - images) / images * (time.monotonic() - began)
-            say(f"{group[0].column}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
+            names = ", ".join(dict.fromkeys(training.column for training in group))
+            say(f"{names}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
                 f"{left:.0f} s{failure and f'; {failure}'}")
         for made in records:
             made.result()
@@ -150,7 +151,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 
 def groups(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
-    """What is trained together: runs of one column, as many as there are slots, the most valuable group first.
+    """What is trained together: as many runs as there are slots, those of one column first, the most valuable ahead.
 
     Those on the same data are stacked; the others, such as runs that hold some of it out, go beside them.
     """
@@ -159,4 +160,10 @@ def groups(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
         columns.setdefault(training.column, []).append(training)
     order = {training.name: i for i, training in enumerate(wanted)}
     chunks = [same[at:at + slots] for same in columns.values() for at in range(0, len(same), slots)]
-    return sorted(chunks, key=lambda chunk: order[chunk[0].name])
+    found: list[list[Training]] = []
+    for chunk in sorted(chunks, key=lambda chunk: order[chunk[0].name]):
+        if found and len(found[-1]) + len(chunk) <= slots:  # a device that is not full for one column takes two
+            found[-1] += chunk
+        else:
+            found.append(chunk)
+    return found
