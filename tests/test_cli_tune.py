@@ -38,6 +38,18 @@ def test_json_is_what_tune_answers(files, levelhead):
     assert json.loads(out) == lh.tune(*files, COUNTS, bootstrap=50).to_dict()
 
 
+def test_one_file_may_hold_logits_labels_and_counts(files, levelhead, tmp_path):
+    np.savez("all.npz", logits=files[0], labels=files[1], counts=COUNTS)
+    status, out, err = levelhead("tune", "--logits", "all.npz", "--bootstrap", "50", "--json", "-o", "tuned.json")
+    assert status == 0
+    assert json.loads(out) == json.loads(levelhead(*HELD_OUT, "--json")[1])
+    assert err == ("levelhead: labels and counts are those in all.npz; to leave them out, name the logits alone: "
+                   "all.npz:logits\n")
+    assert levelhead("report", "tuned.json", "-o", "page.html")[::2] == (0, "")
+    alone = levelhead("tune", "--logits", "all.npz:logits", "--counts", "all.npz", "--json")
+    assert json.loads(alone[1])["chosen_on"] == "unlabelled"
+
+
 def test_text_shows_the_curve_the_choice_and_the_gain(files, levelhead):
     status, out, _ = levelhead(*HELD_OUT)
     assert status == 0
@@ -115,6 +127,7 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
 
 @pytest.mark.parametrize(("words", "message"), [
     (("--logits", "none.npy"), "none.npy: no such file; expected logits"),
+    (("--logits", "all.npz"), "all.npz holds labels too, and Y.npy differs from them; leave out --labels, or name"),
     (("--labels", "L.npy"), "expected labels [N], got shape [113, 4]"),
     (("--rule", "cosine"), "expected rule='rescale', 'tau' or 'shift', got 'cosine'"),
     (("--rule", "tau"), "rule='tau' needs the weight norms of the head (norms=head.norms)"),
@@ -132,10 +145,18 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
 ])
 def test_bad_input_ends_with_one_line_and_status_2(files, levelhead, words, message):
     open("nothing.npy", "wb").close()
+    np.savez("all.npz", logits=files[0], labels=files[1][::-1])
     status, out, err = levelhead(*HELD_OUT, *words)
     assert (status, out) == (2, "")
     assert err.startswith(f"levelhead: {message}")
     assert err.count("\n") == 1
+
+
+def test_logits_alone_need_counts(files, levelhead):
+    status, out, err = levelhead("tune", "--logits", "L.npy")
+    assert (status, out) == (2, "")
+    assert err == ("levelhead: L.npy: expected --counts, the training samples of each class, or an array `counts` "
+                   "beside the logits in an .npz or .safetensors\n")
 
 
 def test_long_input_shows_progress_on_a_terminal_only(files, levelhead, monkeypatch):

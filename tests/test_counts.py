@@ -154,8 +154,8 @@ def test_numpy_files_of_counts_are_read_and_pickled_ones_are_not(tmp_path):
     ("c.txt", "60 thirty", "c.txt: not a file of counts"),
     ("c.csv", "a,1\nb,2,3\n", r"c.csv: not a file of counts \(expected rows of class,n\)"),
     ("c.csv", "a,1\na,2\n", r"c.csv: not a file of counts \(class 'a' is there twice\)"),
-    ("c.yaml", "a: 1", "c.yaml: expected counts as .json, .csv, .npy or .txt, got .yaml"),
-    ("c", "1", "c: expected counts as .json, .csv, .npy or .txt, got no suffix"),
+    ("c.yaml", "a: 1", "c.yaml: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got .yaml"),
+    ("c", "1", "c: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got no suffix"),
 ])
 def test_a_file_that_holds_no_counts_is_named(tmp_path, name, text, message):
     (tmp_path / name).write_text(text, encoding="utf-8")

@@ -60,6 +60,25 @@ def exists(source: str | Path) -> bool:
     return _split(source)[0].is_file()
 
 
+def is_known(source: str | Path) -> bool:
+    """Whether FILE or FILE:KEY is of a format that is read here, there or not."""
+    return _split(source)[0].suffix.lower() in FORMATS
+
+
+def is_archive(source: str | Path) -> bool:
+    """Whether FILE or FILE:KEY is of a format that holds arrays under names, there or not."""
+    return _split(source)[0].suffix.lower() in ARCHIVES
+
+
+def beside(source: str | Path, wanted: str) -> Path | None:
+    """FILE:wanted, if FILE is there and holds an array of that name beside another. FILE:KEY is that array alone."""
+    path, key = _split(source)
+    if key is not None or not is_archive(path) or not path.is_file():
+        return None
+    names = ARCHIVES[path.suffix.lower()](path)
+    return Path(f"{path}:{wanted}") if wanted in names and len(names) > 1 else None
+
+
 def sha256(source: str | Path) -> str:
     """Of the whole file, whichever array of it is meant."""
     with _split(source)[0].open("rb") as file:
@@ -72,18 +91,18 @@ def _npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    name = _pick(path, key, _names_in_npz(path), wanted)
     with np.load(path, allow_pickle=False) as archive:
-        return archive[_pick(path, key, archive.files, wanted)]
+        return archive[name]
+
+
+def _names_in_npz(path: Path) -> list[str]:
+    with np.load(path, allow_pickle=False) as archive:
+        return archive.files
 
 
 def _safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="numpy") as file:  # checks the whole header, sizes and offsets too
-            name = _pick(path, key, list(file.keys()), wanted)
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a whole safetensors file ({error})") from None
+    name = _pick(path, key, _names_in_safetensors(path), wanted)
     with path.open("rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))
         entry = json.loads(file.read(size))[name]
@@ -96,6 +115,16 @@ def _safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
     if entry["dtype"] == "BF16":  # the upper half of a float32
         return (values.astype(np.uint32) << 16).view(np.float32)
     return values
+
+
+def _names_in_safetensors(path: Path) -> list[str]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="numpy") as file:  # checks the whole header, sizes and offsets too
+            return list(file.keys())
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a whole safetensors file ({error})") from None
 
 
 def _csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -134,6 +163,9 @@ def _parquet(path: Path, key: str | None, wanted: str) -> np.ndarray:
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".npy": _npy, ".npz": _npz, ".safetensors": _safetensors, ".csv": _csv, ".parquet": _parquet,
 }
+
+
+ARCHIVES: dict[str, Callable[[Path], list[str]]] = {".npz": _names_in_npz, ".safetensors": _names_in_safetensors}
 
 
 def _split(source: str | Path) -> tuple[Path, str | None]:

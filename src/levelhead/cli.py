@@ -33,6 +33,11 @@ def show(result: dict[str, Any], text: str, as_json: bool) -> None:
     typer.echo(json.dumps(result, indent=2) if as_json else text)
 
 
+def say(line: str) -> None:
+    """What to know beside the result: a line on stderr, which leaves stdout to the result."""
+    typer.echo(f"levelhead: {line}", err=True)
+
+
 @app.callback(invoke_without_command=True)
 def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
@@ -58,7 +63,7 @@ def methods(
         show(facts(method_named(name)), card(method_named(name)), as_json)
 
 
-COUNTS = "Training samples of each class, as .json, .csv, .npy or .txt."
+COUNTS = "Training samples of each class, as .json, .csv, .npy, .npz or .txt."
 MODEL = "A .safetensors file (its index or folder, if sharded), an .onnx, or a state dict as .pt, .pth or .bin."
 Model = Annotated[Path, typer.Argument(help=MODEL)]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write; a folder for a sharded model.")]
@@ -128,13 +133,16 @@ def rescale(
 
 
 DATA = "as .npy, .npz, .safetensors, .csv or .parquet; FILE:KEY names one array of several"
+BESIDE = "May stand beside `logits` in their .npz or .safetensors, by this name."
 
 
 @app.command()
 def tune(
     logits: Annotated[Path, typer.Option(help=f"[N, K] of samples the model was not trained on, {DATA}.")],
-    counts: Annotated[Path, typer.Option(help=COUNTS)],
-    labels: Annotated[Path | None, typer.Option(help="[N]. Without: predicted shares are matched to --target.")] = None,
+    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {BESIDE}")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help=f"[N]. {BESIDE} Without: predicted shares are matched to --target.")
+    ] = None,
     unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment: their shares guide.")] = None,
     rule: Annotated[str, typer.Option(help="rescale; shift: l_k + gamma log(n_max / n_k); tau (--norms).")] = "rescale",
     criterion: Annotated[str, typer.Option(help="guided by shares while labels are few; balanced_error.")] = "guided",
@@ -157,13 +165,14 @@ def tune(
     The whole curve over gamma, exactly; what the choice gains, and how sure that is.
     """
     from .plot import picture
+    from .samples import read
     from .tune_files import check_new, save, sources, tune_files
 
     check_new(out, plot, report, force=force)
-    tuned = tune_files(logits, labels, counts, unlabelled=unlabelled, rule=rule, criterion=criterion, target=target,  # type: ignore[arg-type]
-                       reach=most, norms=norms, training=training, kind=kind, chosen_on=chosen_on,  # type: ignore[arg-type]
-                       bootstrap=bootstrap, seed=seed)
-    files = {"logits": logits, "labels": labels, "counts": counts, "norms": norms}
+    samples = read(logits, labels, counts, say=say)
+    tuned = tune_files(samples, unlabelled=unlabelled, rule=rule, criterion=criterion, target=target, reach=most,  # type: ignore[arg-type]
+                       norms=norms, training=training, kind=kind, chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)  # type: ignore[arg-type]
+    files = {**samples.files, "norms": norms}
     if out is not None:
         save(tuned, out, sources(kind, target, **files))  # type: ignore[arg-type]
     if plot is not None:
@@ -173,7 +182,7 @@ def tune(
 
         write(report, [of_choice(tuned, **files, target=target, kind=kind)], command=_command())  # type: ignore[arg-type]
     for line in tuned.warnings:
-        typer.echo(f"levelhead: {line}", err=True)
+        say(line)
     show(tuned.to_dict(), tuned.report(), as_json)
 
 
@@ -348,8 +357,10 @@ def report(
     inputs: Annotated[list[Path], typer.Argument(help=f"A run's folder, a snapshot, a tuned.json, or logits {DATA}; a "
                                                       "folder of the paper's records. Several stand side by side.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page: one .html file that needs nothing else.")],
-    labels: Annotated[Path | None, typer.Option(help="[N], of logits. Without: predicted shares only.")] = None,
-    counts: Annotated[Path | None, typer.Option(help=f"For logits: {COUNTS.lower()}")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help=f"[N], of logits. {BESIDE} Without: predicted shares only.")
+    ] = None,
+    counts: Annotated[Path | None, typer.Option(help=f"For logits: {COUNTS.lower()} {BESIDE}")] = None,
     tuned: Annotated[Path | None, typer.Option(help="What `levelhead tune -o` chose on other samples.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Or one of your own; else it is chosen as `tune` does.")] = None,
     rule: Annotated[str | None, typer.Option(help="rescale, if nothing else says; shift; tau (of snapshots).")] = None,
@@ -371,7 +382,7 @@ def report(
     tables = [Table.of_markdown(title, text) for path in inputs if is_records(path)
               for title, text in every_table(load(path)).items()]
     subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,  # type: ignore[arg-type]
-                        chosen_on=chosen_on, bootstrap=bootstrap) for path in inputs if not is_records(path)]
+                        chosen_on=chosen_on, bootstrap=bootstrap, say=say) for path in inputs if not is_records(path)]
     page = write(out, subjects, tables=tables, command=_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)
 

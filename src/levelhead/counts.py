@@ -133,8 +133,13 @@ def resolve(
 
 def read(path: str | Path) -> Counts:
     """Counts from a file: .json (list or {class: n}), .csv (class,n rows or one number a row), .npy, .txt (a number a
-    line). What is read is checked later, by `resolve`, when the classes are known."""
+    line), an array `counts` of an .npz or .safetensors. What is read is checked later, by `resolve`, when the classes
+    are known."""
+    from . import arrays  # which reads numbers of a table as they are read here
+
     path = Path(path)
+    if arrays.is_archive(path):
+        return arrays.read(path, wanted="counts")
     if path.suffix in (".json", ".csv", ".npy", ".txt") and not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected counts")
     if path.suffix == ".npy":
@@ -145,7 +150,8 @@ def read(path: str | Path) -> Counts:
         return _parse(path, lambda: _from_csv(path))
     if path.suffix == ".txt":
         return _parse(path, lambda: [float(word) for word in path.read_text(encoding="utf-8").split()])
-    raise ValueError(f"{path}: expected counts as .json, .csv, .npy or .txt, got {path.suffix or 'no suffix'}")
+    raise ValueError(f"{path}: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got "
+                     f"{path.suffix or 'no suffix'}")
 
 
 def _parse(path: Path, parse: Any) -> Counts:

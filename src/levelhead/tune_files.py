@@ -17,6 +17,7 @@ from .cautions import LevelheadWarning
 from .measure import Kind
 from .plot import check_picture
 from .rule import RULES, RuleName
+from .samples import Samples
 from .tune import Criterion, Progress, match_prior, tune
 from .tuned import Tuned
 
@@ -24,37 +25,35 @@ LONG = 20_000_000  # numbers in the logits: below, no stage takes time worth a b
 
 
 def tune_files(
-    logits: str | Path, labels: str | Path | None, counts_file: str | Path, *, unlabelled: str | Path | None = None,
-    rule: RuleName = "rescale", criterion: Criterion = "guided", target: str | None = None, reach: float = 2.0,
-    norms: str | Path | None = None, training: str | Path | None = None, kind: Kind = "logits",
-    chosen_on: str = "held-out", bootstrap: int = 1000, seed: int = 0,
+    samples: Samples, *, unlabelled: str | Path | None = None, rule: RuleName = "rescale",
+    criterion: Criterion = "guided", target: str | None = None, reach: float = 2.0, norms: str | Path | None = None,
+    training: str | Path | None = None, kind: Kind = "logits", chosen_on: str = "held-out", bootstrap: int = 1000,
+    seed: int = 0,
 ) -> Tuned:
     """`tune` on files; without labels, `match_prior`. Warnings are in the result and are not raised.
 
     Args:
-        logits, labels, unlabelled, norms, training: what `arrays.read` reads; FILE:KEY names one array of several.
-        counts_file: what `counts.read` reads.
+        samples: logits, counts and perhaps labels.
+        unlabelled, norms, training: what `arrays.read` reads; FILE:KEY names one array of several.
         target: K shares with commas between them, or a file of them like one of counts.
         reach: the range of gamma ends there.
         rule, criterion, kind, chosen_on, bootstrap, seed: as in `tune`.
     """
-    scores, names = arrays.read(logits), arrays.titles(logits)
-    size = scores.shape[1] if scores.ndim == 2 else None
-    n = counts.resolve(counts.read(counts_file), size, names=names)
+    scores, n, names = samples.logits, samples.counts, samples.names
     prior = None if target is None else target_shares(target, names, len(n))
     lengths = None if norms is None else arrays.read(norms, wanted="norms")
     with warnings.catch_warnings(), _bar(scores) as progress:
         warnings.simplefilter("ignore", LevelheadWarning)
-        if labels is None:
+        if samples.labels is None:
             if unlabelled is not None or training is not None:
                 raise ValueError("without --labels the --logits are the unlabelled ones; leave the other file out")
             return match_prior(scores, n, prior, rule=rule, range=(0.0, reach), bootstrap=bootstrap, rng=seed,
                                norms=lengths, names=names, kind=kind, progress=progress)
         return tune(
-            scores, class_indices(arrays.read(labels, wanted="labels"), names, labels), n, criterion=criterion,
-            rule=rule, unlabelled=None if unlabelled is None else arrays.read(unlabelled), target=prior,
-            range=(0.0, reach), chosen_on=chosen_on, bootstrap=bootstrap, rng=seed, norms=lengths, names=names,
-            kind=kind, training=None if training is None else arrays.read(training), progress=progress,
+            scores, samples.labels, n, criterion=criterion, rule=rule,
+            unlabelled=None if unlabelled is None else arrays.read(unlabelled), target=prior, range=(0.0, reach),
+            chosen_on=chosen_on, bootstrap=bootstrap, rng=seed, norms=lengths, names=names, kind=kind,
+            training=None if training is None else arrays.read(training), progress=progress,
         )
 
 
@@ -97,21 +96,6 @@ def sources(kind: Kind, target: str | None, **given: str | Path | None) -> dict[
     named = {key: str(source) for key, source in given.items() if source is not None}
     return {"files": named, "sha256": {key: arrays.sha256(source) for key, source in named.items()}, "kind": kind,
             "target": target}
-
-
-def class_indices(labels: np.ndarray, names: Sequence[str] | None, source: str | Path) -> np.ndarray:
-    """Labels as class indices; class names are looked up among the titles of the logits' columns."""
-    if labels.dtype.kind not in "UO":
-        return labels
-    if names is None:
-        raise ValueError(f"{source}: labels are names ({str(labels[0])!r}), and the logits have no column titles to "
-                         "find them among; give class indices, or logits as .csv or .parquet with a title a class")
-    place = {name: i for i, name in enumerate(names)}
-    unknown = next((str(label) for label in labels if str(label) not in place), None)
-    if unknown is not None:
-        raise ValueError(f"{source}: unknown class {unknown!r}; the logits' columns are {', '.join(names[:8])}"
-                         f"{', ...' if len(names) > 8 else ''}")
-    return np.array([place[str(label)] for label in labels])
 
 
 def target_shares(text: str, names: Sequence[str] | None, size: int) -> np.ndarray:

@@ -45,6 +45,18 @@ def test_logits_without_labels(files, levelhead):
     assert not facts(files / "p.html")["subjects"][0]["labelled"]
 
 
+def test_one_file_may_hold_logits_labels_and_counts(files, levelhead):
+    np.savez("all.npz", logits=np.load("L.npy"), labels=np.load("Y.npy"), counts=COUNTS)
+    status, _, err = levelhead("report", "all.npz", "-o", "p.html", "--bootstrap", "20")
+    assert (status, err.count("\n")) == (0, 1)
+    assert "labels and counts are those in all.npz" in err
+    assert facts(files / "p.html")["subjects"][0]["labelled"]
+    np.save("Z.npy", np.load("Y.npy")[::-1])
+    status, _, err = levelhead("report", "all.npz", "--labels", "Z.npy", "-o", "q.html")
+    assert (status, err.count("\n"), (files / "q.html").exists()) == (2, 1, False)
+    assert "all.npz holds labels too, and Z.npy differs" in err
+
+
 def test_a_choice_leads_back_to_its_files_from_anywhere(files, levelhead, monkeypatch):
     assert levelhead(*TUNE, "-o", "tuned.json")[0] == 0
     (files / "elsewhere").mkdir()
@@ -129,7 +141,7 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (["L.npy"], "logits need --counts"),
+    (["L.npy"], "L.npy: expected --counts, the training samples of each class"),
     (["C.json"], "not what `levelhead tune -o` writes"),
     (["page.txt"], "expected a run's folder, a snapshot, a tuned.json, or logits as .npy"),
     (["missing.npy", "--counts", "C.json"], "missing.npy: no such file"),

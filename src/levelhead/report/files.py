@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import arrays
-from ..counts import read, resolve
+from .. import arrays, samples
 from ..measure import Kind
 from ..rule import RULES, RuleName
 from ..snapshot import Snapshot
-from ..tune_files import class_indices, read_choice, target_shares
+from ..tune_files import read_choice, target_shares
 from ..tuned import Tuned
 from .subject import Choice, Subject, of_logits, of_snapshot
 
@@ -21,18 +21,20 @@ from .subject import Choice, Subject, of_logits, of_snapshot
 def of_file(
     path: str | Path, *, labels: Path | None = None, counts_file: Path | None = None, tuned: Path | None = None,
     gamma: float | None = None, rule: RuleName | None = None, chosen_on: str = "held-out", bootstrap: int = 1000,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Subject:
     """The subject of a RUN's folder, a SNAPSHOT, a tuned.json, or a file of LOGITS, whichever it is.
 
     Args:
         path: which.
-        labels: [N] of the logits; without, only predicted shares are shown.
-        counts_file: training samples of each class, for logits; the others know theirs.
+        labels: [N] of the logits, if not beside them in their file; without, only predicted shares are shown.
+        counts_file: training samples of each class, for logits that have none beside them; the others know theirs.
         tuned: gamma as `levelhead tune -o` wrote it, chosen on other samples than these.
         gamma: or as given; with neither it is chosen on what was held out, which logits are taken to be.
         rule: what gamma does, where nothing else says.
         chosen_on: what the logits' samples are: `test` gets a warning.
         bootstrap: replicates, where gamma is chosen here.
+        say: told in a line what was found beside the logits.
     """
     place = Path(path)
     if rule is not None and rule not in RULES:
@@ -47,12 +49,12 @@ def of_file(
         return of_tuned(place)
     if place.suffix == ".safetensors" and _is_snapshot(place):
         return of_snapshot(Snapshot.load(place), title=place.stem, facts=_sources({"snapshot": place}), **given)
-    if counts_file is None:
-        raise ValueError(f"{path}: logits need --counts, the training samples of each class" if place.suffix.lower() in
-                         arrays.FORMATS else f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as "
+    if not arrays.is_known(place):
+        raise ValueError(f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as "
                          f"{', '.join(arrays.FORMATS)}")
+    found = _read(place, labels, counts_file, say=say)
     own = choice is not None and choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(place)
-    return of_logits(**_read(place, labels, counts_file), title=place.stem, samples=chosen_on,
+    return of_logits(**found, title=place.stem, samples=chosen_on,
                      apart=gamma is not None or (choice is not None and not own), **given)
 
 
@@ -127,18 +129,14 @@ def is_records(path: str | Path) -> bool:
     return isinstance(record, dict) and {"column", "method", "curve", "counts"} <= record.keys()
 
 
-def _read(logits: Path, labels: Path | None, counts_file: Path, target: str | None = None, norms: Path | None = None
-          ) -> dict[str, Any]:
-    scores, names = arrays.read(logits), arrays.titles(logits)
-    if scores.ndim != 2:
-        raise ValueError(f"{logits}: expected logits [N, K], got shape {list(scores.shape)}")
-    n = resolve(read(counts_file), scores.shape[1], names=names)
-    known = None if labels is None else class_indices(arrays.read(labels, wanted="labels"), names, labels)
-    files = {"logits": logits, "labels": labels, "counts": counts_file}
-    return {"logits": scores, "labels": known, "counts": n, "names": names,
-            "target": None if target is None else target_shares(target, names, len(n)),
-            "norms": None if norms is None else arrays.read(norms, wanted="norms"),
-            "facts": _sources({key: file for key, file in files.items() if file is not None})}
+def _read(
+    logits: Path, labels: Path | None, counts_file: Path | None, target: str | None = None, norms: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    found = samples.read(logits, labels, counts_file, say=say)
+    return {"logits": found.logits, "labels": found.labels, "counts": found.counts, "names": found.names,
+            "target": None if target is None else target_shares(target, found.names, len(found.counts)),
+            "norms": None if norms is None else arrays.read(norms, wanted="norms"), "facts": _sources(found.files)}
 
 
 def _is_snapshot(path: Path) -> bool:
@@ -153,7 +151,7 @@ def _is_snapshot(path: Path) -> bool:
         raise ValueError(f"{path}: not a whole safetensors file ({error})") from None
 
 
-def _sources(files: dict[str, Path]) -> dict[str, str]:
+def _sources(files: Mapping[str, str | Path]) -> dict[str, str]:
     return {key: f"{file}, sha256 {arrays.sha256(file)}" for key, file in files.items()}
 
 

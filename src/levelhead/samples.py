@@ -1,0 +1,100 @@
+"""Samples from files: logits, and what is known of them. One file may hold it all, under the names it goes by here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from . import arrays, counts
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What a trained model says of samples.
+
+    Args:
+        logits: [N, K].
+        labels: [N] class indices, or None.
+        counts: [K], training samples of each class.
+        names: the K class names, where known.
+        files: where each of the first three was found.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray | None
+    counts: np.ndarray
+    names: list[str] | None
+    files: dict[str, str | Path]
+
+
+def read(
+    logits: str | Path, labels: str | Path | None = None, counts_file: str | Path | None = None, *,
+    say: Callable[[str], None] = lambda _: None,
+) -> Samples:
+    """Read logits, labels and counts; those not given are looked for beside the logits, under their names.
+
+    Args:
+        logits, labels: what `arrays.read` reads; FILE:KEY names one array of several, and has nothing beside it.
+        counts_file: what `counts.read` reads.
+        say: told in a line what was found and not given.
+    """
+    scores, names = arrays.read(logits), arrays.titles(logits)
+    if scores.ndim != 2:
+        raise ValueError(f"{logits}: expected logits [N, K], got shape {list(scores.shape)}")
+
+    def counted(source: str | Path) -> np.ndarray:
+        return counts.resolve(counts.read(source), scores.shape[1], names=names)
+
+    def indexed(source: str | Path) -> np.ndarray:
+        return class_indices(arrays.read(source, wanted="labels"), names, source)
+
+    alone = f"name the logits alone: {logits}:logits"
+    found: dict[str, np.ndarray] = {}
+    files: dict[str, str | Path] = {"logits": logits}
+    taken = []
+    for what, given, get in (("labels", labels, indexed), ("counts", counts_file, counted)):
+        inside = arrays.beside(logits, what)
+        if (file := given or inside) is None:
+            continue
+        files[what], found[what] = file, get(file)
+        if given is None:
+            taken.append(what)
+        elif inside is not None and not _is(found[what], get, inside):
+            raise ValueError(f"{logits} holds {what} too, and {given} differs from them; leave out --{what}, or "
+                             f"{alone}")
+    if "counts" not in files:
+        raise ValueError(f"{logits}: expected --counts, the training samples of each class, or an array `counts` "
+                         "beside the logits in an .npz or .safetensors")
+    if taken:
+        say(f"{' and '.join(taken)} are those in {logits}; to leave them out, {alone}")
+    return Samples(scores, found.get("labels"), found["counts"], names, files)
+
+
+def _is(values: np.ndarray, get: Callable[[str | Path], np.ndarray], source: Path) -> bool:
+    """Whether these are the values of a source; one that cannot be read as such holds others."""
+    try:
+        return np.array_equal(values, get(source))
+    except ValueError:
+        return False
+
+
+def class_indices(labels: np.ndarray, names: Sequence[str] | None, source: str | Path) -> np.ndarray:
+    """Labels as class indices; class names are looked up among the titles of the logits' columns."""
+    if labels.size == 0:
+        raise ValueError(f"{source}: expected a label for each row of the logits, got none")
+    if labels.dtype.kind not in "UO":
+        return labels
+    if labels.ndim != 1:
+        raise ValueError(f"{source}: expected labels [N], got shape {list(labels.shape)}")
+    if names is None:
+        raise ValueError(f"{source}: labels are names ({str(labels[0])!r}), and the logits have no column titles to "
+                         "find them among; give class indices, or logits as .csv or .parquet with a title a class")
+    place = {name: i for i, name in enumerate(names)}
+    unknown = next((str(label) for label in labels if str(label) not in place), None)
+    if unknown is not None:
+        raise ValueError(f"{source}: unknown class {unknown!r}; the logits' columns are {', '.join(names[:8])}"
+                         f"{', ...' if len(names) > 8 else ''}")
+    return np.array([place[str(label)] for label in labels])

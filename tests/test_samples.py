@@ -1,0 +1,101 @@
+"""Logits and what is known of them, from one file or from several."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from levelhead.samples import read
+
+COUNTS = np.array([100, 30, 9])
+LABELS = np.array([0, 1, 2, 0])
+LOGITS = np.random.default_rng(0).normal(size=(4, 3))
+
+
+@pytest.fixture(params=["npz", "safetensors"])
+def everything(request, tmp_path, monkeypatch):
+    """A file of logits, labels and counts."""
+    monkeypatch.chdir(tmp_path)
+    arrays = {"logits": LOGITS, "labels": LABELS, "counts": COUNTS}
+    if request.param == "npz":
+        np.savez("all.npz", **arrays)
+    else:
+        save_file(arrays, "all.safetensors")
+    return f"all.{request.param}"
+
+
+def heard(*files):
+    lines = []
+    return read(*files, say=lines.append), lines
+
+
+def test_what_stands_beside_the_logits_is_used_and_told_in_a_line(everything):
+    samples, lines = heard(everything)
+    np.testing.assert_array_equal(samples.labels, LABELS)
+    np.testing.assert_array_equal(samples.counts, COUNTS)
+    assert lines == [f"labels and counts are those in {everything}; to leave them out, name the logits alone: "
+                     f"{everything}:logits"]
+    assert {what: str(file) for what, file in samples.files.items()} == {
+        "logits": everything, "labels": f"{everything}:labels", "counts": f"{everything}:counts"}
+
+
+def test_the_names_of_the_files_lead_back_to_the_same_without_a_word(everything):
+    first, _ = heard(everything)
+    again, lines = heard(*(first.files[what] for what in ("logits", "labels", "counts")))
+    assert lines == []
+    for what in ("logits", "labels", "counts"):
+        np.testing.assert_array_equal(getattr(again, what), getattr(first, what))
+
+
+def test_an_array_named_by_its_key_stands_alone(everything):
+    with pytest.raises(ValueError, match="expected --counts"):
+        read(f"{everything}:logits")
+    samples, lines = heard(f"{everything}:logits", None, f"{everything}:counts")
+    assert (samples.labels, lines) == (None, [])
+
+
+def test_the_same_twice_is_no_quarrel(everything):
+    np.save("y.npy", LABELS.astype(np.int32))
+    Path("c.json").write_text(json.dumps({"2": 9, "0": 100, "1": 30}))
+    samples, lines = heard(everything, "y.npy", "c.json")
+    assert lines == []
+    assert (samples.files["labels"], samples.files["counts"]) == ("y.npy", "c.json")
+
+
+@pytest.mark.parametrize(("what", "given"), [
+    ("labels", LABELS[::-1]), ("labels", LABELS[:2]), ("counts", [100, 30, 10])])
+def test_what_differs_is_named_with_both_files(everything, what, given):
+    np.save("other.npy", given)
+    files = {"labels": None, "counts": None} | {what: "other.npy"}
+    says = (f"{everything} holds {what} too, and other.npy differs from them; leave out --{what}, or name the logits "
+            f"alone: {everything}:logits")
+    with pytest.raises(ValueError, match=re.escape(says)):
+        read(everything, files["labels"], files["counts"])
+
+
+def test_counts_that_are_none_differ_from_those_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("all.npz", logits=LOGITS, counts=[3, 0, 1])
+    np.save("c.npy", COUNTS)
+    with pytest.raises(ValueError, match=r"all\.npz holds counts too, and c\.npy differs"):
+        read("all.npz", None, "c.npy")
+
+
+def test_a_file_of_one_array_has_nothing_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("one.npz", labels=LOGITS)
+    np.save("c.npy", COUNTS)
+    assert heard("one.npz", None, "c.npy")[1] == []
+
+
+@pytest.mark.parametrize("names", [["a", "b"], []])
+def test_labels_that_are_names_are_refused_where_no_column_has_one(tmp_path, monkeypatch, names):
+    monkeypatch.chdir(tmp_path)
+    np.savez("all.npz", logits=LOGITS, labels=np.array(names, dtype=str), counts=COUNTS)
+    with pytest.raises(ValueError, match=r"all\.npz:labels: (labels are names|expected a label)"):
+        read("all.npz")
