@@ -1,8 +1,12 @@
-"""Files that are there whole, or not at all: what stops a program halfway leaves the old one as it was."""
+"""Files that are there whole, or not at all: what stops a program halfway leaves the old one as it was.
+
+One that takes the place of another keeps its permissions.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +20,22 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with scratch.open("wb") as file:
+            if path.exists():
+                scratch.chmod(permissions(path))
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def permissions(*paths: Path) -> int:
+    """The permission bits that all of these files have."""
+    bits = 0o777
+    for path in paths:
+        bits &= stat.S_IMODE(path.stat().st_mode)
+    return bits
 
 
 def write(path: str | Path, content: str | bytes) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -102,6 +103,27 @@ def test_undo_gives_back_the_very_file(saved):
     undone = undo_file(out, back)
     assert undone.exact
     assert digest(back) == digest(path) == done.sha256[out.name] == undone.sha256[back.name]
+
+
+@pytest.mark.parametrize("bits", [0o600, 0o444])
+def test_what_is_written_is_as_private_as_the_input(saved, bits):
+    _, path, out = saved
+    back, plain = out.with_name(f"b{out.suffix}"), out.with_name(f"p{out.suffix}")
+    path.chmod(bits)
+    done = rescale_file(path, out, COUNTS, gamma=0.5)
+    undo_file(out, back)
+    os.unlink(done.original)
+    undo_file(out, plain)
+    rescale_file(path, out, COUNTS, gamma=0.6, force=True)
+    assert [file.stat().st_mode & 0o777 for file in (out, Path(done.original), back, plain)] == [bits] * 4
+
+
+def test_a_replaced_file_does_not_become_less_private(saved):
+    _, path, out = saved
+    path.chmod(0o644)
+    out.touch(0o600)
+    rescale_file(path, out, COUNTS, gamma=0.5, force=True)
+    assert out.stat().st_mode & 0o777 == 0o600
 
 
 def test_undo_works_under_another_name_and_refuses_a_file_that_was_changed(saved):

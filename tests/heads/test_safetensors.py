@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from levelhead import Head
 from levelhead.heads import safetensors
 from levelhead.heads.files import rescale_file
+from levelhead.heads.undo import undo_file
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -140,6 +141,18 @@ def test_only_the_shards_with_the_head_change(sharded, tmp_path, by_index):
     torch.testing.assert_close(
         load_file(tmp_path / "out" / "c.safetensors")["fc.bias"] / model()["fc.bias"], ratio[:, 0]
     )
+
+
+def test_a_private_folder_stays_private_and_so_does_what_is_kept_beside_it(sharded, tmp_path):
+    sharded.chmod(0o700)
+    (sharded / "b.safetensors").chmod(0o640)
+    rescale_file(sharded, tmp_path / "out", [16, 4, 4, 4, 1], gamma=0.5)
+    undo_file(tmp_path / "out", tmp_path / "back")
+    bits = {name: (tmp_path / name).stat().st_mode & 0o777 for name in (
+        "out", "back", "out.original", "out/a.safetensors", "out/b.safetensors", "back/b.safetensors")}
+    usual = (sharded / "a.safetensors").stat().st_mode & 0o777
+    assert bits == {"out": 0o700, "back": 0o700, "out.original": 0o600, "out/a.safetensors": usual,
+                    "out/b.safetensors": 0o640, "back/b.safetensors": 0o640}
 
 
 def test_a_missing_shard_is_named(sharded):

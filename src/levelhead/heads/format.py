@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..head import Head
-from .patch import UNKNOWN, Edit, Original, Progress, copy, rewrite, save_originals, staged
+from ..whole import permissions
+from .patch import UNKNOWN, Edit, Original, Progress, copy, make_folder, rewrite, save_originals, staged
 from .place import Found, load, store
 
 Note = Mapping[str, Any]
@@ -94,8 +95,9 @@ class Format:
         check_apart(found.files, [out, *(out.parent / name for name in names.values())])
         originals: dict[str, Original] = {}
         with staged(out, force=force) as stage:
+            if found.folder:
+                make_folder(stage / out.name, like=found.path.parent)
             for source, name in names.items():
-                (stage / name).parent.mkdir(exist_ok=True)
                 complete = self._completing(found, source, edits[source], note, names)
                 if complete(UNKNOWN):
                     originals[Path(name).name] = rewrite(source, stage / name, complete, progress)
@@ -103,7 +105,8 @@ class Format:
                     copy(source, stage / name, progress)
             self.check(stage / names[found.path])
             if keep:
-                save_originals(stage / f"{out.name}.original", originals)
+                around = (found.path.parent,) if found.folder else ()
+                save_originals(stage / f"{out.name}.original", originals, permissions(*found.files, *around))
         return originals
 
     def _completing(

@@ -1,7 +1,8 @@
 """A changed file as the old one with a few byte ranges replaced: streamed, written all or nothing, and reversible.
 
 Every file format we write comes down to this. What is not in an edit is copied by the kernel, byte for byte; turned
-around, the edits are all that is needed to get the old file back.
+around, the edits are all that is needed to get the old file back. Nobody may read what is written who may not read
+what it was made of.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from ..whole import permissions
 
 CHUNK = 1 << 24
 # Linux maps all pages of a chunk at once, if asked to; elsewhere they come one by one.
@@ -89,6 +92,7 @@ def rewrite(source: Path, out: Path, edits: Callable[[str], list[Edit]], progres
             read.seek(edit.offset)
             back.append(Edit(edit.offset + shift, len(edit.data), read.read(edit.length)))
             shift += len(edit.data) - edit.length
+    out.chmod(permissions(source))
     return Original(source.name, digest.result(), tuple(back))
 
 
@@ -96,6 +100,7 @@ def copy(source: Path, out: Path, progress: Progress | None = None) -> None:
     """A plain copy."""
     with source.open("rb") as read, out.open("wb") as write:
         _copy(read, write, 0, 0, source.stat().st_size, progress)
+    out.chmod(permissions(source))
 
 
 def _copy(source: BinaryIO, out: BinaryIO, at: int, to: int, length: int, progress: Progress | None) -> None:
@@ -126,12 +131,13 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
 
     Every file is whole before the first appears; an error or Ctrl-C before that leaves nothing behind. Files that exist
     are replaced only by `force`, their successors synced to disk first: nothing old is lost for what is not yet there.
+    A file that is replaced does not become more open, nor does a new folder that was made in the stage.
     """
     if not out.parent.is_dir():
         raise ValueError(f"{out.parent}: no such folder to write {out.name} into")
     _check_free(out, force)
     stage = out.parent / f".{out.name}.{os.getpid()}.tmp"
-    stage.mkdir()
+    stage.mkdir(0o700)
     try:
         yield stage
         moves = [(path, out.parent / path.relative_to(stage)) for path in sorted(stage.rglob("*")) if path.is_file()]
@@ -139,8 +145,11 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
             _check_free(target, force)
             if target.exists():
                 _sync(path)
+                path.chmod(permissions(path, target))
         for path, target in moves:
-            target.parent.mkdir(exist_ok=True)
+            if not target.parent.is_dir():
+                target.parent.mkdir()
+                target.parent.chmod(permissions(path.parent))
             os.replace(path, target)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -151,13 +160,23 @@ def _check_free(target: Path, force: bool) -> None:
         raise ValueError(f"{target} exists; give another name, or --force to replace it")
 
 
+def make_folder(folder: Path, like: Path) -> None:
+    """A folder that others may enter only if they may enter the one it is like; its owner may write to it."""
+    folder.mkdir(exist_ok=True)
+    folder.chmod(permissions(like) | 0o700)
+
+
 def _sync(path: Path) -> None:
-    with path.open("rb+") as file:
+    with path.open("rb+" if os.access(path, os.W_OK) else "rb") as file:
         os.fsync(file.fileno())
 
 
-def save_originals(path: Path, originals: Mapping[str, Original]) -> None:
-    """Keep {written file's name: its way back} in one file: a line of JSON, then the old bytes one after another."""
+def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o600) -> None:
+    """Keep {written file's name: its way back} in one file: a line of JSON, then the old bytes one after another.
+
+    Args:
+        bits: the file's permissions: it holds some of the old files' numbers.
+    """
     facts = {
         "levelhead": "original",
         "files": {
@@ -170,6 +189,7 @@ def save_originals(path: Path, originals: Mapping[str, Original]) -> None:
         for original in originals.values():
             for edit in original.edits:
                 file.write(edit.data)
+    path.chmod(bits)
 
 
 def load_originals(path: Path) -> dict[str, Original]:

@@ -14,7 +14,7 @@ from ..head import Head
 from . import safetensors
 from .files import format_of, target_of
 from .format import Note, check_apart, layout
-from .patch import Original, Progress, copy, load_originals, rewrite, sha256, staged
+from .patch import Original, Progress, copy, load_originals, make_folder, rewrite, sha256, staged
 from .place import load
 
 
@@ -75,8 +75,9 @@ def _put_back(
             names[file] = str(Path(names[file]).with_name(one.name))
     check_apart(files, [out, *(out.parent / name for name in names.values())])
     with staged(out, force=force) as stage:
+        if folder:
+            make_folder(stage / out.name, like=files[0].parent)
         for file, name in names.items():
-            (stage / name).parent.mkdir(exist_ok=True)
             if file not in known:
                 copy(file, stage / name, progress)
                 continue

@@ -1,0 +1,55 @@
+"""Whole files: there in one step or not at all, and as private as what they replace."""
+
+import os
+
+import pytest
+
+from levelhead import whole
+
+
+@pytest.fixture(autouse=True)
+def usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path):
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("bits", [0o600, 0o640, 0o444, 0o666])
+def test_a_replaced_file_keeps_its_permissions_from_the_first_byte_on(tmp_path, bits):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    path.chmod(bits)
+    with whole.replacing(path) as file:
+        assert os.fstat(file.fileno()).st_mode & 0o777 == bits
+        file.write(b"new")
+    assert (path.read_bytes(), mode(path)) == (b"new", bits)
+
+
+def test_a_new_file_has_those_that_the_umask_leaves(tmp_path):
+    whole.write(tmp_path / "a", "text")
+    assert mode(tmp_path / "a") == 0o644
+
+
+def test_permissions_are_those_that_all_files_grant(tmp_path):
+    for name, bits in (("a", 0o4755), ("b", 0o640)):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(bits)
+    assert whole.permissions(tmp_path / "a") == 0o755
+    assert whole.permissions(tmp_path / "a", tmp_path / "b") == 0o640
+
+
+def test_what_stops_halfway_leaves_the_old_file(tmp_path):
+    (tmp_path / "a").write_bytes(b"old")
+
+    def write():
+        with whole.replacing(tmp_path / "a") as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old"}
