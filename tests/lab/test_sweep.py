@@ -45,6 +45,17 @@ def test_packed_on_one_device(specs, tmp_path):
         np.testing.assert_allclose(ours.run.snapshot.head.weight, theirs.snapshot.head.weight, rtol=0, atol=1e-12)
 
 
+def test_packed_runs_beside_one_that_diverges_are_trained(specs, tmp_path):
+    (tmp_path / "wild.toml").write_text("epochs = 4\nbatch = 20\nlr = 1e30\n")
+    told = []
+    found = sweep([specs[0], replace(specs[1], recipe=str(tmp_path / "wild.toml"))], tmp_path / "runs",
+                  executor="packed", report=lambda spec, what: told.append((spec.method, what)),
+                  options={"device": "cpu"})
+    assert told == [("baseline", "finished"), ("wvn", "failed")]
+    assert found[0].error is None
+    assert "diverged" in (found[1].error or "")
+
+
 def kill_whoever_holds(lock: Path) -> None:
     """kill -9 the process that has the run's lock open, as soon as it has logged an epoch."""
     while not (lock.with_name("log.jsonl").is_file() and lock.with_name("log.jsonl").stat().st_size):

@@ -1,11 +1,13 @@
 """What is planned is what the paper's grids need; what has a record is left alone."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from levelhead.lab.run import Run
 from levelhead.lab.spec import Spec
 from levelhead.methods import METHODS
 from levelhead.paper import plan
@@ -112,10 +114,18 @@ def column(monkeypatch) -> list[Training]:
             for method, hold_out in specs]
 
 
+@pytest.fixture(scope="module")
+def ray():
+    """Ray, begun by whoever needs it, and ended after the last of them."""
+    found = pytest.importorskip("ray")
+    yield found
+    found.shutdown()
+
+
 @pytest.mark.parametrize("executor", ["local", "ray"])
 def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tmp_path, request):
     if executor == "ray":
-        request.addfinalizer(pytest.importorskip("ray").shutdown)
+        request.getfixturevalue("ray")
     lines: list[str] = []
     results, runs = tmp_path / "records", tmp_path / "runs"
     assert reproduce(column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append) == 5
@@ -124,7 +134,49 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tm
     assert held["held_out"]["rescale"]["gamma"] >= 0
     assert held["counts"] != json.loads((results / f"{column[1].name}.json").read_text())["counts"]
     assert any("digits:20: 4 runs" in line for line in lines)
+    errors = [epoch["test_error"] for epoch in Run.of(column[0].spec, runs).log]
+    assert [error is None for error in errors] == [True, False]  # measured once the learning rate is lowered
     assert reproduce(column, results, runs, executor=executor, device="cpu", say=lines.append) == 0
+    if executor == "ray":
+        with pytest.raises(ValueError, match="this Ray cluster has no GPU"):
+            reproduce(column, tmp_path / "others", runs, executor=executor, device="cuda")
+
+
+@pytest.mark.usefixtures("ray")
+def test_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(column, tmp_path):
+    results, runs, mark = tmp_path / "records", tmp_path / "runs", tmp_path / "mark"
+    (tmp_path / "deadly.py").write_text(  # once, as soon as the other run of its group is finished
+        "import os, pathlib, signal\nfrom levelhead.methods import Method\n"
+        "from levelhead.methods.baseline import loss\n"
+        "def sample(labels, generator, progress=0.0):\n"
+        f"    mark, runs = pathlib.Path({str(mark)!r}), pathlib.Path({str(runs)!r})\n"
+        "    if not mark.exists() and any(runs.glob('*/done.json')):\n"
+        "        mark.touch()\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return generator.permutation(len(labels))\n"
+        "METHOD = Method('deadly', 'Deadly', loss, sample=sample)\n")
+    deadly = replace(column[0].spec, method=f"{tmp_path / 'deadly.py'}:METHOD", epochs=20)
+    group = [column[0], replace(column[0], spec=deadly)]
+    lines: list[str] = []
+    assert reproduce(group, results, runs, executor="ray", device="cpu", say=lines.append) == 2
+    assert mark.exists()
+    assert "a worker was lost" in lines[0]
+    assert "2 runs in" in lines[1]
+    first = Run.of(column[0].spec, runs).path / "done.json"
+    assert first.stat().st_mtime_ns <= mark.stat().st_mtime_ns  # it was not trained a second time
+    assert missing(group, results) == []
+
+
+def test_a_run_that_diverges_is_told_and_the_others_are_recorded(column, tmp_path):
+    (tmp_path / "wild.toml").write_text("epochs = 2\nbatch = 20\nlr = 1e30\n")
+    wild = replace(column[0], spec=replace(column[0].spec, recipe=str(tmp_path / "wild.toml"), seed=1))
+    lines: list[str] = []
+    assert reproduce([wild, *column[:2]], tmp_path / "r", tmp_path / "runs", device="cpu", say=lines.append) == 2
+    assert missing([wild, *column[:2]], tmp_path / "r") == [wild]
+    assert lines[0].startswith("digits:20: 3 runs in ")
+    assert "1 left" in lines[0]
+    assert "; the loss of run 1 of 3 is " in lines[0]
+    assert "1 to go" in lines[-1]
 
 
 def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path):

@@ -8,19 +8,21 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from .. import whole
 from ..cautions import LevelheadWarning
-from ..lab.run import Run
-from .executors import Executor, on_ray, one_device
+from ..lab.run import Run, run_packed
+from ..lab.workers import spread
 from .markdown import has_place
 from .plan import TABLES, Table, Training, trainings
 from .record import record
 from .shipped import shipped
 
+Executor = Literal["local", "ray"]
 SECONDS_AN_IMAGE = 6.3e-6  # eight runs at once on one H200 (results/train.json): the cost shown in advance
 
 
@@ -107,25 +109,36 @@ def reproduce(
     todo = missing(wanted, results)
     total, images = sum(training.images for training in todo), 0
     workers = max(1, len(os.sched_getaffinity(0)) - 2)
-    train = {"local": one_device, "ray": on_ray}[executor]
+    train = partial(_train, runs=Path(runs).absolute(), slots=slots, device=device)
+    trained = spread(groups(todo, slots), train, where="ray" if executor == "ray" else "here", until=until,
+                     device=device)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as others:
         records = []  # made on other cores while the next runs train
-        for group, seconds, failure in train(groups(todo, slots), str(runs), slots, device, until):
-            trained = sum(training.images for training in group)
-            done = [(training, Run.of(training.spec, runs)) for training in group]
-            records += [others.submit(keep, training, run, seconds * training.images / trained, results)
-                        for training, run in done if run.finished]
-            images += trained
-            left = (total - images) / images * (time.monotonic() - began)
+        for ended in trained:
+            group, seconds = ended.task, ended.seconds
             names = ", ".join(dict.fromkeys(training.column for training in group))
+            if ended.what == "lost":
+                say(f"{names}: a worker was lost; what it left of {len(group)} runs waits to be begun again")
+                continue
+            of_group = sum(training.images for training in group)
+            done = [(training, Run.of(training.spec, runs)) for training in group]
+            records += [others.submit(keep, training, run, seconds * training.images / of_group, results)
+                        for training, run in done if run.finished]
+            images += of_group
+            left = (total - images) / images * (time.monotonic() - began)
             say(f"{names}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
-                f"{left:.0f} s{failure and f'; {failure}'}")
+                f"{left:.0f} s{ended.error and f'; {ended.error}'}")
         for made in records:
             made.result()
     if len(records) < len(todo):
         say(f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; the same command "
             "goes on")
     return len(records)
+
+
+def _train(group: list[Training], *, runs: Path, slots: int, device: str) -> None:
+    """One group; a run that diverges leaves the others trained."""
+    run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True, early=False)
 
 
 def keep(training: Training, run: Run, seconds: float, results: Path) -> None:
