@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -57,13 +58,43 @@ def folder(tmp_path, monkeypatch):
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
+    save_file({"fc.weight": fc.half() / 1000}, "half.safetensors")
+    save_file({"fc.weight": fc * 1e30}, "huge.safetensors")
+    save_file({"fc.weight": fc[:1]}, "one.safetensors")
+    (tmp_path / "one.json").write_text("[9]", encoding="utf-8")
+    np.save("scalar.npy", np.array(4))
+    np.save("two-classes.npy", np.ones((5, 2)))
+    (tmp_path / "folder.safetensors").mkdir()
+    for name, entries in {"sharded": {"fc.weight": "s.safetensors"}, "empty": {}}.items():
+        (tmp_path / name).mkdir()
+        save_file({"fc.weight": fc}, tmp_path / name / "s.safetensors")
+        index = tmp_path / name / "model.safetensors.index.json"
+        index.write_text(json.dumps({"weight_map": entries}), encoding="utf-8")
+    note = {"rule": "rescale", "gamma": "1", "bias": "scale", "head": '["fc"]', "factors": "[2, 2, 2, 2]",
+            "version": "1"}
+    notes = {"noted": {"rule": "rescale"}, "noted-2": note | {"gamma": "x"}, "noted-3": note | {"rule": "shift"},
+             "noted-4": note | {"factors": "[1, 0, 1, 1]"}}
+    for name, one in notes.items():
+        save_file({"fc.weight": fc}, f"{name}.safetensors", {f"levelhead.{key}": value for key, value in one.items()})
+    torch.save({"fc.weight": fc}, "noted.pt")
+    with zipfile.ZipFile("noted.pt", "a") as archive:
+        archive.writestr("noted/levelhead.json", "[1]")
+    torch.save({"fc.weight": fc.to_sparse()}, "sparse.pt")
+    torch.save({"fc.weight": fc[:, ::2]}, "strided.pt")
+    plain = {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}
+    for name, header in {"list": {"__metadata__": [1], "fc.weight": plain},
+                         "five": {"__metadata__": {"a": 5}, "fc.weight": plain},
+                         "minus": {"fc.weight": {**plain, "shape": [-4, -8]}}, "deep": None}.items():
+        text = b"[" * 100_000 if header is None else json.dumps(header).encode()
+        (tmp_path / f"{name}.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + fc.numpy().tobytes())
     (tmp_path / "nothing.npy").touch()
     (tmp_path / "taken.safetensors").write_bytes(b"mine")
     return tmp_path
 
 
 def state(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else
+            sorted(path.iterdir()) for path in folder.iterdir()}
 
 
 def rescale(model="m.safetensors", counts="c.json", out="o.safetensors", gamma="0.5", *more):
@@ -143,6 +174,46 @@ BAD = {
     "a pt2": (rescale("p.pt2"), "p.pt2: a torch.export archive"),
     "a module": (rescale("module.pt", out="o.pt"), "module.pt: needs torch.nn"),
     "another kind of file": (rescale("m.h5"), "m.h5: expected a model as .safetensors"),
+    "counts of no class": (rescale(counts="scalar.npy"), "expected one count per class, got shape []"),
+    "a layer named twice": (
+        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--head", "fc,fc"),
+        "m.safetensors: --head fc,fc names a layer twice",
+    ),
+    "logits of another model": (
+        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--logits", "two-classes.npy"),
+        "expected logits [N, 4], one column per class, got [5, 2]",
+    ),
+    "weights that vanish": (
+        rescale("m.safetensors", "c.json", "o.safetensors", "1e300", "--rule", "tau"),
+        "m.safetensors: fc, in F32, would become 0 in class",
+    ),
+    "weights that vanish in half precision": (
+        rescale("half.safetensors", gamma="-8"),
+        "half.safetensors: fc, in F16, would become 0 in class 1: use a gamma nearer to 0",
+    ),
+    "weights too long": (rescale("huge.safetensors"), "fc has a weight vector too long for a number, in class 0"),
+    "a file of one logit": (rescale("one.safetensors", "one.json"), "fc gives a single logit"),
+    "output is a folder, by force": (
+        rescale("m.safetensors", "c.json", "folder.safetensors", "1", "--force"),
+        "levelhead: folder.safetensors: a folder; expected the name of a file to write",
+    ),
+    "output of a folder is a file, by force": (
+        rescale("sharded", "c.json", "taken.safetensors", "1", "--force"),
+        "levelhead: taken.safetensors: a file; expected the name of a folder to write",
+    ),
+    "a broken record of an adjustment": (["inspect", "noted.safetensors"], "noted.safetensors: its record of an"),
+    "a record that is no JSON": (["undo", "noted-2.safetensors", "-o", "b.safetensors"], "its record of an earlier"),
+    "a record without a bias": (["undo", "noted-3.safetensors", "-o", "b.safetensors"], "it is of another head"),
+    "a record that divides by 0": (["undo", "noted-4.safetensors", "-o", "b.safetensors"], "its record of an earlier"),
+    "a broken record in a pt": (["inspect", "noted.pt"], "noted.pt: its record of an earlier adjustment is damaged"),
+    "undo of a folder without a name": (["undo", "empty/..", "-o", "b"], "expected one safetensors model in it"),
+    "sparse weights": (["inspect", "sparse.pt"], "sparse.pt: fc.weight holds float32, sparse; expected F64, F32"),
+    "strided weights": (["inspect", "strided.pt"], "fc.weight holds float32, not contiguous; expected F64, F32"),
+    "an index of nothing": (["inspect", "empty"], "model.safetensors.index.json: no index of shards (it lists none)"),
+    "metadata that are a list": (["inspect", "list.safetensors"], "list.safetensors: no safetensors file, its header"),
+    "metadata that are numbers": (["inspect", "five.safetensors"], "its metadata are not all text"),
+    "a shape below zero": (["inspect", "minus.safetensors"], "'fc.weight' has the shape [-4, -8] at bytes 0 to 128"),
+    "a header without an end": (["inspect", "deep.safetensors"], "deep.safetensors: no safetensors file, its header"),
     "nothing to undo": (["undo", "m.safetensors", "-o", "b.safetensors"], "m.safetensors: nothing to undo"),
     "undo of nothing": (["undo", "x.safetensors", "-o", "b.safetensors"], "x.safetensors: no such file"),
     "inspect of nothing": (["inspect", "x.safetensors"], "x.safetensors: no such file"),
@@ -185,6 +256,32 @@ def test_json_is_one_object_and_nothing_else(levelhead, folder):
     assert seen["layers"][0]["shape"] == [K, 8]
     assert seen["adjusted"]["gamma"] == 0.5
     assert json.loads(levelhead("undo", "o.safetensors", "-o", "b.safetensors", "--json")[1])["exact"] is True
+
+
+def test_json_is_json_also_of_a_head_whose_norms_are_all_equal(levelhead, folder):
+    save_file({"fc.weight": torch.eye(K, 8)}, "level.safetensors")
+    text = levelhead("inspect", "level.safetensors", "--counts", "c.json", "--json")[1]
+    seen = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert seen["correlation"] is None
+    assert "correlation" not in levelhead("inspect", "level.safetensors", "--counts", "c.json")[1]
+
+
+def test_one_logit_is_not_told_to_use_a_rule_that_refuses_it(levelhead, folder):
+    assert "a single logit; move its threshold" in levelhead("inspect", "one.safetensors", "--counts", "one.json")[1]
+
+
+def test_the_command_that_undoes_can_be_pasted(levelhead, folder):
+    assert "`levelhead undo 'o ü.safetensors' -o BACK`" in levelhead(*rescale(out="o ü.safetensors"))[1]
+
+
+def test_a_folder_without_a_name_is_written_and_undone_under_its_own(levelhead, folder, monkeypatch):
+    (folder / "here").mkdir()
+    monkeypatch.chdir(folder / "here")
+    assert levelhead(*rescale("../sharded", "../c.json", ".", "0.5", "--force"))[::2] == (0, "")
+    assert sorted(os.listdir()) == ["model.safetensors.index.json", "s.safetensors"]
+    assert (folder / "here.original").is_file()
+    assert levelhead("undo", ".", "-o", "../back")[::2] == (0, "")
+    assert (folder / "back" / "s.safetensors").read_bytes() == (folder / "sharded" / "s.safetensors").read_bytes()
 
 
 def test_inspect_draws_norms_largest_count_first(levelhead, folder):

@@ -105,6 +105,15 @@ def test_undo_gives_back_the_very_file(saved):
     assert digest(back) == digest(path) == done.sha256[out.name] == undone.sha256[back.name]
 
 
+@pytest.mark.parametrize("facts", [{}, {"m": {"name": "m", "sha256": "0", "edits": [[0, 10**9, 0]]}}])
+def test_undo_does_not_trust_what_was_kept_for_another_file(saved, facts):
+    _, path, out = saved
+    done = rescale_file(path, out, COUNTS, gamma=0.5)
+    Path(done.original).write_text(json.dumps({"levelhead": "original", "files": facts}) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"(belongs to no file, not to|is not the file that .* was kept for)"):
+        undo_file(out, out.with_name(f"b{out.suffix}"))
+
+
 @pytest.mark.parametrize("bits", [0o600, 0o444])
 def test_what_is_written_is_as_private_as_the_input(saved, bits):
     _, path, out = saved

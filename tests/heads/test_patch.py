@@ -1,4 +1,5 @@
 import hashlib
+import json
 import os
 
 import pytest
@@ -59,6 +60,14 @@ def test_originals_survive_a_file_and_a_cut_file_is_refused(tmp_path):
     (tmp_path / "b.original").write_bytes(whole[:-1])
     with pytest.raises(ValueError, match="cut short"):
         load_originals(tmp_path / "b.original")
+
+
+@pytest.mark.parametrize("edits", [[[-5, 3, 0]], [[10, 20, 0], [15, 5, 0]], [["a", 5, 0]], [[1, 2]], [[0, -1, 0]], 5])
+def test_originals_whose_edits_cannot_be_are_refused(tmp_path, edits):
+    facts = {"levelhead": "original", "files": {"b": {"name": "x", "sha256": "", "edits": edits}}}
+    (tmp_path / "o").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="not a file that `levelhead rescale` kept"):
+        load_originals(tmp_path / "o")
 
 
 def test_originals_that_name_another_folder_are_refused(tmp_path):

@@ -20,7 +20,7 @@ from . import onnx, safetensors, state_dict
 from .format import Format
 from .keys import NoHead
 from .patch import Progress
-from .place import Found, load
+from .place import Found, Place, decode, encode, load
 
 FORMATS: tuple[Format, ...] = (safetensors.FORMAT, onnx.FORMAT, state_dict.FORMAT)
 
@@ -97,7 +97,8 @@ def format_of(path: str | Path) -> Format:
 
 def find(path: str | Path, *, head: str | None = None, counts: Counts | None = None) -> Found:
     """Where the head of a model's file is. Counts help to tell it from other layers."""
-    path, size = Path(path), len(counts) if hasattr(counts, "__len__") else None  # type: ignore[arg-type]
+    path, sized = Path(path), hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
+    size = len(counts) if sized else None  # type: ignore[arg-type]
     one = format_of(path)
     try:
         return one.find(path, named=head, classes=size)
@@ -158,8 +159,12 @@ def rescale_file(
         raise ValueError(f"{path}: gamma was chosen on logits of {chosen_for} classes, this head has {place.classes}")
     _check_rule(found, rule)
     adjusted = [_adjust(one, n, gamma, rule, bias) for one in heads]
+    for where, before, after in zip(found.places, heads, adjusted, strict=True):
+        _check_kept(where, before, after)
     by = _amounts(heads[0], n, gamma, rule)
     scores = None if logits is None else check_logits(logits)
+    if scores is not None and scores.shape[1] != place.classes:
+        raise ValueError(f"expected logits [N, {place.classes}], one column per class, got {list(scores.shape)}")
     flips = (
         rounding_flips(scores, by, HALVES[place.weight.dtype])
         if (scores is not None and rule != "shift" and place.weight.dtype in HALVES)
@@ -215,10 +220,15 @@ def strength(gamma: float | None, rule: str | None, tuned: str | Path | None) ->
 def target_of(path: Path, out: Path, folder: bool) -> Path:
     """The output's path: a folder for a folder (its index may be named instead), a file of the same kind for a file."""
     if folder:
-        return out.parent if out.name.endswith(safetensors.INDEX) else out
+        return named(out.parent if out.name.endswith(safetensors.INDEX) else out)
     if not out.name.lower().endswith(format_of(path).suffixes):
         raise ValueError(f"{out}: expected an output that ends in {path.suffix}, as the input does")
     return out
+
+
+def named(folder: Path) -> Path:
+    """The same folder by its name, which `.` and `..` do not say: a file beside it is called after it."""
+    return folder.resolve() if folder.name in ("", "..") else folder
 
 
 def _check_rule(found: Found, rule: RuleName) -> None:
@@ -233,6 +243,17 @@ def _check_rule(found: Found, rule: RuleName) -> None:
     for reason, applies in reasons.items():
         if applies:
             raise ValueError(f"{found.path}: {titles} {reason}")
+
+
+def _check_kept(place: Place, before: Head, after: Head) -> None:
+    """Raise if a weight vector would be lost: too small for the file's numbers, all of it becomes 0."""
+    kept = decode(encode(to_numpy(after.weight), place.weight.dtype), place.weight.dtype).reshape(place.shape)
+    lost = to_numpy(before.weight).any(axis=1) & ~kept.any(axis=1)
+    if lost.any():
+        raise ValueError(
+            f"{place.weight.file}: {place.key}, in {place.weight.dtype}, would become 0 in "
+            f"{before.name(int(np.argmax(lost)))}: use a gamma nearer to 0, or save the model in float32 first"
+        )
 
 
 def _adjust(head: Head, counts: np.ndarray, gamma: float, rule: RuleName, bias: BiasPolicy) -> Head:

@@ -38,7 +38,7 @@ class Inspection:
         norms: [K], lengths of the weight vectors of the first layer.
         names: class names, where known.
         counts: [K], where given.
-        correlation: Spearman's, of norms with counts; None without counts, or if all are equal.
+        correlation: Spearman's, of norms with counts; None without counts, or if all of either are equal.
         bias_share: median over classes of |b_i| / ||w_i||; None without a bias.
         bias_gap: with counts and a bias, how far scaling and keeping the bias are apart at gamma 0.5: the largest
             ``|(n_1 / n_i)^0.5 - 1| |b_i|``, in logits.
@@ -74,7 +74,8 @@ def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | 
     first = load(found.places[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
     n = None if counts is None else resolve(counts, first.classes, names=found.names)
-    correlation = None if n is None or n.min() == n.max() else norm_follows_count(first, n)
+    correlation = None if n is None else norm_follows_count(first, n)
+    correlation = None if correlation is None or np.isnan(correlation) else correlation
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
         str(path),
@@ -112,8 +113,8 @@ def _warnings(
         )
     if not can_flip(head):
         warnings.append(
-            "BinaryHeadWarning: scaling never changes the predictions of this head (one logit, or two opposite "
-            "rows); use --rule shift"
+            "BinaryHeadWarning: scaling never changes the predictions of this head, "
+            + ("a single logit; move its threshold" if head.classes == 1 else "two opposite rows; use --rule shift")
         )
     if counts is not None and counts.min() == counts.max():
         warnings.append("the counts are all equal: rescaling by them changes nothing")

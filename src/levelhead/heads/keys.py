@@ -89,6 +89,8 @@ def find(
     }
     if named is not None:
         found = [_named(path, one.removesuffix(".weight"), spans, layers, classes) for one in named.split(",")]
+        if len(set(found)) < len(found):
+            raise ValueError(f"{path}: --head {named} names a layer twice")
     else:
         found = _known(path, spans, layers, classes) or _only(path, layers, classes)
     places = tuple(_place(path, layer, spans, layers) for layer in found)
@@ -193,9 +195,8 @@ def _place(path: Path, layer: str, spans: Mapping[str, Span], layers: Layers) ->
     place = Place(layer, weight, bias)
     for span in place.spans:
         if span.dtype not in SIZES:
-            raise ValueError(
-                f"{path}: {span.key} holds {span.dtype}, a quantized type; adjust the model before quantizing"
-            )
+            plain = "adjust the model before quantizing" if "," not in span.dtype else "save it as a plain tensor"
+            raise ValueError(f"{path}: {span.key} holds {span.dtype}; expected F64, F32, F16 or BF16: {plain}")
     return place
 
 

@@ -134,7 +134,7 @@ def _external(tensor: Any) -> dict[str, str]:
 
 
 def _note(graph: Graph) -> dict[str, Any] | None:
-    return note_from({entry.key: entry.value for entry in graph.model.metadata_props})
+    return note_from({entry.key: entry.value for entry in graph.model.metadata_props}, graph.path)
 
 
 def _metadata(note: Note) -> Any:

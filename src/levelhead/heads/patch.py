@@ -143,6 +143,10 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
         moves = [(path, out.parent / path.relative_to(stage)) for path in sorted(stage.rglob("*")) if path.is_file()]
         for path, target in moves:
             _check_free(target, force)
+            if target.is_dir():
+                raise ValueError(f"{target}: a folder; expected the name of a file to write")
+            if target.parent.is_file():
+                raise ValueError(f"{target.parent}: a file; expected the name of a folder to write")
             if target.exists():
                 _sync(path)
                 path.chmod(permissions(path, target))
@@ -203,7 +207,7 @@ def load_originals(path: Path) -> dict[str, Original]:
                 name: Original(
                     _plain(one["name"]),
                     one["sha256"],
-                    tuple(Edit(at, length, _exactly(file.read(size), size)) for at, length, size in one["edits"]),
+                    tuple(Edit(at, size, _exactly(file.read(n), n)) for at, size, n in _apart(one["edits"])),
                 )
                 for name, one in facts["files"].items()
             }
@@ -212,6 +216,16 @@ def load_originals(path: Path) -> dict[str, Original]:
             f"{path}: not a file that `levelhead rescale` kept ({error}); move it away to undo by division instead"
         ) from None
     return found
+
+
+def _apart(edits: list[list[int]]) -> list[list[int]]:
+    """The same edits, each [offset, length, length of its data], if no two overlap."""
+    end = 0
+    for at, length, size in sorted(edits):
+        if not all(isinstance(n, int) for n in (at, length, size)) or at < end or length < 0 or size < 0:
+            raise ValueError(f"its edit {[at, length, size]} cannot be")
+        end = at + length
+    return edits
 
 
 def _exactly(data: bytes, size: int) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..head import Head, check_finite
+from ..rule import RULES
 from .patch import Edit
 
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # the dtypes a head may have in a file, in bytes
@@ -136,9 +137,15 @@ def encode(values: np.ndarray, dtype: str) -> bytes:
 
 
 def load(place: Place, names: Sequence[str] | None = None) -> Head:
-    """The head at a place, in float32 or better; a ValueError if it has NaN or infinite numbers."""
+    """The head at a place, in float32 or better; a ValueError if its numbers or norms are NaN or infinite."""
     head = _head(place, [span.bytes() for span in place.spans], names)
-    return check_finite(head, f"{place.weight.file}: {place.key}")
+    check_finite(head, f"{place.weight.file}: {place.key}")
+    with np.errstate(over="ignore"):
+        endless = ~np.isfinite(head.norms)
+    if endless.any():
+        raise ValueError(f"{place.weight.file}: {place.key} has a weight vector too long for a number, in "
+                         f"{head.name(int(np.argmax(endless)))}")
+    return head
 
 
 def store(place: Place, head: Head) -> list[tuple[Path, Edit]]:
@@ -171,12 +178,33 @@ def note_entries(note: Mapping[str, Any]) -> dict[str, str]:
     return {PREFIX + key: value if key in TEXTS else json.dumps(value) for key, value in note.items()}
 
 
-def note_from(entries: Mapping[str, str]) -> dict[str, Any] | None:
+def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
     """The note among a file's metadata; None if there is none."""
     ours = {key.removeprefix(PREFIX): text for key, text in entries.items() if key.startswith(PREFIX)}
     if "rule" not in ours:
         return None
-    return {key: text if key in TEXTS else json.loads(text) for key, text in ours.items()}
+    try:
+        return check_note({key: text if key in TEXTS else json.loads(text) for key, text in ours.items()}, file)
+    except json.JSONDecodeError:
+        return check_note(None, file)
+
+
+def check_note(note: Any, file: Path) -> dict[str, Any]:
+    """The same note, if it is one that `rescale` wrote: others may write into a file's metadata too."""
+    try:
+        by = np.array(note["factors"], np.float64)
+        sound = (
+            note["rule"] in RULES
+            and np.isfinite([*by, float(note["gamma"])]).all()
+            and (note["rule"] == "shift" or by.all())
+            and note["bias"] in ("scale", "keep")
+            and all(isinstance(text, str) for text in (note["version"], *note["head"]))
+        )
+    except (KeyError, TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise ValueError(f"{file}: its record of an earlier adjustment is damaged; save the model again without it")
+    return note
 
 
 def names_beside(path: Path, classes: int) -> tuple[str, ...] | None:

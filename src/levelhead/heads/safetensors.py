@@ -94,14 +94,16 @@ def read_header(path: Path) -> Header:
     try:
         text = raw.decode()
         entries: dict[str, Any] = json.loads(text, object_pairs_hook=_without_twins)
-        metadata = entries.pop("__metadata__", {})
+        metadata = entries.pop("__metadata__", None) or {}
+        if not all(isinstance(value, str) for value in metadata.values()):
+            raise ValueError("its metadata are not all text")
         spans = {key: _span(path, key, entry, 8 + length) for key, entry in entries.items()}
         at = 0
         for begin, end, key in sorted((*entry["data_offsets"], key) for key, entry in entries.items()):
             if begin != at:
                 raise ValueError(f"{key!r} begins at byte {begin} of the data, expected {at}")
             at = end
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: no safetensors file, its header is broken ({error})") from None
     if 8 + length + at != size:
         problem = "cut short" if 8 + length + at > size else "longer than it should be"
@@ -110,11 +112,13 @@ def read_header(path: Path) -> Header:
 
 
 def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
-    return next((note for header in headers.values() if (note := note_from(header.metadata))), None)
+    return next((note for file, header in headers.items() if (note := note_from(header.metadata, file))), None)
 
 
 def _span(path: Path, key: str, entry: dict[str, Any], start: int) -> Span:
     (begin, end), dtype, shape = entry["data_offsets"], entry["dtype"], tuple(entry["shape"])
+    if not all(isinstance(n, int) and n >= 0 for n in (*shape, begin, end)):
+        raise ValueError(f"{key!r} has the shape {list(shape)} at bytes {begin} to {end}")
     if dtype in WIDTHS and end - begin != WIDTHS[dtype] * int(np.prod(shape, dtype=object)):
         raise ValueError(f"{key!r} has {end - begin} bytes for {dtype} {list(shape)}")
     return Span(key, path, start + begin, dtype, shape)
@@ -133,6 +137,8 @@ def _shards(index: Path) -> list[Path]:
         shards = [index.parent / name for name in names]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{index}: no index of shards ({error})") from None
+    if not shards:
+        raise ValueError(f"{index}: no index of shards (it lists none)")
     for shard in shards:
         if shard.parent != index.parent or not shard.is_file():
             raise ValueError(f"{index}: its shard {shard.name} is not beside it; download it again")

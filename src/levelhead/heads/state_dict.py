@@ -18,7 +18,7 @@ from . import keys
 from .archive import Archive
 from .format import Format, Note
 from .patch import Edit
-from .place import Found, Span, names_beside
+from .place import Found, Span, check_note, names_beside
 
 RECORD = "levelhead.json"
 DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -60,7 +60,12 @@ def check(path: Path) -> None:
 
 def _note(archive: Archive) -> dict[str, Any] | None:
     data = archive.read(RECORD)
-    return json.loads(data) if data else None
+    if not data:
+        return None
+    try:
+        return check_note(json.loads(data), archive.path)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return check_note(None, archive.path)
 
 
 def _spans(path: Path, value: Any, prefix: str = "") -> Iterator[tuple[str, Span]]:
@@ -73,8 +78,10 @@ def _spans(path: Path, value: Any, prefix: str = "") -> Iterator[tuple[str, Span
 
 
 def _span(path: Path, key: str, tensor: Any) -> Span:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    shape, start = tuple(tensor.shape), getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    if str(tensor.layout) != "torch.strided":
+        return Span(key, path, 0, f"{dtype}, sparse", shape)
+    start = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
     if start is None:
         raise ValueError(f"{path}: this torch does not tell where a file's tensors are; use torch 2.7 or newer")
     turned = len(shape) == 2 and tensor.stride() == (1, shape[0]) and not tensor.is_contiguous()

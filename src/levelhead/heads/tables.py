@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 import numpy as np
 
@@ -56,7 +57,8 @@ def done_text(done: Done) -> str:
         "",
     ]
     if done.original:
-        lines.append(f"kept {done.original}: `levelhead undo {done.out} -o BACK` gives the input back, byte for byte")
+        command = f"levelhead undo {quote(done.out)} -o BACK"
+        lines.append(f"kept {done.original}: `{command}` gives the input back, byte for byte")
     if done.flips is not None:
         lines.append(f"predictions that rounding to half precision could flip: {done.flips}")
     return "\n".join([*lines, *(f"note: {text}" for text in done.notes)])

@@ -12,7 +12,7 @@ import numpy as np
 from ..adjust import scale
 from ..head import Head
 from . import safetensors
-from .files import format_of, target_of
+from .files import format_of, named, target_of
 from .format import Note, check_apart, layout
 from .patch import Original, Progress, copy, load_originals, make_folder, rewrite, sha256, staged
 from .place import load
@@ -39,7 +39,7 @@ def undo_file(path: str | Path, out: str | Path, *, force: bool = False, progres
     """
     path, one = Path(path), format_of(path)
     folder = one is safetensors.FORMAT and safetensors.is_folder(path)
-    root = path.parent if folder and not path.is_dir() else path
+    root = named(path.parent if folder and not path.is_dir() else path)
     out = target_of(path, Path(out), folder)
     kept = root.with_name(f"{root.name}.original")
     if kept.is_file():
@@ -67,8 +67,8 @@ def _put_back(
     known = {file: originals[file.name] for file in files if file.name in originals}
     if len(files) == len(originals) == 1:  # whatever the file is called by now
         known = {files[0]: next(iter(originals.values()))}
-    if len(known) != len(originals):
-        raise ValueError(f"{kept} belongs to {', '.join(originals)}, not to {files[0]}")
+    if not originals or len(known) != len(originals):
+        raise ValueError(f"{kept} belongs to {', '.join(originals) or 'no file'}, not to {files[0]}")
     names = layout(files, out, changed=set(known), folder=folder)
     for file, one in known.items():
         if folder or file != files[0]:
@@ -81,8 +81,11 @@ def _put_back(
             if file not in known:
                 copy(file, stage / name, progress)
                 continue
-            rewrite(file, stage / name, lambda _, edits=list(known[file].edits): edits, progress)
-            if sha256(stage / name) != known[file].sha256:
+            edits = known[file].edits
+            fits = all(edit.offset + edit.length <= file.stat().st_size for edit in edits)
+            if fits:
+                rewrite(file, stage / name, lambda _, edits=list(edits): edits, progress)
+            if not fits or sha256(stage / name) != known[file].sha256:
                 raise ValueError(f"{file} is not the file that {kept.name} was kept for: it was changed since")
     return {names[file]: one.sha256 for file, one in known.items()}
 
@@ -92,5 +95,7 @@ def _divide(head: Head, note: Note) -> Head:
     if len(by) != head.classes:
         raise ValueError(f"the record has {len(by)} factors and the head {head.classes} classes; it is of another head")
     if note["rule"] == "shift":
-        return replace(head, bias=(head.bias - by).astype(head.bias.dtype))  # type: ignore[union-attr, operator]
+        if head.bias is None:
+            raise ValueError("the record is of a shift, and the head has no bias; it is of another head")
+        return replace(head, bias=(head.bias - by).astype(head.bias.dtype))
     return scale(head, 1 / by, bias=note["bias"])
