@@ -96,7 +96,7 @@ def test_a_worker_lost_every_time_is_a_failure(specs, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_on_a_real_ray_with_a_worker_killed(specs, tmp_path):
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         found = sweep(specs[1:2], tmp_path / "runs", executor="ray", workers=2)
         assert found[0].error is None

@@ -61,12 +61,13 @@ def test_a_worker_lost_every_time_is_a_failure_of_its_task_alone():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(tmp_path):
+def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init("local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    monkeypatch.chdir(tmp_path)  # a relative path is ours, not one of where Ray was begun
     try:
         for device, gpus in ((None, 1), ("cuda", 1), ("cpu", 0)):
-            task = leave(tmp_path / "gpus", "str(len(ray.get_gpu_ids()))", first="import ray")
+            task = leave(Path("gpus"), "str(len(ray.get_gpu_ids()))", first="import ray")
             assert [ended.what for ended in spread([task], exec, where="ray", device=device)] == ["finished"]
             assert (tmp_path / "gpus").read_text() == str(gpus)
         unknown: list[Any] = [CannotBeRead()]

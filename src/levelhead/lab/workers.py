@@ -7,12 +7,14 @@ again, as a run can, which goes on from its checkpoints and whose lock is free o
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 Task = TypeVar("Task")
@@ -116,6 +118,12 @@ def _send(answer, do, task) -> None:
     answer.send(_attempt(do, task))
 
 
+def _attempt_in(folder: Path, do, task) -> Answer:
+    if folder.is_dir():  # where it is shared, a relative path means what it means here
+        os.chdir(folder)
+    return _attempt(do, task)
+
+
 class _Ray:
     def __init__(self, workers: int | None, device: str | None):
         try:
@@ -131,10 +139,10 @@ class _Ray:
             raise ValueError(f"this Ray cluster has no {'GPU' if gpu else 'CPU'}; connect to one that has "
                              "(RAY_ADDRESS), or use --executor local")
         self.ray, self.workers = ray, workers or places
-        self.task = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_attempt)
+        self.task = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_attempt_in)
 
     def begin(self, do, task) -> Any:
-        return self.task.remote(do, task)
+        return self.task.remote(Path.cwd(), do, task)
 
     def first(self, busy: list[Any]) -> tuple[Any, Answer | None]:
         over = self.ray.wait(busy, num_returns=1)[0][0]
