@@ -85,6 +85,13 @@ def test_a_column_of_labels_may_be_numbers_or_names_with_a_title_or_without(tmp_
     assert read(tmp_path / "y.csv", wanted="labels").tolist() == expected
 
 
+def test_the_mark_of_a_spreadsheet_is_no_part_of_the_first_title(tmp_path):
+    (tmp_path / "x.csv").write_text("cat,dog\n1,2\n", encoding="utf-8-sig")
+    assert titles(tmp_path / "x.csv") == ["cat", "dog"]
+    (tmp_path / "y.csv").write_text("0\n1\n", encoding="utf-8-sig")
+    assert read(tmp_path / "y.csv", wanted="labels").tolist() == [0, 1]
+
+
 def test_a_column_of_lists_is_a_matrix(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -95,6 +102,11 @@ def test_a_column_of_lists_is_a_matrix(tmp_path):
 
 def _pickled(path):
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+
+def _under_another_name(path, save):
+    with path.open("wb") as file:
+        save(file, LOGITS)
 
 
 def _truncated(path):
@@ -109,6 +121,8 @@ def _truncated(path):
     ("x.npy", _pickled, "not a file of logits"),
     ("x.npy", _truncated, "not a file of logits"),
     ("x.npz", lambda path: path.write_bytes(b"PK broken"), "not a file of logits"),
+    ("x.npz", lambda path: _under_another_name(path, np.save), "not a file of logits (it is an .npy; call it so)"),
+    ("x.npy", lambda path: _under_another_name(path, np.savez), "not a file of logits (it is an .npz; call it so)"),
     ("x.safetensors", lambda path: path.write_bytes(struct.pack("<Q", 99) + b"{}"), "not a whole safetensors file"),
     ("x.csv", lambda path: path.write_text(""), "it is empty"),
     ("x.csv", lambda path: path.write_text("a,b\n"), "titles and no data"),

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 import zipfile
 
 import numpy as np
@@ -81,6 +82,8 @@ def folder(tmp_path, monkeypatch):
         archive.writestr("noted/levelhead.json", "[1]")
     torch.save({"fc.weight": fc.to_sparse()}, "sparse.pt")
     torch.save({"fc.weight": fc[:, ::2]}, "strided.pt")
+    with warnings.catch_warnings(action="ignore"):
+        torch.save({"fc.weight": torch.quantize_per_tensor(fc, 0.1, 0, torch.qint8)}, "quantized.pt")
     plain = {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}
     for name, header in {"list": {"__metadata__": [1], "fc.weight": plain},
                          "five": {"__metadata__": {"a": 5}, "fc.weight": plain},
@@ -208,6 +211,7 @@ BAD = {
     "a broken record in a pt": (["inspect", "noted.pt"], "noted.pt: its record of an earlier adjustment is damaged"),
     "undo of a folder without a name": (["undo", "empty/..", "-o", "b"], "expected one safetensors model in it"),
     "sparse weights": (["inspect", "sparse.pt"], "sparse.pt: fc.weight holds float32, sparse; expected F64, F32"),
+    "quantized weights": (["inspect", "quantized.pt"], "quantized.pt: holds quantized tensors; adjust the model"),
     "strided weights": (["inspect", "strided.pt"], "fc.weight holds float32, not contiguous; expected F64, F32"),
     "an index of nothing": (["inspect", "empty"], "model.safetensors.index.json: no index of shards (it lists none)"),
     "metadata that are a list": (["inspect", "list.safetensors"], "list.safetensors: no safetensors file, its header"),

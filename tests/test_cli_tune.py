@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -141,10 +142,27 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
     (("--counts", "nothing.npy"), "nothing.npy: not a file of counts (No data left in file)"),
     (("--out", "nowhere/tuned.json"), "nowhere: no such folder to write tuned.json into"),
     (("--plot", "nowhere/curve.png"), "nowhere: no such folder to write curve.png into"),
+    (("--report", "page.html", "--force"), "page.html: a folder; expected the name of a file to write"),
+    (("--out", "L.npy", "--force"), "L.npy is an input, which is never overwritten; give another name"),
+    (("--out", "C.json"), "C.json is an input, which is never overwritten; give another name"),
+    (("--out", "x.html", "--report", "x.html"), "x.html: expected a file of its own for each of --out, --plot and"),
+    (("--out", "dangling.json"), "dangling.json exists; pass --force to replace it"),
+    (("--out", "n" * 250), f"{'n' * 250}: file name too long"),
+    (("--seed", "-1"), "expected a seed of 0 or more, got -1"),
+    (("--unlabelled", "narrow.npy"), "expected unlabelled logits [M, 4], got shape [5, 2]"),
+    (("--unlabelled", "no.npy"), "expected unlabelled logits [M, 4], got shape [0, 4]"),
+    (("--training", "words.npy"), "expected training logits as floating-point numbers, got <U"),
+    (("--rule", "tau", "--norms", "words.npy"), "expected norms as numbers, got <U"),
+    (("--logits", "no.npy"), "no.npy: expected logits [N, K], got shape [0, 4]"),
     (("--out", ".", "--force"), ".: a folder; expected the name of a file to write"),
 ])
 def test_bad_input_ends_with_one_line_and_status_2(files, levelhead, words, message):
     open("nothing.npy", "wb").close()
+    os.mkdir("page.html")
+    os.symlink("gone.json", "dangling.json")
+    np.save("narrow.npy", np.ones((5, 2)))
+    np.save("no.npy", np.ones((0, 4)))
+    np.save("words.npy", np.full((5, 4), "a"))
     np.savez("all.npz", logits=files[0], labels=files[1][::-1])
     status, out, err = levelhead(*HELD_OUT, *words)
     assert (status, out) == (2, "")

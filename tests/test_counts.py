@@ -154,6 +154,8 @@ def test_numpy_files_of_counts_are_read_and_pickled_ones_are_not(tmp_path):
     ("c.txt", "60 thirty", "c.txt: not a file of counts"),
     ("c.csv", "a,1\nb,2,3\n", r"c.csv: not a file of counts \(expected rows of class,n\)"),
     ("c.csv", "a,1\na,2\n", r"c.csv: not a file of counts \(class 'a' is there twice\)"),
+    ("c.json", '{"0": 1, "1": 2, "0": 3}', r"c.json: not a file of counts \(class '0' is there twice\)"),
+    ("c.csv", "0,1\n0 ,2\n", r"c.csv: not a file of counts \(class '0' is there twice\)"),
     ("c.yaml", "a: 1", "c.yaml: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got .yaml"),
     ("c", "1", "c: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got no suffix"),
 ])
@@ -166,3 +168,20 @@ def test_a_file_that_holds_no_counts_is_named(tmp_path, name, text, message):
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"gone\.json"):
         counts.read(tmp_path / "gone.json")
+
+
+@pytest.mark.parametrize(("name", "text"), [("c.json", "[60, 30]"), ("c.csv", "60\n30\n"), ("d.csv", "0,60\n1,30\n"),
+                                            ("c.txt", "60 30")])
+def test_the_mark_of_a_spreadsheet_is_no_count(tmp_path, name, text):
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert counts.resolve(counts.read(tmp_path / name), 2).tolist() == [60, 30]
+
+
+def test_counts_by_name_need_names_of_their_own():
+    with pytest.raises(ValueError, match="two classes are called 'cat'; give counts in class order"):
+        counts.resolve({"cat": 3, "dog": 2}, 3, names=["cat", "dog", "cat"])
+
+
+def test_labels_that_are_no_numbers_are_no_labels():
+    with pytest.raises(ValueError, match="expected integer labels, got float64"):
+        counts.check_labels(np.array([0.0, np.inf]))

@@ -99,3 +99,20 @@ def test_labels_that_are_names_are_refused_where_no_column_has_one(tmp_path, mon
     np.savez("all.npz", logits=LOGITS, labels=np.array(names, dtype=str), counts=COUNTS)
     with pytest.raises(ValueError, match=r"all\.npz:labels: (labels are names|expected a label)"):
         read("all.npz")
+
+
+def test_labels_by_name_need_columns_with_names_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.csv").write_text("cat,dog,cat\n1,2,3\n")
+    Path("y.csv").write_text("cat\n")
+    np.save("c.npy", COUNTS)
+    with pytest.raises(ValueError, match=r"y\.csv: labels are names, and two of the logits' columns are called 'cat'"):
+        read("x.csv", "y.csv", "c.npy")
+
+
+def test_logits_of_no_sample_are_refused_by_the_name_of_their_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", LOGITS[:0])
+    np.save("c.npy", COUNTS)
+    with pytest.raises(ValueError, match=r"x\.npy: expected logits \[N, K\], got shape \[0, 3\]"):
+        read("x.npy", None, "c.npy")

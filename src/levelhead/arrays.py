@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from .counts import is_number
+from .counts import TEXT, is_number
 
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
                 "I8": "<i1", "U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?"}
@@ -49,10 +49,15 @@ def titles(source: str | Path) -> list[str] | None:
     if key is not None or path.suffix.lower() not in (".csv", ".parquet") or not path.is_file():
         return None
     if path.suffix.lower() == ".csv":
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding=TEXT) as file:
             first = next(csv.reader(file), [])
         return [title.strip() for title in first] if first and not any(map(is_number, first)) else None
     return _parquet_module(path).read_schema(path).names
+
+
+def file_of(source: str | Path) -> Path:
+    """The file of FILE or FILE:KEY."""
+    return _split(source)[0]
 
 
 def exists(source: str | Path) -> bool:
@@ -87,7 +92,11 @@ def sha256(source: str | Path) -> str:
 
 def _npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
     _no_key(path, key)
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    values = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(values, np.ndarray):
+        values.close()
+        raise ValueError("it is an .npz; call it so")
+    return values
 
 
 def _npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -97,7 +106,10 @@ def _npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _names_in_npz(path: Path) -> list[str]:
-    with np.load(path, allow_pickle=False) as archive:
+    archive = np.load(path, allow_pickle=False)
+    if isinstance(archive, np.ndarray):
+        raise ValueError("it is an .npy; call it so")
+    with archive:
         return archive.files
 
 
@@ -128,7 +140,7 @@ def _names_in_safetensors(path: Path) -> list[str]:
 
 
 def _csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding=TEXT) as file:
         rows = [row for row in csv.reader(file) if row]
     if not rows:
         raise ValueError("it is empty")

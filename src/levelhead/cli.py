@@ -168,7 +168,7 @@ def tune(
     from .samples import read
     from .tune_files import check_new, save, sources, tune_files
 
-    check_new(out, plot, report, force=force)
+    check_new(out, plot, report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training))
     samples = read(logits, labels, counts, say=say)
     tuned = tune_files(samples, unlabelled=unlabelled, rule=rule, criterion=criterion, target=target, reach=most,  # type: ignore[arg-type]
                        norms=norms, training=training, kind=kind, chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)  # type: ignore[arg-type]

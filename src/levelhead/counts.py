@@ -14,6 +14,7 @@ from ._array import is_torch, to_numpy
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 Missing = Literal["error", "neutral"]
+TEXT = "utf-8-sig"  # spreadsheets begin a file of UTF-8 with a mark of theirs
 
 
 def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None) -> np.ndarray:
@@ -43,7 +44,8 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     labels = to_numpy(labels)
     if labels.ndim != 1:
         raise ValueError(f"expected labels [N], got shape {list(labels.shape)}")
-    if labels.dtype.kind not in "iub" and not (labels.dtype.kind == "f" and np.all(labels == np.floor(labels))):
+    whole = labels.dtype.kind == "f" and np.isfinite(labels).all() and np.all(labels == np.floor(labels))
+    if labels.dtype.kind not in "iub" and not whole:
         raise ValueError(f"expected integer labels, got {labels.dtype}")
     labels = labels.astype(np.int64)
     wrong = (labels < 0) if classes is None else (labels < 0) | (labels >= classes)
@@ -138,18 +140,16 @@ def read(path: str | Path) -> Counts:
     from . import arrays  # which reads numbers of a table as they are read here
 
     path = Path(path)
-    if arrays.is_archive(path):
+    if arrays.is_archive(path) or path.suffix == ".npy":
         return arrays.read(path, wanted="counts")
-    if path.suffix in (".json", ".csv", ".npy", ".txt") and not path.is_file():
+    if path.suffix in (".json", ".csv", ".txt") and not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected counts")
-    if path.suffix == ".npy":
-        return _parse(path, lambda: np.load(path, allow_pickle=False))
     if path.suffix == ".json":
-        return _parse(path, lambda: _collection(json.loads(path.read_text(encoding="utf-8"))))
+        return _parse(path, lambda: _collection(json.loads(path.read_text(encoding=TEXT), object_pairs_hook=_once)))
     if path.suffix == ".csv":
         return _parse(path, lambda: _from_csv(path))
     if path.suffix == ".txt":
-        return _parse(path, lambda: [float(word) for word in path.read_text(encoding="utf-8").split()])
+        return _parse(path, lambda: [float(word) for word in path.read_text(encoding=TEXT).split()])
     raise ValueError(f"{path}: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got "
                      f"{path.suffix or 'no suffix'}")
 
@@ -168,21 +168,34 @@ def _collection(value: Any) -> Counts:
 
 
 def _from_csv(path: Path) -> Counts:
-    rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
+    rows = [row for row in csv.reader(path.read_text(encoding=TEXT).splitlines()) if row]
     if rows and not is_number(rows[0][-1]):
         rows = rows[1:]  # a title row
     if all(len(row) == 1 for row in rows):
         return [float(row[0]) for row in rows]
     if any(len(row) != 2 for row in rows):
         raise ValueError("expected rows of class,n")
-    twice = {row[0] for i, row in enumerate(rows) if row[0] in {earlier[0] for earlier in rows[:i]}}
-    if twice:
-        raise ValueError(f"class {sorted(twice)[0]!r} is there twice")
-    return {row[0].strip(): float(row[1]) for row in rows}
+    return _once([(row[0].strip(), float(row[1])) for row in rows])
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs as a dict; a ValueError if a class is among them twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"class {_twice([key for key, _ in pairs])!r} is there twice")
+    return found
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    """The first name that is there a second time; None if none is."""
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)
 
 
 def _from_mapping(counts: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None) -> np.ndarray:
     known = {str(name): i for i, name in enumerate(names)} if names is not None else {}
+    if len(known) < len(names or ()):
+        raise ValueError(f"two classes are called {_twice(list(map(str, names or ())))!r}; give counts in class order")
     size = classes if classes is not None else len(counts)
     values = np.zeros(size)
     seen: set[int] = set()

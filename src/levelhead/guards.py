@@ -50,6 +50,8 @@ def seen_before(logits: Array, training: Array | None) -> Caution:
     held, trained = to_numpy(logits), to_numpy(training)
     if trained.ndim != 2 or trained.shape[1] != held.shape[1]:
         raise ValueError(f"expected training logits [M, {held.shape[1]}], got shape {list(trained.shape)}")
+    if trained.dtype.kind not in "fiu":
+        raise ValueError(f"expected training logits as floating-point numbers, got {trained.dtype}")
     trained = trained.astype(held.dtype, copy=False)
     known = {row.tobytes() for row in trained}
     twice = sum(row.tobytes() in known for row in held)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import whole
 from .curve import Curve
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ def stairs(axes: Any, curve: Curve, **style: Any) -> None:
 def save(figure: Any, *paths: str | Path, dpi: int = 150) -> None:
     """Write a figure to each of the files and close it; the same figure gives the same bytes."""
     for path in paths:
-        figure.savefig(path, dpi=dpi, metadata=check_picture(path))
+        metadata = check_picture(path)
+        with whole.replacing(path) as file:
+            figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=dpi, metadata=metadata)
     pyplot().close(figure)
 
 

@@ -75,7 +75,10 @@ def make_rule(name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: An
 
 
 def _vector(values: Sequence[float] | Any, size: int, name: str, *, positive: bool = False) -> np.ndarray:
-    vector = to_numpy(values).astype(np.float64)
+    vector = to_numpy(values)
+    if vector.dtype.kind not in "fiu":
+        raise ValueError(f"expected {name} as numbers, got {vector.dtype}")
+    vector = vector.astype(np.float64)
     if vector.shape != (size,):
         raise ValueError(f"expected {name} [{size}], one per class, got shape {list(vector.shape)}")
     wrong = ~np.isfinite(vector) | (positive & (vector <= 0))

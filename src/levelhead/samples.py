@@ -42,7 +42,7 @@ def read(
         say: told in a line what was found and not given.
     """
     scores, names = arrays.read(logits), arrays.titles(logits)
-    if scores.ndim != 2:
+    if scores.ndim != 2 or 0 in scores.shape:
         raise ValueError(f"{logits}: expected logits [N, K], got shape {list(scores.shape)}")
 
     def counted(source: str | Path) -> np.ndarray:
@@ -93,6 +93,10 @@ def class_indices(labels: np.ndarray, names: Sequence[str] | None, source: str |
         raise ValueError(f"{source}: labels are names ({str(labels[0])!r}), and the logits have no column titles to "
                          "find them among; give class indices, or logits as .csv or .parquet with a title a class")
     place = {name: i for i, name in enumerate(names)}
+    if len(place) < len(names):
+        both = next(name for name in names if names.count(name) > 1)  # type: ignore[attr-defined]
+        raise ValueError(f"{source}: labels are names, and two of the logits' columns are called {both!r}; give class "
+                         "indices")
     unknown = next((str(label) for label in labels if str(label) not in place), None)
     if unknown is not None:
         raise ValueError(f"{source}: unknown class {unknown!r}; the logits' columns are {', '.join(names[:8])}"

@@ -86,6 +86,9 @@ def tune_path(
     """`tune`, for whoever has the path already: what it knows of the predictions is not computed again."""
     logits, rule = path.logits[0], path.rule.name
     changes = None
+    if unlabelled is not None and (np.ndim(unlabelled) != 2 or not len(unlabelled)
+                                   or np.shape(unlabelled)[1] != len(path.counts)):
+        raise ValueError(f"expected unlabelled logits [M, {len(path.counts)}], got shape {list(np.shape(unlabelled))}")
     if unlabelled is not None or criterion == "guided":
         ours = unlabelled is None and path.rule.bias is None and progress is None
         changes = path.envelope if ours else _changes(logits if unlabelled is None else unlabelled, path, progress)

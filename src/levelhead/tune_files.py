@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,8 @@ def tune_files(
         reach: the range of gamma ends there.
         rule, criterion, kind, chosen_on, bootstrap, seed: as in `tune`.
     """
+    if seed < 0:
+        raise ValueError(f"expected a seed of 0 or more, got {seed}")
     scores, n, names = samples.logits, samples.counts, samples.names
     prior = None if target is None else target_shares(target, names, len(n))
     lengths = None if norms is None else arrays.read(norms, wanted="norms")
@@ -57,16 +60,24 @@ def tune_files(
         )
 
 
-def check_new(out: Path | None, plot: Path | None, page: Path | None = None, *, force: bool) -> None:
-    """Before any work: that what will be written can be."""
-    for path in (out, plot, page):
-        if path is not None and path.exists() and not force:
+def check_new(
+    out: Path | None, plot: Path | None, page: Path | None = None, *, force: bool, inputs: Sequence[Path | None] = ()
+) -> None:
+    """Before any work: that what will be written can be, and takes the place of nothing that is read."""
+    given = [path for path in (out, plot, page) if path is not None]
+    read = [arrays.file_of(source) for source in inputs if source is not None]
+    for path in given:
+        if path.is_dir():
+            raise ValueError(f"{path}: a folder; expected the name of a file to write")
+        if path.exists() and any(file.exists() and path.samefile(file) for file in read):
+            raise ValueError(f"{path} is an input, which is never overwritten; give another name")
+        if os.path.lexists(path) and not force:
             raise FileExistsError(f"{path} exists; pass --force to replace it")
     for path in (out, plot):
-        if path is not None and path.is_dir():
-            raise ValueError(f"{path}: a folder; expected the name of a file to write")
         if path is not None and not path.parent.is_dir():
             raise ValueError(f"{path.parent}: no such folder to write {path.name} into")
+    if len({path.resolve() for path in given}) < len(given):
+        raise ValueError(f"{given[0]}: expected a file of its own for each of --out, --plot and --report")
     if page is not None and (page.suffix.lower() not in (".html", ".htm") or not page.parent.is_dir()):
         raise ValueError(f"{page}: expected a page as .html, in a folder that exists")
     if plot is not None:
@@ -83,12 +94,28 @@ def read_choice(path: str | Path) -> dict[str, Any]:
     """What `save` wrote, looked at closely enough to be used: its `gamma`, `rule` and `chosen_on`."""
     try:
         choice = json.loads(Path(path).read_text(encoding="utf-8"))
-        gamma, rule, on = float(choice["gamma"]), choice["rule"], choice["chosen_on"]
+        gamma, rule, on = choice["gamma"], choice["rule"], choice["chosen_on"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: not what `levelhead tune -o` writes ({type(error).__name__}: {error})") from None
-    if not (np.isfinite(gamma) and rule in RULES and isinstance(on, str)):
+    number = isinstance(gamma, int | float) and not isinstance(gamma, bool) and np.isfinite(gamma)
+    if not (number and rule in RULES and isinstance(on, str)):
         raise ValueError(f"{path}: not what `levelhead tune -o` writes (gamma {gamma}, rule {rule!r})")
+    for key in ("n", "classes"):
+        if not (choice.get(key) is None or (isinstance(choice[key], int) and choice[key] > 0)):
+            raise ValueError(f"{path}: not what `levelhead tune -o` writes ({key} {choice[key]!r})")
+    if choice.get("sources") and not _sound(choice["sources"]):
+        raise ValueError(f"{path}: not what `levelhead tune -o` writes (its sources are damaged)")
     return choice
+
+
+def _sound(sources: Any) -> bool:
+    """Whether these may be what the function below made."""
+    if not isinstance(sources, dict) or not {"files", "sha256", "kind", "target"} <= sources.keys():
+        return False
+    files, sums = sources["files"], sources["sha256"]
+    return (isinstance(files, dict) and isinstance(sums, dict) and {"logits", "counts"} <= files.keys() == sums.keys()
+            and files.keys() <= {"logits", "labels", "counts", "norms"}
+            and all(isinstance(name, str) for name in files.values()))
 
 
 def sources(kind: Kind, target: str | None, **given: str | Path | None) -> dict[str, Any]:

@@ -18,8 +18,9 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write to, which takes its place at `path` when the block ends well: on the disk, in one step."""
     path = Path(path)
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    new = _new(scratch, path)
     try:
-        with scratch.open("wb") as file:
+        with new as file:
             if path.exists():
                 scratch.chmod(permissions(path))
             yield file
@@ -28,6 +29,13 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _new(scratch: Path, path: Path) -> BinaryIO:
+    try:
+        return scratch.open("wb")
+    except OSError as error:  # of a name that nobody gave
+        raise type(error)(error.errno, error.strerror, str(path)) from None
 
 
 def permissions(*paths: Path) -> int:

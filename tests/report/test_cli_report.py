@@ -24,6 +24,7 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
+BARE = {"gamma": 0.5, "rule": "rescale", "chosen_on": "held-out"}
 TUNE = ("tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", "--bootstrap", "20")
 LOGITS = ("report", "L.npy", "--counts", "C.json", "-o", "p.html", "--bootstrap", "20")
 
@@ -95,6 +96,12 @@ def test_a_choice_without_its_files_is_shown_alone(files, levelhead):
     assert "Ship the adjusted model" in (files / "p.html").read_text()
 
 
+def test_a_choice_that_rescale_takes_is_enough_for_a_page(files, levelhead):
+    (files / "bare.json").write_text(json.dumps(BARE))
+    assert levelhead(*LOGITS, "--labels", "Y.npy", "--tuned", "bare.json")[0] == 0
+    assert "gamma = 0.500 was chosen on held-out samples" in (files / "p.html").read_text(encoding="utf-8")
+
+
 def test_tune_writes_the_page_of_its_choice(files, levelhead):
     assert levelhead(*TUNE, "--report", "p.html")[0] == 0
     text = (files / "p.html").read_text(encoding="utf-8")
@@ -156,6 +163,15 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     (["damaged"], "damaged/spec.json: damaged; expected the JSON object"),
     (["L.npy", "--counts", "C.json", "--rule", "magic"], "expected the rule rescale, tau, shift"),
     (["L.npy", "--counts", "C.json", "--rule", "tau"], "needs the weight norms"),
+    (["L.npy", "--counts", "C.json", "--tuned", "seven.json"], "gamma was chosen on logits of 7 classes, these have 4"),
+    (["L.npy", "--counts", "C.json", "--tuned", "large.json"], "expected a gamma from 0 to 50, got 1e+06"),
+    (["L.npy", "--counts", "C.json", "--tuned", "below.json"], "expected a gamma from 0 to 50, got -1"),
+    (["L.npy", "--counts", "C.json", "--tuned", "text.json"], "text.json: not what `levelhead tune -o` writes (gamma"),
+    (["sourceless.json"], "not what `levelhead tune -o` writes (its sources are damaged)"),
+    (["L.npy", "--counts", "C.json", "--tuned", "sourceless.json"], "(its sources are damaged)"),
+    (["unfinished.json"], "not what `levelhead tune -o` writes (its sources are damaged)"),
+    (["many.json"], "not what `levelhead tune -o` writes (classes 'many')"),
+    (["none.npy", "--counts", "C.json"], "none.npy: expected logits [N, K], got shape [0, 4]"),
     (["L.npy", "--counts", "C.json", "--gamma", "1", "--tuned", "C.json"], "not both"),
 ])
 def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, says):
@@ -166,6 +182,11 @@ def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, s
         (files / name).mkdir(exist_ok=True)
         (files / name / file).write_text(text)
     np.save("short.npy", np.array([1, 2, 3]))
+    np.save("none.npy", np.ones((0, 4)))
+    for name, one in {"seven": {"classes": 7}, "large": {"gamma": 1e6}, "below": {"gamma": -1}, "text": {"gamma": "1"},
+                      "sourceless": {"sources": "x"}, "unfinished": {"sources": {"files": {}}},
+                      "many": {"classes": "many"}}.items():
+        (files / f"{name}.json").write_text(json.dumps(BARE | one))
     before = sorted(files.iterdir())
     status, out, err = levelhead("report", *words, "-o", "p.html")
     assert (status, out, err.count("\n")) == (2, "", 1)

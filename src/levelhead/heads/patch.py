@@ -137,7 +137,10 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
         raise ValueError(f"{out.parent}: no such folder to write {out.name} into")
     _check_free(out, force)
     stage = out.parent / f".{out.name}.{os.getpid()}.tmp"
-    stage.mkdir(0o700)
+    try:
+        stage.mkdir(0o700)
+    except OSError as error:  # of a name that nobody gave
+        raise type(error)(error.errno, error.strerror, str(out)) from None
     try:
         yield stage
         moves = [(path, out.parent / path.relative_to(stage)) for path in sorted(stage.rglob("*")) if path.is_file()]

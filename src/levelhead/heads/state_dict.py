@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
+from warnings import catch_warnings
 from zipfile import BadZipFile
 
 from . import keys
@@ -97,11 +98,14 @@ def _load(path: Path) -> Any:
     except ImportError:
         raise ImportError(f"reading {path.suffix} needs torch: pip install 'levelhead[torch]'") from None
     try:
-        return torch.load(path, weights_only=True, map_location="meta")
+        with catch_warnings(action="ignore", category=UserWarning):  # torch's, of its own deprecated storages
+            return torch.load(path, weights_only=True, map_location="meta")
     except UnpicklingError as error:
         kind = re.search(r"(?:Unsupported global: GLOBAL|Unsupported class|GLOBAL) ([\w.]+)", str(error))
         what = f"needs {kind[1]} to open" if kind else "cannot be opened by weights_only"
         raise ValueError(f"{path}: {what}, which would run its code; {WAY_OUT}") from None
+    except NotImplementedError:  # by meta tensors, which have a place but no data
+        raise ValueError(f"{path}: holds quantized tensors; adjust the model before quantizing") from None
     except (RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"{path}: cut short, or no state dict ({str(error).splitlines()[0]}); {WAY_OUT}") from None
 

@@ -177,6 +177,8 @@ def of_logits(
     logits = logits if hasattr(logits, "shape") else np.asarray(logits)
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
     choice = _choice(gamma, rule, tuned)
+    if choice is not None and choice.get("classes") not in (None, len(n)):
+        raise ValueError(f"gamma was chosen on logits of {choice['classes']} classes, these have {len(n)}")
     rule, reach = (rule, RANGE) if choice is None else (choice["rule"], (0.0, max(RANGE[1], 1.25 * choice["gamma"])))
     made = make_rule(rule, n, norms=norms if rule == "tau" else None)
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
@@ -196,10 +198,15 @@ def of_logits(
 
 def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | Choice | None) -> Choice | None:
     if gamma is not None:
-        if not 0 <= gamma <= LARGEST:
-            raise ValueError(f"expected a gamma from 0 to {LARGEST:g}, got {gamma:g}")
-        return {"gamma": float(gamma), "rule": rule, "chosen_on": "given"}
-    return tuned.to_dict() if isinstance(tuned, Tuned) else tuned
+        return {"gamma": _check_gamma(gamma), "rule": rule, "chosen_on": "given"}
+    choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
+    return choice if choice is None else {**choice, "gamma": _check_gamma(choice["gamma"])}
+
+
+def _check_gamma(gamma: float) -> float:
+    if not 0 <= gamma <= LARGEST:
+        raise ValueError(f"expected a gamma from 0 to {LARGEST:g}, got {gamma:g}")
+    return float(gamma)
 
 
 def _quiet(choose: Any) -> Tuned:

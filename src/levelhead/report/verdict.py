@@ -155,18 +155,18 @@ def _mix(mix: list[float], subject: Subject) -> str:
 
 def _origin(subject: Subject) -> str:
     choice, gamma = subject.choice, subject.gamma
-    on, n = choice["chosen_on"], choice.get("n")
+    on, n = choice["chosen_on"], f"{choice['n']:,} " if choice.get("n") else ""
     between = choice.get("interval")
     likely = f" (95 % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
     if on == "given":
         chosen = f"gamma = {gamma:g} was given by hand"
     elif on == "unlabelled":
-        chosen = (f"gamma = {gamma:.3f}{likely} was chosen on {n:,} samples without looking at a label, so that each "
+        chosen = (f"gamma = {gamma:.3f}{likely} was chosen on {n}samples without looking at a label, so that each "
                   "class is predicted as often as it is assumed to occur" + ("" if subject.target is not None else
                   " (all equally often)"))
     else:
         what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(on, f"{on} samples")
-        chosen = f"gamma = {gamma:.3f}{likely} was chosen on {n:,} {what}"
+        chosen = f"gamma = {gamma:.3f}{likely} was chosen on {n}{what}"
     if subject.path is None:
         return chosen + "."
     total = len(subject.path.labels)
