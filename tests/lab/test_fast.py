@@ -145,6 +145,40 @@ def test_more_jobs_than_slots_are_all_trained(digits):
     assert all(largest_difference(state.weights, start) > 1e-3 for state, start in zip(states, starts, strict=True))
 
 
+@pytest.mark.parametrize("name", ["wvn", "ldam-drw", "crt"])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_training_goes_on_from_where_it_was_kept(digits, name, stacked):
+    how = replace(RECIPE, epochs=6)
+    def jobs(starts=(None, None)):
+        return [replace(job(digits, name, seed, how=how), start=start) for seed, start in enumerate(starts)]
+
+    kept, slots = {}, 2 if stacked else 1
+    ends = fast.fit_many(jobs(), slots=slots, device="cpu", dtype=torch.float64, stacked=stacked, save_every=0,
+                         on_save=lambda i, state: kept.setdefault(i, []).append(state))
+    assert [state.epoch for state in kept[1]] == [*range(1, kept[1][-1].epoch + 1)]
+    for at in (1, 4):
+        seen = []
+        again = fast.fit_many(jobs([kept[0][at], kept[1][at]]), slots=slots, device="cpu", dtype=torch.float64,
+                              stacked=stacked, on_epoch=lambda i, record: seen.append(record["epoch"]))  # noqa: B023
+        assert min(seen) == at + 2
+        for one, other in zip(ends, again, strict=True):
+            assert largest_difference(one.weights, other.weights) == 0
+
+
+def test_a_kept_state_is_one_of_the_plain_loop_too(digits):
+    how, kept = replace(RECIPE, epochs=4), []
+    fast.fit_many([job(digits, "baseline", 0, how=how)], device="cpu", dtype=torch.float64, stacked=True, save_every=0,
+                  on_save=lambda _, state: kept.append(state))
+    each = job(digits, "baseline", 0, how=how)
+    expected, _ = by_plain_loop(each)
+    train.fit(each.net, digits, how, each.method, seed=0, start=kept[1])
+    learned = {k: v for k, v in each.net.state_dict().items() if "num_batches" not in k}
+    assert largest_difference(learned, {k: expected.state_dict()[k] for k in learned}) < 1e-12
+    inside = replace(each, start=replace(kept[1], step=3))
+    with pytest.raises(ValueError, match="from the end of an epoch, not from step 3"):
+        fast.fit_many([inside], device="cpu", dtype=torch.float64)
+
+
 def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained):
     jobs = [replace(trained[0][0], net=copy.deepcopy(trained[0][0].net))]
     found = []

@@ -52,6 +52,35 @@ def interrupt(spec, folder, *, after: int) -> Run:
     return Run.of(spec, folder)
 
 
+def test_runs_on_one_device_go_on_from_their_checkpoints(spec, tmp_path):
+    both = [replace(spec, seed=seed, engine="fast", dtype="float32") for seed in (0, 1)]
+    whole = runs.run_packed(both, tmp_path / "whole", device="cpu")
+
+    def stop(i, record):
+        if record["epoch"] == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        runs.run_packed(both, tmp_path / "runs", device="cpu", report=stop, save_every=0)
+    epochs = []
+    there = runs.run_packed(both, tmp_path / "runs", device="cpu", report=lambda _, row: epochs.append(row["epoch"]))
+    assert sorted(epochs) == [2, 2, 3, 3]
+    assert [weights_of(one) for one in there] == [weights_of(one) for one in whole]
+    assert [[row["epoch"] for row in one.log] for one in there] == [[1, 2, 3]] * 2
+    assert [row["loss"] for row in there[1].log] == [row["loss"] for row in whole[1].log]
+
+
+def test_a_checkpoint_inside_an_epoch_is_nothing_for_the_fast_engine_and_that_is_said(spec, tmp_path):
+    there, said = interrupt(spec, tmp_path, after=0), []
+    for path in checkpoint.found(there.path):
+        if checkpoint.read(path).step == 0:
+            path.unlink()
+    assert checkpoint.found(there.path)
+    runs.run_packed([spec], tmp_path, device="cpu", say=said.append)
+    assert ["inside an epoch" in line and "from the start" in line for line in said] == [True]
+    assert [row["epoch"] for row in there.log] == [1, 2, 3]
+
+
 def test_a_run_leaves_what_it_says(spec, tmp_path):
     there = run(spec, tmp_path / "runs")
     assert there.path.name == f"small-wvn-0-{spec.key}"

@@ -52,14 +52,20 @@ def read(path: Path) -> State:
     return State(int(epoch), int(step), parts["weights"], parts["momentum"], seen)
 
 
-def latest(folder: Path) -> tuple[State | None, list[str]]:
-    """The newest State that is whole, and a line on each newer one that is not. An error if none is whole."""
+def latest(folder: Path, *, inside: bool = True) -> tuple[State | None, list[str]]:
+    """The newest State that is whole, and a line on each newer one that is not. An error if none is whole.
+
+    Without `inside`, of those at the end of an epoch.
+    """
     damaged: list[str] = []
     for path in found(folder):
         try:
-            return read(path), damaged
+            state = read(path)
         except ValueError as error:
             damaged.append(str(error))
+            continue
+        if inside or not state.step:
+            return state, damaged
     if damaged:
         raise ValueError(f"{folder}: every checkpoint is damaged ({len(damaged)}: {damaged[0]}); move the folder away "
                          f"to train from the start")

@@ -11,8 +11,10 @@ the last digits.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 
@@ -26,13 +28,25 @@ from .stacked import has_kernels, stackable
 from .train import State, stages
 
 OnEpoch = Callable[[int, dict[str, Any]], None]
-OnEnd = Callable[[int, State], None]
+OnState = Callable[[int, State], object]
 
 
+@contextmanager
+def _convolutions_tried() -> Iterator[None]:
+    """cuDNN tries its algorithms once on every shape and keeps the fastest."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@_convolutions_tried()
 def fit_many(
     jobs: Sequence[Job], *, slots: int = 8, device: str | torch.device = "cuda", dtype: torch.dtype = torch.bfloat16,
     compiled: bool | None = None, stacked: bool | None = None, early: bool = True, on_epoch: OnEpoch | None = None,
-    on_end: OnEnd | None = None,
+    on_end: OnState | None = None, on_save: OnState | None = None, save_every: float = 60.0,
 ) -> list[State]:
     """Train many networks in place, `slots` of them at a time.
 
@@ -47,6 +61,8 @@ def fit_many(
             are None before: up to a sixth of the time.
         on_epoch: called after each epoch of each job with the job's position and the epoch's record.
         on_end: called with a job's position and State as soon as it is trained, while others go on: save it there.
+        on_save: called with a job's position and its State at the end of an epoch, for it to go on from there.
+        save_every: seconds between that.
 
     Returns:
         The State of each job after its last step. Runs do not touch each other: if one diverges, the others are trained
@@ -64,6 +80,7 @@ def fit_many(
     ends: dict[int, State] = {}
     lost: dict[int, dict[str, Any]] = {}
     running: list[Pack] = []
+    saved = time.monotonic()
     while waiting or running:
         while waiting and sum(len(pack.jobs) for pack in running) + len(waiting[0]) <= max(slots, len(waiting[0])):
             members = waiting.popleft()
@@ -72,14 +89,20 @@ def fit_many(
                 store[id(data)] = {title: on_device(device, part) for title, part in data.splits.items()}
             running.append(Pack(members, store[id(data)], device, dtype, compiled=compiled, stacked=stacked,
                                 early=early))
+        due = on_save is not None and time.monotonic() - saved >= save_every
+        saved = time.monotonic() if due else saved
         for pack in running:
+            pack.keep = due
             pack.advance()
         for pack in running:
-            for position, record in pack.harvest():
+            for position, record, state in pack.harvest():
                 if not isfinite(record["loss"]):
                     lost.setdefault(position, record)
-                elif on_epoch is not None:
+                    continue
+                if on_epoch is not None:
                     on_epoch(position, record)
+                if on_save is not None and state is not None:
+                    on_save(position, state)
         for pack in [pack for pack in running if pack.finished]:
             ends.update(pack.close())
             running.remove(pack)
@@ -108,7 +131,7 @@ def _packs(jobs: Sequence[Job], most: Callable[[Job], int]) -> list[list[tuple[i
 
 
 def _lockstep(job: Job) -> Any:
-    """Jobs of which this is equal take the same steps: network, data, recipe, and the length of every epoch."""
+    """Jobs of which this is equal take the same steps: network, data, recipe, first epoch, every epoch's length."""
     lengths = []
     for stage in stages(job.recipe, job.method):
         marks = (0.0, *stage.method.stages)
@@ -116,7 +139,7 @@ def _lockstep(job: Job) -> Any:
                      progress=mark, augment=job.recipe))) for mark in marks if stage.method.sample is not None] or [
                      (stage.first, stage.end, 0.0, len(job.data.train))]
     shapes = tuple((name, tuple(p.shape)) for name, p in job.net.named_parameters())
-    return id(job.data), job.recipe, shapes, tuple(sorted({(a, b, n) for a, b, _, n in lengths}))
+    return id(job.data), job.recipe, job.first, shapes, tuple(sorted({(a, b, n) for a, b, _, n in lengths}))
 
 
 def on_device(device: torch.device, part: Split) -> tuple[Tensor, Tensor]:

@@ -32,17 +32,36 @@ EVALUATED = 2**24  # pixels evaluated at once, over all runs of a pack: 16384 im
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One training: a fresh network, what it learns from, and how. As for `train.fit`."""
+    """One training: a fresh network, what it learns from, how, and where to go on from. As for `train.fit`."""
 
     net: Net
     data: Data
     recipe: Recipe
     method: Method
     seed: int = 0
+    start: State | None = None
+
+    @property
+    def first(self) -> int:
+        """The epoch to begin with."""
+        if self.start is not None and self.start.step:
+            raise ValueError(f"the fast engine goes on from the end of an epoch, not from step {self.start.step} in it")
+        return 0 if self.start is None else self.start.epoch
+
+
+@dataclass(frozen=True, eq=False)
+class Queued:
+    """An epoch on its way: what will be known of it when `over` has come (at once if None)."""
+
+    epoch: int
+    lr: float
+    report: Tensor
+    kept: tuple[Tensor, ...]  # copies of rows, momentum and statistics at its end, if they were asked for
+    over: Any
 
 
 class Pack:
-    """Runs in lockstep: the same data, the same number of samples in every epoch, the same recipe."""
+    """Runs in lockstep: the same data, recipe and first epoch, the same number of samples in every epoch."""
 
     def __init__(
         self, members: list[tuple[int, Job]], store: dict[str, tuple[Tensor, Tensor]], device: torch.device,
@@ -59,23 +78,24 @@ class Pack:
             self.runs = _rows(first, len(self.jobs), device, dtype, compiled, stacked)
             self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.runs, Single) else sgd_
             for run, job in enumerate(self.jobs):
-                self.runs.load(run, job.net)
-            self.momentum = torch.zeros_like(self.runs.rows)
+                if job.start is not None:
+                    job.net.load_state_dict(job.start.weights)
+                self.runs.load(run, job.net, job.start and job.start.momentum)
             self.view = View(first.recipe, first.data, dtype)
             self.others = [title for title in store if title != "train"]
             columns = 2 + len(self.others) + first.data.classes  # loss, training error, others' errors, norms
             self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
             self.seen = torch.zeros(len(self.jobs), 2, dtype=torch.float64, device=device)  # losses, errors
-        self.epoch, self.shape = 0, None
+        self.epoch, self.shape, self.keep = first.first, None, False
         self.some = self.rest = self.look = _idle
-        self.pending: deque[tuple[int, float, Tensor, Any]] = deque()
+        self.pending: deque[Queued] = deque()
 
     @property
     def finished(self) -> bool:
         return self.epoch == self.stages[0][-1].end and not self.pending
 
     def advance(self) -> None:
-        """Queue one more epoch, if two are not queued already."""
+        """Queue one more epoch, if two are not queued already; with `keep` set, keep where the runs stand then."""
         if self.epoch == self.stages[0][-1].end or len(self.pending) == 2:
             return
         number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
@@ -102,21 +122,22 @@ class Pack:
             self.play()
             if self.epoch >= self.evaluated:
                 self.look()
-            self.pending.append((self.epoch, lr[0], *self._fetch()))
+            self.pending.append(self._fetch(lr[0]))
         self.epoch += 1
 
-    def harvest(self) -> list[tuple[int, dict[str, Any]]]:
-        """The records of the epochs that are over; waits only if nothing more can be queued."""
+    def harvest(self) -> list[tuple[int, dict[str, Any], State | None]]:
+        """The records of the epochs that are over, and States kept; waits only if nothing more can be queued."""
         records = []
         while self.pending and (len(self.pending) == 2 or self.epoch == self.stages[0][-1].end):
-            epoch, lr, report, over = self.pending.popleft()
-            if over is not None:
-                over.synchronize()
+            done = self.pending.popleft()
+            if done.over is not None:
+                done.over.synchronize()
             titles = [f"{title}_error" for title in self.others]
-            for position, (loss, error, *rest) in zip(self.positions, report.tolist(), strict=True):
-                errors = rest[:len(titles)] if epoch >= self.evaluated else [None] * len(titles)
-                records.append((position, {"epoch": epoch + 1, "lr": lr, "loss": loss, "train_error": error,
-                                           "norms": rest[len(titles):], **dict(zip(titles, errors, strict=True))}))
+            for run, (loss, error, *rest) in enumerate(done.report.tolist()):
+                errors = rest[:len(titles)] if done.epoch >= self.evaluated else [None] * len(titles)
+                record = {"epoch": done.epoch + 1, "lr": done.lr, "loss": loss, "train_error": error,
+                          "norms": rest[len(titles):], **dict(zip(titles, errors, strict=True))}
+                records.append((self.positions[run], record, self._state(run, done) if done.kept else None))
         return records
 
     def close(self) -> dict[int, State]:
@@ -183,7 +204,7 @@ class Pack:
         gradients = torch.autograd.grad(losses.mean(dim=1).sum(), learning)
         with torch.no_grad():
             here = runs.head_columns if stage.head_only else slice(None)
-            rows, momentum = runs.rows[:, here], self.momentum[:, here]
+            rows, momentum = runs.rows[:, here], runs.momentum[:, here]
             gradient = gradients[0].reshape(len(self.jobs), -1) if stage.head_only else runs.gather(gradients)
             self._project("before")
             self.sgd_(rows, momentum, gradient, lr, recipe)
@@ -238,22 +259,28 @@ class Pack:
         for buffer, x in zip((*self.plans.parts, self.lr), (*drawn.parts, lr), strict=True):
             buffer.copy_(x.pin_memory() if self.stream is not None else x, non_blocking=True)
 
-    def _fetch(self) -> tuple[Tensor, Any]:
-        """The report, on its way to the host, and an event that says when it is there."""
+    def _fetch(self, lr: float) -> Queued:
+        """The report and what is kept, on their way to the host, and an event that says when they are there."""
+        kept = (self.runs.rows, self.runs.momentum, self.runs.statistics) if self.keep else ()
         if self.stream is None:
-            return self.report.clone(), None
-        report = torch.empty(self.report.shape, dtype=self.report.dtype, pin_memory=True)
-        report.copy_(self.report, non_blocking=True)
+            return Queued(self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None)
+        report, *copies = (torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+                           for x in (self.report, *kept))
         over = torch.cuda.Event()
         over.record(self.stream)
-        return report, over
+        return Queued(self.epoch, lr, report, tuple(copies), over)
+
+    def _state(self, run: int, done: Queued) -> State:
+        weights, momentum, statistics = self.runs.apart(run, *done.kept)
+        uncounted = {name: x.detach().cpu().clone() for name, x in self.jobs[run].net.state_dict().items()}
+        return State(done.epoch + 1, 0, uncounted | weights | statistics, momentum, torch.zeros(3, dtype=torch.float64))
 
     def _begin_head(self) -> None:
         """The second stage of a method that has one: the head as at the start, no momentum."""
         with torch.no_grad():
             for run, weight in enumerate(self.fresh):
                 self.runs.views["head.weight"][run].copy_(weight)
-            self.momentum.zero_()
+            self.runs.momentum.zero_()
 
     def _record(self) -> None:
         """Make what `play` plays. On CUDA steps are taken first, and taken back: they compile, and fill caches."""
@@ -261,11 +288,11 @@ class Pack:
         here = [part.clone() for part in first]
         self.here, self.lr_here = Plan(*here[:-1]), here[-1]
         if self.stream is not None:
-            kept = [x.clone() for x in (self.runs.rows, self.runs.statistics, self.momentum)]
+            kept = [x.clone() for x in (self.runs.rows, self.runs.statistics, self.runs.momentum)]
             for n in {min(self.length, 2 * batch), self.length % batch} - {0}:
                 self._steps(*self._part(0, n))
             self._look()
-            for x, was in zip((self.runs.rows, self.runs.statistics, self.momentum), kept, strict=True):
+            for x, was in zip((self.runs.rows, self.runs.statistics, self.runs.momentum), kept, strict=True):
                 x.copy_(was)
             torch.cuda.synchronize(self.device)
         self.some = self._graph(lambda: self._steps(*self.here.parts, self.lr_here)) if self.parted else _idle

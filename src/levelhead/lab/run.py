@@ -106,7 +106,8 @@ def run(
     place, writes = _join(device)
     if spec.engine == "fast" or (spec.engine == "auto" and place.type == "cuda" and not dist.is_initialized()):
         reports = None if report is None else lambda _, record: report(record)
-        return run_packed([spec], runs, names=[name], report=reports, data=[data], device=str(place), half=half)[0]
+        return run_packed([spec], runs, names=[name], report=reports, say=say, data=[data], device=str(place),
+                          save_every=save_every, half=half)[0]
     if spec.dtype == "bfloat16":
         raise ValueError("the plain engine trains in float32 or float64; bfloat16 needs the fast one, on CUDA")
     work = Work(there.path, spec, data or spec.load(), place, writes=writes, half=half, report=report)
@@ -137,16 +138,18 @@ def run(
 
 def run_packed(
     specs: Sequence[Spec], runs: str | Path = "runs", *, names: Sequence[str | None] | None = None, slots: int = 8,
-    report: Callable[[int, dict[str, Any]], None] | None = None, data: Sequence[Data | None] | None = None,
-    device: str = "cuda", half: bool = False, early: bool = True,
+    report: Callable[[int, dict[str, Any]], None] | None = None, say: Callable[[str], None] = print,
+    data: Sequence[Data | None] | None = None, device: str = "cuda", save_every: float = 60.0, half: bool = False,
+    early: bool = True,
 ) -> list[Run]:
-    """Train many specs at once on one device with the fast engine; finished ones are left alone.
+    """Train many specs at once on one device with the fast engine; go on with those begun, leave finished ones alone.
 
     Args:
         specs: what to train.
-        runs, device, half: as in `run`.
+        runs, say, device, half: as in `run`.
         names, data: of each spec, as in `run`.
         slots: how many share the device at a time.
+        save_every: seconds between checkpoints, each at the end of an epoch.
         early: as in `fast.fit_many`.
         report: called after every epoch of every spec with the spec's position and the epoch's record.
     """
@@ -171,12 +174,20 @@ def run_packed(
             work.begin()
         for dtype in sorted({work.spec.dtype for work in works}):
             part = [work for work in works if work.spec.dtype == dtype]
+            jobs = []
             for work in part:
-                work.take_up(None)
-            jobs = [Job(work.net, work.data, work.recipe, work.method, work.spec.seed) for work in part]
+                start, damaged = checkpoint.latest(work.folder, inside=False)
+                for line in damaged:
+                    say(f"{line}; going on from the one before")
+                if start is None and checkpoint.found(work.folder):
+                    say(f"{work.folder}: its checkpoints are inside an epoch, where the fast engine cannot go on; "
+                        "trained from the start")
+                work.take_up(start)
+                jobs.append(Job(work.net, work.data, work.recipe, work.method, work.spec.seed, start))
             fit_many(jobs, slots=slots, device=device, dtype=getattr(torch, dtype), early=early,
                      on_epoch=lambda i, record, part=part: part[i].epoch_over(record),
-                     on_end=lambda i, _, part=part: part[i].finish())
+                     on_end=lambda i, _, part=part: part[i].finish(), save_every=save_every,
+                     on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state))
     return found
 
 

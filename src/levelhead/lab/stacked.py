@@ -1,7 +1,8 @@
 """R networks of one architecture as one: a run is a row, and every layer works on all of them at once.
 
-All learned numbers of a run are one row of `rows` [R, P], all its batch-norm statistics one row of `statistics` [R, Q],
-so that a step of SGD is a few operations on a matrix, and giving a row to another run is copying a vector.
+All learned numbers of a run are one row of `rows` [R, P], the optimizer's for them one of `momentum` [R, P], all its
+batch-norm statistics one of `statistics` [R, Q], so that a step of SGD is a few operations on matrices, and keeping
+where all runs stand is copying three of them.
 """
 
 from __future__ import annotations
@@ -33,21 +34,26 @@ class Rows:
         wide = torch.promote_types(dtype, torch.float32)
         learned = {name: self._pack(p) for name, p in net.named_parameters()}
         counted = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
-        self.rows, self.views = _matrix(learned, runs, device, wide)
-        self.statistics, self.counts = _matrix(counted, runs, device, wide)
+        self.rows, self.momentum, self.statistics = (
+            torch.zeros(runs, sum(part.numel() for part in parts.values()), device=device, dtype=wide)
+            for parts in (learned, learned, counted))
+        self.shapes = [{name: part.shape for name, part in parts.items()} for parts in (learned, learned, counted)]
+        self.views, self.momenta, self.counts = self._views(self.rows, self.momentum, self.statistics)
         self.leaves = [view.detach().requires_grad_() for view in self.views.values()]
         self.head = self.leaves[list(self.views).index("head.weight")]
         start = sum(v[0].numel() for v in list(self.views.values())[: list(self.views).index("head.weight")])
         self.head_columns = slice(start, start + self.head[0].numel())
 
     @torch.no_grad()
-    def load(self, run: int, net: Net) -> None:
-        """A network into a row."""
+    def load(self, run: int, net: Net, momentum: dict[str, Tensor] | None = None) -> None:
+        """A network into a row, and the optimizer's buffers by the parameters' names."""
         state = dict(net.named_parameters()) | dict(net.named_buffers())
         for name, view in self.views.items():
             view[run].copy_(self._pack(state[name]))
         for name, view in self.counts.items():
             view[run].copy_(state[name])
+        for name, buffer in (momentum or {}).items():
+            self.momenta[name][run].copy_(self._pack(buffer))
         self.cosine[run] = isinstance(net.head, Cosine)
         self.any_cosine = bool(self.cosine.any())
 
@@ -59,6 +65,11 @@ class Rows:
         for name, b in net.named_buffers():
             if name in self.counts:
                 b.copy_(self.counts[name][run])
+
+    def apart(self, run: int, *copies: Tensor) -> list[dict[str, Tensor]]:
+        """Copies of `rows`, `momentum` and `statistics` -> one run's parameters, buffers and statistics, by name."""
+        return [{name: self._unpack(view[run]).clone() for name, view in views.items()}
+                for views in self._views(*copies)]
 
     def refresh(self) -> None:
         """Before a step: whatever is derived from the rows."""
@@ -77,6 +88,15 @@ class Rows:
     def gather(self, gradients: Sequence[Tensor]) -> Tensor:
         """The gradients of all leaves as rows, [R, P]."""
         return torch.cat([g.reshape(self.runs, -1) for g in gradients], dim=1)
+
+    def _views(self, *matrices: Tensor) -> list[dict[str, Tensor]]:
+        """Of `rows`, `momentum`, `statistics` or copies of them, each part by its name: [R, ...]."""
+        found = []
+        for matrix, shapes in zip(matrices, self.shapes, strict=True):
+            columns = matrix.split([shape.numel() for shape in shapes.values()], dim=1)
+            found.append({name: c.unflatten(1, shape) if shape else c[:, 0]
+                          for (name, shape), c in zip(shapes.items(), columns, strict=True)})
+        return found
 
     def _pack(self, p: Tensor) -> Tensor:
         return p.detach().permute(self.order) if p.ndim == 4 else p.detach()
@@ -289,13 +309,3 @@ class ConvNorm:
                          training, self.momentum, self.eps).permute(0, 2, 3, 1)
         y = y if residual is None else y + residual
         return F.relu(y) if relu else y
-
-
-def _matrix(
-    parts: dict[str, Tensor], runs: int, device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """One row a run, with room for every part, and each part's view of it: [R, ...]."""
-    matrix = torch.zeros(runs, sum(part.numel() for part in parts.values()), device=device, dtype=dtype)
-    columns = matrix.split([part.numel() for part in parts.values()], dim=1)
-    return matrix, {name: c.unflatten(1, part.shape) if part.ndim else c[:, 0]
-                    for (name, part), c in zip(parts.items(), columns, strict=True)}
