@@ -170,8 +170,8 @@ def test_a_missing_file_is_an_os_error(tmp_path):
         counts.read(tmp_path / "gone.json")
 
 
-@pytest.mark.parametrize(("name", "text"), [("c.json", "[60, 30]"), ("c.csv", "60\n30\n"), ("d.csv", "0,60\n1,30\n"),
-                                            ("c.txt", "60 30")])
+@pytest.mark.parametrize(("name", "text"), [("c.json", "[60, 30]"), ("C.JSON", "[60, 30]"), ("c.csv", "60\n30\n"),
+                                            ("d.csv", "0,60\n1,30\n"), ("c.txt", "60 30")])
 def test_the_mark_of_a_spreadsheet_is_no_count(tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8-sig")
     assert counts.resolve(counts.read(tmp_path / name), 2).tolist() == [60, 30]

@@ -139,16 +139,16 @@ def read(path: str | Path) -> Counts:
     are known."""
     from . import arrays  # which reads numbers of a table as they are read here
 
-    path = Path(path)
-    if arrays.is_archive(path) or path.suffix == ".npy":
+    path, suffix = Path(path), Path(path).suffix.lower()
+    if arrays.is_archive(path) or suffix == ".npy":
         return arrays.read(path, wanted="counts")
-    if path.suffix in (".json", ".csv", ".txt") and not path.is_file():
+    if suffix in (".json", ".csv", ".txt") and not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected counts")
-    if path.suffix == ".json":
+    if suffix == ".json":
         return _parse(path, lambda: _collection(json.loads(path.read_text(encoding=TEXT), object_pairs_hook=_once)))
-    if path.suffix == ".csv":
+    if suffix == ".csv":
         return _parse(path, lambda: _from_csv(path))
-    if path.suffix == ".txt":
+    if suffix == ".txt":
         return _parse(path, lambda: [float(word) for word in path.read_text(encoding=TEXT).split()])
     raise ValueError(f"{path}: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got "
                      f"{path.suffix or 'no suffix'}")

@@ -127,7 +127,7 @@ def sources(kind: Kind, target: str | None, **given: str | Path | None) -> dict[
 
 def target_shares(text: str, names: Sequence[str] | None, size: int) -> np.ndarray:
     """[K] shares, from "0.5,0.3,0.2" or from a file that holds a list or {class: share}."""
-    if Path(text).suffix in (".json", ".csv", ".npy", ".txt"):
+    if Path(text).suffix.lower() in (".json", ".csv", ".npy", ".txt"):
         shares = counts.read(text)
     else:
         shares = text.split(",")

@@ -275,3 +275,25 @@ def test_a_constant_scale_fits_only_the_rule_that_multiplies(tmp_path):
     path = save(tmp_path / "m.onnx", *MODELS["Gemm, alpha and beta"])
     with pytest.raises(ValueError, match="by a constant"):
         rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
+
+
+def test_a_graph_in_a_circle_is_refused(tmp_path):
+    path = save(tmp_path / "m.onnx", [node("Identity", "z", "y"), node("Identity", "y", "z")], [])
+    with pytest.raises(ValueError, match=r"m\.onnx: output 'y': comes from itself"):
+        heads.find(path)
+
+
+@pytest.mark.parametrize(("key", "value"), [("offset", "-8"), ("offset", "x"), ("location", None)])
+def test_external_numbers_that_are_nowhere_are_refused(tmp_path, key, value):
+    path = save(tmp_path / "m.onnx", *MODELS["Gemm, transB=1"], save_as_external_data=True, location="d",
+                size_threshold=0)
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        kept = {entry.key: entry.value for entry in tensor.external_data} | {key: value}
+        del tensor.external_data[:]
+        for name, text in kept.items():
+            if text is not None:
+                tensor.external_data.add(key=name, value=text)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match=r"m\.onnx: 'W' is kept in another file, and it is not said where"):
+        heads.find(path)

@@ -104,6 +104,14 @@ def test_a_file_that_exists_is_replaced_only_by_force_and_all_at_once(tmp_path):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"out": b"new", "out.original": b"new"}
 
 
+def test_what_a_killed_run_left_is_in_nobodys_way(tmp_path):
+    (tmp_path / f".out.{os.getpid()}.tmp").mkdir()
+    with staged(tmp_path / "out", force=False) as stage:
+        assert stage.stat().st_mode & 0o777 == 0o700
+        (stage / "out").write_bytes(b"new")
+    assert (tmp_path / "out").read_bytes() == b"new"
+
+
 def test_progress_tells_every_byte(tmp_path):
     (tmp_path / "a").write_bytes(bytes(100_000))
     done = []

@@ -33,6 +33,9 @@ def find(path: Path, *, named: str | None = None, classes: int | None = None) ->
         except ValueError as reason:
             reasons.append(f"{path}: output {output.name!r}: {reason}")
             continue
+        except RecursionError:
+            reasons.append(f"{path}: output {output.name!r}: comes from itself, or from too long a chain of nodes")
+            continue
         titles = {output.name, *(title for layer in layers for title in (layer.key, layer.weight, layer.node.name))}
         if named is None or titles.issuperset(named.split(",")):
             found[tuple(layer.weight for layer in layers)] = tuple(_place(graph, layer) for layer in layers)
@@ -52,7 +55,7 @@ def find(path: Path, *, named: str | None = None, classes: int | None = None) ->
 
 def files(path: Path) -> tuple[Path, ...]:
     """The model's file, and those its weights are kept in."""
-    places = [_external(tensor) for tensor in tensors(_parse(path).model.graph)]
+    places = [_external(tensor, path) for tensor in tensors(_parse(path).model.graph)]
     names = dict.fromkeys(place["location"] for place in places if place)
     for name in names:
         if Path(name).name != name or not (path.parent / name).is_file():
@@ -91,7 +94,7 @@ def check(path: Path) -> None:
     """Run the onnx checker on a written model; external weights, which it would want beside it, are left out."""
     model = _onnx().load(str(path), load_external_data=False)
     for tensor in tensors(model.graph):
-        if _external(tensor):
+        if _external(tensor, path):
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
             tensor.dims[:] = [0]
@@ -117,7 +120,7 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
     if tensor.data_type not in DTYPES:
         kind = _onnx().TensorProto.DataType.Name(tensor.data_type)
         raise ValueError(f"{graph.path}: {name} holds {kind}, a quantized type; adjust the model before quantizing")
-    dtype, external = DTYPES[tensor.data_type], _external(tensor)
+    dtype, external = DTYPES[tensor.data_type], _external(tensor, graph.path)
     if external:
         file, offset = graph.path.parent / external["location"], int(external.get("offset", 0))
         return Span(name, file, offset, dtype, shape, transposed)
@@ -129,8 +132,14 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
     return span
 
 
-def _external(tensor: Any) -> dict[str, str]:
-    return {entry.key: entry.value for entry in tensor.external_data} if tensor.data_location == 1 else {}
+def _external(tensor: Any, path: Path) -> dict[str, str]:
+    """Where in which other file a tensor's numbers are; empty if they are in the model's own."""
+    if tensor.data_location != 1:
+        return {}
+    found = {entry.key: entry.value for entry in tensor.external_data}
+    if "location" not in found or not found.get("offset", "0").isdecimal():
+        raise ValueError(f"{path}: {tensor.name!r} is kept in another file, and it is not said where; export it again")
+    return found
 
 
 def _note(graph: Graph) -> dict[str, Any] | None:

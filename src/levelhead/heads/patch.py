@@ -136,9 +136,10 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
     if not out.parent.is_dir():
         raise ValueError(f"{out.parent}: no such folder to write {out.name} into")
     _check_free(out, force)
-    stage = out.parent / f".{out.name}.{os.getpid()}.tmp"
+    from tempfile import mkdtemp  # a name that no killed run of the same process number left behind
+
     try:
-        stage.mkdir(0o700)
+        stage = Path(mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent))  # which nobody else may enter
     except OSError as error:  # of a name that nobody gave
         raise type(error)(error.errno, error.strerror, str(out)) from None
     try:
@@ -174,7 +175,8 @@ def make_folder(folder: Path, like: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    with path.open("rb+" if os.access(path, os.W_OK) else "rb") as file:
+    writable = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+    with path.open("rb+" if writable else "rb") as file:
         os.fsync(file.fileno())
 
 
