@@ -86,7 +86,8 @@ def _put_back(
             if fits:
                 rewrite(file, stage / name, lambda _, edits=list(edits): edits, progress)
             if not fits or sha256(stage / name) != known[file].sha256:
-                raise ValueError(f"{file} is not the file that {kept.name} was kept for: it was changed since")
+                raise ValueError(f"{file} is not the file that {kept.name} was kept for: it was changed since; move "
+                                 f"{kept.name} away to undo by division instead")
     return {names[file]: one.sha256 for file, one in known.items()}
 
 
