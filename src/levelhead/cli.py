@@ -327,7 +327,8 @@ def reproduce(
         result, text = draw(results, page, pictures, say=say)
     else:
         result, text = command(table, root, only or (), seeds=seeds, results=results, runs=runs, slots=slots, say=say,
-                               minutes=minutes, executor=executor, dry_run=dry_run, unofficial=unofficial)
+                               minutes=minutes, executor=executor, dry_run=dry_run, unofficial=unofficial,
+                               show=not as_json)
     show(result, text, as_json)
 
 

@@ -127,8 +127,12 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tm
     if executor == "ray":
         request.getfixturevalue("ray")
     lines: list[str] = []
+    rows: list[dict] = []
     results, runs = tmp_path / "records", tmp_path / "runs"
-    assert reproduce(column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append) == 5
+    assert reproduce(column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append,
+                     report=rows.append) == 5
+    assert [(row["title"], row["epoch"], row["of"]) for row in rows[-2:]] == (
+        [("digits:20", 1, 2), ("digits:20", 2, 2)] if executor == "local" else [])
     assert missing(column, results) == []
     held = json.loads((results / f"{column[-1].name}.json").read_text())
     assert held["held_out"]["rescale"]["gamma"] >= 0

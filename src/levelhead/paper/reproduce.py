@@ -15,6 +15,7 @@ from typing import Any, Literal, cast, get_args
 
 from .. import whole
 from ..cautions import LevelheadWarning
+from ..lab.progress import Report, bar
 from ..lab.run import Run, run_packed
 from ..lab.workers import spread
 from .markdown import has_place
@@ -29,6 +30,7 @@ SECONDS_AN_IMAGE = 6.3e-6  # eight runs at once on one H200 (results/train.json)
 def command(
     table: str, root: Path | None, only: Sequence[str], *, seeds: int, results: Path, runs: Path, slots: int,
     minutes: float | None, executor: str, dry_run: bool, unofficial: bool, say: Callable[[str], None],
+    show: bool = False,
 ) -> tuple[dict[str, Any], str]:
     """What `levelhead reproduce` does: say what is missing and, unless it is a dry run, train it."""
     if table not in TABLES:
@@ -43,8 +45,9 @@ def command(
     before = missing(wanted, results)
     minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
     if not dry_run and before:
-        reproduce(before, results, runs, slots=slots, executor=cast(Executor, executor),
-                  until=None if minutes is None else 60 * minutes, say=say)
+        with bar(show=show) as report:
+            reproduce(before, results, runs, slots=slots, executor=cast(Executor, executor),
+                      until=None if minutes is None else 60 * minutes, say=say, report=report)
     left = missing(wanted, results)
     if left and not dry_run and minutes is None:
         raise ValueError(f"{len(left)} of {len(before)} networks were not trained, for the reasons above; the same "
@@ -91,6 +94,7 @@ def cost(wanted: Sequence[Training]) -> float:
 def reproduce(
     wanted: Sequence[Training], results: str | Path, runs: str | Path = "runs", *, slots: int = 16,
     executor: Executor = "local", device: str = "cuda", until: float | None = None, say: Callable[[str], None] = print,
+    report: Report | None = None,
 ) -> int:
     """Train every one without a record, as many as fit together at a time; return how many records were written.
 
@@ -103,15 +107,17 @@ def reproduce(
         device: where.
         until: seconds after which nothing new is begun.
         say: called with a line for every group of runs that is over.
+        report: called after every epoch of a run on this machine with its record, its column as `title`.
     """
     results, began = Path(results), time.monotonic()
     results.mkdir(parents=True, exist_ok=True)
     todo = missing(wanted, results)
     total, images = sum(training.images for training in todo), 0
-    workers = max(1, len(os.sched_getaffinity(0)) - 2)
+    workers, here = max(1, len(os.sched_getaffinity(0)) - 2), executor == "local"
     train = partial(_train, runs=Path(runs).absolute(), slots=slots, device=device)
-    trained = spread(groups(todo, slots), train, where="ray" if executor == "ray" else "here", until=until,
-                     device=device)
+    if here:  # else it is sent to other machines
+        train = partial(train, say=say, report=report)
+    trained = spread(groups(todo, slots), train, where="here" if here else "ray", until=until, device=device)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as others:
         records = []  # made on other cores while the next runs train
         for ended in trained:
@@ -136,9 +142,14 @@ def reproduce(
     return len(records)
 
 
-def _train(group: list[Training], *, runs: Path, slots: int, device: str) -> None:
+def _train(
+    group: list[Training], *, runs: Path, slots: int, device: str, say: Callable[[str], None] = print,
+    report: Report | None = None,
+) -> None:
     """One group; a run that diverges leaves the others trained."""
-    run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True, early=False)
+    tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
+    run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True, early=False, say=say,
+               report=tell)
 
 
 def keep(training: Training, run: Run, seconds: float, results: Path) -> None:
