@@ -61,7 +61,9 @@ def setup() -> str:
     """What is trained how, as the plan of the trainings has it."""
     planned = {t.spec.data: t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)}
     recipes = [planned[data].resolve_recipe() for data in TITLES]
-    rows = [("network", [planned[data].resolve_net() for data in TITLES]), ("recipe", [one.name for one in recipes])]
+    stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
+    rows = [("network", [planned[data].resolve_net() for data in TITLES]),
+            ("first layer", [stems[planned[data].stem] for data in TITLES]), ("recipe", [one.name for one in recipes])]
     for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "milestones", "lr_decay", "warmup", "pad", "flip"):
         values = [asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [", ".join(map(str, v)) if isinstance(v, tuple) else _plainly(v)
