@@ -89,12 +89,12 @@ def test_rs_closes_the_gap_with_gamma_from_the_hold_out():
 def test_rs_beats_the_losses():
     ours = [made(best=0.2), made(gamma=0.5)]
     losses = [made(method=method, error=error) for method, error in
-              zip(claims.LOSSES, (0.25, 0.24, 0.22, 0.21), strict=True)]
+              zip(claims.LOSSES, (0.25, 0.24, 0.22, 0.23, 0.21), strict=True)]
     ahead = [made(method=method, error=0.15) for method in claims.LOSSES]
-    cases = ([*ours, *losses], [*ours, *losses[:2], *ahead[2:]], [*ours, *ahead])
+    cases = ([*ours, *losses], [*ours, *losses[:3], *ahead[3:]], [*ours, *ahead])
     assert verdicts(claims.rs_beats_the_losses, *cases) == EACH
     assert claims.rs_beats_the_losses(cases[0]).number == pytest.approx(1.0)
-    assert claims.rs_beats_the_losses([*ours, *losses[:3]]) is None  # one of four rows is not there yet
+    assert claims.rs_beats_the_losses([*ours, *losses[:-1]]) is None  # one of the rows is not there yet
 
 
 def test_the_page_names_what_did_not_reproduce_and_what_was_not_judged():

@@ -20,7 +20,7 @@ Verdict = Literal["reproduced", "partly", "not reproduced"]
 STRONG, WEAK = 0.7, 0.3  # of a rank correlation
 BY_CORRELATION = f"reproduced from {STRONG:g} on, partly from {WEAK:g} on"
 WITHIN = 0.01  # of the best error: how far a gamma may be off and still be called good
-LOSSES = ("re-weighting", "focal", "class-balanced", "ldam")
+LOSSES = ("re-weighting", "focal", "class-balanced", "ldam", "ldam-drw")
 HELD = "gamma from a hold-out"
 
 
