@@ -27,7 +27,6 @@ from .train import State, stages
 from .view import View
 
 AHEAD = 16  # steps that are recorded, and whose images are cropped and normalized, at once
-EVALUATED = 2**24  # pixels evaluated at once, over all runs of a pack: 16384 images of 32x32
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +234,7 @@ class Pack:
     def _error(self, images: Tensor, labels: Tensor) -> Tensor:
         """Share of wrong predictions of each run, [R]."""
         runs, wrong = len(self.jobs), 0
-        chunk = max(1, EVALUATED // (runs * images[0, 0].numel()))
+        chunk = max(1, self.runs.at_once // (runs * images[0, 0].numel()))
         self.runs.refresh()
         for at in range(0, len(labels), chunk):
             mine = slice(at, at + chunk)

@@ -26,6 +26,7 @@ class Rows:
     """The numbers of R networks, and views of them by name, each [R, ...] and a leaf for autograd."""
 
     order = (0, 2, 3, 1)  # how a row has the axes of filters [C', C, k, k]
+    at_once = 2**21  # pixels evaluated at a time, over all runs: 512 images of 64x64
 
     def __init__(self, net: Net, runs: int, device: torch.device, dtype: torch.dtype):
         self.runs, self.dtype = runs, dtype
@@ -144,6 +145,7 @@ class Stack(Rows):
     """
 
     order = (2, 3, 1, 0)  # as the kernels read them
+    at_once = 2**24  # narrow networks: 16384 images of 32x32
 
     def __init__(self, net: Net, runs: int, device: torch.device, dtype: torch.dtype, *, kernels: bool):
         super().__init__(net, runs, device, dtype)
