@@ -64,8 +64,9 @@ def setup() -> str:
     stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
     rows = [("network", [planned[data].resolve_net() for data in TITLES]),
             ("first layer", [stems[planned[data].stem] for data in TITLES]), ("recipe", [one.name for one in recipes])]
-    for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "milestones", "lr_decay", "warmup", "pad", "flip"):
-        values = [asdict(one)[key] for one in recipes]
+    for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "schedule", "milestones", "lr_decay", "warmup",
+                "pad", "flip"):
+        values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [", ".join(map(str, v)) if isinstance(v, tuple) else _plainly(v)
                                               for v in values]))
     return grid(["", *(TITLES[data] for data in TITLES)], rows)
