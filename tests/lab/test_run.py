@@ -81,6 +81,54 @@ def test_a_checkpoint_inside_an_epoch_is_nothing_for_the_fast_engine_and_that_is
     assert [row["epoch"] for row in there.log] == [1, 2, 3]
 
 
+def test_old_checkpoints_beyond_the_start_do_not_outlive_new_ones(spec, tmp_path):
+    there = interrupt(spec, tmp_path / "runs", after=1)
+    for path in checkpoint.found(there.path):
+        if checkpoint.read(path).step == 0:
+            path.unlink()
+    old = {path.name for path in checkpoint.found(there.path)}
+
+    def stop(i, record):
+        if record["epoch"] == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):  # from the start, as the fast engine cannot go on inside an epoch
+        runs.run_packed([spec], tmp_path / "runs", device="cpu", report=stop, save_every=0, say=[].append)
+    assert [checkpoint.read(path).epoch for path in checkpoint.found(there.path)] == [1]
+    assert not old & {path.name for path in there.path.iterdir()}
+    run(spec, tmp_path / "runs")
+    assert [record["epoch"] for record in there.log] == [1, 2, 3]
+
+
+def test_a_damaged_end_of_an_epoch_beside_a_whole_checkpoint_inside_one_is_no_dead_end(spec, tmp_path):
+    there, said = interrupt(spec, tmp_path, after=1), []
+    inside = checkpoint.latest(there.path)[0]
+    assert inside is not None
+    for path in checkpoint.found(there.path):
+        path.unlink()
+    checkpoint.write(there.path, replace(inside, step=4))
+    flip(checkpoint.write(there.path, replace(inside, step=0)))
+    runs.run_packed([spec], tmp_path, device="cpu", say=said.append)
+    assert len(said) == 2
+    assert "damaged" in said[0]
+    assert "from the start" in said[1]
+    assert there.finished
+
+
+def test_the_plain_loop_goes_on_with_what_the_fast_engine_left_in_a_second_stage(spec, tmp_path):
+    both = replace(spec, method="crt", dtype="float64", epochs=18)
+    whole = run(both, tmp_path / "whole", device="cpu")
+
+    def stop(i, record):
+        if record["epoch"] == 20:  # of 18 and 2 of the head alone
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        runs.run_packed([both], tmp_path / "runs", device="cpu", report=stop, save_every=0)
+    there = run(both, tmp_path / "runs", device="cpu")
+    np.testing.assert_allclose(there.snapshot.head.weight, whole.snapshot.head.weight, atol=1e-5)
+
+
 def test_a_run_leaves_what_it_says(spec, tmp_path):
     there = run(spec, tmp_path / "runs")
     assert there.path.name == f"small-wvn-0-{spec.key}"

@@ -66,10 +66,18 @@ def latest(folder: Path, *, inside: bool = True) -> tuple[State | None, list[str
             continue
         if inside or not state.step:
             return state, damaged
-    if damaged:
+    if damaged and len(damaged) == len(found(folder)):
         raise ValueError(f"{folder}: every checkpoint is damaged ({len(damaged)}: {damaged[0]}); move the folder away "
                          f"to train from the start")
-    return None, []
+    return None, damaged
+
+
+def drop_beyond(folder: Path, state: State | None) -> None:
+    """Remove the checkpoints that are newer than a State; all of them if there is none."""
+    for path in found(folder):
+        epoch, step, _ = _NAME.fullmatch(path.name).groups()  # type: ignore[union-attr]
+        if state is None or (int(epoch), int(step)) > (state.epoch, state.step):
+            path.unlink()
 
 
 def found(folder: Path) -> list[Path]:

@@ -126,7 +126,10 @@ def _names(place: Path, name: str, classes: int) -> tuple[str, ...]:
     if text.is_file():
         names = text.read_text(encoding="utf-8").split()
     elif meta.is_file():
-        names = [item.decode() for item in unpickle(meta.read_bytes(), meta)[b"fine_label_names"]]
+        try:
+            names = [item.decode() for item in unpickle(meta.read_bytes(), meta)[b"fine_label_names"]]
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"{meta}: expected a dict with fine_label_names, byte strings ({error!r})") from None
     else:
         names = [str(i) for i in range(classes)]
     if len(names) != classes:

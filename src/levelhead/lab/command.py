@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..counts import read
-from .evaluate import evaluate
+from .. import counts as count
+from .evaluate import evaluate, rule_of
 from .export import export
 from .progress import bar
 from .run import Run, Spec, run
@@ -40,6 +42,9 @@ def train(
         if threads < 1:
             raise ValueError(f"expected at least one thread, got {threads}")
         torch.set_num_threads(threads)
+    if gamma is not None and not math.isfinite(gamma):
+        raise ValueError(f"expected a finite gamma, got {gamma}")
+    rule_of(spec.resolve_method())
     first = os.environ.get("RANK", "0") == "0"
     folder = Run.of(spec, runs, name).path
     with bar(show=show and first) as draw, tracker(track if first else None, folder, spec) as note:
@@ -64,10 +69,13 @@ def spec_of(
         raise ValueError("expected --ratio or --counts, got both")
     if ratio is None and profile != "long-tail":
         raise ValueError(f"--profile {profile} shapes what --ratio makes: give --ratio too, or leave it out")
-    wanted = None if counts is None else read(counts)
+    if ratio is None and largest is not None:
+        raise ValueError(f"--largest is of what --ratio makes: give --ratio too, or leave --largest {largest} out")
+    if ratio is None and counts is None and subset != "first":
+        raise ValueError(f"--subset chooses what --ratio or --counts keep: give one, or leave --subset {subset} out")
     given: dict[str, Any] = {
         "profile": "given" if ratio is None else profile, "ratio": 1.0 if ratio is None else ratio,
-        "wanted": None if wanted is None else tuple(wanted.items() if isinstance(wanted, dict) else wanted),
+        "wanted": None if counts is None else _wanted(counts),
         "subset": int(subset) if subset.isdigit() else subset, "root": None if root is None else str(root),
         "engine": engine, "dtype": dtype,
     }
@@ -75,9 +83,17 @@ def spec_of(
                 unofficial=unofficial, net=net, recipe=recipe, epochs=epochs, seed=seed, **given)
 
 
+def _wanted(file: Path) -> tuple[Any, ...]:
+    """Counts of one's own as plain numbers, or as pairs of a class and its number."""
+    found = count.read(file)
+    if len(found) == 0:
+        raise ValueError(f"{file}: expected one count per class, got none")
+    return tuple(found.items() if isinstance(found, dict) else np.asarray(found, object).tolist())
+
+
 def conclude(there: Run, spec: Spec, gamma: float | None = None) -> tuple[dict[str, Any], str]:
     """Judge a finished run before and after leveling, and write the leveled model."""
-    rule = "tau" if spec.method == "tau-norm" else "rescale"
+    rule = rule_of(spec.resolve_method())
     left = there.snapshot
     nothing = gamma is None and "held-out" not in left.features
     found = evaluate(left, gamma=0.0 if nothing else gamma, rule=rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
+from bisect import bisect
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from .. import counts as count
 
 Profile = Literal["long-tail", "step", "given"]
+SIZE = 32  # to which an image folder's images are resized, unless said otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,7 @@ class Data:
         if len(self.names) < 2:
             raise ValueError(f"{self.name}: expected at least 2 classes, got {', '.join(self.names) or 'none'}")
         for title, part in self.splits.items():
-            if part.images.dtype != np.uint8 or part.images.ndim != 4:
+            if part.images.dtype != np.uint8 or part.images.ndim != 4 or 0 in part.images.shape[1:]:
                 raise ValueError(f"{self.name}: expected {title} images [N, C, H, W] of uint8, got "
                                  f"{list(part.images.shape)} of {part.images.dtype}")
             if len(part.images) != len(part.labels):
@@ -63,8 +64,13 @@ class Data:
                 count.check_labels(part.labels, self.classes)
             except ValueError as error:
                 raise ValueError(f"{self.name}, {title} labels of {self.classes} classes: {error}") from None
+            if part.images.shape[1:] != self.train.images.shape[1:]:
+                raise ValueError(f"{self.name}: {title} images of {list(part.images.shape[1:])}, those trained on are "
+                                 f"{list(self.train.images.shape[1:])}, of channels, height and width")
         for i in np.flatnonzero(self.counts == 0):
             raise ValueError(f"{self.name}: class {i} ({self.names[i]}) has no training image")
+        if not len(self.test):
+            raise ValueError(f"{self.name}: no test image, and nothing else to judge by")
 
     @property
     def classes(self) -> int:
@@ -110,7 +116,7 @@ class Data:
 
 
 def load(
-    source: str, root: str | Path | None = None, *, size: int = 32, skip_bad: bool = False, unofficial: bool = False
+    source: str, root: str | Path | None = None, *, size: int = SIZE, skip_bad: bool = False, unofficial: bool = False
 ) -> Data:
     """A whole data set.
 
@@ -123,6 +129,9 @@ def load(
     """
     from . import cifar, folder
 
+    path = Path(source).expanduser()
+    if size != SIZE and (source in ("digits", "cifar10", "cifar100", "tiny-imagenet") or path.suffix == ".npz"):
+        raise ValueError(f"size {size} is of a folder's images; {source} has its own")
     if source == "digits":
         return digits()
     if source in ("cifar10", "cifar100", "tiny-imagenet"):
@@ -131,7 +140,6 @@ def load(
         if source == "tiny-imagenet":
             return folder.tiny_imagenet(Path(root), skip_bad=skip_bad)
         return cifar.load(source, Path(root), unofficial=unofficial)
-    path = Path(source).expanduser()
     if path.suffix == ".npz" and path.is_file():
         return npz(path)
     if path.is_dir():
@@ -163,6 +171,8 @@ def imbalance(
         goal = count.resolve(wanted, data.classes, names=data.names)
     else:
         shape = count.long_tail if profile == "long-tail" else count.step
+        if largest is not None and largest < 1:
+            raise ValueError(f"expected a largest count of at least 1, got {largest}")
         top = largest or data.largest or _largest_that_fits(shape, data.counts, ratio)
         goal = shape(top, data.classes, ratio)
     return replace(data, train=data.train[choose(data.train.labels, goal, subset=subset, names=data.names)])
@@ -200,7 +210,7 @@ def hold_out(data: Data, share: float, *, seed: int = 0) -> Data:
 
 def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Indices (rest, out), in order: out has `share` of each class, rounded, at least one, and leaves at least one."""
-    out = []
+    out = [np.zeros(0, np.int64)]
     for i in np.unique(labels):
         members = np.random.default_rng([seed, int(i)]).permutation(np.flatnonzero(labels == i))
         out.append(members[:min(max(1, round(share * len(members))), len(members) - 1)])
@@ -228,19 +238,33 @@ def npz(path: Path, *, test_share: float = 0.2) -> Data:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # a torn archive can raise anything
         raise ValueError(f"{path}: not a whole .npz file of plain arrays ({error})") from None
     if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
-        train, test = (Split(_planes(arrays[f"x_{part}"], path), count.check_labels(arrays[f"y_{part}"].ravel()))
+        train, test = (Split(_planes(arrays[f"x_{part}"], path), _labels(arrays[f"y_{part}"], path))
                        for part in ("train", "test"))
     elif {"images", "labels"} <= arrays.keys():
-        whole = Split(_planes(arrays["images"], path), count.check_labels(arrays["labels"].ravel()))
+        whole = Split(_planes(arrays["images"], path), _labels(arrays["labels"], path))
+        if len(whole.images) != len(whole):
+            raise ValueError(f"{path}: {len(whole.images)} images but {len(whole)} labels")
+        for i in np.flatnonzero(np.bincount(whole.labels) == 1):
+            raise ValueError(f"{path}: class {i} has only one image, none is left for a test set; add images, or give "
+                             "x_train, y_train, x_test and y_test")
         train, test = (whole[part] for part in split(whole.labels, test_share))
     else:
         raise ValueError(f"{path}: expected x_train, y_train, x_test, y_test, or images, labels; got "
                          f"{', '.join(sorted(arrays)) or 'nothing'}")
     names = arrays["names"].tolist() if "names" in arrays else range(int(train.labels.max(initial=0)) + 1)
     return Data(path.stem, tuple(map(str, names)), train, test)
+
+
+def _labels(labels: np.ndarray, path: Path) -> np.ndarray:
+    try:
+        return count.check_labels(labels.ravel())
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _planes(images: np.ndarray, path: Path) -> np.ndarray:
@@ -257,5 +281,7 @@ def _planes(images: np.ndarray, path: Path) -> np.ndarray:
 
 
 def _largest_that_fits(shape, available: np.ndarray, ratio: float) -> int:
-    fits = [n for n in range(1, int(available.max()) + 1) if (shape(n, len(available), ratio) <= available).all()]
-    return max(fits, default=1)
+    def too_many(n: int) -> bool:
+        return bool((shape(n, len(available), ratio) > available).any())
+
+    return max(1, bisect(range(1, int(available.max()) + 1), False, key=too_many))

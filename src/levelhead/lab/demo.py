@@ -13,6 +13,7 @@ from .data import digits, hold_out, imbalance
 from .evaluate import Evaluation, evaluate
 from .nets import build
 from .recipe import recipe
+from .spec import check_seed
 from .train import fit
 from .view import View, snapshot
 
@@ -26,6 +27,7 @@ def demo(*, seed: int = 0, report: Callable[[dict[str, Any]], None] | None = Non
         seed: of initial weights, batches and crops.
         report: called after every epoch with its record, for progress.
     """
+    check_seed(seed)
     torch.set_num_threads(1)  # for a network this small a second thread costs more than it gives
     began, schedule = time.monotonic(), recipe("digits")
     data = hold_out(imbalance(digits(), "long-tail", ratio=RATIO), HOLD_OUT)

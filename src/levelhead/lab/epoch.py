@@ -78,9 +78,14 @@ def plan(labels: np.ndarray, method: Method, *, seed: int, epoch: int, progress:
         augment: `pad`, `flip` and `cutout`; a Recipe.
     """
     draw, move, cut = (np.random.default_rng([seed, epoch, part]) for part in range(3))
-    indices = draw.permutation(len(labels)) if method.sample is None else method.sample(labels, draw, progress)
+    every = draw.permutation(len(labels)) if method.sample is None else method.sample(labels, draw, progress)
+    indices = np.asarray(every)
+    some = indices.ndim == 1 and indices.size and indices.dtype.kind in "iu"
+    if not some or indices.min() < 0 or indices.max() >= len(labels):
+        raise ValueError(f"method {method.name}: expected indices of an epoch's samples, [n] from 0 to "
+                         f"{len(labels) - 1}, got {indices.dtype} of shape {list(indices.shape)}")
     n = len(indices)
     offsets = move.integers(0, 2 * augment.pad + 1, (n, 2))
     flips = move.random(n) < 0.5 if augment.flip else np.zeros(n, bool)
     centers = cut.random((n, 2)) if augment.cutout else np.zeros((n, 2))
-    return Plan(*map(torch.from_numpy, (np.asarray(indices, np.int64), offsets, flips, centers)))
+    return Plan(*map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers)))

@@ -13,6 +13,7 @@ from ..adjust import rescale, shift_logits, tau_normalize
 from ..cautions import LevelheadWarning
 from ..head import Head
 from ..measure import Measures, measure
+from ..methods import Method, rs, tau_norm
 from ..rule import RuleName
 from ..snapshot import Snapshot
 from ..tune import tune
@@ -92,6 +93,16 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: RuleName =
     before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
     names = tuple(head.names or map(str, range(head.classes)))
     return Evaluation(rule, names, counts, float(gamma), tuned, leveled, before, after)
+
+
+def rule_of(method: Method) -> RuleName:
+    """The rule that levels what a method trained: its own or, where it has none, RS."""
+    if method.adjust is tau_norm.adjust:
+        return "tau"
+    if method.adjust not in (None, rs.adjust):
+        raise ValueError(f"method {method.name}: its adjust is neither RS nor tau-normalization, and nothing here can "
+                         "choose its strength; train without it, and apply it to the head of the run's snapshot")
+    return "rescale"
 
 
 def _adjust(head: Head, counts: np.ndarray, gamma: float, rule: RuleName) -> Head:

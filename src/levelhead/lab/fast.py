@@ -96,7 +96,7 @@ def fit_many(
             pack.advance()
         for pack in running:
             for position, record, state in pack.harvest():
-                if not isfinite(record["loss"]):
+                if position in lost or not isfinite(record["loss"]):
                     lost.setdefault(position, record)
                     continue
                 if on_epoch is not None:

@@ -6,18 +6,19 @@ import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from ..whole import replacing
-from .data import Data, Split, split
+from .data import SIZE, Data, Split, split
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"}
 WORTH_KEEPING = 5000  # images decoded, from which on they are cached
 
 
-def load(path: Path, *, size: int = 32, skip_bad: bool = False, test_share: float = 0.2) -> Data:
+def load(path: Path, *, size: int = SIZE, skip_bad: bool = False, test_share: float = 0.2) -> Data:
     """FOLDER/train/class/* with FOLDER/test or FOLDER/val, or FOLDER/class/*, of which a fifth becomes the test set.
 
     Images become RGB, their shorter side `size`, and are cut to their middle.
@@ -70,7 +71,11 @@ def _words(place: Path, ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def _classes(path: Path) -> tuple[str, ...]:
-    return tuple(sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")))
+    names = tuple(sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")))
+    for name in names:
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise ValueError(f"{path}: the name of class {name!a} is no text in UTF-8; rename its folder")
+    return names
 
 
 def _at_least_two(path: Path) -> tuple[str, ...]:
@@ -91,11 +96,10 @@ def _images(path: Path) -> list[Path]:
 
 def _read(files: Sequence[Path], labels: Sequence[int], size: int, skip_bad: bool) -> Split:
     """Decode all files, in parallel; large sets are kept decoded in the cache folder (LEVELHEAD_CACHE)."""
-    stats = [file.stat() for file in files]
-    facts = "\n".join(f"{f} {s.st_size} {s.st_mtime_ns}" for f, s in zip(files, stats, strict=True))
     place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
-    cached = place / f"{hashlib.sha256(f'{size} {facts}'.encode()).hexdigest()[:24]}.npy"
-    if cached.is_file():
+    facts = "\n".join(map(_facts, files))
+    cached = place / f"{hashlib.sha256(os.fsencode(f'{size} {facts}')).hexdigest()[:24]}.npy"
+    with suppress(OSError, ValueError, EOFError):  # not there, or damaged: made anew
         return Split(np.load(cached, mmap_mode="c", allow_pickle=False), np.array(labels, np.int64))
     with ThreadPoolExecutor() as pool:
         decoded = list(pool.map(lambda file: _decode(file, size), files))
@@ -106,10 +110,20 @@ def _read(files: Sequence[Path], labels: Sequence[int], size: int, skip_bad: boo
     good = [i for i, image in enumerate(decoded) if not isinstance(image, str)]
     images = np.stack([decoded[i] for i in good]) if good else np.zeros((0, 3, size, size), np.uint8)  # type: ignore
     if not bad and len(images) >= WORTH_KEEPING:
-        place.mkdir(parents=True, exist_ok=True)
-        with replacing(cached) as file:
-            np.save(file, images)
+        with suppress(OSError):  # it only saves time
+            place.mkdir(parents=True, exist_ok=True)
+            with replacing(cached) as file:
+                np.save(file, images)
     return Split(images, np.array(labels, np.int64)[good] if good else np.zeros(0, np.int64))
+
+
+def _facts(file: Path) -> str:
+    """What a file is known by without being read."""
+    try:
+        found = file.stat()
+    except OSError:  # a link to nothing, say: decoding it says so
+        return f"{file.absolute()} -"
+    return f"{file.absolute()} {found.st_size} {found.st_mtime_ns}"
 
 
 def _decode(path: Path, size: int) -> np.ndarray | str:
@@ -120,7 +134,12 @@ def _decode(path: Path, size: int) -> np.ndarray | str:
         raise ImportError("reading image files needs Pillow: pip install pillow") from None
     try:
         with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(image).convert("RGB")
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode in ("I", "F"):
+                return "32 bits a pixel, of which nothing says what is white"
+            if upright.mode.startswith("I;16"):  # made RGB, all but the darkest 256 shades would be white
+                upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+            upright = upright.convert("RGB")
             fits = upright.size == (size, size)
             fitted = upright if fits else ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
             return np.ascontiguousarray(np.asarray(fitted).transpose(2, 0, 1))

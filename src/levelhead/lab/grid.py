@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
-from .evaluate import evaluate
+from .evaluate import evaluate, rule_of
 from .spec import Spec
 from .sweep import Executor, Outcome, sweep
 
@@ -27,7 +27,7 @@ def read(path: str | Path) -> list[Spec]:
     """The specs of a grid, the last key turning fastest. A ratio is of a long tail unless a profile says otherwise."""
     try:
         grid = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ValueError(f"{path}: not TOML: {error}") from None
     known = [field.name for field in fields(Spec) if field.name != "wanted"]
     for key in grid:
@@ -37,8 +37,14 @@ def read(path: str | Path) -> list[Spec]:
         raise ValueError(f"{path}: expected data = ..., such as \"digits\" or a folder of images")
     if "ratio" in grid:
         grid.setdefault("profile", "long-tail")
+    for key, value in grid.items():
+        if value == []:
+            raise ValueError(f"{path}: {key} has no values; give one, or leave it out")
     values = [value if isinstance(value, list) else [value] for value in grid.values()]
-    return [Spec(**dict(zip(grid, one, strict=True))) for one in product(*values)]
+    try:
+        return [Spec(**dict(zip(grid, one, strict=True))) for one in product(*values)]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def command(
@@ -46,6 +52,8 @@ def command(
 ) -> tuple[dict[str, Any], str]:
     """Train what is not trained yet, then judge all of it; a ValueError at the end if some could not be trained."""
     specs = read(path)
+    for spec in specs:
+        rule_of(spec.resolve_method())
     done = 0
 
     def report(spec: Spec, what: str) -> None:
@@ -66,7 +74,8 @@ def command(
 def judged(outcome: Outcome) -> dict[str, Any]:
     """A finished run's errors on its test set: as trained and, where it held something out for gamma, leveled."""
     snapshot = outcome.run.snapshot
-    found = evaluate(snapshot, gamma=None if "held-out" in snapshot.features else 0.0)
+    found = evaluate(snapshot, gamma=None if "held-out" in snapshot.features else 0.0,
+                     rule=rule_of(outcome.spec.resolve_method()))
     leveled = None if found.tuned is None else found.after.error
     return {"run": str(outcome.run.path), "method": outcome.spec.method, "ratio": outcome.spec.ratio,
             "seed": outcome.spec.seed, "error": found.before.error, "gamma": found.gamma, "leveled_error": leveled}

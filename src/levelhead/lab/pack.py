@@ -23,7 +23,7 @@ from .epoch import Plan, plan
 from .nets import Net
 from .recipe import Recipe
 from .stacked import Rows, Single, Stack, has_kernels, stackable
-from .train import State, stages
+from .train import State, one_each, stages
 from .view import View
 
 AHEAD = 16  # steps that are recorded, and whose images are cropped and normalized, at once
@@ -215,7 +215,9 @@ class Pack:
         parts, run = [], 0
         for loss, count in self.losses:
             mine = slice(run, run + count)
-            parts.append(loss(logits[mine].flatten(0, 1), labels[mine].flatten()).unflatten(0, (count, -1)))
+            y = labels[mine].flatten()
+            losses = one_each(loss(logits[mine].flatten(0, 1), y), y, self.now[run].method)
+            parts.append(losses.unflatten(0, (count, -1)))
             run += count
         return torch.cat(parts)
 
@@ -241,6 +243,7 @@ class Pack:
             x = self.view.plain(images[mine]).permute(0, 2, 3, 1)
             logits = self.runs.logits(self.runs.features(x.expand(runs, *x.shape).contiguous(), training=False))
             wrong = wrong + (logits.argmax(dim=-1) != labels[mine]).sum(dim=1)
+            self.report[:, 0] += 0 * logits.sum(dim=(1, 2))  # no loss is one of a network lost in the last step
         return wrong.double() / len(labels)  # type: ignore[union-attr]
 
     # What is not.

@@ -10,6 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+from . import kinds
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -57,6 +59,14 @@ class Recipe:
                 raise ValueError(f"recipe {self.name}: expected {key} of at least 0, got {value!r}")
         if self.schedule not in ("step", "cosine"):
             raise ValueError(f"recipe {self.name}: expected schedule 'step' or 'cosine', got {self.schedule!r}")
+        try:
+            kinds.check(self)
+        except ValueError as error:
+            raise ValueError(f"recipe {self.name}: {error}") from None
+        if self.nesterov and not self.momentum:
+            raise ValueError(f"recipe {self.name}: nesterov needs a momentum above 0")
+        if any(value <= 0 for value in self.std or ()):
+            raise ValueError(f"recipe {self.name}: expected std above 0, got {list(self.std or ())}")
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
             raise ValueError(f"recipe {self.name}: expected mean and std together, a number for each channel")
 

@@ -27,7 +27,7 @@ from . import checkpoint
 from .data import Data
 from .spec import Spec
 from .train import State, fit
-from .work import BusyError, Report, Work, alone, check_same, read_json, read_log
+from .work import BusyError, Report, Work, alone, check_same, read_facts, read_json, read_log
 
 __all__ = ["BusyError", "Run", "Spec", "run", "run_packed"]
 
@@ -101,7 +101,7 @@ def run(
     """
     there = Run.of(spec, runs, name)
     if there.finished:
-        check_same(there.path, spec)
+        check_finished(there, spec, data)
         return there
     place, writes = _join(device)
     if spec.engine == "fast" or (spec.engine == "auto" and place.type == "cuda" and not dist.is_initialized()):
@@ -162,10 +162,10 @@ def run_packed(
     with ExitStack() as locks:
         works: list[Work] = []
         for i, (spec, there) in enumerate(zip(specs, found, strict=True)):
-            if there.finished:
-                check_same(there.path, spec)
-                continue
             key = spec.data_key  # specs of one key share the very arrays, and so can be stacked
+            if there.finished:
+                check_finished(there, spec, loaded.get(key) or given[i])
+                continue
             loaded[key] = loaded.get(key) or given[i] or spec.load()
             tell = None if report is None else lambda record, i=i: report(i, record)
             works.append(Work(there.path, spec, loaded[key], torch.device(device), half=half, report=tell))
@@ -189,6 +189,15 @@ def run_packed(
                      on_end=lambda i, _, part=part: part[i].finish(), save_every=save_every,
                      on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state))
     return found
+
+
+def check_finished(there: Run, spec: Spec, data: Data | None = None) -> None:
+    """A ValueError if a finished run is of other settings or, where the name of the data does not say it, other data.
+
+    Two folders of images may have one name, and a folder may have other images today.
+    """
+    official = spec.official and not read_facts(there.path)["spec"].get("unofficial")
+    check_same(there.path, spec, None if official else data or spec.load())
 
 
 class _Saver:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..methods import Method, method_named
+from . import kinds
 from .data import Data, Profile, hold_out, imbalance, load
 from .recipe import Recipe, recipe
 
@@ -69,16 +70,16 @@ class Spec:
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
-        if self.engine not in ("auto", "plain", "fast"):
-            raise ValueError(f"expected the engine auto, plain or fast, got {self.engine!r}")
-        if self.dtype not in ("float32", "float64", "bfloat16"):
-            raise ValueError(f"expected the dtype float32, float64 or bfloat16, got {self.dtype!r}")
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"expected a seed from 0 on, got {self.seed!r}")
+        kinds.check(self, but="wanted")  # which is checked when the classes are known
+        check_seed(self.seed)
         if self.epochs is not None and self.epochs < 1:
             raise ValueError(f"expected at least 1 epoch, got {self.epochs}")
         if self.profile == "given" and self.ratio != 1:
             raise ValueError(f"a ratio ({self.ratio:g}) needs a profile: long-tail or step")
+        if self.profile == "given" and self.largest is not None:
+            raise ValueError(f"a largest count ({self.largest}) needs a profile: long-tail or step, and a ratio")
+        if self.profile == "given" and self.wanted is None and self.subset != "first":
+            raise ValueError(f"a subset ({self.subset}) needs a profile, or counts, for which it is chosen")
 
     @property
     def title(self) -> str:
@@ -116,6 +117,11 @@ class Spec:
         return hold_out(part, self.hold_out)
 
     @property
+    def official(self) -> bool:
+        """Whether the data's name says what they are, so that nobody need look."""
+        return self.data in (*OFFICIAL, "digits") and not self.unofficial
+
+    @property
     def data_key(self) -> tuple[Any, ...]:
         """What `load` depends on: specs of one key train on the same data."""
         return (self.data, self.root, self.profile, self.ratio, self.subset, self.largest, self.wanted, self.hold_out,
@@ -133,6 +139,7 @@ class Spec:
         if not facts["recipe"]["cutout"]:
             del facts["recipe"]["cutout"]  # as in runs of before there was any
         if ".py" in self.method:
+            self.resolve_method()  # says what is wrong with the file, if anything is
             file = Path(self.trained_as.rpartition(":")[0])
             facts["method_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
         return json.loads(json.dumps(facts))
@@ -141,3 +148,11 @@ class Spec:
     def key(self) -> str:
         """Eight hex digits of the identity."""
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def check_seed(seed: int) -> None:
+    """A ValueError if torch has no such seed."""
+    if seed < 0:
+        raise ValueError(f"expected a seed from 0 on, got {seed}")
+    if seed >= 2**64:
+        raise ValueError(f"expected a seed below 2**64, got {seed}")

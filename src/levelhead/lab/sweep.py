@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from .run import Run, Spec, run, run_packed
+from .run import Run, Spec, check_finished, run, run_packed
 from .workers import Where, spread
 
 Executor = Literal["local", "packed", "ray"]
@@ -52,17 +52,13 @@ def sweep(
         raise ValueError(f"expected at least one worker and one try, got {workers} and {tries}")
     options, folder = options or {}, Path(runs).absolute()
     places = [Run.of(spec, runs) for spec in specs]
-    once: dict[Path, Spec] = {}
-    for spec, place in zip(specs, places, strict=True):
-        if not place.finished:
-            once.setdefault(place.path, spec)
+    once, errors = _to_train(specs, places)
     groups = [[spec] for spec in once.values()]
     train = partial(_train, runs=folder, threads=None, options=options)
     if executor == "local":
         train = partial(train, threads=threads or max(1, multiprocessing.cpu_count() // workers))
     elif executor == "packed":
         groups, train = [list(once.values())], partial(run_packed, runs=folder, slots=workers, **options)
-    errors: dict[Path, str] = {}
     for ended in spread(groups, train, where=_WHERE[executor], workers=workers, tries=tries,
                         device=options.get("device")):
         for spec in ended.task:
@@ -74,6 +70,23 @@ def sweep(
             if report is not None:
                 report(spec, what)
     return [Outcome(spec, place, errors.get(place.path)) for spec, place in zip(specs, places, strict=True)]
+
+
+def _to_train(specs: Sequence[Spec], places: Sequence[Run]) -> tuple[dict[Path, Spec], dict[Path, str]]:
+    """The specs that are not finished, one for each run; and what is wrong with runs that are."""
+    first: dict[Path, Spec] = {}
+    errors: dict[Path, str] = {}
+    for spec, place in zip(specs, places, strict=True):
+        other = first.setdefault(place.path, spec)
+        if Path(other.data).absolute() != Path(spec.data).absolute():
+            raise ValueError(f"{other.data} and {spec.data} would be one run, {place.path.name}: rename one of them")
+    for path, spec in first.items():
+        try:
+            if Run(path).finished:
+                check_finished(Run(path), spec)
+        except (ValueError, OSError) as error:
+            errors[path] = str(error)
+    return {path: spec for path, spec in first.items() if not Run(path).finished}, errors
 
 
 def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[str, Any]) -> None:

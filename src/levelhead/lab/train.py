@@ -105,7 +105,7 @@ def _train(
             mine, weight = share(batch, rank, world)
             y = labels[mine.indices]
             logits = model(view(images, mine))
-            losses = loss_of(logits, y)
+            losses = one_each(loss_of(logits, y), y, method)
             optimizer.zero_grad()
             (losses.sum() * weight).backward()                                                # gradient of their mean
             if method.order == "before":
@@ -129,6 +129,14 @@ def project_(net: Net, method: Method) -> None:
         weight = net.head.weight
         with torch.no_grad():
             weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
+
+
+def one_each(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
+    """The losses, if there is one for each label: the mean of a mean would be a batch of steps too small."""
+    if losses.shape != labels.shape:
+        raise ValueError(f"method {method.name}: expected a loss of one value per sample, {list(labels.shape)}, got "
+                         f"{list(losses.shape)}; such as torch's with reduction='none'")
+    return losses
 
 
 def share(batch: Plan, rank: int, world: int) -> tuple[Plan, float]:
@@ -175,8 +183,8 @@ def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
     learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
     optimizer = torch.optim.SGD(learning.values(), lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov,
                                 weight_decay=recipe.weight_decay)
-    for name, buffer in state.momentum.items():
-        optimizer.state[learning[name]]["momentum_buffer"] = buffer.to(learning[name].device).clone()
+    for name in learning.keys() & state.momentum.keys():  # the fast engine keeps those of what is frozen too
+        optimizer.state[learning[name]]["momentum_buffer"] = state.momentum[name].to(learning[name].device).clone()
     return optimizer
 
 

@@ -73,6 +73,13 @@ def snapshot(net: Net, data: Data, view: View, *, meta: dict[str, Any] | None = 
 
 def errors(net: Net, data: Data, view: View) -> dict[str, float]:
     """Share of wrong predictions on every split but the training one."""
-    head = head_of(net).numpy()
-    return {title: float((head.logits(features(net, part, view)).argmax(axis=1) != part.labels).mean())
-            for title, part in data.splits.items() if title != "train"}
+    head, found = head_of(net).numpy(), {}
+    for title, part in data.splits.items():
+        if title != "train":
+            with np.errstate(over="ignore", invalid="ignore"):
+                logits = head.logits(features(net, part, view))
+            if not np.isfinite(logits).all():  # lost in an epoch's last step, which no loss has seen
+                raise ValueError(f"the logits of {title} images are not finite: the training has diverged; lower the "
+                                 "learning rate")
+            found[title] = float((logits.argmax(axis=1) != part.labels).mean())
+    return found

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import save as bytes_of
 
 from .. import __version__, whole
+from . import checkpoint
 from .data import Data
 from .nets import build, parameters
 from .spec import Spec
@@ -57,13 +58,17 @@ class Work:
         if (self.folder / "spec.json").is_file():
             check_same(self.folder, self.spec, self.data)
             if self.place.type == "cpu":  # sums are rounded in an order that depends on the number of threads
-                torch.set_num_threads(read_json(self.folder / "spec.json")["threads"])
+                torch.set_num_threads(read_facts(self.folder)["threads"])
         elif self.writes:
             facts = _facts(self.spec, self.data, self.place)
             whole.write(self.folder / "spec.json", json.dumps(facts, indent=2).encode())
 
     def take_up(self, start: State | None) -> None:
-        """Go on from a State: keep the records of the epochs that need not be done again, and nothing half written."""
+        """Go on from a State: keep the records of the epochs that need not be done again, and nothing half written.
+
+        Checkpoints beyond it, damaged or of another engine, would be taken for the newest, and ours removed for them.
+        """
+        checkpoint.drop_beyond(self.folder, start)
         for scratch in self.folder.glob("*.tmp"):
             scratch.unlink()
         done = [record for record in read_log(self.folder) if start is not None and record["epoch"] <= start.epoch]
@@ -130,7 +135,7 @@ class BusyError(ValueError):
 
 def check_same(folder: Path, spec: Spec, data: Data | None = None) -> None:
     """A ValueError if the folder holds a run of other settings or, where the data are at hand, of other data."""
-    there, asked = read_json(folder / "spec.json"), spec.identity()
+    there, asked = read_facts(folder), spec.identity()
     other = [key for key in {**there["identity"], **asked} if there["identity"].get(key) != asked.get(key)]
     if other:
         key = other[0]
@@ -141,8 +146,24 @@ def check_same(folder: Path, spec: Spec, data: Data | None = None) -> None:
                          f"images or labels differ); choose another --name, or move it away")
 
 
+def read_facts(folder: Path) -> dict[str, Any]:
+    """A run's spec.json, with all that is read of it."""
+    found = read_json(folder / "spec.json")
+    for key in ("spec", "identity", "threads", "sizes", "data_sha256"):
+        if key not in found:
+            raise ValueError(f"{folder / 'spec.json'}: damaged, it has no {key}; move the folder away")
+    return found
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
+    """A file of a run, which is one JSON object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged ({error}); move its folder away") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: damaged, expected a JSON object; move its folder away")
+    return found
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ def load(where: str) -> Method:
     sys.modules[module_name] = module  # dataclasses and pickle look a class's module up by name
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise ValueError(f"{file} does not run: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
