@@ -285,7 +285,7 @@ def test_test_data_are_named_wherever_the_result_is_printed():
         ({"criterion": "accuracy"}, "criterion='guided' or 'balanced_error', got 'accuracy'"),
         ({"metric": "f1"}, "metric='error' or 'balanced_error', got 'f1'"),
         ({"metric": "error", "target": [1, 1, 1, 1]}, "give one of the two"),
-        ({"target": [1, 1]}, r"a target \[4\], one share per class, got shape \[2\]"),
+        ({"target": [1, 1]}, r"a target \[4\], one per class, got shape \[2\]"),
         ({"target": [1, -1, 1, 1]}, "none negative"),
         ({"range": (0.5, 2)}, "a range of gamma that holds 0"),
         ({"level": 95, "bootstrap": 5}, "a level between 0 and 1"),

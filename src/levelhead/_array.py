@@ -20,7 +20,15 @@ def to_numpy(x: Array) -> np.ndarray:
     if is_torch(x):
         x = x.detach().cpu()
         return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
-    return np.asarray(x)
+    try:
+        return np.asarray(x)
+    except ValueError:
+        raise ValueError("expected an array of one shape, got rows of different lengths") from None
+
+
+def as_array(x: Array) -> Array:
+    """A tensor or a memory-mapped file as it is, where it is; anything else that holds numbers as a numpy array."""
+    return x if is_torch(x) or isinstance(x, np.memmap) else to_numpy(x)
 
 
 def is_floating(x: Array) -> bool:
@@ -43,6 +51,17 @@ def like(values: np.ndarray, x: Array) -> Array:
 
         return torch.as_tensor(values).to(dtype=x.dtype).to(device=x.device)
     return values.astype(x.dtype)
+
+
+def product(a: Array, b: Array) -> Array:
+    """a [N, d] times b [K, d], transposed, in float32 or better; of two tensors in the better of their dtypes."""
+    a, b = widen(a), widen(b)
+    if is_torch(a) and a.dtype != b.dtype:
+        import torch
+
+        dtype = torch.promote_types(a.dtype, b.dtype)
+        a, b = a.to(dtype), b.to(dtype)
+    return a @ b.T
 
 
 def narrow(x: Array, to: Array) -> Array:

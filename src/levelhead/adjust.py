@@ -46,7 +46,7 @@ def rescale(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    n = resolve(counts, head.classes, names=head.names, missing=missing)
+    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
     return scale(head, factors(n, gamma), bias=bias)
 
 

@@ -15,6 +15,7 @@ from .counts import Counts
 from .criterion import Landscape
 from .measure import check_logits
 from .path import GammaPath, gamma_path
+from .rule import check_range
 
 Fit = Callable[[np.ndarray], tuple[np.ndarray, list[float]]]  # rows to fit on -> who is right [N], what was chosen
 TITLES = {"none": "none (gamma = 0)", "rescale": "RS", "tau": "tau-normalization", "shift": "logit shift",
@@ -89,10 +90,10 @@ def compare(
         rng: a generator, or the seed of one.
         names: class names, if counts are given by name.
     """
-    logits, rng = check_logits(logits), np.random.default_rng(rng)
+    logits, rng, range = check_logits(logits), np.random.default_rng(rng), check_range(range, holds_zero=True)
     path = gamma_path(logits, labels, counts, range=range, names=names)
     sizes = np.bincount(path.labels, minlength=len(path.counts))
-    if repeats < 1 or sizes.max() < 2:
+    if not isinstance(repeats, int | np.integer) or repeats < 1 or sizes.max() < 2:
         raise ValueError(f"expected at least one repeat and a class of two samples, got {repeats} repeats and classes "
                          f"of at most {sizes.max()}")
     cautions = guards.issue([

@@ -76,7 +76,7 @@ def step(largest: int, classes: int, ratio: float) -> np.ndarray:
     return np.where(np.arange(classes) < classes - classes // 2, largest, max(1, int(largest / ratio)))
 
 
-def groups(counts: Sequence[int] | np.ndarray, *, many: int = 100, few: int = 20) -> dict[str, np.ndarray]:
+def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.ndarray]:
     """Class indices of the many-shot (n > 100), medium-shot (20 to 100) and few-shot (n < 20) classes.
 
     The rule of Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019. Empty groups are left out.
@@ -84,7 +84,7 @@ def groups(counts: Sequence[int] | np.ndarray, *, many: int = 100, few: int = 20
     >>> {name: members.tolist() for name, members in groups([500, 100, 7, 20]).items()}
     {'many': [0], 'medium': [1, 3], 'few': [2]}
     """
-    n = np.asarray(counts)
+    n = _values(counts, None, None)
     masks = {"many": n > many, "medium": (n <= many) & (n >= few), "few": n < few}
     return {name: np.flatnonzero(mask) for name, mask in masks.items() if mask.any()}
 
@@ -95,8 +95,9 @@ def resolve(
     """Whatever the user has, as checked counts [K].
 
     Args:
-        counts: K counts in class order, or {class: n} with indices or known names, or labels to be counted (more than K
-            integers, all of them classes, with every class among them or more than 2 K in all: else they are counts).
+        counts: K counts in class order, or {class: n} (or a pandas Series, which has them in its index) with indices or
+            known names, or labels to be counted (more than K integers, all of them classes, with every class among them
+            or more than 2 K in all: else they are counts).
         classes: K, where it is known.
         names: the K class names, where they are known.
         missing: a class with no samples is an error that names it, or is `neutral`: it is treated as the largest is.
@@ -106,9 +107,12 @@ def resolve(
     """
     if missing not in ("error", "neutral"):
         raise ValueError(f"expected missing='error' or 'neutral', got {missing!r}")
-    if classes is None and names is not None:
-        classes = len(names)
-    values = _from_mapping(counts, classes, names) if isinstance(counts, Mapping) else _vector(counts, classes, names)
+    if names is not None:
+        names = list(names)
+        classes = len(names) if classes is None else classes
+        if len(names) != classes:
+            raise ValueError(f"expected {classes} class names, got {len(names)}")
+    values = _values(counts, classes, names)
     if classes is not None and len(values) != classes:
         raise ValueError(f"expected {classes} counts, one per class, got {len(values)}")
     if len(values) == 0:
@@ -178,7 +182,7 @@ def _from_csv(path: Path) -> Counts:
     return _once([(row[0].strip(), float(row[1])) for row in rows])
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """The pairs as a dict; a ValueError if a class is among them twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -186,16 +190,41 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _twice(names: Sequence[str]) -> str | None:
+def _twice(names: Sequence[Any]) -> Any:
     """The first name that is there a second time; None if none is."""
-    seen: set[str] = set()
+    seen: set[Any] = set()
     return next((name for name in names if name in seen or seen.add(name)), None)
 
 
-def _from_mapping(counts: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None) -> np.ndarray:
+def _by_class(values: Any, most: int | None = None) -> Mapping[Any, Any] | None:
+    """values as {class: value}, if they say which class each is of: a mapping, or a pandas Series, in any order.
+
+    Args:
+        values: whatever the user has.
+        most: a Series of more values than there are classes is one of samples: None.
+    """
+    if isinstance(values, Mapping):
+        return values
+    index = getattr(values, "index", None)
+    if index is None or callable(index) or getattr(values, "ndim", None) != 1:
+        return None
+    if most is not None and len(values) > most:
+        return None
+    return _once(list(zip(index, values.tolist(), strict=True)))
+
+
+def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
+    mapping = _by_class(counts, classes)
+    return _vector(counts, classes, names) if mapping is None else _in_order(mapping, classes, names)
+
+
+def _in_order(
+    counts: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None, *, what: str = "count"
+) -> np.ndarray:
+    """{class: n} as [K], in class order; `what` they are, in messages."""
     known = {str(name): i for i, name in enumerate(names)} if names is not None else {}
     if len(known) < len(names or ()):
-        raise ValueError(f"two classes are called {_twice(list(map(str, names or ())))!r}; give counts in class order")
+        raise ValueError(f"two classes are called {_twice(list(map(str, names or ())))!r}; give {what}s in class order")
     size = classes if classes is not None else len(counts)
     values = np.zeros(size)
     seen: set[int] = set()
@@ -207,18 +236,18 @@ def _from_mapping(counts: Mapping[Any, Any], classes: int | None, names: Sequenc
         elif known:
             raise ValueError(f"unknown class name {str(key)!r}; the classes are {_listed(names or [])}")
         else:
-            raise ValueError(f"class {str(key)!r} is a name, and nothing here says which class that is; give counts in "
-                             "class order, or {index: n}, or in Python names=")
+            raise ValueError(f"class {str(key)!r} is a name, and nothing here says which class that is; give {what}s "
+                             "in class order, or {index: n}, or in Python names=")
         if not 0 <= i < size:
             raise ValueError(f"unknown class {key!r}; expected classes 0 to {size - 1}")
         if i in seen:
             raise ValueError(f"class {key!r} is counted twice")
         seen.add(i)
-        values[i] = _number(n, key)
-    if len(seen) < size and len(counts) < size:
+        values[i] = _number(n, key, what)
+    if len(seen) < size:
         absent = next(i for i in range(size) if i not in seen)
         title = _titles(names)(absent)
-        raise ValueError(f"{title} has no count; expected {size} counts, one per class, got {len(counts)}")
+        raise ValueError(f"{title} has no {what}; expected {size} {what}s, one per class, got {len(counts)}")
     return values
 
 
@@ -267,8 +296,8 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _number(n: Any, key: Any) -> float:
+def _number(n: Any, key: Any, what: str) -> float:
     try:
         return float(n)
     except (TypeError, ValueError):
-        raise ValueError(f"the count of class {key!r} is {n!r}; expected a number") from None
+        raise ValueError(f"the {what} of class {key!r} is {n!r}; expected a number") from None

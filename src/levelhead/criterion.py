@@ -17,7 +17,8 @@ import numpy as np
 
 from .curve import Curve
 from .envelope import Envelope
-from .path import GammaPath, resamples
+from .path import GammaPath
+from .resample import resamples
 from .stream import Progress
 
 STRENGTH = 20.0

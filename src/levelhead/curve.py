@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+
+Metric = Literal["error", "balanced_error"]
+
+
+def check_metric(metric: str) -> None:
+    """That there is such a metric."""
+    if metric not in ("error", "balanced_error"):
+        raise ValueError(f"expected metric='error' or 'balanced_error', got {metric!r}")
 
 
 @dataclass(frozen=True, eq=False)

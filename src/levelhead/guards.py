@@ -22,6 +22,7 @@ from .cautions import (
 )
 from .geometry import norm_follows_count
 from .head import Head
+from .rule import vector
 
 Caution = LevelheadWarning | None
 
@@ -96,7 +97,7 @@ def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> 
     """Rank correlation of weight norms with counts below -0.3, and the rule scales by counts."""
     if norms is None or rule != "rescale":
         return None
-    correlation = norm_follows_count(Head(to_numpy(norms).astype(np.float64)[:, None]), counts)
+    correlation = norm_follows_count(Head(vector(norms, len(counts), "norms")[:, None]), counts)
     if not correlation < -0.3:
         return None
     return NormWarning(
@@ -126,8 +127,11 @@ def end_of_range(plateau: tuple[float, float], reach: tuple[float, float]) -> Ca
     )
 
 
-def issue(found: Iterable[Caution], stacklevel: int = 3) -> tuple[str, ...]:
-    """Raise what was found as warnings of their own class; their texts are returned for the result."""
+def issue(found: Iterable[Caution], stacklevel: int = 2) -> tuple[str, ...]:
+    """Raise what was found as warnings of their own class; their texts are returned for the result.
+
+    The level is that of `warnings.warn`, were it called in place of this: 2 is the line that calls our caller.
+    """
     cautions = [caution for caution in found if caution is not None]
     for caution in cautions:
         warnings.warn(caution, stacklevel=stacklevel + 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ._array import Array, is_floating, is_torch, row_norms, to_numpy, widen
+from ._array import Array, is_floating, is_torch, product, row_norms, to_numpy, widen
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +28,16 @@ class Head:
     names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if getattr(self.weight, "ndim", None) != 2:
-            raise ValueError(f"expected weight [K, d], got {_describe(self.weight)}")
+        if not _is_array(self.weight) or self.weight.ndim != 2:
+            raise ValueError(f"expected weight [K, d], a numpy array or a tensor, got {_describe(self.weight)}")
         if not is_floating(self.weight):
             raise ValueError(f"expected a floating-point weight, got {self.weight.dtype}; dequantize it first")
-        if self.bias is not None and tuple(getattr(self.bias, "shape", ())) != (self.classes,):
-            raise ValueError(f"expected bias [{self.classes}], one per row of weight, got {_describe(self.bias)}")
+        if self.bias is not None:
+            if tuple(getattr(self.bias, "shape", ())) != (self.classes,):
+                raise ValueError(f"expected bias [{self.classes}], one per row of weight, got {_describe(self.bias)}")
+            if is_torch(self.bias) != is_torch(self.weight) or not is_floating(self.bias):
+                raise ValueError(f"expected a floating-point bias of the weight's kind, {_describe(self.weight)}, got "
+                                 f"{_describe(self.bias)}")
         if self.names is not None and len(self.names) != self.classes:
             raise ValueError(f"expected {self.classes} class names, got {len(self.names)}")
 
@@ -48,8 +52,14 @@ class Head:
         return row_norms(self.weight)
 
     def logits(self, features: Array) -> Array:
-        """features [N, d] -> logits [N, K], in float32 or better."""
-        scores = widen(features) @ widen(self.weight).T
+        """features [N, d], of the weight's kind -> logits [N, K], in float32 or better."""
+        features = features if is_torch(features) else to_numpy(features)
+        if is_torch(features) != is_torch(self.weight):
+            raise ValueError(f"expected features of the weight's kind, {_describe(self.weight)}, got "
+                             f"{_describe(features)}; head.numpy() is the head in numpy")
+        if features.ndim < 1 or features.shape[-1] != self.weight.shape[1]:
+            raise ValueError(f"expected features [N, {self.weight.shape[1]}], got shape {list(features.shape)}")
+        scores = product(features, self.weight)
         return scores if self.bias is None else scores + widen(self.bias)
 
     def name(self, i: int) -> str:
@@ -62,7 +72,10 @@ class Head:
 
 
 def check_finite(head: Head, where: str = "the head") -> Head:
-    """The same head; a ValueError that names the class if a weight or bias is NaN or infinite."""
+    """The same head; a ValueError if it is none, or one that names the class if a weight or bias is NaN or infinite."""
+    if not isinstance(head, Head):
+        raise ValueError(f"expected a Head, got {type(head).__name__}; Head(weight, bias) makes one of arrays, "
+                         "levelhead.rescale_ finds and scales the one of a torch model")
     for part, values in (("weight", head.weight), ("bias", head.bias)):
         if values is None:
             continue
@@ -74,4 +87,10 @@ def check_finite(head: Head, where: str = "the head") -> Head:
 
 
 def _describe(x: object) -> str:
-    return f"shape {list(x.shape)}" if hasattr(x, "shape") else type(x).__name__  # type: ignore[attr-defined]
+    if not _is_array(x):
+        return type(x).__name__
+    return f"{'torch' if is_torch(x) else 'numpy'} {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"  # type: ignore
+
+
+def _is_array(x: object) -> bool:
+    return is_torch(x) or isinstance(x, np.ndarray)

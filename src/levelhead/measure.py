@@ -122,7 +122,8 @@ def log_softmax(logits: Array) -> np.ndarray:
 def negative_log_likelihood(logits: Array, labels: Array, *, temperature: float = 1.0) -> float:
     """Mean of ``-log p(true class)``, with logits divided by the temperature."""
     logits, labels = _pair(logits, labels)
-    return float(-np.take_along_axis(log_softmax(logits / temperature), labels[:, None], axis=1).mean())
+    scores = log_softmax(logits / _positive(temperature))
+    return float(-np.take_along_axis(scores, labels[:, None], axis=1).mean())
 
 
 def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperature: float = 1.0) -> float:
@@ -131,7 +132,7 @@ def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperatu
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
     """
     logits, labels = _pair(logits, labels)
-    probability = np.exp(log_softmax(logits / temperature))
+    probability = np.exp(log_softmax(logits / _positive(temperature)))
     confidence, right = probability.max(axis=1), probability.argmax(axis=1) == labels
     where = np.minimum((confidence * bins).astype(int), bins - 1)
     gap = np.bincount(where, weights=confidence - right, minlength=bins)
@@ -140,7 +141,8 @@ def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperatu
 
 def fit_temperature(logits: Array, labels: Array, *, low: float = 0.05, high: float = 20.0) -> float:
     """The temperature of least negative log likelihood on held-out data, by golden section over its logarithm."""
-    return float(np.exp(_golden(lambda t: negative_log_likelihood(logits, labels, temperature=float(np.exp(t))),
+    values = check_logits(logits)
+    return float(np.exp(_golden(lambda t: negative_log_likelihood(values, labels, temperature=float(np.exp(t))),
                                 np.log(low), np.log(high))))
 
 
@@ -195,10 +197,19 @@ def measure(
 def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
     """logits [N, K] and labels [N], checked against each other: -1 would else count as the last class."""
     logits = to_numpy(logits)
+    check_shape(logits.shape)
+    if logits.dtype.kind not in "fiu":
+        raise ValueError(f"expected logits as floating-point numbers, got {logits.dtype}")
     labels = check_labels(labels, logits.shape[1])
     if len(labels) != len(logits):
         raise ValueError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
     return logits, labels
+
+
+def _positive(temperature: float) -> float:
+    if not 0 < temperature < np.inf:
+        raise ValueError(f"expected a positive temperature, got {temperature}")
+    return temperature
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

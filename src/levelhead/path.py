@@ -10,24 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._array import Array, to_numpy
+from ._array import Array, as_array
 from .counts import Counts, check_labels, groups, resolve
-from .curve import Curve, Point, accumulate, ascending
+from .curve import Curve, Metric, Point, accumulate, ascending, check_metric
 from .envelope import Envelope, trace
 from .measure import Kind, check_shape
-from .resample import resamples
-from .rule import Rule, RuleName, make_rule
+from .resample import check_weights, resamples
+from .rule import Rule, RuleName, check_range, make_rule, prior
 from .solve import Engine, solve
 from .stream import Progress, chunks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Metric = Literal["error", "balanced_error"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +92,11 @@ class GammaPath:
         return self.balanced_error_curve.values
 
     def class_curve(self, i: int) -> Curve:
-        """Accuracy of class i over gamma, on that class's own breakpoints."""
+        """Accuracy of class i over gamma, on that class's own breakpoints; NaN if it has no sample."""
+        if not 0 <= i < len(self.counts):
+            raise ValueError(f"expected a class from 0 to {len(self.counts) - 1}, got {i}")
+        if not self._totals[i]:
+            return Curve(np.array(self.range[:1]), np.array([np.nan]), self.range[1])
         start, at, sign, sample = self._events
         own, weight = self.labels[sample] == i, self._weights / self._totals[i]
         base = weight[start][self.labels[start] == i].sum()
@@ -104,8 +106,7 @@ class GammaPath:
         """Accuracy of every class at given gammas, [..., K], or at all B breakpoints, [B, K], which takes 8 B K bytes;
         NaN for a class with no sample."""
         if gammas is None:
-            return np.stack([np.asarray(self.class_curve(i).at(self.gammas)) if n else np.full(len(self.gammas), np.nan)
-                             for i, n in enumerate(self._totals)], axis=1)
+            return np.stack([self.class_curve(i).at(self.gammas) for i in range(len(self.counts))], axis=1)
         wanted = np.atleast_1d(np.asarray(gammas, np.float64))
         found = np.stack([np.bincount(self.labels, self.right(g) * self._weights, len(self.counts)) for g in wanted])
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -128,10 +129,11 @@ class GammaPath:
 
     def at(self, gamma: float) -> Point:
         """Everything at one gamma; its plateau is that of all samples: no sample changes within."""
+        gamma = float(gamma)
         accuracy = self.class_accuracy(gamma)
         i = int(np.searchsorted(self.gammas, gamma, side="right"))
         return Point(
-            gamma=float(gamma),
+            gamma=gamma,
             error=float(self.error_curve.at(gamma)),
             balanced_error=float(self.balanced_error_curve.at(gamma)),
             class_accuracy=accuracy,
@@ -141,13 +143,15 @@ class GammaPath:
 
     def best(self, metric: Metric = "balanced_error") -> Point:
         """The middle of the widest plateau on which the metric is lowest."""
-        if metric not in ("error", "balanced_error"):
-            raise ValueError(f"expected metric='error' or 'balanced_error', got {metric!r}")
+        check_metric(metric)
         a, b = getattr(self, f"{metric}_curve").plateau()
-        return replace(self.at(a + (b - a) / 2), plateau=(a, b))
+        middle = a + (b - a) / 2
+        return replace(self.at(a if middle == b else middle), plateau=(a, b))  # of one float, b is already beyond it
 
     def predictions(self, gamma: float) -> np.ndarray:
-        """The class predicted at gamma, [N], computed from the logits."""
+        """The class predicted at gamma, [N], computed from the logits: at any gamma, within the range or not."""
+        if not np.isfinite(gamma):
+            raise ValueError(f"expected a finite gamma, got {gamma}")
         return np.concatenate([self.rule.scores(chunk, gamma).argmax(axis=1)
                                for part in self._sources() for _, chunk in chunks(part, kind=self.kind)])
 
@@ -168,29 +172,33 @@ class GammaPath:
         the mean over classes y of ``P(predicted = j | true = y)``."""
         return np.bincount(self.predictions(gamma), self._of_balance(self._weights), len(self.counts))
 
-    def share_mismatch(self, target: np.ndarray | None = None) -> Curve:
+    def share_mismatch(self, target: Array | None = None) -> Curve:
         """Total variation between those shares and a target prior (uniform if not given), over gamma."""
-        return self.envelope.mismatch(target, self._of_balance(self._weights))
+        return self.envelope.mismatch(prior(target, len(self.counts)), self._of_balance(self._weights))
 
     def bootstrap(
-        self, n: int, rng: np.random.Generator, *, metric: Metric = "balanced_error", stratified: bool = True,
+        self, n: int, rng: np.random.Generator | int, *, metric: Metric = "balanced_error", stratified: bool = True,
         gammas: np.ndarray | None = None,
     ) -> np.ndarray:
         """n curves [n, G] of the metric, each of a resample of the samples, on the breakpoints or on given gammas.
 
         Args:
             n: how many.
-            rng: where the randomness comes from.
+            rng: a generator, or the seed of one.
             metric: `error` or `balanced_error`.
             stratified: resample within each class, so that none is lost; else all samples together.
             gammas: where, ascending; at all B breakpoints if not given, which takes 8 n B bytes.
         """
+        check_metric(metric)
         where = self.gammas if gammas is None else np.asarray(gammas, np.float64)
+        if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
+            raise ValueError(f"expected gammas [G], ascending within [{self.range[0]:g}, {self.range[1]:g}]")
         start, at, sign, sample = self._events
         bins = np.searchsorted(where, at)  # the first place at which the event has happened
         coefficients = self._of_error if metric == "error" else self._of_balance
         curves = np.empty((n, len(where)))
-        for row, times in zip(curves, resamples(self.labels, n, rng, stratified=stratified), strict=True):
+        drawn = resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
+        for row, times in zip(curves, drawn, strict=True):
             c = coefficients(self._weights * times)
             steps = np.bincount(bins, sign * c[sample], len(where) + 1)[: len(where)]
             row[:] = 1 - (c[start].sum() + np.cumsum(steps))
@@ -277,10 +285,11 @@ class GammaPath:
         return self.logits
 
     def _check_same(self, other: GammaPath) -> None:
-        same = (self.range == other.range and self.k == other.k and self.rule.name == other.rule.name
-                and np.array_equal(self.rule.ratios, other.rule.ratios))
-        if not same:
-            raise ValueError("expected paths over the same range, k, rule and counts; compute both alike")
+        def facts(path: GammaPath) -> list[Any]:
+            return [path.range, path.k, path.kind, path.rule.name, path.rule.ratios, path.rule.bias, path.target]
+
+        if not all(map(np.array_equal, facts(self), facts(other))):
+            raise ValueError("expected paths over the same range, k, kind, rule, counts, bias and target")
 
 
 def gamma_path(
@@ -302,7 +311,8 @@ def gamma_path(
         bias: [K], a bias that was added to the logits and is kept while the weights are scaled:
             ``(l_k - b_k) r_k^gamma + b_k``.
         weights: [N], of the samples.
-        target: [K], prior of the classes where the model will be used; weighs the classes in `balanced_error`.
+        target: [K] or {class: share}, prior of the classes where the model will be used; weighs them in
+            `balanced_error`.
         norms: [K], weight norms of the head, for `tau`.
         names: class names, if counts are given by name.
         kind: `probabilities` only with `shift`, which works on their logarithms.
@@ -319,10 +329,7 @@ def gamma_path(
     """
     if kind == "probabilities" and rule != "shift":
         raise ValueError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
-    begin, end = float(range[0]), float(range[1])
-    if not (np.isfinite(begin) and np.isfinite(end) and begin < end):
-        raise ValueError(f"expected a range (from, to) of finite gammas, got {range}")
-    logits = logits if hasattr(logits, "shape") else np.asarray(logits)
+    reach, logits = check_range(range), as_array(logits)
     check_shape(logits.shape if shard is None else (len(logits), 2))
     n = resolve(counts, None if shard is not None else logits.shape[1], names=names)
     labels = check_labels(labels, len(n))
@@ -333,16 +340,9 @@ def gamma_path(
     if shard is not None and (k > 1 or bias is not None):
         raise ValueError("class shards are merged for top-1 without a kept bias; give the logits of all classes")
     made = make_rule(rule, n, norms=norms, bias=bias)
-    sample, lo, hi = solve(logits, labels, made, (begin, end), int(k), kind=kind, engine=engine, shard=shard,
+    sample, lo, hi = solve(logits, labels, made, reach, int(k), kind=kind, engine=engine, shard=shard,
                            progress=progress)
-    return GammaPath(sample, lo, hi, labels, n, made, (begin, end), k, _masses(weights, len(labels), "weights"),
-                     _masses(target, len(n), "target"), () if shard is not None else (logits,), kind)
-
-
-def _masses(values: Array | None, size: int, name: str) -> np.ndarray | None:
-    if values is None:
-        return None
-    masses = to_numpy(values).astype(np.float64)
-    if masses.shape != (size,) or not np.isfinite(masses).all() or (masses < 0).any() or not masses.any():
-        raise ValueError(f"expected {name} [{size}], finite, not negative and not all 0, got {list(masses.shape)}")
-    return masses
+    return GammaPath(sample, lo, hi, labels, n, made, reach, k,
+                     None if weights is None else check_weights(weights, len(labels)),
+                     None if target is None else prior(target, len(n), names), () if shard is not None else (logits,),
+                     kind)

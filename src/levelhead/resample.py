@@ -1,10 +1,22 @@
-"""Resamples of a labelled set, as how often each sample is drawn."""
+"""How much each sample of a labelled set counts: by weights that are given, or as often as a resample draws it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
+
+from ._array import Array, to_numpy
+
+
+def check_weights(weights: Array, size: int) -> np.ndarray:
+    """Weights of the samples, [N], in float64; none negative, and not all 0."""
+    masses = to_numpy(weights)
+    if masses.shape != (size,) or masses.dtype.kind not in "fiub":
+        raise ValueError(f"expected weights [{size}] as numbers, got {masses.dtype} of shape {list(masses.shape)}")
+    if not np.isfinite(masses).all() or (masses < 0).any() or not masses.any():
+        raise ValueError("expected finite weights, none negative, not all 0")
+    return masses.astype(np.float64)
 
 
 def resamples(

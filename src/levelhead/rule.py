@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ._array import to_numpy
+from .counts import _by_class, _in_order
 
 RuleName = Literal["rescale", "tau", "shift"]
 RULES: tuple[RuleName, ...] = ("rescale", "tau", "shift")
@@ -70,19 +71,44 @@ def make_rule(name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: An
     if bias is not None and name == "shift":
         raise ValueError("bias= is a bias kept while the weights are scaled; rule='shift' scales none: leave it out")
     size = len(counts)
-    ratios = counts.max() / counts if norms is None else 1 / _vector(norms, size, "norms", positive=True)
-    return Rule(name, ratios, None if bias is None else _vector(bias, size, "bias"))
+    ratios = counts.max() / counts if norms is None else 1 / vector(norms, size, "norms", positive=True)
+    return Rule(name, ratios, None if bias is None else vector(bias, size, "bias"))
 
 
-def _vector(values: Sequence[float] | Any, size: int, name: str, *, positive: bool = False) -> np.ndarray:
-    vector = to_numpy(values)
-    if vector.dtype.kind not in "fiu":
-        raise ValueError(f"expected {name} as numbers, got {vector.dtype}")
-    vector = vector.astype(np.float64)
-    if vector.shape != (size,):
-        raise ValueError(f"expected {name} [{size}], one per class, got shape {list(vector.shape)}")
-    wrong = ~np.isfinite(vector) | (positive & (vector <= 0))
+def check_range(range: Any, *, holds_zero: bool = False) -> tuple[float, float]:
+    """A range of gamma as two floats; a ValueError if it is none, or does not hold 0 and is to."""
+    try:
+        low, high = map(float, range)
+    except (TypeError, ValueError):
+        raise ValueError(f"expected a range (from, to) of finite gammas, such as (0, 2), got {range!r}") from None
+    if holds_zero and not -np.inf < low <= 0 < high < np.inf:
+        raise ValueError(f"expected a range of gamma that holds 0, such as (0, 2), got ({low:g}, {high:g})")
+    if not -np.inf < low < high < np.inf:
+        raise ValueError(f"expected a range (from, to) of finite gammas, such as (0, 2), got ({low:g}, {high:g})")
+    return low, high
+
+
+def prior(target: Any, size: int, names: Sequence[str] | None = None) -> np.ndarray:
+    """A target [K], in class order or {class: share}, as shares that sum to 1; uniform if None."""
+    if target is None:
+        return np.full(size, 1 / size)
+    mapping = _by_class(target)
+    values = vector(target if mapping is None else _in_order(mapping, size, names, what="share"), size, "a target")
+    if (values < 0).any() or not values.any():
+        raise ValueError("expected a target of finite shares, none negative, not all 0")
+    return values / values.sum()
+
+
+def vector(values: Sequence[float] | Any, size: int, name: str, *, positive: bool = False) -> np.ndarray:
+    """Numbers [K], one per class and all finite, in float64."""
+    found = to_numpy(values)
+    if found.dtype.kind not in "fiu":
+        raise ValueError(f"expected {name} as numbers, got {found.dtype}")
+    found = found.astype(np.float64)
+    if found.shape != (size,):
+        raise ValueError(f"expected {name} [{size}], one per class, got shape {list(found.shape)}")
+    wrong = ~np.isfinite(found) | (positive & (found <= 0))
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise ValueError(f"expected {'positive' if positive else 'finite'} {name}, got {vector[at]:g} for class {at}")
-    return vector
+        raise ValueError(f"expected {'positive' if positive else 'finite'} {name}, got {found[at]:g} for class {at}")
+    return found

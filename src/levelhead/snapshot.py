@@ -43,6 +43,8 @@ class Snapshot:
         if self.features.keys() != self.labels.keys():
             raise ValueError(f"expected features and labels of the same splits, got {sorted(self.features)} and "
                              f"{sorted(self.labels)}")
+        object.__setattr__(self, "features", {split: to_numpy(x) for split, x in self.features.items()})
+        object.__setattr__(self, "labels", {split: to_numpy(y) for split, y in self.labels.items()})
         for split, x in self.features.items():
             if x.ndim != 2 or x.shape != (len(self.labels[split]), self.head.weight.shape[1]):
                 raise ValueError(f"expected {split} features [{len(self.labels[split])}, {self.head.weight.shape[1]}], "
@@ -53,7 +55,7 @@ class Snapshot:
         """[N, K] of one split, under this head or another."""
         if split not in self.features:
             raise ValueError(f"no split {split!r} in this snapshot; it has {', '.join(self.features) or 'none'}")
-        return (head or self.head).numpy().logits(to_numpy(self.features[split]))
+        return (head or self.head).numpy().logits(self.features[split])
 
     def plot(self, ax: Axes | None = None, *, split: str | None = None, gamma: float | None = None) -> Axes:
         """Draw how often each class is found, the most frequent first (extra `plot`), on new Axes if none are given.

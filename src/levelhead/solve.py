@@ -9,6 +9,7 @@ import numpy as np
 
 from ._array import Array, is_torch, to_numpy
 from .ahead import Pieces, right_pieces
+from .counts import check_labels
 from .intervals import Table, intervals, shard_intervals
 from .measure import Kind
 from .rule import Rule
@@ -42,12 +43,12 @@ def solve(
         one_block = intervals
     table, pieces = None, []
     whole = shard is None
+    classes, true = (None, None) if shard is None else _check_shard(shard, logits, len(rule.ratios))
     for first, chunk in chunks(logits, kind=kind, check=engine != "numba", whole=whole, progress=progress):
         rows = slice(first, first + len(chunk))
         if not single:
             sample, lo, hi = right_pieces(chunk, labels[rows], rule, range, k)
-        elif shard is not None:
-            classes, true = (to_numpy(part) for part in shard)
+        elif classes is not None and true is not None:
             sample = np.arange(len(chunk))
             lo, hi = shard_intervals(chunk, labels[rows], rule, range, classes, true[rows])
         else:
@@ -58,6 +59,17 @@ def solve(
         pieces.append((sample + first, lo, hi))
     sample, lo, hi = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     return sample, lo, hi
+
+
+def _check_shard(shard: tuple[Any, Any], logits: Array, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """(classes [k], true [N]), that fit logits [N, k]."""
+    if len(shard) != 2:
+        raise ValueError(f"expected shard=(classes, true), got {len(shard)} things")
+    classes, true = check_labels(shard[0], size), to_numpy(shard[1])
+    if logits.ndim != 2 or classes.shape + true.shape != (logits.shape[1], len(logits)):
+        raise ValueError(f"expected logits [{len(true)}, {len(classes)}], a column per class of the shard, a row per "
+                         f"true logit, got shape {list(logits.shape)}")
+    return classes, true
 
 
 def _choose(engine: Engine, logits: Array) -> Engine:

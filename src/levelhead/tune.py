@@ -13,13 +13,15 @@ from typing import Literal
 import numpy as np
 
 from . import guards
-from ._array import Array, to_numpy
+from ._array import Array, as_array
 from .counts import Counts, resolve
 from .criterion import STRENGTH, Landscape, replicates
+from .curve import Metric, check_metric
 from .envelope import Envelope, trace
 from .measure import Kind, check_shape
-from .path import GammaPath, Metric, gamma_path, resamples
-from .rule import RuleName, make_rule
+from .path import GammaPath, gamma_path
+from .resample import resamples
+from .rule import RuleName, check_range, make_rule, prior
 from .stream import chunks
 from .tuned import Tuned
 
@@ -51,7 +53,8 @@ def tune(
         rule: `rescale`, `tau` (with norms) or `shift`.
         range: of gamma; holds 0.
         unlabelled: [M, K], logits of deployment data: their predicted shares are then those compared with the target.
-        target: [K], prior of the classes in deployment: weighs the classes in every metric; uniform if not given.
+        target: [K] or {class: share}, prior of the classes in deployment: weighs them in every metric; uniform if not
+            given.
         chosen_on: what the data are, for the record; "test" is printed wherever the result is.
         bootstrap: replicates of the whole choice, stratified by class, for both intervals; 0 for none.
         level: of the intervals.
@@ -70,8 +73,9 @@ def tune(
     >>> 0.1 < tuned.gamma < 0.4, tuned.gain_is_certain
     (True, True)
     """
-    path = gamma_path(logits, labels, counts, range=_reach(range), rule=rule, bias=bias, names=names, kind=kind,
-                      norms=norms if rule == "tau" else None, progress=_stage(progress, "path"))
+    path = gamma_path(logits, labels, counts, range=check_range(range, holds_zero=True), rule=rule, bias=bias,
+                      names=names, kind=kind, norms=norms if rule == "tau" else None,
+                      progress=_stage(progress, "path"))
     return tune_path(path, metric=metric, criterion=criterion, unlabelled=unlabelled, target=target, names=names,
                      chosen_on=chosen_on, bootstrap=bootstrap, level=level, rng=rng, norms=norms, training=training,
                      progress=progress)
@@ -86,19 +90,20 @@ def tune_path(
     """`tune`, for whoever has the path already: what it knows of the predictions is not computed again."""
     logits, rule = path.logits[0], path.rule.name
     changes = None
-    if unlabelled is not None and (np.ndim(unlabelled) != 2 or not len(unlabelled)
-                                   or np.shape(unlabelled)[1] != len(path.counts)):
-        raise ValueError(f"expected unlabelled logits [M, {len(path.counts)}], got shape {list(np.shape(unlabelled))}")
+    unlabelled = None if unlabelled is None else as_array(unlabelled)
+    if unlabelled is not None and (unlabelled.ndim != 2 or not len(unlabelled)
+                                   or unlabelled.shape[1] != len(path.counts)):
+        raise ValueError(f"expected unlabelled logits [M, {len(path.counts)}], got shape {list(unlabelled.shape)}")
     if unlabelled is not None or criterion == "guided":
         ours = unlabelled is None and path.rule.bias is None and progress is None
         changes = path.envelope if ours else _changes(logits if unlabelled is None else unlabelled, path, progress)
-    landscape = Landscape(path, changes, _prior(path, metric, target), unlabelled=unlabelled is not None)
+    landscape = Landscape(path, changes, _prior(path, metric, target, names), unlabelled=unlabelled is not None)
     return _answer(landscape, criterion, chosen_on, bootstrap, level, rng, names, progress, cautions=[
         guards.seen_before(logits, training),
         guards.norms_against_counts(norms, path.counts, rule),
         guards.binary_head(logits, rule),
         guards.negative_logits(logits, path.labels, rule),
-    ], stacklevel=5)
+    ], stacklevel=4)
 
 
 def cross_fit(
@@ -116,15 +121,18 @@ def cross_fit(
         folds: (logits [N, K], labels [N], counts) of each fold: samples its model was not trained on.
         metric, criterion, rule, range, target, bootstrap, level, rng, names, kind: as in `tune`.
     """
+    folds, reach = list(folds), check_range(range, holds_zero=True)
     if not folds:
         raise ValueError("expected at least one fold of (logits, labels, counts), got none")
-    paths = [gamma_path(*fold, range=_reach(range), rule=rule, names=names, kind=kind) for fold in folds]
+    if not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
+        raise ValueError("expected folds of (logits [N, K], labels [N], counts), three things each")
+    paths = [gamma_path(*fold, range=reach, rule=rule, names=names, kind=kind) for fold in folds]
     pooled = pool(paths)
     changes = None
     if criterion == "guided":
         first, *others = [path.envelope for path in paths]
         changes = first.joined(others)
-    landscape = Landscape(pooled, changes, _prior(pooled, metric, target))
+    landscape = Landscape(pooled, changes, _prior(pooled, metric, target, names))
     return _answer(landscape, criterion, "out-of-fold", bootstrap, level, rng, names, None, cautions=[
         guards.binary_head(paths[0].logits[0], rule),
         guards.negative_logits(paths[0].logits[0], paths[0].labels, rule),
@@ -158,22 +166,22 @@ def match_prior(
     Args:
         logits: [N, K] of unlabelled samples, drawn as in deployment.
         counts: training samples of each class.
-        target: [K], prior of the classes in these samples; uniform if not given.
+        target: [K] or {class: share}, prior of the classes in these samples; uniform if not given.
         rule, range, bootstrap, level, rng, norms, names, kind, progress: as in `tune`.
 
     >>> tuned = match_prior(np.array([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]]), [400, 100], bootstrap=0)
     >>> round(tuned.gamma, 3), tuned.mismatch
     (0.604, 0.0)
     """
-    logits = logits if hasattr(logits, "shape") else np.asarray(logits)
+    logits = as_array(logits)
     check_shape(logits.shape)
     n = resolve(counts, logits.shape[1], names=names)
     if kind == "probabilities" and rule != "shift":
         raise ValueError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
     _check_times(bootstrap)
     made = make_rule(rule, n, norms=norms if rule == "tau" else None)
-    changes = trace(logits, made, _reach(range), kind=kind, progress=_stage(progress, "path"))
-    landscape = Landscape(None, changes, _target(target, len(n)), unlabelled=True)
+    changes = trace(logits, made, check_range(range, holds_zero=True), kind=kind, progress=_stage(progress, "path"))
+    landscape = Landscape(None, changes, prior(target, len(n), names), unlabelled=True)
     curve = landscape.curve(landscape.mismatch())
     gamma, plateau = landscape.choose(curve.values)
     gammas = [landscape.choose(landscape.mismatch(times))[0]
@@ -190,7 +198,7 @@ def match_prior(
 def _answer(
     landscape: Landscape, criterion: Criterion, chosen_on: str, bootstrap: int, level: float,
     rng: np.random.Generator | int, names: Sequence[str] | None, progress: Progress | None, *,
-    cautions: list[guards.Caution], stacklevel: int = 4,
+    cautions: list[guards.Caution], stacklevel: int = 3,
 ) -> Tuned:
     """What `tune` and `cross_fit` share once they know where every sample is right."""
     if criterion not in ("guided", "balanced_error"):
@@ -235,39 +243,20 @@ def _changes(logits: Array, path: GammaPath, progress: Progress | None) -> Envel
                     path.range)
 
 
-def _prior(path: GammaPath, metric: Metric, target: Array | None) -> np.ndarray:
+def _prior(path: GammaPath, metric: Metric, target: Array | None, names: Sequence[str] | None) -> np.ndarray:
     """[K], what each class weighs: as it occurs for the plain error, else as the target has it."""
     sizes = np.bincount(path.labels, minlength=len(path.counts))
-    if metric not in ("error", "balanced_error"):
-        raise ValueError(f"expected metric='error' or 'balanced_error', got {metric!r}")
+    check_metric(metric)
     if metric == "error" and target is not None:
         raise ValueError("metric='error' weighs classes as they occur, a target says otherwise; give one of the two")
-    prior = sizes / sizes.sum() if metric == "error" else _target(target, len(sizes))
-    if not prior[sizes > 0].any():
+    shares = sizes / sizes.sum() if metric == "error" else prior(target, len(sizes), names)
+    if not shares[sizes > 0].any():
         raise ValueError("the target gives no weight to any class that has a sample here")
-    return prior
-
-
-def _target(target: Array | None, size: int) -> np.ndarray:
-    if target is None:
-        return np.full(size, 1 / size)
-    values = to_numpy(target).astype(np.float64)
-    if values.shape != (size,):
-        raise ValueError(f"expected a target [{size}], one share per class, got shape {list(values.shape)}")
-    if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
-        raise ValueError("expected a target of finite shares, none negative, not all 0")
-    return values / values.sum()
-
-
-def _reach(range: tuple[float, float]) -> tuple[float, float]:
-    low, high = float(range[0]), float(range[1])
-    if not (np.isfinite(low) and np.isfinite(high) and low <= 0 < high):
-        raise ValueError(f"expected a range of gamma that holds 0, such as (0, 2), got ({low:g}, {high:g})")
-    return low, high
+    return shares
 
 
 def _check_times(bootstrap: int) -> None:
-    if bootstrap < 0:
+    if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
         raise ValueError(f"expected bootstrap, a number of replicates, of 0 or more, got {bootstrap}")
 
 

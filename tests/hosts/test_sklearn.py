@@ -338,7 +338,8 @@ def test_data_frames_keep_their_feature_names(tail):
     pandas = pytest.importorskip("pandas")
     X, y, _, _ = tail
     frame = pandas.DataFrame(X, columns=[f"f{i}" for i in range(X.shape[1])])
-    for model in (RescaledClassifier(LogisticRegression()), TunedRescaledClassifierCV(LogisticRegression(), cv=2)):
+    base = LogisticRegression()
+    for model in (RescaledClassifier(base, rule="shift"), TunedRescaledClassifierCV(base, rule="shift", cv=2)):
         assert model.fit(frame, pandas.Series(y)).feature_names_in_.tolist() == list(frame.columns)
         assert model.predict(frame).shape == y.shape
 
@@ -390,7 +391,7 @@ def test_metadata_without_routing_is_refused_as_scikit_learn_does(tail):
     (TunedRescaledClassifierCV(LogisticRegression(), cv=1.5), "The 'cv' parameter"),
     (TunedRescaledClassifierCV(LogisticRegression(), cv="prefit"), "refit cannot be True; pass refit=False"),
     (TunedRescaledClassifierCV(LogisticRegression(), refit=False), "the model of one split, and cv gives 5"),
-    (TunedRescaledClassifierCV(LogisticRegression(), range=(1, 0)), r"expected range=\(from, to\).*, got \(1, 0\)"),
+    (TunedRescaledClassifierCV(LogisticRegression(), range=(1, 0)), r"expected a range \(from, to\).*, got \(1, 0\)"),
 ], ids=str)
 def test_a_wrong_setting_is_named(model, message, tail):
     with pytest.raises(ValueError, match=message):

@@ -37,8 +37,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ..counts import Counts, Missing
+from ..curve import Metric
 from ..guards import issue, negative_logits, too_good
-from ..path import Metric
+from ..rule import check_range
 from ..tune import pool
 from ._folds import Fold, Plan, rehearse, train
 from ._leveled import Leveled
@@ -116,8 +117,8 @@ class TunedRescaledClassifierCV(Leveled):
 
     Every fold's model, trained on the rest, scores its fold; each keeps the counts of what it was trained on. For
     `balanced_accuracy` and `accuracy` the whole curve over gamma is then known exactly, all folds pooled, and gamma is
-    the middle of its best plateau. Any other scorer is asked at 201 gammas over the range, fold by fold; the smallest
-    gamma of the best mean is taken.
+    the middle of its best plateau, or 0 if that is the whole range. Any other scorer is asked at 201 gammas over the
+    range, fold by fold; the smallest gamma of the best mean is taken.
 
     Args:
         estimator: the classifier; it is cloned and fitted, on each fold and then on everything.
@@ -200,8 +201,8 @@ class TunedRescaledClassifierCV(Leveled):
         plain = not routed.scorer.score and (getattr(scorer, "_sign", 0), getattr(scorer, "_kwargs", None)) == (1, {})
         metric = _EXACT.get(getattr(scorer, "_score_func", None)) if plain else None
         plan = Plan(
-            self.classes_, self.rule_, self._range(), None if self.counts is None else self.counts_, self.missing,
-            None if metric else scorer,
+            self.classes_, self.rule_, check_range(self.range), None if self.counts is None else self.counts_,
+            self.missing, None if metric else scorer,
         )
         base, fit_params = (self.estimator, fit_params) if self.refit else (self.estimator_, None)
         folds = cast(list[Fold], Parallel(n_jobs=self.n_jobs)(
@@ -219,7 +220,9 @@ class TunedRescaledClassifierCV(Leveled):
         if metric:
             path = pool(judged)
             curve = getattr(path, f"{metric}_curve")
-            gammas, found, self.best_gamma_ = curve.gammas, 1 - curve.values, path.best(metric).gamma
+            best = path.best(metric)
+            idle = best.plateau == path.range and path.range[0] <= 0 <= path.range[1]  # no gamma is better than none
+            gammas, found, self.best_gamma_ = curve.gammas, 1 - curve.values, 0.0 if idle else best.gamma
         else:
             gammas, found = plan.gammas, np.mean(judged, axis=0)
             if np.isnan(found).any():
@@ -228,12 +231,6 @@ class TunedRescaledClassifierCV(Leveled):
         self.best_score_ = float(found.max())
         if self.store_cv_results:
             self.cv_results_ = {"gammas": gammas, "scores": found}
-
-    def _range(self) -> tuple[float, float]:
-        values = np.asarray(self.range, dtype=np.float64)
-        if values.shape != (2,) or not np.isfinite(values).all() or values[0] >= values[1]:
-            raise ValueError(f"expected range=(from, to) of finite gammas, got {self.range}")
-        return float(values[0]), float(values[1])
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """(train, held-out) indices; no train indices for a model that is trained already."""

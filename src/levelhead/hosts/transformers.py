@@ -106,7 +106,7 @@ def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
 
     Args:
         method: one that changes the loss alone, by name ("class-balanced") or as a record.
-        counts: training samples of each class: a list, {class: n}, or labels to be counted.
+        counts: training samples of each class: a list, or {index: n}; `levelhead.counts.of(labels)` counts labels.
 
     >>> loss = compute_loss_func("balanced-softmax", [500, 50, 5])
     >>> loss({"logits": torch.zeros(4, 3)}, torch.tensor([0, 1, 2, -100]), num_items_in_batch=3).shape

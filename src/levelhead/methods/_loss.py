@@ -42,8 +42,16 @@ class Constant:
         return Constant, (self.values,)  # a copy elsewhere may find another device
 
 
+def check_labels(logits: torch.Tensor, labels: torch.Tensor) -> None:
+    """That there is one label per row: fewer would be fewer losses. Shapes alone are looked at."""
+    if labels.shape != logits.shape[:-1]:
+        raise ValueError(f"expected labels {list(logits.shape[:-1])}, one class index per row of logits, got shape "
+                         f"{list(labels.shape)}")
+
+
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """``-log softmax(logits)_y``: one value per sample, in float32 or better."""
+    check_labels(logits, labels)
     wide = logits if logits.dtype.itemsize >= 4 else logits.float()
     return -wide.log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
 

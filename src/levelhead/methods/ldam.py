@@ -21,7 +21,7 @@ import numpy as np
 
 from ..counts import Counts, resolve
 from . import class_balanced
-from ._loss import Constant, Weighted, cross_entropy
+from ._loss import Constant, Weighted, check_labels, cross_entropy
 from .method import Method
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class LDAM:
     scale: float
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        check_labels(logits, labels)
         margin = self.margins.like(logits)
         wide = logits.to(margin.dtype)
         return cross_entropy(self.scale * wide.scatter_add(-1, labels[..., None], -margin[labels][..., None]), labels)
