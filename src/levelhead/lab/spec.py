@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..methods import Method, method_named
+from ..methods.find import place
 from . import kinds
 from .data import Data, Profile, hold_out, imbalance, load
 from .recipe import Recipe, recipe
@@ -139,9 +140,7 @@ class Spec:
         if not facts["recipe"]["cutout"]:
             del facts["recipe"]["cutout"]  # as in runs of before there was any
         if ".py" in self.method:
-            self.resolve_method()  # says what is wrong with the file, if anything is
-            file = Path(self.trained_as.rpartition(":")[0])
-            facts["method_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+            facts["method_sha256"] = hashlib.sha256(place(self.trained_as)[0].read_bytes()).hexdigest()
         return json.loads(json.dumps(facts))
 
     @property

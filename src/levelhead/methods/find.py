@@ -31,14 +31,20 @@ def method_named(name: str) -> Method:
     )
 
 
+def place(where: str) -> tuple[Path, str]:
+    """The file and the name of a user's own method, `FILE.py:NAME`; the file is there, and is not run."""
+    file, _, name = where.rpartition(":")
+    if not name.isidentifier() or Path(file).suffix != ".py":
+        raise ValueError(f"expected a method as FILE.py:NAME, got {where!r}")
+    if not Path(file).is_file():
+        raise ValueError(f"no file {file}; expected a Python file that defines {name} as a levelhead Method")
+    return Path(file), name
+
+
 def load(where: str) -> Method:
     """A user's own method, `FILE.py:NAME`: runs the file and takes the `Method` of that name from it."""
-    file, _, name = where.rpartition(":")
-    path = Path(file)
-    if not name.isidentifier() or path.suffix != ".py":
-        raise ValueError(f"expected a method as FILE.py:NAME, got {where!r}")
-    if not path.is_file():
-        raise ValueError(f"no file {file}; expected a Python file that defines {name} as a levelhead Method")
+    path, name = place(where)
+    file = str(path)
     module_name = f"levelhead_user_{path.stem}"
     spec = spec_from_file_location(module_name, path)
     assert spec is not None  # .py files always have a loader
