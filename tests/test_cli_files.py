@@ -288,6 +288,20 @@ def test_a_folder_without_a_name_is_written_and_undone_under_its_own(levelhead, 
     assert (folder / "back" / "s.safetensors").read_bytes() == (folder / "sharded" / "s.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+def test_inspect_knows_the_head_that_was_rescaled(levelhead, folder, suffix):
+    tensors = {"a.weight": torch.randn(K, 8), "b.weight": torch.randn(K, 8)}
+    save_file(tensors, "pair.safetensors") if suffix == "safetensors" else torch.save(tensors, "pair.pt")
+    assert "more than one layer could be the head" in levelhead("inspect", f"pair.{suffix}")[2]
+    words = ("rescale", f"pair.{suffix}", "--counts", "c.json", "--gamma", "0.3", "--head", "b", "-o", f"out.{suffix}")
+    assert levelhead(*words)[0] == 0
+    status, out, _ = levelhead("inspect", f"out.{suffix}", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert [layer["key"] for layer in found["layers"]] == ["b"]
+    assert found["adjusted"]["gamma"] == 0.3
+
+
 def test_inspect_draws_norms_largest_count_first(levelhead, folder):
     (folder / "c.json").write_text("[1, 2, 3, 4]", encoding="utf-8")
     out = levelhead("inspect", "m.safetensors", "--counts", "c.json")[1]

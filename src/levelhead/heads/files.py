@@ -96,14 +96,17 @@ def format_of(path: str | Path) -> Format:
 
 
 def find(path: str | Path, *, head: str | None = None, counts: Counts | None = None) -> Found:
-    """Where the head of a model's file is. Counts help to tell it from other layers."""
+    """Where the head of a model's file is. Counts help to tell it from other layers, and so does an earlier rescale."""
     path, sized = Path(path), hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
     size = len(counts) if sized else None  # type: ignore[arg-type]
     one = format_of(path)
     try:
         return one.find(path, named=head, classes=size)
-    except NoHead:
-        if size is None:
+    except ValueError as error:
+        noted = (one.note(path) or {}).get("head") if head is None else None
+        if noted:
+            return one.find(path, named=",".join(noted))
+        if size is None or not isinstance(error, NoHead):
             raise
     return one.find(path, named=head)  # the counts are wrong in number, or are labels: to be told when K is known
 
