@@ -129,6 +129,17 @@ def test_the_plain_loop_goes_on_with_what_the_fast_engine_left_in_a_second_stage
     np.testing.assert_allclose(there.snapshot.head.weight, whole.snapshot.head.weight, atol=1e-5)
 
 
+@pytest.mark.parametrize("text", ["", '{"epoch": 1, "seconds": 0.1}\n', "{not JSON}\n", "{}\n"])
+def test_a_log_that_lost_epochs_is_said_and_nothing_is_removed(spec, tmp_path, text):
+    there = interrupt(spec, tmp_path, after=2)
+    before = checkpoint.found(there.path)
+    (there.path / "log.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=r"log\.jsonl: damaged.* move the folder away"):
+        run(spec, tmp_path)
+    assert checkpoint.found(there.path) == before
+    assert (there.path / "log.jsonl").read_text() == text
+
+
 def test_a_run_leaves_what_it_says(spec, tmp_path):
     there = run(spec, tmp_path / "runs")
     assert there.path.name == f"small-wvn-0-{spec.key}"

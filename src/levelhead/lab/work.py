@@ -68,10 +68,13 @@ class Work:
 
         Checkpoints beyond it, damaged or of another engine, would be taken for the newest, and ours removed for them.
         """
+        done = [] if start is None else [row for row in read_log(self.folder) if row["epoch"] <= start.epoch]
+        if start is not None and len(done) != start.epoch:
+            raise ValueError(f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} epochs "
+                             f"before the last checkpoint; move the folder away to train from the start")
         checkpoint.drop_beyond(self.folder, start)
         for scratch in self.folder.glob("*.tmp"):
             scratch.unlink()
-        done = [record for record in read_log(self.folder) if start is not None and record["epoch"] <= start.epoch]
         whole.write(self.folder / "log.jsonl", "".join(json.dumps(r) + "\n" for r in done).encode())
         self.began = time.monotonic() - (done[-1]["seconds"] if done else 0.0)
 
@@ -170,7 +173,13 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     """The epochs' records so far; a line cut off by a crash is not one."""
     path = folder / "log.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("}\n")]
+    try:
+        rows = [json.loads(line) for line in lines if line.endswith("}\n")]
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged ({error}); move the folder away") from None
+    if any("epoch" not in row for row in rows):
+        raise ValueError(f"{path}: damaged, a line has no epoch; move the folder away")
+    return rows
 
 
 def _facts(spec: Spec, data: Data, place: torch.device) -> dict[str, Any]:
