@@ -183,7 +183,8 @@ def tune(
         write(report, [of_choice(tuned, **files, target=target, kind=kind)], command=_command())  # type: ignore[arg-type]
     for line in tuned.warnings:
         say(line)
-    show(tuned.to_dict(), tuned.report(), as_json)
+    written = ", ".join(str(path) for path in (out, plot, report) if path is not None)
+    show(tuned.to_dict(), tuned.report() + (f"\nwritten: {written}" if written else ""), as_json)
 
 
 @app.command()

@@ -66,7 +66,7 @@ class Comparison:
             lines.append(f"{TITLES[row.rule]:20} {row.balanced_error:>7.2%} {_points(row.gain, row.gain_interval):>25} "
                          f"{behind:>25}  {', '.join(f'{gamma:.2f}' for gamma in row.gammas) or '-'}")
         tied = [TITLES[row.rule] for row in self.rows[1:] if row.behind_interval[0] <= 0]
-        verdict = f"within chance of it: {', '.join(tied)}" if tied else "ahead of every other by more than chance"
+        verdict = f"within chance of it: {'; '.join(tied)}" if tied else "ahead of every other by more than chance"
         return "\n".join([*lines, f"best: {TITLES[self.best]}; {verdict} ({self.n} samples, {self.repeats} repeats)",
                           *(f"warning: {line}" for line in self.warnings)])
 

@@ -81,7 +81,7 @@ class Tuned:
         if self.balanced_error is not None and self.balanced_error_at_zero is not None:
             parts["balanced error"] = f"{self.balanced_error_at_zero:.2%} -> {self.balanced_error:.2%}"
         if self.gain is not None:
-            parts["gain"] = f"{100 * self.gain:.2f} points{_between(self.gain_interval, '.2f', 100)}"
+            parts["gain on new samples"] = f"{100 * self.gain:.2f} points{_between(self.gain_interval, '.2f', 100)}"
         if self.gain_interval is not None and not self.gain_is_certain:
             parts["verdict"] = ("the interval of the gain holds 0: keeping gamma = 0 is a valid answer"
                                 if self.gain_interval[1] >= 0 else "gamma = 0 is better: keep it")
