@@ -53,6 +53,17 @@ def test_a_network_of_another_recipe_costs_too_and_counts_for_no_claim():
     assert page.places(other)["claims"] == "No claim has its records yet."
 
 
+def test_what_the_page_says_of_rounding_was_measured():
+    said = " ".join(TEMPLATE.read_text(encoding="utf-8").split())
+    found = json.loads((TEMPLATE.parents[1] / "results" / "rounding.json").read_text(encoding="utf-8"))
+    runs = [(*run["error, %"], run["stacked with, first time"] == run["second time"]) for run in found["runs"]]
+    assert [run["all else in the record alike"] for run in found["runs"]] == [alike for *_, alike in runs]
+    by = [abs(first - second) for first, second, alike in runs if not alike]
+    assert len(by) == 8
+    mean, most = f"by {sum(by) / 8:.1f} points in the mean of eight networks", f"by {max(by):.1f} at most"
+    assert f"{mean} of CIFAR-10 at ratio 200, {most}" in said
+
+
 def test_without_a_record_it_says_so():
     empty = page.places([])
     assert empty["cost"] == "No network has a record yet."

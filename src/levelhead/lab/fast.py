@@ -58,7 +58,7 @@ def fit_many(
         compiled: whether unstacked networks go through torch.compile; None is yes on CUDA.
         stacked: whether networks of one kind become one; None is yes where the kernels can: on CUDA.
         early: measure errors on what is not trained on from the first epoch on; else from `Recipe.lowered` on, and they
-            are None before: up to a sixth of the time.
+            are None before.
         on_epoch: called after each epoch of each job with the job's position and the epoch's record.
         on_end: called with a job's position and State as soon as it is trained, while others go on: save it there.
         on_save: called with a job's position and its State at the end of an epoch, for it to go on from there.
