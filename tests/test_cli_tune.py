@@ -56,7 +56,7 @@ def test_text_shows_the_curve_the_choice_and_the_gain(files, levelhead):
     assert status == 0
     assert "gamma = 0.3" in out
     assert "^" in out
-    assert "gain" in out
+    assert "gain on new samples" in out
 
 
 def test_names_in_tables_are_looked_up(files, levelhead):
@@ -85,7 +85,9 @@ def test_a_target_may_be_a_file_of_shares_by_name(files, levelhead, tmp_path):
 
 
 def test_out_is_written_once_and_replaced_only_by_force(files, levelhead, tmp_path):
-    assert levelhead(*HELD_OUT, "-o", "tuned.json")[0] == 0
+    assert "written" not in levelhead(*HELD_OUT)[1]
+    status, out, _ = levelhead(*HELD_OUT, "-o", "tuned.json")
+    assert (status, out.splitlines()[-1]) == (0, "written: tuned.json")
     first = json.loads((tmp_path / "tuned.json").read_text())
     assert {"gamma", "rule"} <= first.keys()
     status, out, err = levelhead(*HELD_OUT, "-o", "tuned.json", "--seed", "1")

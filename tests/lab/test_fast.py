@@ -179,12 +179,14 @@ def test_a_kept_state_is_one_of_the_plain_loop_too(digits):
         fast.fit_many([inside], device="cpu", dtype=torch.float64)
 
 
-def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained):
+def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained, monkeypatch):
     jobs = [replace(trained[0][0], net=copy.deepcopy(trained[0][0].net))]
-    found = []
+    found, looks, look = [], [], pack.Pack._look
+    monkeypatch.setattr(pack.Pack, "_look", lambda self: (looks.append(self.epoch), look(self)))
     fast.fit_many(jobs, device="cpu", dtype=torch.float64, early=False, on_epoch=lambda _, record: found.append(record))
     expected = [record | ({"test_error": None} if record["epoch"] <= 2 else {}) for record in trained[1][0][1]]
     assert [record["test_error"] for record in found] == [record["test_error"] for record in expected]
+    assert looks == [2, 3]
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours["norms"], theirs["norms"], rtol=0, atol=1e-12)
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-12)
