@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.lab.recipe import recipe
 from levelhead.paper import page
 from levelhead.paper.claims import CLAIMS
 
@@ -37,7 +36,7 @@ def test_every_place_of_the_page_is_filled():
 
 def test_tables_claims_figures_and_cost_stand_on_it(filled):
     assert "| Baseline |  | 31.00 ± 1.41 (2) |" in filled
-    assert f"| epochs | 180 | 180 | {recipe('tiny').epochs} |" in filled
+    assert "| epochs | 180 | 180 | 50, 28, 21, 20 |" in filled
     assert "| CIFAR-10 | 3 | 540 | 0.07 |" in filled  # 3 networks of 180 epochs in 90 s each
     assert "| all | 4 | 720 | 0.10 |" in filled
     assert "Trained on: a GPU; torch 2.13.0." in filled

@@ -52,8 +52,11 @@ def test_tiny_imagenet_has_one_seed_and_a_recipe_of_ours_and_strong_one_of_its_o
     tiny = [t.spec for t in trainings("table2") if t.column == "tiny-imagenet:step:10"]
     assert {(s.recipe, s.stem, s.seed) for s in tiny} == {("tiny", "small", 0)}
     assert sorted(s.method for s in tiny if not s.hold_out) == [
-        "baseline", "class-balanced-focal", "ldam", "over-sample", "wvn"]
+        "baseline", "class-balanced-focal", "ldam-drw", "over-sample", "wvn"]
     assert sorted(s.method for s in tiny if s.hold_out) == ["baseline", "wvn"]
+    steps = [t.images / t.spec.resolve_recipe().batch for t in trainings("table2") if not t.spec.hold_out]
+    assert len(steps) == 20
+    assert max(steps) < 1.05 * min(steps)  # as long in every column, which differ in size by a factor of 2.5
     strong = trainings("strong", seeds=1)
     assert {t.spec.resolve_recipe().cutout for t in strong} == {16}
     assert len(strong) == 6 * 4

@@ -59,12 +59,15 @@ def places(records: Sequence[Record]) -> dict[str, str]:
 
 def setup() -> str:
     """What is trained how, as the plan of the trainings has it."""
-    planned = {t.spec.data: t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)}
+    every = [t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)]
+    planned = {spec.data: spec for spec in every}
     recipes = [planned[data].resolve_recipe() for data in TITLES]
+    epochs = [dict.fromkeys(spec.resolve_recipe().epochs for spec in every if spec.data == data) for data in TITLES]
     stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
     rows = [("network", [planned[data].resolve_net() for data in TITLES]),
-            ("first layer", [stems[planned[data].stem] for data in TITLES]), ("recipe", [one.name for one in recipes])]
-    for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "schedule", "milestones", "lr_decay", "warmup",
+            ("first layer", [stems[planned[data].stem] for data in TITLES]), ("recipe", [one.name for one in recipes]),
+            ("epochs", [", ".join(map(str, one)) for one in epochs])]
+    for key in ("batch", "lr", "momentum", "weight_decay", "schedule", "milestones", "lr_decay", "warmup",
                 "pad", "flip"):
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [", ".join(map(str, v)) if isinstance(v, tuple) else _plainly(v)

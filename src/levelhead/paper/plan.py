@@ -131,9 +131,15 @@ def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None
     recipe, _, rest = column.rpartition("/")
     data, *profile, ratio = rest.split(":")
     shape: Any = profile[0] if profile else "long-tail"
-    ours = tables()["table2"]["ours"] if data == "tiny-imagenet" else {"recipe": recipe or None}
+    ours = _of_table2(column) if data == "tiny-imagenet" else {"recipe": recipe or None}
     return Spec(data, root=root, method=method, profile="given" if ratio == "1" else shape, ratio=float(ratio),
                 hold_out=hold_out, seed=seed, engine="fast", dtype=dtype, **ours)  # type: ignore[arg-type]
+
+
+def _of_table2(column: str) -> dict[str, Any]:
+    """What the paper leaves open there: recipe, stem and epochs, as we chose them."""
+    table = tables()["table2"]
+    return {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
 
 
 def _matches(training: Training, cell: str) -> bool:

@@ -62,7 +62,7 @@ GAMMAS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
 READINGS: dict[str, Callable[[Record], float | None]] = {
     "last epoch": lambda record: record["error"],
     "best epoch on test": lambda record: (record["best_epoch"] or {}).get("error"),
-    "oracle": lambda record: record["oracle"]["error"],
+    "oracle": lambda record: (record["oracle"] or {}).get("error"),
 }
 
 
