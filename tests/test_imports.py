@@ -1,6 +1,7 @@
 """Imports point one way: core <- heads, methods <- hosts, lab <- paper, report <- cli; `import levelhead` is light."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,6 +83,7 @@ def package_of(path: Path) -> str:
 
 
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+MODULES = {module_of(path) for path in FILES}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
@@ -96,6 +98,22 @@ def test_core_needs_numpy_and_safetensors_only(path):
     outside = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
     assert outside <= {"numpy", "safetensors", "levelhead", OPTIONAL.get(path.stem, "numpy")}
     assert names.isdisjoint(f"levelhead.{name}" for name in OPTIONAL)
+
+
+def private(source: str, package: str) -> list[str]:
+    """Names that begin with an underscore, imported from a module of ours: they belong to it alone."""
+    return [name for _, name in imports(ast.parse(source), package)
+            if name.startswith("levelhead.") and re.search(r"\._(?!_)\w+$", name) and name not in MODULES]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_what_is_private_to_a_module_is_imported_by_no_other(path):
+    assert private(path.read_text(encoding="utf-8"), package_of(path)) == []
+
+
+def test_a_private_name_from_elsewhere_would_be_seen():
+    source = "from .counts import of, _by_class\nfrom . import __version__, _array\nfrom ._array import like"
+    assert private(source, "levelhead") == ["levelhead.counts._by_class"]
 
 
 @pytest.mark.parametrize(("source", "module", "expected"), [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from ._array import is_torch, to_numpy
+from .by_class import as_mapping, in_order, listed, title, without_repeats
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 Missing = Literal["error", "neutral"]
@@ -33,7 +34,7 @@ def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None =
         index = {str(name): i for i, name in enumerate(names)}
         unknown = sorted({str(y) for y in labels.tolist()} - index.keys())
         if unknown:
-            raise ValueError(f"unknown class name {unknown[0]!r}; the classes are {_listed(names)}")
+            raise ValueError(f"unknown class name {unknown[0]!r}; the classes are {listed(names)}")
         labels = np.array([index[str(y)] for y in labels.tolist()])
     labels = check_labels(labels, classes if classes is not None else (len(names) if names is not None else None))
     return np.bincount(labels, minlength=classes or (len(names) if names is not None else 0))
@@ -117,19 +118,18 @@ def resolve(
         raise ValueError(f"expected {classes} counts, one per class, got {len(values)}")
     if len(values) == 0:
         raise ValueError("expected one count per class, got none")
-    title = _titles(names)
     with np.errstate(invalid="ignore"):
         plain = (values > 0) & (values <= 2**53) & (values == np.floor(values))
     for i in np.flatnonzero(~plain).tolist():
-        n = values[i].item()
+        n, who = values[i].item(), title(i, names)
         if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
-            raise ValueError(f"the count of {title(i)} is {n}; expected a whole number of samples")
+            raise ValueError(f"the count of {who} is {n}; expected a whole number of samples")
         if n < 0:
-            raise ValueError(f"the count of {title(i)} is negative ({n:g})")
+            raise ValueError(f"the count of {who} is negative ({n:g})")
         if n != int(n):
-            raise ValueError(f"the count of {title(i)} is fractional ({n:g}); give samples, not shares")
+            raise ValueError(f"the count of {who} is fractional ({n:g}); give samples, not shares")
         if n == 0 and missing == "error":
-            raise ValueError(f"{title(i)} has no samples; leave it out, or give it the largest count, which leaves it "
+            raise ValueError(f"{who} has no samples; leave it out, or give it the largest count, which leaves it "
                              "as it is, as missing='neutral' (rescale --missing neutral) does")
     values = values.astype(np.int64)
     if not values.any():
@@ -149,7 +149,7 @@ def read(path: str | Path) -> Counts:
     if suffix in (".json", ".csv", ".txt") and not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected counts")
     if suffix == ".json":
-        return _parse(path, lambda: _collection(json.loads(path.read_text(encoding=TEXT), object_pairs_hook=_once)))
+        return _parse(path, lambda: _from_json(path))
     if suffix == ".csv":
         return _parse(path, lambda: _from_csv(path))
     if suffix == ".txt":
@@ -165,7 +165,8 @@ def _parse(path: Path, parse: Any) -> Counts:
         raise ValueError(f"{path}: not a file of counts ({error})") from None
 
 
-def _collection(value: Any) -> Counts:
+def _from_json(path: Path) -> Counts:
+    value = json.loads(path.read_text(encoding=TEXT), object_pairs_hook=without_repeats)
     if not isinstance(value, list | dict):
         raise ValueError("expected a list of counts or {class: n}")
     return value
@@ -179,76 +180,12 @@ def _from_csv(path: Path) -> Counts:
         return [float(row[0]) for row in rows]
     if any(len(row) != 2 for row in rows):
         raise ValueError("expected rows of class,n")
-    return _once([(row[0].strip(), float(row[1])) for row in rows])
-
-
-def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """The pairs as a dict; a ValueError if a class is among them twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(f"class {_twice([key for key, _ in pairs])!r} is there twice")
-    return found
-
-
-def _twice(names: Sequence[Any]) -> Any:
-    """The first name that is there a second time; None if none is."""
-    seen: set[Any] = set()
-    return next((name for name in names if name in seen or seen.add(name)), None)
-
-
-def _by_class(values: Any, most: int | None = None) -> Mapping[Any, Any] | None:
-    """values as {class: value}, if they say which class each is of: a mapping, or a pandas Series, in any order.
-
-    Args:
-        values: whatever the user has.
-        most: a Series of more values than there are classes is one of samples: None.
-    """
-    if isinstance(values, Mapping):
-        return values
-    index = getattr(values, "index", None)
-    if index is None or callable(index) or getattr(values, "ndim", None) != 1:
-        return None
-    if most is not None and len(values) > most:
-        return None
-    return _once(list(zip(index, values.tolist(), strict=True)))
+    return without_repeats([(row[0].strip(), float(row[1])) for row in rows])
 
 
 def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
-    mapping = _by_class(counts, classes)
-    return _vector(counts, classes, names) if mapping is None else _in_order(mapping, classes, names)
-
-
-def _in_order(
-    counts: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None, *, what: str = "count"
-) -> np.ndarray:
-    """{class: n} as [K], in class order; `what` they are, in messages."""
-    known = {str(name): i for i, name in enumerate(names)} if names is not None else {}
-    if len(known) < len(names or ()):
-        raise ValueError(f"two classes are called {_twice(list(map(str, names or ())))!r}; give {what}s in class order")
-    size = classes if classes is not None else len(counts)
-    values = np.zeros(size)
-    seen: set[int] = set()
-    for key, n in counts.items():
-        if str(key) in known:
-            i = known[str(key)]
-        elif str(key).lstrip("-").isdigit():
-            i = int(key)
-        elif known:
-            raise ValueError(f"unknown class name {str(key)!r}; the classes are {_listed(names or [])}")
-        else:
-            raise ValueError(f"class {str(key)!r} is a name, and nothing here says which class that is; give {what}s "
-                             "in class order, or {index: n}, or in Python names=")
-        if not 0 <= i < size:
-            raise ValueError(f"unknown class {key!r}; expected classes 0 to {size - 1}")
-        if i in seen:
-            raise ValueError(f"class {key!r} is counted twice")
-        seen.add(i)
-        values[i] = _number(n, key, what)
-    if len(seen) < size:
-        absent = next(i for i in range(size) if i not in seen)
-        title = _titles(names)(absent)
-        raise ValueError(f"{title} has no {what}; expected {size} {what}s, one per class, got {len(counts)}")
-    return values
+    mapping = as_mapping(counts, classes)
+    return _vector(counts, classes, names) if mapping is None else in_order(mapping, classes, names)
 
 
 def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
@@ -279,14 +216,6 @@ def _check_profile(largest: int, classes: int, ratio: float) -> None:
         raise ValueError(f"expected at least one class and one sample, got {classes} classes of {largest}")
 
 
-def _titles(names: Sequence[str] | None) -> Any:
-    return lambda i: f"class {i}" if names is None else f"class {i} ({names[i]})"
-
-
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    return ", ".join(map(str, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")
-
-
 def is_number(text: str) -> bool:
     """Whether text, of a file's cell, is a number."""
     try:
@@ -294,10 +223,3 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _number(n: Any, key: Any, what: str) -> float:
-    try:
-        return float(n)
-    except (TypeError, ValueError):
-        raise ValueError(f"the {what} of class {key!r} is {n!r}; expected a number") from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ._array import Array, is_floating, is_torch, product, row_norms, to_numpy, widen
+from .by_class import title
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Head:
 
     def name(self, i: int) -> str:
         """How to call class i in a message."""
-        return f"class {i}" if self.names is None else f"class {i} ({self.names[i]})"
+        return title(i, self.names)
 
     def numpy(self) -> Head:
         """The same head on the host, half precision widened to float32."""

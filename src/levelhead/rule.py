@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ._array import to_numpy
-from .counts import _by_class, _in_order
+from .by_class import as_mapping, in_order
 
 RuleName = Literal["rescale", "tau", "shift"]
 RULES: tuple[RuleName, ...] = ("rescale", "tau", "shift")
@@ -92,8 +92,8 @@ def prior(target: Any, size: int, names: Sequence[str] | None = None) -> np.ndar
     """A target [K], in class order or {class: share}, as shares that sum to 1; uniform if None."""
     if target is None:
         return np.full(size, 1 / size)
-    mapping = _by_class(target)
-    values = vector(target if mapping is None else _in_order(mapping, size, names, what="share"), size, "a target")
+    mapping = as_mapping(target)
+    values = vector(target if mapping is None else in_order(mapping, size, names, what="share"), size, "a target")
     if (values < 0).any() or not values.any():
         raise ValueError("expected a target of finite shares, none negative, not all 0")
     return values / values.sum()
