@@ -101,7 +101,7 @@ def test_scores_of_three_or_more_classes_are_scaled(base, tail):
 def test_a_linear_model_is_rescaled_as_its_head_is(tail):
     X, y, X_test, _ = tail
     base = LogisticRegression().fit(X, y)
-    model = RescaledClassifier(FrozenEstimator(base), gamma=0.4).fit(X, y)
+    model = RescaledClassifier(FrozenEstimator(base), gamma=0.4, counts=np.bincount(y)).fit(X, y)
     by_scores = model.predict_proba(X_test)
     heads.write(base, lh.rescale(heads.read(base), np.bincount(y), gamma=0.4))
     np.testing.assert_allclose(by_scores, base.predict_proba(X_test), rtol=1e-9, atol=1e-12)
@@ -287,11 +287,26 @@ def test_a_trained_model_is_tuned_on_held_out_data_with_the_counts_it_was_traine
     assert after > before + 0.02
 
 
+@pytest.mark.parametrize("wrap", [
+    lambda base: TunedRescaledClassifierCV(base, cv="prefit", refit=False),
+    lambda base: TunedRescaledClassifierCV(FrozenEstimator(base)),
+    lambda base: TunedRescaledClassifierCV(make_pipeline(StandardScaler(), FrozenEstimator(base))),
+    lambda base: RescaledClassifier(FrozenEstimator(base)),
+], ids=["prefit", "tuned", "pipeline", "fixed"])
+def test_a_trained_model_needs_its_counts_which_held_out_labels_do_not_tell(wrap, tail):
+    X, y, X_test, y_test = tail  # of the balanced y_test, counted, every factor would be 1
+    model = wrap(LogisticRegression().fit(X, y))
+    with pytest.raises(ValueError, match="LogisticRegression is trained already, and y does not tell on how many"):
+        model.fit(X_test, y_test)
+    model.set_params(counts=dict(enumerate(np.bincount(y).tolist())), rule="shift").fit(X_test, y_test)
+    assert model.counts_.tolist() == np.bincount(y).tolist()
+
+
 def test_a_model_tuned_on_its_own_training_data_is_warned_of(tail):
     X, y, _, _ = tail
     forest = RandomForestClassifier(20, random_state=0).fit(X, y)
     with pytest.warns(LeakageWarning, match="too good for data the model has not seen"):
-        TunedRescaledClassifierCV(forest, cv="prefit", refit=False).fit(X, y)
+        TunedRescaledClassifierCV(forest, cv="prefit", refit=False, counts=np.bincount(y)).fit(X, y)
 
 
 def test_one_split_may_keep_its_own_model(tail):
@@ -417,6 +432,6 @@ def test_unfitted_and_unknown_are_refused(tail):
         TunedRescaledClassifierCV(LogisticRegression(), cv="prefit", refit=False).fit(X, y)
     base = FrozenEstimator(LogisticRegression().fit(X[y < 4], y[y < 4]))
     with pytest.raises(ValueError, match=r"y holds 4, a class the estimator was not fitted on; it knows \[0, 1, 2, 3"):
-        RescaledClassifier(base).fit(X, y)
+        RescaledClassifier(base, counts=np.bincount(y[y < 4])).fit(X, y)
     with pytest.raises(ValueError, match="Unknown label type: multilabel-indicator"):
         RescaledClassifier(LogisticRegression()).fit(X, np.column_stack([y > 0, y > 1]).astype(int))

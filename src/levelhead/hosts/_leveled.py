@@ -15,9 +15,10 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
 
 from ..counts import Counts, Missing
+from ..heads.sklearn import innermost
 from ..measure import log_softmax
 from ..rule import RuleName, make_rule
-from ._scores import scores
+from ._scores import count, is_frozen, scores
 
 
 class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -87,6 +88,19 @@ class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithm of `predict_proba`, [N, K]."""
         return log_softmax(self._adjusted(X))
+
+    @property
+    def _trained(self) -> bool:
+        """Whether the classifier was trained before it came here, on samples that nobody here has seen."""
+        return is_frozen(self.estimator)
+
+    def _count(self, y: np.ndarray) -> np.ndarray:
+        """Counts [K] of what the classifier was trained on: those given, or of the y that it was just trained on."""
+        if self.counts is None and self._trained:
+            raise ValueError(f"{type(innermost(self.estimator_)).__name__} is trained already, and y does not tell on "
+                             "how many samples of each class; give them as counts=, {label: n} or in the order of "
+                             "classes_")
+        return count(y, self.classes_, self.counts, self.missing)
 
     def _adjusted(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "estimator_")

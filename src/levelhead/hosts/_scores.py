@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.frozen import FrozenEstimator
 
 from ..counts import Counts, Missing, of, resolve
 from ..heads.sklearn import innermost
@@ -41,6 +42,11 @@ def choose_rule(estimator: Any, rule: str) -> RuleName:
     if rule == "rescale" and not can_rescale:
         raise ValueError(f"{type(innermost(estimator)).__name__} {why}: scaling cannot act on it; use rule='shift'")
     return "rescale" if can_rescale and rule != "shift" else "shift"
+
+
+def is_frozen(estimator: Any) -> bool:
+    """Whether `fit` leaves the classifier as it is: a FrozenEstimator, alone or as the last step of a pipeline."""
+    return is_frozen(estimator.steps[-1][1]) if hasattr(estimator, "steps") else isinstance(estimator, FrozenEstimator)
 
 
 def encode(y: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -27,7 +27,6 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, check_scoring, get_scorer_names
 from sklearn.model_selection import StratifiedShuffleSplit, check_cv
 from sklearn.utils import _safe_indexing
@@ -43,7 +42,7 @@ from ..rule import check_range
 from ..tune import pool
 from ._folds import Fold, Plan, rehearse, train
 from ._leveled import Leveled
-from ._scores import choose_rule, count, encode, scores
+from ._scores import choose_rule, encode, scores
 
 RuleChoice = Literal["auto", "rescale", "shift"]
 _CALLER = 4  # of `fit`, for warnings: `_fit`, `fit` and scikit-learn's wrapper lie between
@@ -55,11 +54,11 @@ class RescaledClassifier(Leveled):
 
     Args:
         estimator: the classifier; it is cloned and fitted. One that is trained already goes in as a FrozenEstimator:
-            then `fit` trains nothing, and `counts` are to be those it was trained on.
+            then `fit` trains nothing, and `counts` must say what it was trained on, since y cannot.
         gamma: strength; 0 changes nothing, larger gives rare classes more. The default is the value of the paper's
             script; TunedRescaledClassifierCV finds yours.
-        counts: training samples of each class: K of them in the order of `classes_`, or {label: n}. Counted from the y
-            given to `fit` if None.
+        counts: training samples of each class: K of them in the order of `classes_`, or {label: n}. If None, the y that
+            the classifier is fitted on is counted.
         missing: what a class with no sample is: an `error`, or `neutral` (left as it is).
         rule: `rescale`, `shift`, or `auto`: rescale where scaling can act, else shift.
 
@@ -100,7 +99,7 @@ class RescaledClassifier(Leveled):
         routed = cast(Any, process_routing(self, "fit", **params))
         self.estimator_ = train(clone(self.estimator), X, y, None, routed.estimator.fit)
         self.rule_ = choose_rule(self.estimator_, self.rule)
-        self.counts_ = count(y, self.classes_, self.counts, self.missing)
+        self.counts_ = self._count(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values = scores(self.estimator_, _safe_indexing(X, some))
         issue([negative_logits(values, encode(y[some], self.classes_), self.rule_)], stacklevel=_CALLER)
@@ -125,7 +124,7 @@ class TunedRescaledClassifierCV(Leveled):
         scoring: the name of a scorer, or a callable ``scorer(estimator, X, y)``.
         cv: None (5 stratified folds), a number of folds, a share held out in one shuffled split, a splitter, an
             iterable of splits, or "prefit" for an estimator that is trained already: then X and y are held-out data,
-            and `counts` are to be those it was trained on; without them y is counted, and its shares may be others.
+            and `counts` must say what it was trained on. (By the counts of a balanced y nothing would be adjusted.)
             Never tune on the data a model was trained on: such a gamma is chosen on nothing (a LeakageWarning where
             that is plain to see).
         refit: train on all data once gamma is known. Must be False with "prefit", may be with a single split.
@@ -187,16 +186,24 @@ class TunedRescaledClassifierCV(Leveled):
     def _gamma(self) -> float:
         return self.best_gamma_
 
+    @property
+    def _prefit(self) -> bool:
+        return isinstance(self.cv, str)
+
+    @property
+    def _trained(self) -> bool:
+        return self._prefit or super()._trained
+
     def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
         routed = cast(Any, process_routing(self, "fit", **params))
-        splits, prefit = self._splits(X, y, routed.splitter.split), isinstance(self.cv, str)
+        splits = self._splits(X, y, routed.splitter.split)
         trained_on = None if self.refit else splits[0][0]
         fit_params = routed.estimator.fit
-        self.estimator_ = self.estimator if prefit else train(clone(self.estimator), X, y, trained_on, fit_params)
+        self.estimator_ = self.estimator if self._prefit else train(clone(self.estimator), X, y, trained_on, fit_params)
         if len(self.classes_) < 2:
             raise ValueError("expected two or more classes to choose between, got one class")
         self.rule_ = choose_rule(self.estimator_, self.rule)
-        self.counts_ = count(y if trained_on is None else y[trained_on], self.classes_, self.counts, self.missing)
+        self.counts_ = self._count(y if trained_on is None else y[trained_on])
         scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
         plain = not routed.scorer.score and (getattr(scorer, "_sign", 0), getattr(scorer, "_kwargs", None)) == (1, {})
         metric = _EXACT.get(getattr(scorer, "_score_func", None)) if plain else None
@@ -210,10 +217,9 @@ class TunedRescaledClassifierCV(Leveled):
         ))
         self._choose(plan, [fold.judged for fold in folds], metric)
         values, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("values", "labels"))
-        given = prefit or isinstance(self.estimator, FrozenEstimator)
-        issue([
-            negative_logits(values, labels, self.rule_), too_good(values.argmax(axis=1) == labels) if given else None,
-        ], stacklevel=_CALLER)
+        right = values.argmax(axis=1) == labels
+        issue([negative_logits(values, labels, self.rule_), too_good(right) if self._trained else None],
+              stacklevel=_CALLER)
 
     def _choose(self, plan: Plan, judged: list[Any], metric: Metric | None) -> None:
         """The middle of the best plateau of the exact curve, or the first best of a scorer's mean over the folds."""
@@ -234,7 +240,7 @@ class TunedRescaledClassifierCV(Leveled):
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """(train, held-out) indices; no train indices for a model that is trained already."""
-        if isinstance(self.cv, str):
+        if self._prefit:
             if self.refit:
                 raise ValueError("cv='prefit' trains nothing, so refit cannot be True; pass refit=False")
             try:
