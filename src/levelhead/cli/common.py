@@ -1,0 +1,49 @@
+"""What every command shares: the app, the options that several have, and how a command prints."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import __version__
+
+app = typer.Typer(
+    name="levelhead",
+    help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it (RS).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: rich takes longer to import than all the rest
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+Page = Annotated[Path | None, typer.Option("--report", help="Write a page that shows what it does: page.html.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(f"levelhead {__version__}")
+        raise typer.Exit
+
+
+def show(result: dict[str, Any], text: str, as_json: bool) -> None:
+    """The one place a command prints its result: JSON for programs, text for people."""
+    typer.echo(json.dumps(result, indent=2) if as_json else text)
+
+
+def say(line: str) -> None:
+    """What to know beside the result: a line on stderr, which leaves stdout to the result."""
+    typer.echo(f"levelhead: {line}", err=True)
+
+
+def typed() -> str:
+    """The command as it was typed, for a page's last lines."""
+    return shlex.join(["levelhead", *sys.argv[1:]])
