@@ -185,6 +185,16 @@ def test_match_prior_brings_the_shares_nearest_to_the_target():
     assert tuned.gain is None
 
 
+def test_shares_of_classes_that_are_never_predicted_are_matched_with_a_warning():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(400, 6)) + [9, 9, 9, 3, 2, 1]  # half of the samples, by a uniform target, never
+    with pytest.warns(lh.NeverPredictedWarning, match="3 of 6 classes, 50% of the samples by the target, are hardly"):
+        tuned = lh.match_prior(logits, [99, 99, 99, 9, 9, 9], bootstrap=0)
+    assert tuned.warnings[0].startswith("NeverPredictedWarning: 3 of 6")
+    lh.match_prior(logits, [99, 99, 99, 9, 9, 9], [0.3, 0.3, 0.3, 0.05, 0.03, 0.02], bootstrap=0)  # a tenth, as known
+    lh.match_prior(logits[:24], [99, 99, 99, 9, 9, 9], bootstrap=0)  # four of each: too few to tell
+
+
 def test_cross_fit_of_one_model_is_tune_on_all_folds_together():
     logits, labels = bent(11, [60, 40, 20, 10])
     order = np.random.default_rng(0).permutation(len(labels))

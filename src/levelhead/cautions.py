@@ -25,6 +25,10 @@ class MissingClassWarning(LevelheadWarning):
     """A class has no sample in the data at hand: it is named and left neutral."""
 
 
+class NeverPredictedWarning(LevelheadWarning):
+    """Many classes are hardly ever predicted: no gamma brings their samples back, only those of others."""
+
+
 class RangeWarning(LevelheadWarning):
     """What is looked for lies at the end of the range it was looked for in."""
 

@@ -3,11 +3,16 @@
 import json
 import re
 from pathlib import Path
+from statistics import mean
 
+import numpy as np
 import pytest
 
+from levelhead.methods.class_balanced import weights
 from levelhead.paper import page
 from levelhead.paper.claims import CLAIMS
+from levelhead.paper.plan import REPEATED, table1_columns, tables
+from levelhead.paper.readout import cell, load, runs
 
 from .made import made
 
@@ -68,3 +73,35 @@ def test_without_a_record_it_says_so():
     assert empty["cost"] == "No network has a record yet."
     assert empty["claims"] == "No claim has its records yet."
     assert empty["beyond"] == "No such network has a record yet."
+
+
+def test_what_the_page_says_of_table_2_was_measured():
+    said = " ".join(TEMPLATE.read_text(encoding="utf-8").split())
+    records = load(TEMPLATE.parents[1] / "results" / "records")
+    table = tables()["table2"]
+
+    def errors(method: str, reading: str, columns: list[str]) -> list[float]:
+        return [mean(cell(records, column, method, reading).errors) for column in columns]
+
+    plain = errors("baseline", "last epoch", table["columns"])
+    above = [round(ours - theirs, 1) for ours, (theirs, _) in zip(plain, table["rows"][0]["published"], strict=True)]
+    assert "is {} and {} points above the published long-tailed errors, {} and {} above".format(*above) in said
+
+    best = "best gamma on test"
+    ahead, elsewhere = ([a - b for a, b in zip(errors("baseline", best, columns), errors("wvn", best, columns),
+                                               strict=True)]
+                        for columns in (table["columns"], table1_columns(imbalanced=True)))
+    assert f"ahead of the plain network in every column, by {min(ahead):.1f} to {max(ahead):.1f} points" in said
+    assert sum(points < 0 for points in elsewhere) == len(elsewhere) - 1 == 9  # behind in nine of ten
+
+    column = "tiny-imagenet:step:100"
+    pairs = [(cell(records, column, method, "gamma from unlabelled images").text, cell(records, column, method).text)
+             for method in REPEATED]
+    assert "{} where the network alone has {}, with WVN {} where it has {}.".format(*pairs[0], *pairs[1]) in said
+    assert all(max(runs(records, column, method)[0]["recall"][100:]) == 0 for method in REPEATED)  # never found
+
+    record = runs(records, column, "class-balanced-focal")[0]
+    n = np.array(record["counts"])
+    assert f"but {(weights(n) * n).sum() / n.sum():.2f} over the training images" in said
+    first, *_, last = [mean(norms[:20]) for norms in record["norms_over_epochs"]["norms"]]  # every fifth of 200 classes
+    assert f"from {first:.2f} after the first epoch to {last:.2f}" in said

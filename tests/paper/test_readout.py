@@ -29,6 +29,14 @@ def test_a_cell_is_the_runs_on_the_whole_training_set():
     assert cell(RECORDS, "cifar10:50", "wvn") == Cell(())
 
 
+def test_the_best_epoch_is_never_worse_than_the_last():
+    assert cell(RECORDS, "cifar10:100", "wvn", "best epoch on test").text == "30.00"
+    rounded = {**made("wvn", 0, 0.31), "best_epoch": {"epoch": 180, "error": 0.3104}}  # by an engine in half precision
+    assert cell([rounded], "cifar10:100", "wvn", "best epoch on test").text == "31.00"
+    unknown = {**rounded, "best_epoch": None}
+    assert cell([unknown], "cifar10:100", "wvn", "best epoch on test") == Cell(())
+
+
 def test_gamma_of_a_column_comes_from_its_companion_and_is_read_off_each_curve():
     assert companion_gamma(RECORDS, "cifar10:100", "baseline") == 0.5012
     assert companion_gamma(RECORDS, "cifar10:100", "wvn") is None
@@ -68,7 +76,28 @@ def test_top_5_is_read_at_the_same_gamma():
     assert top5_cell(records, column, "wvn", "gamma from unlabelled images").text == "22.00"
     assert top5_cell(records, column, "wvn").text == "30.00"
     assert "| WVN+RS, gamma from unlabelled images |  |  |  | 46.00 / 22.00 |" in table2(records)
-    assert "*45.52 / 22.93*" in table2(records)
+    assert "| *WVN+RS, published* | *59.74 / 36.61* |" in table2(records)
+
+
+def test_table_2_is_set_against_the_gamma_it_was_published_with():
+    column = "tiny-imagenet:step:10"
+    top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
+    found = table2([{**made("baseline", 0, 0.5, column=column), "top": top},
+                    made("baseline", 0, 0.5, held_out=HELD, column=column)])
+    assert "| Baseline+RS, gamma of the paper, 0.1 |  |  |  | 49.00 / 28.00 |" in found
+    assert "*60.07 / 35.64* | *46.77 / 23.14* (+2.23 / +4.86) |" in found
+    assert "*63.82 / 44.09* | *50.89 / 27.06* (-0.89 / +2.94) |" in found
+    assert "| Baseline+RS: regret of the hold-out's gamma |  |  |  | 15.00 |" in found
+
+
+def test_what_has_no_oracle_is_shown_without_a_share():
+    columns = ["tiny-imagenet:long-tail:100", "tiny-imagenet:step:10"]
+    record = {**made("baseline", 0, 0.5, held_out=HELD, column=columns[1]), "oracle": None}
+    found = beyond([record], columns, "baseline")
+    assert found.startswith("| Tiny ImageNet, Baseline | long-tail, ratio 100 | step, ratio 10 |")
+    assert "| shift |  | 28.00 |" in found
+    assert "oracle" not in found
+    assert "%" not in found
 
 
 def test_the_share_of_the_gap_is_how_far_towards_the_oracle():

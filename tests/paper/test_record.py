@@ -11,6 +11,7 @@ from levelhead import Head, Snapshot, rescale
 from levelhead.adjust import factors
 from levelhead.paper.record import GRID, record
 
+pytestmark = pytest.mark.filterwarnings("ignore::levelhead.NeverPredictedWarning")  # a record keeps no cautions
 CLASSES, WIDTH, COUNTS = 10, 16, [200, 120, 70, 40, 25, 15, 9, 5, 3, 2]
 
 
@@ -37,6 +38,13 @@ def test_the_curve_is_the_error_of_the_rescaled_head_at_every_point_of_the_grid(
         head = rescale(snapshot.head, COUNTS, gamma=float(GRID[i]))
         wrong = (snapshot.logits("test", head).argmax(axis=1) != snapshot.labels["test"]).mean()
         assert found["curve"][i] == pytest.approx(wrong, abs=1e-6)
+
+
+def test_no_oracle_is_fitted_that_could_learn_the_test_set_by_heart(snapshot, found):
+    assert found["oracle"]["error"] < found["best_on_test"]["error"]
+    few = {split: labels[::5] for split, labels in snapshot.labels.items()}  # 80 test images, 160 weights
+    some = {split: features[::5] for split, features in snapshot.features.items()}
+    assert record(Snapshot(snapshot.head, snapshot.counts, some, few), [], {})["oracle"] is None
 
 
 def test_best_on_test_is_no_worse_than_any_other_choice(found):

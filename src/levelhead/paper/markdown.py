@@ -9,7 +9,7 @@ from statistics import mean
 from .. import whole
 from ..methods import METHODS
 from .plan import REPEATED, TITLES, table1_columns, tables, title_of
-from .readout import GAMMAS, Cell, Record, cell, companion, share_of_gap, top5_cell
+from .readout import GAMMAS, PAPERS, Cell, Record, cell, companion, share_of_gap, top5_cell
 
 RULES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift", "rescale-then-shift": "RS, then shift"}
 
@@ -72,8 +72,7 @@ def table1(records: Sequence[Record], data: str) -> str:
         ours(f"{METHODS[method].title}, best epoch on test", method, "best epoch on test")
     ours("WVN as released", "wvn-released", "last epoch")
     ours("WVN+RS as released, best gamma on test", "wvn-released", "best gamma on test")
-    rows += [(f"{METHODS[method].title}+RS: regret of the hold-out's gamma",
-              [_regret(records, column, method) for column in columns]) for method in REPEATED]
+    rows += _regrets(records, columns)
     return grid(["ratio", *(column.split(":")[1] for column in columns)], rows)
 
 
@@ -92,19 +91,31 @@ def headline(records: Sequence[Record]) -> str:
 
 
 def table2(records: Sequence[Record]) -> str:
-    """Table 2: top-1 and top-5 error on Tiny ImageNet."""
+    """Table 2: top-1 and top-5 error on Tiny ImageNet, each row of the paper with its published numbers below."""
     table = tables()["table2"]
-    rows: list[tuple[str, list[str]]] = []
+    columns, rows = table["columns"], list[tuple[str, list[str]]]()
+
+    def ours(title: str, method: str, gamma: str | None = None) -> list[tuple[Cell, Cell]]:
+        pairs = [(cell(records, column, method, gamma or "last epoch"), top5_cell(records, column, method, gamma))
+                 for column in columns]
+        rows.append((title, [f"{first.text} / {top.text}" if first.errors else "" for first, top in pairs]))
+        return pairs
+
     for row in table["rows"]:
-        method, adjusted = row["method"].removesuffix("+rs"), row["method"].endswith("+rs")
-        for gamma in GAMMAS if adjusted else [None]:
-            first = [cell(records, column, method, gamma or "last epoch") for column in table["columns"]]
-            top = [top5_cell(records, column, method, gamma) for column in table["columns"]]
-            pairs = [f"{a.text} / {b.text}" if a.errors else "" for a, b in zip(first, top, strict=True)]
-            rows.append((f"{row['title']}{f', {gamma}' if gamma else ''}", pairs))
-        rows.append((f"*{row['title']}, published*", [f"*{a:.2f} / {b:.2f}*" for a, b in row["published"]]))
-    head = [f"{profile}, ratio {ratio}" for _, profile, ratio in (column.split(":") for column in table["columns"])]
-    return grid(["top-1 / top-5", *head], rows)
+        method, title = row["method"].removesuffix("+rs"), row["title"]
+        if method == row["method"]:
+            cells = ours(title, method)
+        else:
+            for gamma in GAMMAS:
+                ours(f"{title}, {gamma}", method, gamma)
+            cells = ours(f"{title}, {PAPERS}, {table['gamma']:g}", method, PAPERS)
+        rows.append((f"*{title}, published*", [_both(*one) for one in zip(cells, row["published"], strict=True)]))
+    ours("WVN alone", "wvn")
+    rows += [(f"{METHODS[method].title}, best epoch on test (top-1)",
+              _texts([cell(records, column, method, "best epoch on test") for column in columns]))
+             for method in REPEATED]
+    rows += _regrets(records, columns)
+    return grid(["top-1 / top-5", *(_profile(column) for column in columns)], rows)
 
 
 def table3(records: Sequence[Record]) -> str:
@@ -137,8 +148,8 @@ def table3(records: Sequence[Record]) -> str:
 def beyond(records: Sequence[Record], columns: Sequence[str], method: str) -> str:
     """Everything that can be done to one network after training, its strength chosen on the 10 % it was not trained on.
 
-    Error on test and, in parentheses, the share of the gap between the network and its oracle head that it closes.
-    Empty if none of these networks has a record.
+    Error on test and, in parentheses, the share of the gap between the network and its oracle head, where there is
+    one, that it closes. Empty if none of these networks has a record.
     """
     found = [companion(records, column, method) for column in columns]
     if not any(found):
@@ -150,10 +161,10 @@ def beyond(records: Sequence[Record], columns: Sequence[str], method: str) -> st
     rows = [("network alone", ["" if r is None else f"{100 * r['error']:.2f}" for r in found]),
             *((title, row(lambda r, rule=rule: r["held_out"][rule]["error"])) for rule, title in RULES.items()),
             ("nearest class mean", row(lambda r: r["nearest_mean_error"])),
-            ("oracle head", ["" if r is None else f"{100 * r['oracle']['error']:.2f}" for r in found]),
+            ("oracle head", [f"{100 * r['oracle']['error']:.2f}" if r and r["oracle"] else "" for r in found]),
             ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found])]
-    data, ratios = zip(*(column.rpartition("/")[2].split(":") for column in columns), strict=True)
-    return grid([f"{TITLES[data[0]]}, {METHODS[method].title}, ratio", *ratios], rows)
+    data = columns[0].rpartition("/")[2].split(":")[0]
+    return grid([f"{TITLES[data]}, {METHODS[method].title}", *map(_profile, columns)], rows)
 
 
 def other_recipe(records: Sequence[Record], columns: Sequence[str]) -> str:
@@ -167,8 +178,31 @@ def other_recipe(records: Sequence[Record], columns: Sequence[str]) -> str:
 
 
 def _with_share(record: Record, error: float) -> str:
-    share = share_of_gap(record["error"], error, record["oracle"]["error"])
+    share = share_of_gap(record["error"], error, record["oracle"]["error"]) if record["oracle"] else None
     return f"{100 * error:.2f}" + ("" if share is None else f" ({share:.0%})")
+
+
+def _both(cells: tuple[Cell, Cell], published: tuple[float, float]) -> str:
+    """Top-1 and top-5 as published and, where there are ours, by how much they differ."""
+    theirs = f"*{published[0]:.2f} / {published[1]:.2f}*"
+    if not all(one.errors for one in cells):
+        return theirs
+    return f"{theirs} ({' / '.join(f'{mean(one.errors) - it:+.2f}' for one, it in zip(cells, published, strict=True))})"
+
+
+def _profile(column: str) -> str:
+    """A column but for its data.
+
+    >>> _profile("tiny-imagenet:step:10"), _profile("cifar10:100")
+    ('step, ratio 10', 'ratio 100')
+    """
+    *profile, ratio = column.rpartition("/")[2].split(":")[1:]
+    return ", ".join([*profile, f"ratio {ratio}"])
+
+
+def _regrets(records: Sequence[Record], columns: Sequence[str]) -> list[tuple[str, list[str]]]:
+    return [(f"{METHODS[method].title}+RS: regret of the hold-out's gamma",
+             [_regret(records, column, method) for column in columns]) for method in REPEATED]
 
 
 def _regret(records: Sequence[Record], column: str, method: str) -> str:

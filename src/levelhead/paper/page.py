@@ -37,7 +37,7 @@ def write(
 
 def places(records: Sequence[Record]) -> dict[str, str]:
     """What stands in each place of the page, but for the figures."""
-    cifar = [table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")]
+    sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
     strong = tables()["strong"]["columns"]
     return {
         "setup": setup(),
@@ -50,7 +50,7 @@ def places(records: Sequence[Record]) -> dict[str, str]:
         "table2-notes": notes("table2"),
         "table3": table3(records),
         "table3-notes": notes("table3"),
-        "beyond": _joined(beyond(records, same, method) for same in cifar for method in REPEATED),
+        "beyond": _joined(beyond(records, same, method) for same in sets for method in REPEATED),
         "strong": _joined([other_recipe(records, strong), *(
             beyond(records, [c for c in strong if f"/{data}:" in c], method)
             for data in ("cifar10", "cifar100") for method in REPEATED)]),
