@@ -61,8 +61,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     save_file({"fc.weight": fc.half() / 1000}, "half.safetensors")
     save_file({"fc.weight": fc * 1e30}, "huge.safetensors")
-    save_file({"fc.weight": fc[:1]}, "one.safetensors")
-    (tmp_path / "one.json").write_text("[9]", encoding="utf-8")
+    save_file({"body.weight": torch.randn(8, 4), "fc.weight": fc[:1]}, "one.safetensors")
+    (tmp_path / "two.json").write_text("[9, 1]", encoding="utf-8")
     np.save("scalar.npy", np.array(4))
     np.save("two-classes.npy", np.ones((5, 2)))
     (tmp_path / "folder.safetensors").mkdir()
@@ -195,7 +195,10 @@ BAD = {
         "half.safetensors: fc, in F16, would become 0 in class 1: use a gamma nearer to 0",
     ),
     "weights too long": (rescale("huge.safetensors"), "fc has a weight vector too long for a number, in class 0"),
-    "a file of one logit": (rescale("one.safetensors", "one.json"), "fc gives a single logit"),
+    "a file of one logit": (
+        rescale("one.safetensors", "two.json"),
+        "one.safetensors: fc gives a single logit, whose sign no scaling moves; add gamma log(n_negative / n_positive)",
+    ),
     "output is a folder, by force": (
         rescale("m.safetensors", "c.json", "folder.safetensors", "1", "--force"),
         "levelhead: folder.safetensors: a folder; expected the name of a file to write",
@@ -271,7 +274,7 @@ def test_json_is_json_also_of_a_head_whose_norms_are_all_equal(levelhead, folder
 
 
 def test_one_logit_is_not_told_to_use_a_rule_that_refuses_it(levelhead, folder):
-    assert "a single logit; move its threshold" in levelhead("inspect", "one.safetensors", "--counts", "one.json")[1]
+    assert "a single logit; move its threshold" in levelhead("inspect", "one.safetensors", "--counts", "two.json")[1]
 
 
 def test_the_command_that_undoes_can_be_pasted(levelhead, folder):

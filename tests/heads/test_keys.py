@@ -46,6 +46,9 @@ FOUND = [
         ["classifier.10"],
     ),
     ("vit", ("heads.head.weight 10 8", *BACKBONE), None, ["heads.head"]),
+    ("one logit", (*BACKBONE, "fc.weight 1 8", "fc.bias 1"), None, ["fc"]),
+    ("one logit after a hidden layer", ("classifier.0.weight 8 4", "classifier.2.weight 1 8"), None, ["classifier.2"]),
+    ("one logit beside a head", (*BACKBONE, "classifier.weight 10 8", "score.weight 1 8"), None, ["classifier"]),
     (
         "squeezenet: 1x1 convolution",
         (*BACKBONE, "classifier.1.weight 10 8 1 1", "classifier.1.bias 10"),

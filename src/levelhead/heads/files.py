@@ -15,7 +15,7 @@ from ..adjust import BiasPolicy, can_flip, factors, rescale, rounding_flips, shi
 from ..counts import Counts, Missing, resolve
 from ..head import Head
 from ..measure import check_logits
-from ..rule import RULES, RuleName
+from ..rule import RuleName, check_rule
 from . import onnx, safetensors, state_dict
 from .format import Format
 from .keys import NoHead
@@ -147,8 +147,7 @@ def rescale_file(
         chosen_for: of how many classes the logits were that gamma was chosen on: it says nothing of another head.
     """
     path, out = Path(path), Path(out)
-    if rule not in RULES:
-        raise ValueError(f"expected rule='rescale', 'tau' or 'shift', got {rule!r}")
+    check_rule(rule)
     found = find(path, head=head, counts=counts)
     if found.note and not again:
         was = f"{found.note['rule']}, gamma {found.note['gamma']:g}"
@@ -156,11 +155,12 @@ def rescale_file(
             f"{path} was adjusted before ({was}), and scaling twice is rarely meant; take the original, "
             "`levelhead undo` this one, or pass --again"
         )
+    _check_rule(found, rule)
     place, heads = found.places[0], [load(place, found.names) for place in found.places]
     n = resolve(counts, place.classes, names=found.names, missing=missing)
     if chosen_for not in (None, place.classes):
-        raise ValueError(f"{path}: gamma was chosen on logits of {chosen_for} classes, this head has {place.classes}")
-    _check_rule(found, rule)
+        raise ValueError(f"{path}: gamma was chosen on logits of {chosen_for} classes, this head has {place.classes}; "
+                         "tune on the logits of this model")
     adjusted = [_adjust(one, n, gamma, rule, bias) for one in heads]
     for where, before, after in zip(found.places, heads, adjusted, strict=True):
         _check_kept(where, before, after)
@@ -214,9 +214,7 @@ def strength(gamma: float | None, rule: str | None, tuned: str | Path | None) ->
         return {"gamma": gamma, "rule": rule or "rescale", "chosen_for": None}
     from ..tune_files import read_choice
 
-    chosen = read_choice(tuned)  # type: ignore[arg-type]
-    if rule not in (None, chosen["rule"]):
-        raise ValueError(f"{tuned}: gamma was chosen for rule={chosen['rule']!r}, not {rule!r}; leave out one of them")
+    chosen = read_choice(tuned, rule=rule)  # type: ignore[arg-type]
     return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen_for": chosen.get("classes")}
 
 
@@ -237,7 +235,8 @@ def named(folder: Path) -> Path:
 def _check_rule(found: Found, rule: RuleName) -> None:
     first, titles = found.places[0], ", ".join(place.key for place in found.places)
     reasons = {
-        "gives a single logit, whose sign no scaling moves; move its threshold instead": first.classes < 2,
+        "gives a single logit, whose sign no scaling moves; add gamma log(n_negative / n_positive) to its bias, "
+        "the additive shift": first.classes < 2,
         "differ in classes; name one with --head": len({place.classes for place in found.places}) > 1,
         "feed one output, which only rule='rescale' fits": rule != "rescale" and len(found.places) > 1,
         "scales weight or bias by a constant, which only rule='rescale' fits": rule != "rescale" and not first.plain,

@@ -73,7 +73,7 @@ def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | 
     found = find(path, head=head, counts=counts)
     first = load(found.places[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
-    n = None if counts is None else resolve(counts, first.classes, names=found.names)
+    n = None if counts is None or first.classes < 2 else resolve(counts, first.classes, names=found.names)
     correlation = None if n is None else norm_follows_count(first, n)
     correlation = None if correlation is None or np.isnan(correlation) else correlation
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))

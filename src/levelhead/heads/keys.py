@@ -98,14 +98,14 @@ def find(
     return places
 
 
-def candidates(layers: Layers, classes: int | None = None) -> list[str]:
-    """Layers of a head's shape: [K, d] or [K, d, 1, 1]; embeddings and adapters are none."""
+def candidates(layers: Layers, classes: int | None = None, *, least: int = 2) -> list[str]:
+    """Layers of a head's shape: [K, d] or [K, d, 1, 1], K at least so many; embeddings and adapters are none."""
     return [
         layer
         for layer, weight in layers.items()
         if len(weight.logical) >= 2
         and all(n == 1 for n in weight.logical[2:])
-        and (weight.logical[0] == classes if classes else weight.logical[0] > 1)
+        and (weight.logical[0] == classes if classes else weight.logical[0] >= least)
         and not re.search(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", layer, re.IGNORECASE)
     ]
 
@@ -122,16 +122,17 @@ def _named(path: Path, layer: str, spans: Mapping[str, Span], layers: Layers, cl
 
 
 def _known(path: Path, spans: Mapping[str, Span], layers: Layers, classes: int | None) -> list[str]:
-    """The layers under names that libraries give their heads."""
+    """The layers under names that libraries give their heads; one of a single logit if there is no other."""
     for layer in sorted({_owner(key) for key in spans} - layers.keys()):
         if _bare(layer) in ALONE:
             _check_plain(path, layer, spans)
-    fitting = candidates(layers, classes)
+    fitting = candidates(layers, classes, least=1)
     for pair in TOGETHER:
         ends = [_ends(block, fitting, layers) for block in pair]
         if all(len(end) == 1 for end in ends):
             return _sole(path, [end[0] for end in ends], layers)
     hits = [layer for block in ALONE for layer in _ends(block, fitting, layers)]
+    hits = [layer for layer in hits if layers[layer].logical[0] > 1] or hits
     if len(hits) > 1:
         raise ValueError(_several(path, hits, layers))
     return _sole(path, hits, layers)

@@ -147,7 +147,7 @@ def rescale_(
     first = next(iter(before.values()))
     if first.classes == 1:
         raise ValueError(f"{next(iter(before)) or 'the head'} gives a single logit, and scaling never moves its sign; "
-                         "add log(n_negative / n_positive) to its bias instead, the additive shift")
+                         "add gamma log(n_negative / n_positive) to its bias instead, the additive shift")
     n = resolve(counts, first.classes, names=first.names, missing=missing)
     by = factors(n, gamma)
     after = {path: rescale(head, counts, gamma=gamma, bias=bias, missing=missing) for path, head in before.items()}
