@@ -146,7 +146,7 @@ BAD = {
     "no file": (rescale("x.safetensors"), "x.safetensors: no such file"),
     "no tuned.json": (
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "x.json"],
-        "levelhead: x.json: no such file or directory",
+        "levelhead: x.json: no such file; expected what `levelhead tune -o` writes",
     ),
     "a gamma chosen for other classes": (
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "tuned-7.json"],

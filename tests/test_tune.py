@@ -246,7 +246,7 @@ def test_held_out_rows_among_the_training_rows_are_named():
 
 def test_many_negative_true_class_logits_point_to_the_shift():
     logits, labels = bent(0, [30] * 4)
-    with pytest.warns(lh.NegativeLogitsWarning, match="use rule='shift'"):
+    with pytest.warns(lh.NegativeLogitsWarning, match="use the rule shift"):
         lh.tune(logits - 6.5, labels, COUNTS, bootstrap=0)
     lh.tune(logits - 6.5, labels, COUNTS, rule="shift", bootstrap=0)
 
@@ -255,7 +255,7 @@ def test_many_negative_true_class_logits_point_to_the_shift():
 def test_binary_logits_that_scaling_cannot_change_point_to_the_shift(first, message):
     z = np.random.default_rng(0).normal(size=40) + np.repeat([-1, 1], 20)
     labels, logits = np.repeat([0, 1], 20), np.stack([first * z, z], axis=1)
-    with pytest.warns(lh.BinaryHeadWarning, match=f"{message}.*use rule='shift'"):
+    with pytest.warns(lh.BinaryHeadWarning, match=f"{message}.*use the rule shift"):
         tuned = lh.tune(logits, labels, [90, 10], bootstrap=0)
     assert tuned.gamma == 0
     lh.tune(logits, labels, [90, 10], rule="shift", bootstrap=0)
@@ -278,7 +278,7 @@ def test_a_class_without_a_sample_is_named_and_neutral():
 
 def test_a_best_gamma_at_the_end_of_the_range_is_named():
     data = bent(0, [100] * 4, gamma=0.6)
-    with pytest.warns(lh.RangeWarning, match="a wider range= may do better"):
+    with pytest.warns(lh.RangeWarning, match="a wider range may do better"):
         lh.tune(*data, COUNTS, range=(0, 0.2), criterion="balanced_error", bootstrap=0)
 
 
@@ -295,7 +295,7 @@ def test_test_data_are_named_wherever_the_result_is_printed():
         ({"criterion": "accuracy"}, "criterion='guided' or 'balanced_error', got 'accuracy'"),
         ({"metric": "f1"}, "metric='error' or 'balanced_error', got 'f1'"),
         ({"metric": "error", "target": [1, 1, 1, 1]}, "give one of the two"),
-        ({"target": [1, 1]}, r"a target \[4\], one per class, got shape \[2\]"),
+        ({"target": [1, 1]}, r"target shares \[4\], one per class, got shape \[2\]"),
         ({"target": [1, -1, 1, 1]}, "none negative"),
         ({"range": (0.5, 2)}, "a range of gamma that holds 0"),
         ({"level": 95, "bootstrap": 5}, "a level between 0 and 1"),

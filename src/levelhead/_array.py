@@ -31,6 +31,18 @@ def as_array(x: Array) -> Array:
     return x if is_torch(x) or isinstance(x, np.memmap) else to_numpy(x)
 
 
+def described(x: np.ndarray) -> str:
+    """What an array that should hold other numbers holds, in words; of fractions where whole numbers should be, which.
+
+    >>> described(np.array(["a"])), described(np.array([0.0, 0.5]))
+    ('text', 'float64 (0.5 at position 1)')
+    """
+    if x.dtype.kind == "f" and x.ndim == 1 and (x != np.floor(x)).any():
+        at = int(np.argmax(x != np.floor(x)))
+        return f"{x.dtype} ({x[at]:g} at position {at})"
+    return {"U": "text", "S": "text", "O": "Python objects"}.get(x.dtype.kind, str(x.dtype))
+
+
 def is_floating(x: Array) -> bool:
     return x.is_floating_point() if is_torch(x) else np.issubdtype(np.asarray(x).dtype, np.floating)
 

@@ -174,7 +174,8 @@ def _lengths(head: Head) -> np.ndarray:
         long = head.name(int(np.argmin(np.isfinite(norms))))
         raise ValueError(f"the weight vector of {long} is too long to measure in float32; convert the head to float64")
     if not norms.all():
-        raise ValueError(f"the weight vector of {head.name(int(np.argmin(norms)))} is zero and has no direction")
+        raise ValueError(f"the weight vector of {head.name(int(np.argmin(norms)))} is zero and has no direction; "
+                         "rescale and shift need none")
     return norms
 
 

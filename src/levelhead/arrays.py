@@ -9,17 +9,20 @@ import csv
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
-from .counts import TEXT, is_number
+from . import text
 
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
                 "I8": "<i1", "U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?"}
+BEGINNINGS = {".npy": b"\x93NUMPY", ".npz": b"PK"}
 
 
 def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
@@ -34,13 +37,20 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
     reader = FORMATS.get(path.suffix.lower())
     if reader is None:
         raise ValueError(f"{path}: expected {wanted} as {', '.join(FORMATS)}, got {path.suffix or 'no suffix'}")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected {wanted}")
+    check_file(path, wanted)
     try:
         return reader(path, key, wanted)
     except (ValueError, EOFError, BadZipFile) as error:
-        text = str(error)
-        raise ValueError(text if text.startswith(f"{path}: ") else f"{path}: not a file of {wanted} ({text})") from None
+        said = str(error)
+        raise ValueError(said if said.startswith(f"{path}: ") else f"{path}: not a file of {wanted} ({said})") from None
+
+
+def check_file(path: Path, wanted: str) -> None:
+    """That there is a file, in which what is wanted may be."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: a folder; expected a file of {wanted}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; expected {wanted}")
 
 
 def titles(source: str | Path) -> list[str] | None:
@@ -49,9 +59,9 @@ def titles(source: str | Path) -> list[str] | None:
     if key is not None or path.suffix.lower() not in (".csv", ".parquet") or not path.is_file():
         return None
     if path.suffix.lower() == ".csv":
-        with path.open(newline="", encoding=TEXT) as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             first = next(csv.reader(file), [])
-        return [title.strip() for title in first] if first and not any(map(is_number, first)) else None
+        return [title.strip() for title in first] if first and not any(map(text.is_number, first)) else None
     return _parquet_module(path).read_schema(path).names
 
 
@@ -92,25 +102,42 @@ def sha256(source: str | Path) -> str:
 
 def _npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
     _no_key(path, key)
-    values = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(values, np.ndarray):
-        values.close()
-        raise ValueError("it is an .npz; call it so")
-    return values
+    _check_begins(path, ".npy")
+    with _no_objects():
+        return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
     name = _pick(path, key, _names_in_npz(path), wanted)
-    with np.load(path, allow_pickle=False) as archive:
+    with np.load(path, allow_pickle=False) as archive, _no_objects():
         return archive[name]
 
 
 def _names_in_npz(path: Path) -> list[str]:
-    archive = np.load(path, allow_pickle=False)
-    if isinstance(archive, np.ndarray):
-        raise ValueError("it is an .npy; call it so")
-    with archive:
+    _check_begins(path, ".npz")
+    with np.load(path, allow_pickle=False) as archive:
         return archive.files
+
+
+def _check_begins(path: Path, kind: str) -> None:
+    """That a file begins as its kind does: else numpy takes it for a pickle, and says how to run that."""
+    with path.open("rb") as file:
+        first = file.read(6)
+    found = next((suffix for suffix, start in BEGINNINGS.items() if first.startswith(start)), None)
+    if found is None:
+        raise ValueError("it is empty" if not first else f"it does not begin as an {kind} does")
+    if found != kind:
+        raise ValueError(f"it is an {found}; call it so")
+
+
+@contextmanager
+def _no_objects() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        if "object" not in str(error).lower():
+            raise
+        raise ValueError("it holds Python objects, perhaps lists of different lengths; save plain numbers") from None
 
 
 def _safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -140,13 +167,10 @@ def _names_in_safetensors(path: Path) -> list[str]:
 
 
 def _csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    with path.open(newline="", encoding=TEXT) as file:
-        rows = [row for row in csv.reader(file) if row]
-    if not rows:
-        raise ValueError("it is empty")
+    rows = [row for row in csv.reader(StringIO(text.read(path))) if row]
     header = titles(path)
     # A single column of names has a title row only if it says so: a name may stand in the first row too.
-    says_so = header is not None and (len(header) > 1 or header[0] in (wanted, key) or is_number(rows[-1][0]))
+    says_so = header is not None and (len(header) > 1 or header[0] in (wanted, key) or text.is_number(rows[-1][0]))
     body = rows[1:] if says_so else rows
     if not body:
         raise ValueError("it holds titles and no data")
@@ -215,7 +239,7 @@ def _numbers(rows: list[list[str]]) -> np.ndarray:
     except ValueError:
         if len(rows[0]) == 1:
             return np.array([row[0] for row in rows])
-        at, cell = next((i, cell) for i, row in enumerate(rows) for cell in row if not is_number(cell))
+        at, cell = next((i, cell) for i, row in enumerate(rows) for cell in row if not text.is_number(cell))
         raise ValueError(f"data row {at} holds {cell!r}; expected a number") from None
     return values[:, 0] if values.shape[1] == 1 else values
 

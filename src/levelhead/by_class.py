@@ -57,7 +57,7 @@ def in_order(
             raise ValueError(f"unknown class name {str(key)!r}; the classes are {listed(names or [])}")
         else:
             raise ValueError(f"class {str(key)!r} is a name, and nothing here says which class that is; give {what}s "
-                             "in class order, or {index: n}, or in Python names=")
+                             "in class order, or {index: n} (names= says which is which)")
         if not 0 <= i < size:
             raise ValueError(f"unknown class {key!r}; expected classes 0 to {size - 1}")
         if i in seen:

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ._array import is_torch, to_numpy
+from . import text
+from ._array import described, is_torch, to_numpy
 from .by_class import as_mapping, in_order, listed, title, without_repeats
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 Missing = Literal["error", "neutral"]
-TEXT = "utf-8-sig"  # spreadsheets begin a file of UTF-8 with a mark of theirs
 
 
 def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None) -> np.ndarray:
@@ -47,7 +47,7 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
         raise ValueError(f"expected labels [N], got shape {list(labels.shape)}")
     whole = labels.dtype.kind == "f" and np.isfinite(labels).all() and np.all(labels == np.floor(labels))
     if labels.dtype.kind not in "iub" and not whole:
-        raise ValueError(f"expected integer labels, got {labels.dtype}")
+        raise ValueError(f"expected integer labels, got {described(labels)}")
     labels = labels.astype(np.int64)
     wrong = (labels < 0) if classes is None else (labels < 0) | (labels >= classes)
     if wrong.any():
@@ -130,57 +130,60 @@ def resolve(
             raise ValueError(f"the count of {who} is fractional ({n:g}); give samples, not shares")
         if n == 0 and missing == "error":
             raise ValueError(f"{who} has no samples; leave it out, or give it the largest count, which leaves it "
-                             "as it is, as missing='neutral' (rescale --missing neutral) does")
+                             "as it is (as missing='neutral' does)")
     values = values.astype(np.int64)
     if not values.any():
         raise ValueError("every class has a count of 0")
     return np.where(values == 0, values.max(), values)
 
 
-def read(path: str | Path) -> Counts:
+def read(path: str | Path, *, wanted: str = "counts") -> Counts:
     """Counts from a file: .json (list or {class: n}), .csv (class,n rows or one number a row), .npy, .txt (a number a
     line), an array `counts` of an .npz or .safetensors. What is read is checked later, by `resolve`, when the classes
-    are known."""
-    from . import arrays  # which reads numbers of a table as they are read here
+    are known.
 
-    path, suffix = Path(path), Path(path).suffix.lower()
-    if arrays.is_archive(path) or suffix == ".npy":
-        return arrays.read(path, wanted="counts")
-    if suffix in (".json", ".csv", ".txt") and not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected counts")
-    if suffix == ".json":
-        return _parse(path, lambda: _from_json(path))
-    if suffix == ".csv":
-        return _parse(path, lambda: _from_csv(path))
-    if suffix == ".txt":
-        return _parse(path, lambda: [float(word) for word in path.read_text(encoding=TEXT).split()])
-    raise ValueError(f"{path}: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got "
-                     f"{path.suffix or 'no suffix'}")
+    Args:
+        path: the file.
+        wanted: what its numbers are, in messages.
+    """
+    from . import arrays  # `import levelhead` does without it
 
-
-def _parse(path: Path, parse: Any) -> Counts:
+    path, parse = Path(path), _PARSERS.get(Path(path).suffix.lower())
+    if arrays.is_archive(path) or path.suffix.lower() == ".npy":
+        return arrays.read(path, wanted=wanted)
+    if parse is None:
+        raise ValueError(f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
+                         f"{path.suffix or 'no suffix'}")
+    arrays.check_file(path, wanted)
     try:
-        return parse()
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path}: not a file of counts ({error})") from None
+        return parse(text.read(path))
+    except ValueError as error:
+        raise ValueError(f"{path}: not a file of {wanted} ({error})") from None
 
 
-def _from_json(path: Path) -> Counts:
-    value = json.loads(path.read_text(encoding=TEXT), object_pairs_hook=without_repeats)
+def _from_json(content: str) -> Counts:
+    value = json.loads(content, object_pairs_hook=without_repeats)
     if not isinstance(value, list | dict):
         raise ValueError("expected a list of counts or {class: n}")
     return value
 
 
-def _from_csv(path: Path) -> Counts:
-    rows = [row for row in csv.reader(path.read_text(encoding=TEXT).splitlines()) if row]
-    if rows and not is_number(rows[0][-1]):
+def _from_csv(content: str) -> Counts:
+    rows = [row for row in csv.reader(content.splitlines()) if row]
+    if rows and not text.is_number(rows[0][-1]):
         rows = rows[1:]  # a title row
     if all(len(row) == 1 for row in rows):
-        return [float(row[0]) for row in rows]
+        return [text.number(row[0]) for row in rows]
     if any(len(row) != 2 for row in rows):
         raise ValueError("expected rows of class,n")
-    return without_repeats([(row[0].strip(), float(row[1])) for row in rows])
+    return without_repeats([(row[0].strip(), text.number(row[1])) for row in rows])
+
+
+def _from_txt(content: str) -> Counts:
+    return [text.number(word) for word in content.split()]
+
+
+_PARSERS = {".json": _from_json, ".csv": _from_csv, ".txt": _from_txt}
 
 
 def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
@@ -200,8 +203,7 @@ def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np
     if values.dtype.kind in "UO" and names is not None and len(values) and isinstance(values[0], str):
         return of(values, names=names).astype(np.float64)
     if values.dtype.kind not in "iubf":
-        got = values.dtype if values.dtype != object else list(counts)[:1]
-        raise ValueError(f"expected counts as numbers, got {got}")
+        raise ValueError(f"expected counts as numbers, got {_odd(values)}")
     if classes is not None and len(values) > classes and values.dtype.kind in "iu":
         inside = (values >= 0) & (values < classes)
         if inside.all() and (len(np.unique(values)) == classes or len(values) > 2 * classes):
@@ -216,10 +218,11 @@ def _check_profile(largest: int, classes: int, ratio: float) -> None:
         raise ValueError(f"expected at least one class and one sample, got {classes} classes of {largest}")
 
 
-def is_number(text: str) -> bool:
-    """Whether text, of a file's cell, is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _odd(values: np.ndarray) -> str:
+    """The first that is no number, and whose it is."""
+    odd = ((i, one) for i, one in enumerate(values.tolist()) if not (isinstance(one, int | float) or _is_number(one)))
+    return next((f"{one!r} for class {i}" for i, one in odd), described(values))
+
+
+def _is_number(one: Any) -> bool:
+    return isinstance(one, str) and text.is_number(one)

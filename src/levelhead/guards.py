@@ -1,6 +1,7 @@
 """What is looked at before a gamma is chosen: data that may not be used for it, and heads that scaling does not suit.
 
-Each guard is a function that returns its warning, or None. Its rule stands in its docstring.
+Each guard is a function that returns its warning, or None. Its rule stands in its docstring. What it says travels with
+the result, to the terminal and onto pages: it is written for Python and for the command line alike.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ._array import Array, to_numpy
+from ._array import Array, described, to_numpy
 from .cautions import (
     BinaryHeadWarning,
     LeakageWarning,
@@ -27,7 +28,7 @@ from .rule import vector
 
 Caution = LevelheadWarning | None
 
-_INSTEAD = "use rule='shift', which adds instead of multiplying"
+_INSTEAD = "use the rule shift, which adds instead of multiplying"
 
 
 def too_good(right: np.ndarray) -> Caution:
@@ -41,7 +42,7 @@ def too_good(right: np.ndarray) -> Caution:
         return None
     return LeakageWarning(
         f"{wrong} of {n} samples are wrong at gamma = 0: too good for data the model has not seen; choose gamma on "
-        "samples that it was not trained on, or on unlabelled ones (match_prior)"
+        "samples that it was not trained on, or on unlabelled ones (match_prior, or tune without --labels)"
     )
 
 
@@ -53,7 +54,7 @@ def seen_before(logits: Array, training: Array | None) -> Caution:
     if trained.ndim != 2 or trained.shape[1] != held.shape[1]:
         raise ValueError(f"expected training logits [M, {held.shape[1]}], got shape {list(trained.shape)}")
     if trained.dtype.kind not in "fiu":
-        raise ValueError(f"expected training logits as floating-point numbers, got {trained.dtype}")
+        raise ValueError(f"expected training logits as floating-point numbers, got {described(trained)}")
     trained = trained.astype(held.dtype, copy=False)
     known = {row.tobytes() for row in trained}
     twice = sum(row.tobytes() in known for row in held)
@@ -103,7 +104,7 @@ def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> 
         return None
     return NormWarning(
         f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare classes are "
-        f"not the short ones; {_INSTEAD}, or compare the rules with levelhead.compare"
+        f"not the short ones; {_INSTEAD}, or compare the rules (levelhead.compare, in Python)"
     )
 
 
@@ -142,7 +143,8 @@ def end_of_range(plateau: tuple[float, float], reach: tuple[float, float]) -> Ca
     if high < reach[1] or low <= reach[0]:
         return None
     return RangeWarning(
-        f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range= may do better"
+        f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range may do better "
+        "(range=, or --max)"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from ._array import Array, to_numpy
+from ._array import Array, described, to_numpy
 from .counts import Counts, check_labels, groups, resolve
 
 Kind = Literal["logits", "probabilities"]
@@ -22,7 +22,7 @@ def check_logits(logits: Array, *, kind: Kind = "logits") -> np.ndarray:
     values = to_numpy(logits)
     check_shape(values.shape)
     if values.dtype.kind not in "fiu":
-        raise ValueError(f"expected logits as floating-point numbers, got {values.dtype}")
+        raise ValueError(f"expected logits as floating-point numbers, got {described(values)}")
     values = values if values.dtype.kind == "f" else values.astype(np.float64)
     if not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values).all(axis=1)))
@@ -39,8 +39,8 @@ def check_logits(logits: Array, *, kind: Kind = "logits") -> np.ndarray:
         raise ValueError(f"expected kind='logits' or 'probabilities', got {kind!r}")
     if looks_like_probabilities(values):
         raise ValueError(
-            "expected logits, got what looks like probabilities (rows in [0, 1] that sum to 1); save the values before "
-            "the softmax, or pass kind='probabilities' with rule='shift', which works on their logarithms"
+            "expected logits, got what looks like probabilities, rows in [0, 1] that sum to 1; save the values before "
+            "the softmax (or pass kind='probabilities' with rule='shift', which works on their logarithms)"
         )
     return values
 
@@ -199,7 +199,7 @@ def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
     logits = to_numpy(logits)
     check_shape(logits.shape)
     if logits.dtype.kind not in "fiu":
-        raise ValueError(f"expected logits as floating-point numbers, got {logits.dtype}")
+        raise ValueError(f"expected logits as floating-point numbers, got {described(logits)}")
     labels = check_labels(labels, logits.shape[1])
     if len(labels) != len(logits):
         raise ValueError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")

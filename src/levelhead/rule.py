@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ._array import to_numpy
+from ._array import described, to_numpy
 from .by_class import as_mapping, in_order
 
 RuleName = Literal["rescale", "tau", "shift"]
@@ -61,10 +61,15 @@ class Rule:
         return (wide - self.bias) * self.ratios**gamma + self.bias
 
 
-def make_rule(name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None) -> Rule:
-    """The rule of that name for checked counts [K]; weight norms [K] for tau, a kept bias [K] where it is meant."""
+def check_rule(name: str) -> None:
+    """That there is a rule of that name."""
     if name not in RULES:
         raise ValueError(f"expected rule='rescale', 'tau' or 'shift', got {name!r}")
+
+
+def make_rule(name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None) -> Rule:
+    """The rule of that name for checked counts [K]; weight norms [K] for tau, a kept bias [K] where it is meant."""
+    check_rule(name)
     if (norms is None) == (name == "tau"):
         raise ValueError("rule='tau' needs the weight norms of the head (norms=head.norms)" if norms is None
                          else f"norms= belongs to rule='tau', got rule={name!r}")
@@ -93,7 +98,7 @@ def prior(target: Any, size: int, names: Sequence[str] | None = None) -> np.ndar
     if target is None:
         return np.full(size, 1 / size)
     mapping = as_mapping(target)
-    values = vector(target if mapping is None else in_order(mapping, size, names, what="share"), size, "a target")
+    values = vector(target if mapping is None else in_order(mapping, size, names, what="share"), size, "target shares")
     if (values < 0).any() or not values.any():
         raise ValueError("expected a target of finite shares, none negative, not all 0")
     return values / values.sum()
@@ -103,7 +108,7 @@ def vector(values: Sequence[float] | Any, size: int, name: str, *, positive: boo
     """Numbers [K], one per class and all finite, in float64."""
     found = to_numpy(values)
     if found.dtype.kind not in "fiu":
-        raise ValueError(f"expected {name} as numbers, got {found.dtype}")
+        raise ValueError(f"expected {name} as numbers, got {described(found)}")
     found = found.astype(np.float64)
     if found.shape != (size,):
         raise ValueError(f"expected {name} [{size}], one per class, got shape {list(found.shape)}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from . import arrays, counts
+from .measure import check_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +44,12 @@ def read(
         say: told in a line what was found and not given.
     """
     scores, names = arrays.read(logits), arrays.titles(logits)
-    if scores.ndim != 2 or 0 in scores.shape:
-        raise ValueError(f"{logits}: expected logits [N, K], got shape {list(scores.shape)}")
+    with _of(logits):
+        check_shape(scores.shape)
 
     def counted(source: str | Path) -> np.ndarray:
-        return counts.resolve(counts.read(source), scores.shape[1], names=names)
+        with _of(source):
+            return counts.resolve(counts.read(source), scores.shape[1], names=names)
 
     def indexed(source: str | Path) -> np.ndarray:
         return class_indices(arrays.read(source, wanted="labels"), names, source)
@@ -68,9 +71,24 @@ def read(
     if "counts" not in files:
         raise ValueError(f"{logits}: expected --counts, the training samples of each class, or an array `counts` "
                          "beside the logits in an .npz or .safetensors")
+    if "labels" in found:
+        with _of(files["labels"]):
+            found["labels"] = counts.check_labels(found["labels"], scores.shape[1])
+            if len(found["labels"]) != len(scores):
+                raise ValueError(f"expected {len(scores)} labels, one per row of {logits}, got {len(found['labels'])}")
     if taken:
         say(f"{' and '.join(taken)} are those in {logits}; to leave them out, {alone}")
     return Samples(scores, found.get("labels"), found["counts"], names, files)
+
+
+@contextmanager
+def _of(source: str | Path) -> Iterator[None]:
+    """What is wrong is wrong with this file, and says so."""
+    try:
+        yield
+    except ValueError as error:
+        said = str(error)
+        raise ValueError(said if said.startswith(str(arrays.file_of(source))) else f"{source}: {said}") from None
 
 
 def _is(values: np.ndarray, get: Callable[[str | Path], np.ndarray], source: Path) -> bool:

@@ -104,6 +104,8 @@ class Snapshot:
         """Read what `save` wrote."""
         from safetensors import SafetensorError, safe_open
 
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"{path}: no such file; expected a snapshot")
         try:
             with safe_open(str(path), framework="numpy") as file:
                 metadata = (file.metadata() or {}).get("levelhead.snapshot")

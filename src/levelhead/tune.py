@@ -96,7 +96,10 @@ def tune_path(
         raise ValueError(f"expected unlabelled logits [M, {len(path.counts)}], got shape {list(unlabelled.shape)}")
     if unlabelled is not None or criterion == "guided":
         ours = unlabelled is None and path.rule.bias is None and progress is None
-        changes = path.envelope if ours else _changes(logits if unlabelled is None else unlabelled, path, progress)
+        try:
+            changes = path.envelope if ours else _changes(logits if unlabelled is None else unlabelled, path, progress)
+        except ValueError as error:
+            raise (error if unlabelled is None else ValueError(f"unlabelled: {error}")) from None
     landscape = Landscape(path, changes, _prior(path, metric, target, names), unlabelled=unlabelled is not None)
     return _answer(landscape, criterion, chosen_on, bootstrap, level, rng, names, progress, cautions=[
         guards.seen_before(logits, training),

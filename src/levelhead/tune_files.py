@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, counts, whole
+from . import arrays, counts, text, whole
 from .cautions import LevelheadWarning
 from .measure import Kind
 from .plot import check_picture
@@ -42,6 +42,8 @@ def tune_files(
     """
     if seed < 0:
         raise ValueError(f"expected a seed of 0 or more, got {seed}")
+    if not 0 < reach < np.inf:
+        raise ValueError(f"expected --max, the largest gamma tried, above 0 and finite, got {reach:g}")
     scores, n, names = samples.logits, samples.counts, samples.names
     prior = None if target is None else target_shares(target, names, len(n))
     lengths = None if norms is None else arrays.read(norms, wanted="norms")
@@ -50,6 +52,9 @@ def tune_files(
         if samples.labels is None:
             if unlabelled is not None or training is not None:
                 raise ValueError("without --labels the --logits are the unlabelled ones; leave the other file out")
+            if criterion != "guided":
+                raise ValueError(f"without --labels there are only shares to go by; leave out --criterion {criterion}, "
+                                 "or give --labels")
             return match_prior(scores, n, prior, rule=rule, range=(0.0, reach), bootstrap=bootstrap, rng=seed,
                                norms=lengths, names=names, kind=kind, progress=progress)
         return tune(
@@ -90,22 +95,43 @@ def save(tuned: Tuned, path: str | Path, sources: dict[str, Any] | None = None) 
     whole.write(path, json.dumps(found, indent=2) + "\n")
 
 
-def read_choice(path: str | Path) -> dict[str, Any]:
-    """What `save` wrote, looked at closely enough to be used: its `gamma`, `rule` and `chosen_on`."""
+def read_choice(path: str | Path, *, rule: str | None = None) -> dict[str, Any]:
+    """What `save` wrote, looked at closely enough to be used: its `gamma`, `rule` and `chosen_on`.
+
+    Args:
+        path: the file.
+        rule: a rule that was asked for beside it, which must be its own.
+    """
+    arrays.check_file(Path(path), "what `levelhead tune -o` writes")
     try:
-        choice = json.loads(Path(path).read_text(encoding="utf-8"))
-        gamma, rule, on = choice["gamma"], choice["rule"], choice["chosen_on"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not what `levelhead tune -o` writes ({type(error).__name__}: {error})") from None
+        choice = json.loads(text.read(path))
+        flaw = _flaw(choice)
+    except json.JSONDecodeError:
+        flaw = "it is no JSON"
+    except ValueError as error:
+        flaw = str(error)
+    if flaw is not None:
+        raise ValueError(f"{path}: not what `levelhead tune -o` writes ({flaw})")
+    if rule not in (None, choice["rule"]):
+        raise ValueError(f"{path}: gamma was chosen for rule={choice['rule']!r}, not {rule!r}; leave out one of them")
+    return choice
+
+
+def _flaw(choice: Any) -> str | None:
+    """What is wrong with a choice, if anything is."""
+    if not isinstance(choice, dict):
+        return "it is no JSON object"
+    absent = [key for key in ("gamma", "rule", "chosen_on") if key not in choice]
+    if absent:
+        return f"it has no {absent[0]}"
+    gamma = choice["gamma"]
     number = isinstance(gamma, int | float) and not isinstance(gamma, bool) and np.isfinite(gamma)
-    if not (number and rule in RULES and isinstance(on, str)):
-        raise ValueError(f"{path}: not what `levelhead tune -o` writes (gamma {gamma}, rule {rule!r})")
+    if not (number and choice["rule"] in RULES and isinstance(choice["chosen_on"], str)):
+        return f"gamma {gamma}, rule {choice['rule']!r}"
     for key in ("n", "classes"):
         if not (choice.get(key) is None or (isinstance(choice[key], int) and choice[key] > 0)):
-            raise ValueError(f"{path}: not what `levelhead tune -o` writes ({key} {choice[key]!r})")
-    if choice.get("sources") and not _sound(choice["sources"]):
-        raise ValueError(f"{path}: not what `levelhead tune -o` writes (its sources are damaged)")
-    return choice
+            return f"{key} {choice[key]!r}"
+    return "its sources are damaged" if choice.get("sources") and not _sound(choice["sources"]) else None
 
 
 def _sound(sources: Any) -> bool:
@@ -125,24 +151,24 @@ def sources(kind: Kind, target: str | None, **given: str | Path | None) -> dict[
             "target": target}
 
 
-def target_shares(text: str, names: Sequence[str] | None, size: int) -> np.ndarray:
+def target_shares(given: str, names: Sequence[str] | None, size: int) -> np.ndarray:
     """[K] shares, from "0.5,0.3,0.2" or from a file that holds a list or {class: share}."""
-    if Path(text).suffix.lower() in (".json", ".csv", ".npy", ".txt"):
-        shares = counts.read(text)
+    if Path(given).suffix.lower() in (".json", ".csv", ".npy", ".txt"):
+        shares = counts.read(given, wanted="shares")
     else:
-        shares = text.split(",")
+        shares = given.split(",")
     if isinstance(shares, dict):
-        given = {str(key): share for key, share in shares.items()}
+        found = {str(key): share for key, share in shares.items()}
         order = list(names or map(str, range(size)))
-        if sorted(given) != sorted(order):
-            raise ValueError(f"{text}: expected the shares of {', '.join(order[:8])}, got those of "
-                             f"{', '.join(list(given)[:8])}")
-        shares = [given[name] for name in order]
+        if sorted(found) != sorted(order):
+            raise ValueError(f"{given}: expected the shares of {', '.join(order[:8])}, got those of "
+                             f"{', '.join(list(found)[:8])}")
+        shares = [found[name] for name in order]
     try:
         return np.array([float(share) for share in shares])
     except (TypeError, ValueError):
-        raise ValueError(f"expected --target as {size} shares with commas between them, or a file of them, got {text!r}"
-                         ) from None
+        raise ValueError(f"expected --target as {size} shares with commas between them, or a file of them, got "
+                         f"{given!r}") from None
 
 
 @contextmanager

@@ -159,7 +159,7 @@ def test_a_probability_of_zero_stays_finite_and_is_not_raised_from_the_dead(tail
 def test_negative_scores_are_warned_of_and_shifting_is_the_way_out(tail):
     X, y, X_test, y_test = tail
     plain = LinearSVC().fit(X, y)
-    with pytest.warns(NegativeLogitsWarning, match="of the true-class logits are negative.*rule='shift'"):
+    with pytest.warns(NegativeLogitsWarning, match="of the true-class logits are negative.*use the rule shift"):
         RescaledClassifier(LinearSVC()).fit(X, y)
     with pytest.warns(NegativeLogitsWarning):
         TunedRescaledClassifierCV(LinearSVC()).fit(X, y)

@@ -15,7 +15,6 @@ from .. import __version__
 app = typer.Typer(
     name="levelhead",
     help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it (RS).",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: rich takes longer to import than all the rest
@@ -28,10 +27,16 @@ Page = Annotated[Path | None, typer.Option("--report", help="Write a page that s
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
     if version:
         typer.echo(f"levelhead {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:  # nothing was asked
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 def show(result: dict[str, Any], text: str, as_json: bool) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import arrays, samples
 from ..measure import Kind
-from ..rule import RULES, RuleName
+from ..rule import RuleName, check_rule
 from ..snapshot import Snapshot
 from ..tune_files import read_choice, target_shares
 from ..tuned import Tuned
@@ -37,11 +37,11 @@ def of_file(
         say: told in a line what was found beside the logits.
     """
     place = Path(path)
-    if rule is not None and rule not in RULES:
-        raise ValueError(f"expected the rule {', '.join(RULES)}, got {rule!r}")
+    if rule is not None:
+        check_rule(rule)
     if gamma is not None and tuned is not None:
         raise ValueError("expected --gamma or --tuned, not both")
-    choice = None if tuned is None else read_choice(tuned)
+    choice = None if tuned is None else read_choice(tuned, rule=rule)
     given: dict[str, Any] = {"gamma": gamma, "rule": rule or "rescale", "tuned": choice, "bootstrap": bootstrap}
     if place.is_dir():
         return of_run(place, **given)
@@ -52,6 +52,8 @@ def of_file(
     if not arrays.is_known(place):
         raise ValueError(f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as "
                          f"{', '.join(arrays.FORMATS)}")
+    if (choice or given)["rule"] == "tau":
+        raise ValueError(f"{path}: rule='tau' needs the weight norms of a head; give a run's folder or a snapshot")
     found = _read(place, labels, counts_file, say=say)
     own = choice is not None and choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(place)
     return of_logits(**found, title=place.stem, samples=chosen_on,
