@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections import Counter
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -131,6 +133,31 @@ def test_every_page_is_in_one_table_of_contents():
               for entry in re.findall(r"^(?:[^:\n]*<)?([\w/-]+)>?$", block, re.M)]
     assert sorted(entry for entry in listed if "/" not in entry) == sorted(path.stem for path in PAGES
                                                                           if path.stem != "index")
+
+
+def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
+    """Of each column of the paper's tables, (gamma, error) of every network of a method trained on all of it."""
+    records = [json.loads(path.read_text()) for path in (ROOT / "results" / "records").glob(f"*-{method}-?-*.json")]
+    found: dict[str, list[tuple[float, float]]] = {}
+    for record in sorted(records, key=lambda record: record["seed"]):
+        if record["method"] == method and not record["hold_out"] and record["column"].split(":")[1] != "1":
+            best = record["best_on_test"]
+            found.setdefault(record["column"], []).append((best["gamma"], 100 * best["error"]))
+    return found
+
+
+def test_what_the_pages_say_of_wvn_and_gamma_is_in_the_records():
+    plain, kept = best_on_test("baseline"), best_on_test("wvn")
+    ahead = {column: np.mean(plain[column], axis=0)[1] - np.mean(kept[column], axis=0)[1] for column in kept}
+    cifar, tiny = ([gain for column, gain in ahead.items() if column.startswith(name)] for name in ("cifar", "tiny"))
+    assert (len(cifar), len(tiny)) == (10, 4)
+    assert sum(gain < 0 for gain in cifar) >= 9  # "behind plain training almost everywhere on CIFAR"
+    assert min(tiny) > 0  # "ahead of it on Tiny ImageNet"
+    assert f"by up to {max(tiny):.1f} points, on Tiny ImageNet" in (DOCS / "start-training.md").read_text()
+    ten, hundred = (f"{plain[column][0][0]:.2f}" for column in ("cifar10:100", "cifar100:100"))
+    assert f"{ten} for one trained on CIFAR-10 with a long tail, {hundred} for one on CIFAR-100" in (
+        DOCS / "which-gamma.md").read_text()
+    assert f"was {ten} for\none network and {hundred} for another" in (DOCS / "faq.md").read_text()
 
 
 def test_markup_in_help_and_cards_stays_text(reference):
