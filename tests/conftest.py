@@ -1,6 +1,7 @@
 """What tests of several parts share."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,16 +11,21 @@ import pytest
 
 from levelhead.cli import main
 
+# What Python says and a command line does not: an argument, a dtype, a codec, how to load a pickle all the same.
+PYTHON = re.compile(r"\b(?!reduction)\w+='|\b\w+=[ ;,)\n]|<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno")
+
 
 @pytest.fixture
 def levelhead(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
-    """The command line in this process: exit status, stdout, stderr."""
+    """The command line in this process: exit status, stdout, stderr. An error of any command speaks no Python."""
 
     def command(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["levelhead", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
             main()
-        return (int(ended.value.code or 0), *capfd.readouterr())
+        status, out, err = int(ended.value.code or 0), *capfd.readouterr()
+        assert not (status and PYTHON.search(err)), err
+        return status, out, err
 
     return command
 

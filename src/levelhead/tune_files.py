@@ -72,8 +72,7 @@ def check_new(
     given = [path for path in (out, plot, page) if path is not None]
     read = [arrays.file_of(source) for source in inputs if source is not None]
     for path in given:
-        if path.is_dir():
-            raise ValueError(f"{path}: a folder; expected the name of a file to write")
+        whole.check_plain(path)
         if path.exists() and any(file.exists() and path.samefile(file) for file in read):
             raise ValueError(f"{path} is an input, which is never overwritten; give another name")
         if os.path.lexists(path) and not force:

@@ -17,6 +17,7 @@ from typing import BinaryIO
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write to, which takes its place at `path` when the block ends well: on the disk, in one step."""
     path = Path(path)
+    check_plain(path)
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     new = _new(scratch, path)
     try:
@@ -29,6 +30,13 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def check_plain(path: Path) -> None:
+    """That what is there, if anything, is a file, whose place another may take: not /dev/null."""
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a device or a pipe"
+        raise ValueError(f"{path}: {what}; expected the name of a file to write")
 
 
 def _new(scratch: Path, path: Path) -> BinaryIO:

@@ -18,8 +18,9 @@ EXPECTED = (ValueError, OSError, ImportError, Usage)  # what is told; anything e
 EXTRAS = {"torch": "torch", "sklearn": "sklearn", "onnx": "onnx", "matplotlib": "plot", "ray": "ray"}  # module -> extra
 
 _TEXT = r"'[^']*'"
-_ARGUMENT = re.compile(rf"\b(\w+)=({_TEXT}(?:(?:, | or ){_TEXT})*|[\w.]+(?=\))|(?![\w'.]))")
+_ARGUMENT = re.compile(rf"\b(\w+)=({_TEXT}(?:(?:, | or ){_TEXT})*|(?=[\s;,)]|$))")  # a file may be called rule=a.npy
 _ASIDE = re.compile(r" \([^()]*\b\w+=[^()]*\)")
+_VALUE = re.compile(r"(?<==)[\w.]+")  # in an aside, what Python would be given
 
 
 def told(error: BaseException, group: Any, words: Sequence[str]) -> str:
@@ -36,8 +37,8 @@ def told(error: BaseException, group: Any, words: Sequence[str]) -> str:
         return f"{text[:1].lower()}{text[1:]} ({f'levelhead {name}'.strip()} -h explains)"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"this needs {error.name}: pip install 'levelhead[{EXTRAS[error.name]}]'"
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror.lower()}"
+    if isinstance(error, OSError) and error.strerror:
+        return ": ".join([*([str(error.filename)] if error.filename is not None else []), error.strerror.lower()])
     text = " ".join(str(error).split()) or type(error).__name__
     return spoken(text, _options(group.commands[name]) if name else {})
 
@@ -46,7 +47,7 @@ def spoken(text: str, options: Mapping[str, str]) -> str:
     """A message of the library in the words of a command.
 
     Args:
-        text: the message, whose arguments are written `name='value'`, or `name=` alone.
+        text: the message, whose arguments are written `name='value'`, or `name=` alone; in an aside, `name=value` too.
         options: of the command, by the name of the argument they are.
 
     >>> spoken("expected rule='rescale', 'tau' or 'shift', got 'cosine'", {"rule": "--rule"})
@@ -64,7 +65,8 @@ def spoken(text: str, options: Mapping[str, str]) -> str:
         return " ".join([options[name], *([value.replace("'", "")] if value.startswith("'") else [])])
 
     def aside(found: re.Match[str]) -> str:
-        return found[0] if all(one[1] in options for one in _ARGUMENT.finditer(found[0])) else ""
+        named = _VALUE.sub("", found[0])
+        return named if all(one[1] in options for one in _ARGUMENT.finditer(named)) else ""
 
     return _ARGUMENT.sub(option, _ASIDE.sub(aside, text))
 

@@ -9,8 +9,8 @@ import typer
 
 from .common import Force, Json, Page, app, say, show, typed
 
-COUNTS = "Training samples of each class, as .json, .csv, .npy, .npz or .txt."
-MODEL = "A .safetensors file (its index or folder, if sharded), an .onnx, or a state dict as .pt, .pth or .bin."
+COUNTS = "Training samples of each class, as .json, .csv, .npy, .npz, .safetensors or .txt."
+MODEL = "A .safetensors file (its index or folder, if sharded), an .onnx, or a state dict as .pt, .pth, .ckpt or .bin."
 DATA = "as .npy, .npz, .safetensors, .csv or .parquet; FILE:KEY names one array of several"
 BESIDE = "May stand beside `logits` in their .npz or .safetensors, by this name."
 

@@ -1,0 +1,189 @@
+"""What the command line says of a mistake: one line, in the words of the command, with its way out and its status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from typer.main import get_command
+
+from levelhead import cli
+from levelhead.cli.errors import spoken
+
+COUNTS = [400, 100, 25, 4]
+LABELS = np.repeat(np.arange(4), [12, 8, 6, 4])
+LOGITS = 5 + 2 * np.eye(4)[LABELS] + np.random.default_rng(0).normal(size=(30, 4))
+SHARES = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A model, its logits as they should be, and files that are not what they are called."""
+    monkeypatch.chdir(tmp_path)
+    weight = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
+    save_file({"fc.weight": weight}, "m.safetensors")
+    save_file({"fc.weight": np.where(np.arange(4)[:, None] == 1, 0, weight)}, "zero.safetensors")
+    save_file({"classifier.weight": weight, "other.weight": weight + 1}, "two.safetensors")
+    arrays = {"L": LOGITS, "Y": LABELS, "P": SHARES, "hole": np.where(np.isin(LOGITS, LOGITS[7, 1]), np.nan, LOGITS),
+              "thin": LOGITS[:, :1], "short": LABELS[:5], "half": LABELS + 0.5, "words": LOGITS.astype(str)}
+    for name, values in arrays.items():
+        np.save(f"{name}.npy", values)
+    np.save("ragged.npy", np.array([[1], [2, 3]], dtype=object), allow_pickle=True)
+    texts = {"C.json": COUNTS, "zero.json": [400, 0, 25, 4], "named.json": {"cat": 1, "dog": 2, "elk": 3, "fox": 4},
+             "word.json": [1, "two", 3, 4], "shift.json": {"gamma": 1, "rule": "shift", "chosen_on": "held-out"}}
+    for name, value in texts.items():
+        (tmp_path / name).write_text(json.dumps(value))
+    (tmp_path / "pickle.npy").write_text("hello")
+    (tmp_path / "word.txt").write_text("1 two 3")
+    (tmp_path / "latin.csv").write_bytes(b"caf\xe9,1\n")
+    (tmp_path / "none.json").touch()
+    (tmp_path / "d.npy").mkdir()
+    os.mkfifo("pipe.json")
+    return tmp_path
+
+
+TUNE = ["tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", "--bootstrap", "0"]
+BLIND = ["tune", "--logits", "L.npy", "--counts", "C.json", "--bootstrap", "0"]
+RESCALE = ["rescale", "m.safetensors", "-o", "o.safetensors", "--counts", "C.json", "--gamma", "1"]
+REPORT = ["report", "L.npy", "-o", "p.html", "--counts", "C.json"]
+LOOKS = "expected logits, got what looks like probabilities, rows in [0, 1] that sum to 1; save the values before the"
+
+
+@pytest.mark.parametrize(("words", "line"), [
+    # an argument of Python is an option here, where there is one
+    ([*TUNE, "--kind", "probs"], "expected --kind logits or probabilities, got 'probs'"),
+    ([*TUNE, "--kind", "probabilities"],
+     "--rule rescale multiplies logits and has no meaning for probabilities; use --rule shift"),
+    ([*RESCALE, "--rule", "magic"], "expected --rule rescale, tau or shift, got 'magic'"),
+    ([*RESCALE, "--bias", "x"], "expected --bias scale or keep, got 'x'"),
+    ([*RESCALE, "--rule", "shift"],
+     "m.safetensors: fc has no bias to shift, and the model expects none; use --rule rescale"),
+    ([*REPORT, "--tuned", "shift.json", "--rule", "tau"],
+     "shift.json: gamma was chosen for --rule shift, not 'tau'; leave out one of them"),
+    # a way out is told to those who have it
+    ([*TUNE, "--logits", "P.npy"],
+     f"{LOOKS} softmax (or pass --kind probabilities with --rule shift, which works on their logarithms)"),
+    ([*RESCALE, "--logits", "P.npy"], f"{LOOKS} softmax"),
+    (["report", "P.npy", "-o", "p.html", "--counts", "C.json"], f"{LOOKS} softmax"),
+    ([*RESCALE, "--counts", "zero.json"], "class 1 has no samples; leave it out, or give it the largest count, which "
+                                          "leaves it as it is (as --missing neutral does)"),
+    ([*TUNE, "--counts", "zero.json"],
+     "zero.json: class 1 has no samples; leave it out, or give it the largest count, which leaves it as it is"),
+    ([*TUNE, "--counts", "named.json"], "named.json: class 'cat' is a name, and nothing here says which class that is; "
+                                        "give counts in class order, or {index: n}"),
+    ([*TUNE, "--rule", "tau"], "--rule tau needs the weight norms of the head (--norms)"),
+    ([*REPORT, "--rule", "tau"],
+     "L.npy: --rule tau needs the weight norms of a head; give a run's folder or a snapshot"),
+    (["rescale", "zero.safetensors", *RESCALE[2:], "--rule", "tau"],
+     "the weight vector of class 1 is zero and has no direction; rescale and shift need none"),
+    # what is not used is not passed over
+    ([*BLIND, "--criterion", "f1"],
+     "without --labels there are only shares to go by; leave out --criterion f1, or give --labels"),
+    ([*TUNE, "--max", "-1"], "expected --max, the largest gamma tried, above 0 and finite, got -1"),
+    # the file is named, and what is in it is said without numpy's words or json's
+    ([*TUNE, "--labels", "short.npy"], "short.npy: expected 30 labels, one per row of L.npy, got 5"),
+    ([*TUNE, "--labels", "half.npy"], "half.npy: expected integer labels, got float64 (0.5 at position 0)"),
+    ([*TUNE, "--logits", "thin.npy"],
+     "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]"),
+    ([*TUNE, "--logits", "words.npy"], "expected logits as floating-point numbers, got text"),
+    ([*TUNE, "--logits", "hole.npy"], "the logits hold NaN or infinite values, first in row 7"),
+    ([*TUNE, "--unlabelled", "hole.npy"], "unlabelled: the logits hold NaN or infinite values, first in row 7"),
+    ([*TUNE, "--logits", "ragged.npy"],
+     "ragged.npy: not a file of logits (it holds Python objects, perhaps lists of different lengths; save plain "
+     "numbers)"),
+    ([*TUNE, "--logits", "pickle.npy"], "pickle.npy: not a file of logits (it does not begin as an .npy does)"),
+    ([*TUNE, "--logits", "d.npy"], "d.npy: a folder; expected a file of logits"),
+    ([*TUNE, "--counts", "word.txt"], "word.txt: not a file of counts ('two' is no number)"),
+    ([*TUNE, "--counts", "word.json"], "word.json: expected counts as numbers, got 'two' for class 1"),
+    ([*TUNE, "--counts", "latin.csv"],
+     "latin.csv: not a file of counts (it is no text in UTF-8; save it as that)"),
+    ([*TUNE, "--counts", "none.json"], "none.json: not a file of counts (it is empty)"),
+    ([*TUNE, "--target", "none.json"], "none.json: not a file of shares (it is empty)"),
+    ([*TUNE, "--target", "nan,1,1,1"], "expected finite target shares, got nan for class 0"),
+    ([*RESCALE[:-2], "--tuned", "C.json"], "C.json: not what `levelhead tune -o` writes (it is no JSON object)"),
+    ([*RESCALE[:-2], "--tuned", "zero.safetensors"],
+     "zero.safetensors: not what `levelhead tune -o` writes (it is no text in UTF-8; save it as that)"),
+    ([*RESCALE[:-2], "--tuned", "word.txt"], "word.txt: not what `levelhead tune -o` writes (it is no JSON)"),
+    (["report", "named.json", "-o", "p.html"], "named.json: not what `levelhead tune -o` writes (it has no gamma)"),
+    # what cannot be replaced is not
+    ([*TUNE, "-o", "pipe.json", "--force"], "pipe.json: a device or a pipe; expected the name of a file to write"),
+    # what was typed wrongly
+    (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
+    (["rescale"], "missing argument 'model' (levelhead rescale -h explains)"),
+    (["nope"], "no such command 'nope' (levelhead -h explains)"),
+    ([*TUNE, "--xyzzy"], "no such option: --xyzzy (levelhead tune -h explains)"),
+])
+def test_a_mistake_is_told_in_one_line_that_says_what_to_do(folder, levelhead, words, line):
+    assert levelhead(*words) == (2, "", f"levelhead: {line}\n")
+    assert levelhead(*words, "--json")[:2] == (2, "")
+
+
+def test_a_file_called_like_an_argument_keeps_its_name(folder, levelhead):
+    for name in ("rule=tau.npy", "kind=.npy", "a(rule=tau).npy"):
+        told = levelhead("tune", "--logits", name, "--counts", "C.json")[2]
+        assert told == f"levelhead: {name}: no such file; expected logits\n"
+
+
+def test_only_the_options_that_a_command_has_are_named():
+    said = "use rule='shift', or engine='numpy' (bias='keep', norms=head.norms)"
+    assert spoken(said, {"rule": "--rule"}) == "use --rule shift, or engine='numpy'"
+    assert spoken(said, {"norms": "--norms", "bias": "--bias"}).endswith(" (--bias keep, --norms)")
+    assert spoken("a wider range= may do", {"range": "--max"}) == "a wider --max may do"
+
+
+def test_nothing_asked_is_answered_with_help(levelhead):
+    status, out, err = levelhead()
+    assert (status, out) == (2, "")
+    assert err == levelhead("--help")[1]
+
+
+def test_an_interrupted_command_ends_as_a_shell_has_it(levelhead, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("levelhead.methods.card.table", interrupted)
+    assert levelhead("methods") == (130, "", "")
+
+
+def test_a_mistake_of_ours_is_shown_whole(monkeypatch):
+    monkeypatch.setattr("levelhead.methods.card.table", lambda _: {}["key"])
+    monkeypatch.setattr(sys, "argv", ["levelhead", "methods"])
+    with pytest.raises(KeyError):
+        cli.main()
+    monkeypatch.setenv("LEVELHEAD_DEBUG", "1")
+    monkeypatch.setattr(sys, "argv", ["levelhead", "methods", "nope"])
+    with pytest.raises(ValueError, match="unknown method 'nope'"):
+        cli.main()
+
+
+def test_a_full_disk_and_a_reader_who_leaves_are_no_tracebacks():
+    command = [sys.executable, "-m", "levelhead", "methods", "--json"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "levelhead: no space left on device\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        ended = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(("words", "example"), [
+    (["methods"], "wvn+rs"),
+    (["inspect", "two.safetensors", "--head"], "classifier"),
+    ([*TUNE, "--report"], "page.html"),
+    (["tune", "--logits", "three.npz", "--bootstrap", "0", "--target"], "0.5,0.3,0.2"),
+    (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:100:wvn"),
+    (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:*"),
+])
+def test_the_examples_of_the_help_run(folder, levelhead, words, example):
+    np.savez("three.npz", logits=LOGITS[:, :3], counts=COUNTS[:3])
+    told = get_command(cli.app).commands[words[0]]  # type: ignore[attr-defined]
+    helps = [str(getattr(each, "help", "")) for each in told.params]
+    assert any(example in text for text in helps)
+    assert levelhead(*words, example)[0] == 0
