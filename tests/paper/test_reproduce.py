@@ -1,6 +1,8 @@
 """What is planned is what the paper's grids need; what has a record is left alone."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -206,3 +208,20 @@ def test_what_could_not_be_trained_is_no_success(levelhead, tmp_path):
     assert (status, out) == (2, "")
     assert "nowhere: no cifar10 here" in err
     assert "levelhead: 2 of 2 networks were not trained, for the reasons above" in err.splitlines()[-1]
+
+
+def test_told_to_stop_makers_of_records_end_with_what_they_are_at(tmp_path):
+    (tmp_path / "work.py").write_text(  # a terminal sends Ctrl-C to all, here while the makers import what they need
+        "import os, signal, time\nfrom pathlib import Path\n"
+        "if __name__ != '__main__':\n"
+        "    for process in (os.getppid(), os.getpid()):\n        os.kill(process, signal.SIGINT)\n"
+        "def make(i):\n    Path(str(i)).touch()\n"
+        "if __name__ == '__main__':\n"
+        "    from levelhead.lab.stop import deaf, stoppable\n    from levelhead.paper.reproduce import _makers\n"
+        "    with stoppable(lambda: 'some are made', print), _makers(1) as others:\n"
+        "        with deaf():\n            made = [others.submit(make, i) for i in range(100)]\n"
+        "        time.sleep(60)\n")
+    done = subprocess.run([sys.executable, "work.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "")
+    assert done.stdout == "levelhead: stopped; some are made; the same command goes on\n"
+    assert len(list(tmp_path.iterdir())) < 10

@@ -80,10 +80,14 @@ def drop_beyond(folder: Path, state: State | None) -> None:
             path.unlink()
 
 
+def epochs(folder: Path) -> int:
+    """How many epochs the newest checkpoint is after."""
+    return next((int(path.name.split("-")[1]) for path in found(folder)), 0)
+
+
 def found(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest first."""
-    named = [(match.groups()[:2], path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(named, reverse=True)]
+    return sorted((path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)), reverse=True)
 
 
 def _sum(content: bytes) -> str:

@@ -13,11 +13,14 @@ import torch
 import torch.distributed as dist
 
 from .. import counts as count
+from . import checkpoint
 from .evaluate import evaluate, rule_of
 from .export import export
 from .progress import bar
 from .run import Run, Spec, run
+from .stop import stoppable
 from .track import tracker
+from .train import stages
 
 
 def train(
@@ -47,16 +50,23 @@ def train(
     rule_of(spec.resolve_method())
     first = os.environ.get("RANK", "0") == "0"
     folder = Run.of(spec, runs, name).path
-    with bar(show=show and first) as draw, tracker(track if first else None, folder, spec) as note:
+    with stoppable(lambda: _standing(folder, spec), say if first else lambda line: None):
+        with bar(show=show and first) as draw, tracker(track if first else None, folder, spec) as note:
 
-        def report(record: dict[str, Any]) -> None:
-            draw(record)
-            note(record)
+            def report(record: dict[str, Any]) -> None:
+                draw(record)
+                note(record)
 
-        there = run(spec, runs, name=name, report=report, say=say, half=half)
-    if dist.is_available() and dist.is_initialized():
-        dist.destroy_process_group()
-    return conclude(there, spec, gamma) if first else ({}, "")
+            there = run(spec, runs, name=name, report=report, say=say, half=half)
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+        return conclude(there, spec, gamma) if first else ({}, "")
+
+
+def _standing(folder: Path, spec: Spec) -> str:
+    """What of a run need not be done again."""
+    whole = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
+    return f"{folder} keeps {checkpoint.epochs(folder)} of {whole} epochs"
 
 
 def spec_of(

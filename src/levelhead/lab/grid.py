@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from .evaluate import evaluate, rule_of
+from .run import Run
 from .spec import Spec
+from .stop import stoppable
 from .sweep import Executor, Outcome, sweep
 
 
@@ -61,7 +63,12 @@ def command(
         done += what != "lost"
         say(f"{spec.title}: {what} ({done} of at most {len(specs)})")
 
-    found = sweep(specs, runs, executor=cast(Executor, executor), workers=workers, report=report)
+    def standing() -> str:
+        places = {Run.of(spec, runs) for spec in specs}
+        return f"{sum(place.finished for place in places)} of {len(places)} runs are finished"
+
+    with stoppable(standing, say):
+        found = sweep(specs, runs, executor=cast(Executor, executor), workers=workers, report=report)
     failed = [outcome for outcome in found if outcome.error]
     for outcome in failed:
         say(f"{outcome.spec.title}: {outcome.error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,16 +60,17 @@ def sweep(
         train = partial(train, threads=threads or max(1, multiprocessing.cpu_count() // workers))
     elif executor == "packed":
         groups, train = [list(once.values())], partial(run_packed, runs=folder, slots=workers, **options)
-    for ended in spread(groups, train, where=_WHERE[executor], workers=workers, tries=tries,
-                        device=options.get("device")):
-        for spec in ended.task:
-            place, what = Run.of(spec, runs), ended.what
-            if what == "failed" and place.finished:  # packed with the one that failed
-                what = "finished"
-            if what == "failed":
-                errors[place.path] = ended.error
-            if report is not None:
-                report(spec, what)
+    trained = spread(groups, train, where=_WHERE[executor], workers=workers, tries=tries, device=options.get("device"))
+    with closing(trained):
+        for ended in trained:
+            for spec in ended.task:
+                place, what = Run.of(spec, runs), ended.what
+                if what == "failed" and place.finished:  # packed with the one that failed
+                    what = "finished"
+                if what == "failed":
+                    errors[place.path] = ended.error
+                if report is not None:
+                    report(spec, what)
     return [Outcome(spec, place, errors.get(place.path)) for spec, place in zip(specs, places, strict=True)]
 
 

@@ -2,6 +2,8 @@
 
 A worker that is lost takes nothing with it: its task is the next to be begun. So a task must be one that can be begun
 again, as a run can, which goes on from its checkpoints and whose lock is free once its process is gone.
+
+Workers that are local processes do not hear Ctrl-C, and end with the one that began them.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ import multiprocessing
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
+
+from .stop import deaf, follow
 
 Task = TypeVar("Task")
 Where = Literal["here", "processes", "ray"]
@@ -35,8 +39,10 @@ class Ended(Generic[Task]):
 def spread(
     tasks: Iterable[Task], do: Callable[[Task], Any], *, where: Where, workers: int | None = None, tries: int = 3,
     until: float | None = None, device: str | None = None,
-) -> Iterator[Ended[Task]]:
+) -> Generator[Ended[Task], None, None]:
     """Do every task, in order, as many at a time as there are workers; yield each as it ends.
+
+    However this is left, no worker goes on: what it was at is told to stop.
 
     Args:
         tasks: what to do; a task that fails stops no other.
@@ -54,20 +60,23 @@ def spread(
     began = time.monotonic()
     place = _Here() if where == "here" else _Processes(workers) if where == "processes" else _Ray(workers, device)
     waiting, busy = deque((task, 1) for task in tasks), {}
-    while True:
-        while waiting and len(busy) < place.workers and (until is None or time.monotonic() - began <= until):
-            task, attempt = waiting.popleft()
-            busy[place.begin(do, task)] = task, attempt
-        if not busy:
-            return
-        worker, answer = place.first(list(busy))
-        task, attempt = busy.pop(worker)
-        if answer is None and attempt < tries:
-            waiting.appendleft((task, attempt + 1))
-            yield Ended(task, "lost")
-        else:
-            seconds, error = answer or (0.0, f"its worker was lost {attempt} times")
-            yield Ended(task, "failed" if error else "finished", seconds, error)
+    try:
+        while True:
+            while waiting and len(busy) < place.workers and (until is None or time.monotonic() - began <= until):
+                task, attempt = waiting.popleft()
+                busy[place.begin(do, task)] = task, attempt
+            if not busy:
+                return
+            worker, answer = place.first(list(busy))
+            task, attempt = busy.pop(worker)
+            if answer is None and attempt < tries:
+                waiting.appendleft((task, attempt + 1))
+                yield Ended(task, "lost")
+            else:
+                seconds, error = answer or (0.0, f"its worker was lost {attempt} times")
+                yield Ended(task, "failed" if error else "finished", seconds, error)
+    finally:
+        place.stop(list(busy))
 
 
 def _attempt(do: Callable[[Any], Any], task: Any) -> Answer:
@@ -81,8 +90,8 @@ def _attempt(do: Callable[[Any], Any], task: Any) -> Answer:
     return time.monotonic() - began, error
 
 
-# A place has room for some workers, begins a task, and says which of the busy workers is the first to be over, and with
-# what answer; None is no answer: it was lost.
+# A place has room for some workers, begins a task, says which of the busy workers is the first to be over, and with
+# what answer; None is no answer: it was lost. And it stops them.
 
 
 class _Here:
@@ -94,6 +103,9 @@ class _Here:
     def first(self, busy: list[Callable[[], Answer]]) -> tuple[Any, Answer | None]:
         return busy[0], busy[0]()
 
+    def stop(self, busy: list[Any]) -> None:
+        """It is done with its task, or left it itself."""
+
 
 class _Processes:
     def __init__(self, workers: int | None):
@@ -103,7 +115,8 @@ class _Processes:
     def begin(self, do, task) -> tuple[Any, Any]:
         ours, theirs = self.context.Pipe(duplex=False)
         process = self.context.Process(target=_send, args=(theirs, do, task), daemon=True)
-        process.start()
+        with deaf():
+            process.start()
         theirs.close()
         return process, ours
 
@@ -113,9 +126,20 @@ class _Processes:
         process.join()
         return (process, ours), ours.recv() if ours.poll() and process.exitcode == 0 else None
 
+    def stop(self, busy: list[tuple[Any, Any]]) -> None:
+        for process, _ in busy:
+            process.terminate()
+        for process, _ in busy:
+            process.join(10)
+            process.kill()
+
 
 def _send(answer, do, task) -> None:
-    answer.send(_attempt(do, task))
+    follow()
+    try:
+        answer.send(_attempt(do, task))
+    except SystemExit:  # told to stop, and everything left in order: torch would take seconds to clear away
+        os._exit(1)
 
 
 def _attempt_in(folder: Path, do, task) -> Answer:
@@ -153,3 +177,7 @@ class _Ray:
         except self.ray.exceptions.RayError:
             time.sleep(0.5)  # the machine's end may still be on its way to the others
             return over, None
+
+    def stop(self, busy: list[Any]) -> None:
+        for task in busy:
+            self.ray.cancel(task, force=True)

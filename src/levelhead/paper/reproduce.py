@@ -6,8 +6,9 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,6 +18,7 @@ from .. import whole
 from ..cautions import LevelheadWarning
 from ..lab.progress import Report, bar
 from ..lab.run import Run, run_packed
+from ..lab.stop import deaf, follow, stoppable
 from ..lab.workers import spread
 from .markdown import has_place
 from .plan import TABLES, Table, Training, trainings
@@ -41,11 +43,18 @@ def command(
         raise ValueError(f"expected at least one seed, got {seeds}")
     if root is None:
         raise ValueError(f"to train what {table} lacks, say with --root where the data sets are")
+    if slots < 1:
+        raise ValueError(f"expected at least one run on the GPU, got --slots {slots}")
+    if not dry_run and not root.is_dir():
+        raise ValueError(f"{root}: no such folder; say with --root where the data sets are")
     wanted = trainings(cast(Table, table), root=str(root), seeds=seeds, only=only, unofficial=unofficial)
     before = missing(wanted, results)
     minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
     if not dry_run and before:
-        with bar(show=show) as report:
+        def standing() -> str:
+            return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
+
+        with stoppable(standing, say), bar(show=show) as report:
             reproduce(before, results, runs, slots=slots, executor=cast(Executor, executor),
                       until=None if minutes is None else 60 * minutes, say=say, report=report)
     left = missing(wanted, results)
@@ -118,7 +127,7 @@ def reproduce(
     if here:  # else it is sent to other machines
         train = partial(train, say=say, report=report)
     trained = spread(groups(todo, slots), train, where="here" if here else "ray", until=until, device=device)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as others:
+    with closing(trained), _makers(workers) as others:
         records = []  # made on other cores while the next runs train
         for ended in trained:
             group, seconds = ended.task, ended.seconds
@@ -128,8 +137,9 @@ def reproduce(
                 continue
             of_group = sum(training.images for training in group)
             done = [(training, Run.of(training.spec, runs)) for training in group]
-            records += [others.submit(keep, training, run, seconds * training.images / of_group, results)
-                        for training, run in done if run.finished]
+            with deaf():
+                records += [others.submit(keep, training, run, seconds * training.images / of_group, results)
+                            for training, run in done if run.finished]
             images += of_group
             left = (total - images) / images * (time.monotonic() - began)
             say(f"{names}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
@@ -140,6 +150,17 @@ def reproduce(
         say(f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; the same command "
             "goes on")
     return len(records)
+
+
+@contextmanager
+def _makers(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that make records. Told to stop, they begin no more: finished runs have theirs made when it goes on."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=follow) as others:
+        try:
+            yield others
+        except KeyboardInterrupt:
+            others.shutdown(cancel_futures=True)
+            raise
 
 
 def _train(
