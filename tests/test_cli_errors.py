@@ -112,6 +112,9 @@ LOOKS = "expected logits, got what looks like probabilities, rows in [0, 1] that
     (["report", "named.json", "-o", "p.html"], "named.json: not what `levelhead tune -o` writes (it has no gamma)"),
     # what cannot be replaced is not
     ([*TUNE, "-o", "pipe.json", "--force"], "pipe.json: a device or a pipe; expected the name of a file to write"),
+    # what would fail for every network fails once
+    (["reproduce", "table1", "--root", "nowhere"], "nowhere: no such folder; say with --root where the data sets are"),
+    (["reproduce", "table1", "--root", ".", "--slots", "0"], "expected at least one run on the GPU, got --slots 0"),
     # what was typed wrongly
     (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
     (["rescale"], "missing argument 'model' (levelhead rescale -h explains)"),

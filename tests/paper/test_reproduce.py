@@ -203,10 +203,10 @@ def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
 
 
 def test_what_could_not_be_trained_is_no_success(levelhead, tmp_path):
-    places = ("--root", tmp_path / "nowhere", "--results", tmp_path / "r", "--runs", tmp_path / "runs")
+    places = ("--root", tmp_path, "--results", tmp_path / "r", "--runs", tmp_path / "runs")
     status, out, err = levelhead("reproduce", "table1", "--only", "cifar10:100:baseline", "--seeds", "1", *places)
     assert (status, out) == (2, "")
-    assert "nowhere: no cifar10 here" in err
+    assert f"{tmp_path}: no cifar10 here" in err
     assert "levelhead: 2 of 2 networks were not trained, for the reasons above" in err.splitlines()[-1]
 
 

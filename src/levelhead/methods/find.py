@@ -26,8 +26,9 @@ def method_named(name: str) -> Method:
         return plus_rs(method_named(name.removesuffix("+rs")))
     if ".py" in name:
         return load(name)
+    trained = [known for known in METHODS if not known.endswith("+rs")]
     raise ValueError(
-        f"unknown method {name!r}; the methods are {', '.join(METHODS)}; any of them with +rs, or FILE.py:NAME"
+        f"unknown method {name!r}; the methods are {', '.join(trained)}; any of them with +rs, or FILE.py:NAME"
     )
 
 

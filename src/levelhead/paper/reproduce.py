@@ -47,6 +47,10 @@ def command(
         raise ValueError(f"expected at least one run on the GPU, got --slots {slots}")
     if not dry_run and not root.is_dir():
         raise ValueError(f"{root}: no such folder; say with --root where the data sets are")
+    if slots < 1:
+        raise ValueError(f"expected at least one run on the GPU, got --slots {slots}")
+    if not dry_run and not root.is_dir():
+        raise ValueError(f"{root}: no such folder; say with --root where the data sets are")
     wanted = trainings(cast(Table, table), root=str(root), seeds=seeds, only=only, unofficial=unofficial)
     before = missing(wanted, results)
     minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
