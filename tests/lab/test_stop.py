@@ -28,8 +28,8 @@ if sys.argv[1] == "importing" and __name__ != "__main__":
 TASK = '''
 import os, time
 from pathlib import Path
-os.write(1, b"there\\\\n")
 try:
+    os.write(1, b"there\\\\n")
     time.sleep(60)
 finally:
     Path({!r}).write_text("in order")
