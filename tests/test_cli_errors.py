@@ -40,7 +40,8 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).write_text(json.dumps(value))
     (tmp_path / "pickle.npy").write_text("hello")
     (tmp_path / "word.txt").write_text("1 two 3")
-    (tmp_path / "latin.csv").write_bytes(b"caf\xe9,1\n")
+    for name in ("latin.csv", "latin.toml"):
+        (tmp_path / name).write_bytes(b"caf\xe9,1\n")
     (tmp_path / "none.json").touch()
     (tmp_path / "d.npy").mkdir()
     os.mkfifo("pipe.json")
@@ -110,6 +111,11 @@ LOOKS = "expected logits, got what looks like probabilities, rows in [0, 1] that
      "zero.safetensors: not what `levelhead tune -o` writes (it is no text in UTF-8; save it as that)"),
     ([*RESCALE[:-2], "--tuned", "word.txt"], "word.txt: not what `levelhead tune -o` writes (it is no JSON)"),
     (["report", "named.json", "-o", "p.html"], "named.json: not what `levelhead tune -o` writes (it has no gamma)"),
+    (["sweep", "L.npy"], "L.npy: not TOML: it is no text in UTF-8; save it as that"),
+    (["train", "--data", "digits", "--recipe", "latin.toml"],
+     "latin.toml: not a TOML file (it is no text in UTF-8; save it as that)"),
+    ([*RESCALE[:-1], "1000"],
+     "the scaled head (in float32) has NaN or infinite weight values in class 1; use a strength nearer to 0"),
     # what cannot be replaced is not
     ([*TUNE, "-o", "pipe.json", "--force"], "pipe.json: a device or a pipe; expected the name of a file to write"),
     # what would fail for every network fails once

@@ -110,7 +110,8 @@ def scale(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
     check_finite(head)
     scaled = None if head.bias is None else (scale_rows(head.bias, by) if bias == "scale" else head.bias)
     where = f"the scaled head (in {head.weight.dtype})"
-    return check_finite(replace(head, weight=scale_rows(head.weight, by), bias=scaled), where)
+    return check_finite(replace(head, weight=scale_rows(head.weight, by), bias=scaled), where,
+                        advice="; use a strength nearer to 0")
 
 
 def can_flip(head: Head) -> bool:

@@ -72,7 +72,7 @@ class Head:
         return replace(self, weight=to_numpy(self.weight), bias=None if self.bias is None else to_numpy(self.bias))
 
 
-def check_finite(head: Head, where: str = "the head") -> Head:
+def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> Head:
     """The same head; a ValueError if it is none, or one that names the class if a weight or bias is NaN or infinite."""
     if not isinstance(head, Head):
         raise ValueError(f"expected a Head, got {type(head).__name__}; Head(weight, bias) makes one of arrays, "
@@ -83,7 +83,7 @@ def check_finite(head: Head, where: str = "the head") -> Head:
         finite = values.isfinite() if is_torch(values) else np.isfinite(values)
         if not finite.all():
             rows = to_numpy(finite).reshape(head.classes, -1).all(axis=1)
-            raise ValueError(f"{where} has NaN or infinite {part} values in {head.name(int(np.argmin(rows)))}")
+            raise ValueError(f"{where} has NaN or infinite {part} values in {head.name(int(np.argmin(rows)))}{advice}")
     return head
 
 

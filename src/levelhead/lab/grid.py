@@ -18,6 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
+from ..text import read as read_text
 from .evaluate import evaluate, rule_of
 from .run import Run
 from .spec import Spec
@@ -28,7 +29,7 @@ from .sweep import Executor, Outcome, sweep
 def read(path: str | Path) -> list[Spec]:
     """The specs of a grid, the last key turning fastest. A ratio is of a long tail unless a profile says otherwise."""
     try:
-        grid = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        grid = tomllib.loads(read_text(path))
     except ValueError as error:
         raise ValueError(f"{path}: not TOML: {error}") from None
     known = [field.name for field in fields(Spec) if field.name != "wanted"]

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+from .. import text
 from . import kinds
 
 
@@ -119,9 +120,10 @@ def recipe(name: str | Path) -> Recipe:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            return _recipe(path.stem, tomllib.loads(path.read_text(encoding="utf-8")))
-        except tomllib.TOMLDecodeError as error:
+            values = tomllib.loads(text.read(path))
+        except ValueError as error:
             raise ValueError(f"{path}: not a TOML file ({error})") from None
+        return _recipe(path.stem, values)
     if str(name) not in presets():
         raise ValueError(f"unknown recipe {str(name)!r}; the recipes are {', '.join(presets())}, or give a .toml file")
     return presets()[str(name)]
