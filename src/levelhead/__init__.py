@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .adjust import factors, normalize, rescale, shift_logits, tau_normalize
     from .cautions import (
         BinaryHeadWarning,
+        CountsWarning,
         LeakageWarning,
         LevelheadWarning,
         MissingClassWarning,
@@ -40,6 +41,7 @@ __all__ = [
     "WVN",
     "Adjusted",
     "BinaryHeadWarning",
+    "CountsWarning",
     "Comparison",
     "GammaPath",
     "Head",

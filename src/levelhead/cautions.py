@@ -25,6 +25,10 @@ class MissingClassWarning(LevelheadWarning):
     """A class has no sample in the data at hand: it is named and left neutral."""
 
 
+class CountsWarning(LevelheadWarning):
+    """Counts of other samples stand in for those of the training set: by them next to nothing is adjusted."""
+
+
 class NeverPredictedWarning(LevelheadWarning):
     """Many classes are hardly ever predicted: no gamma brings their samples back, only those of others."""
 

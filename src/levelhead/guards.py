@@ -14,6 +14,7 @@ import numpy as np
 from ._array import Array, described, to_numpy
 from .cautions import (
     BinaryHeadWarning,
+    CountsWarning,
     LeakageWarning,
     LevelheadWarning,
     MissingClassWarning,
@@ -117,6 +118,16 @@ def missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, le
     more = f" and {len(absent) - 8} more" if len(absent) > 8 else ""
     few = "no sample" if least == 1 else f"fewer than {least} samples"
     return MissingClassWarning(f"{few} here of class {shown}{more}: neutral in every measure, yet gamma moves it too")
+
+
+def balanced(counts: np.ndarray, model: str) -> Caution:
+    """Counts that a trained model is leveled by, taken from other samples than its own: none twice another."""
+    if counts.max() >= 2 * counts.min():
+        return None
+    return CountsWarning(
+        f"{model} is trained already, and what it is given now is balanced ({counts.min():g} to {counts.max():g} of a "
+        "class): leveled by that it stays as it is; give the counts of its training samples as counts="
+    )
 
 
 def hardly_predicted(logits: Array, target: np.ndarray) -> Caution:

@@ -25,7 +25,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 import levelhead as lh
-from levelhead import LeakageWarning, NegativeLogitsWarning
+from levelhead import CountsWarning, LeakageWarning, NegativeLogitsWarning
 from levelhead.counts import long_tail
 from levelhead.heads import sklearn as heads
 from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
@@ -293,12 +293,16 @@ def test_a_trained_model_is_tuned_on_held_out_data_with_the_counts_it_was_traine
     lambda base: TunedRescaledClassifierCV(make_pipeline(StandardScaler(), FrozenEstimator(base))),
     lambda base: RescaledClassifier(FrozenEstimator(base)),
 ], ids=["prefit", "tuned", "pipeline", "fixed"])
-def test_a_trained_model_needs_its_counts_which_held_out_labels_do_not_tell(wrap, tail):
-    X, y, X_test, y_test = tail  # of the balanced y_test, counted, every factor would be 1
-    model = wrap(LogisticRegression().fit(X, y))
-    with pytest.raises(ValueError, match="LogisticRegression is trained already, and y does not tell on how many"):
-        model.fit(X_test, y_test)
-    model.set_params(counts=dict(enumerate(np.bincount(y).tolist())), rule="shift").fit(X_test, y_test)
+def test_a_trained_model_needs_its_counts_which_a_balanced_hold_out_does_not_tell(wrap, tail):
+    X, y, X_test, y_test = tail
+    even = np.concatenate([np.flatnonzero(y_test == k)[:200] for k in range(5)])
+    model = wrap(LogisticRegression().fit(X, y)).set_params(rule="shift")
+    with pytest.warns(CountsWarning, match="LogisticRegression is trained already, and what it is given now is balanc"):
+        model.fit(X_test[even], y_test[even])
+    assert model.counts_.tolist() == [200] * 5  # every shift is the same
+    model.set_params(counts=dict(enumerate(np.bincount(y).tolist()))).fit(X_test[even], y_test[even])
+    assert model.counts_.tolist() == np.bincount(y).tolist()
+    model.set_params(counts=None).fit(X, y)  # as long-tailed as what it was trained on
     assert model.counts_.tolist() == np.bincount(y).tolist()
 
 

@@ -15,10 +15,13 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
 
 from ..counts import Counts, Missing
+from ..guards import balanced, issue
 from ..heads.sklearn import innermost
 from ..measure import log_softmax
 from ..rule import RuleName, make_rule
 from ._scores import count, is_frozen, scores
+
+CALLER = 4  # of `fit`, for warnings: `_fit`, `fit` and scikit-learn's wrapper lie between
 
 
 class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -95,12 +98,11 @@ class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return is_frozen(self.estimator)
 
     def _count(self, y: np.ndarray) -> np.ndarray:
-        """Counts [K] of what the classifier was trained on: those given, or of the y that it was just trained on."""
+        """Counts [K] of what the classifier was trained on: those given, or of y, on which it was, or like which."""
+        counts = count(y, self.classes_, self.counts, self.missing)
         if self.counts is None and self._trained:
-            raise ValueError(f"{type(innermost(self.estimator_)).__name__} is trained already, and y does not tell on "
-                             "how many samples of each class; give them as counts=, {label: n} or in the order of "
-                             "classes_")
-        return count(y, self.classes_, self.counts, self.missing)
+            issue([balanced(counts, type(innermost(self.estimator_)).__name__)], stacklevel=CALLER)
+        return counts
 
     def _adjusted(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "estimator_")

@@ -41,11 +41,10 @@ from ..guards import issue, negative_logits, too_good
 from ..rule import check_range
 from ..tune import pool
 from ._folds import Fold, Plan, rehearse, train
-from ._leveled import Leveled
+from ._leveled import CALLER, Leveled
 from ._scores import choose_rule, encode, scores
 
 RuleChoice = Literal["auto", "rescale", "shift"]
-_CALLER = 4  # of `fit`, for warnings: `_fit`, `fit` and scikit-learn's wrapper lie between
 _EXACT: dict[Any, Metric] = {balanced_accuracy_score: "balanced_error", accuracy_score: "error"}
 
 
@@ -54,11 +53,11 @@ class RescaledClassifier(Leveled):
 
     Args:
         estimator: the classifier; it is cloned and fitted. One that is trained already goes in as a FrozenEstimator:
-            then `fit` trains nothing, and `counts` must say what it was trained on, since y cannot.
+            then `fit` trains nothing, and `counts` are to be those it was trained on.
         gamma: strength; 0 changes nothing, larger gives rare classes more. The default is the value of the paper's
             script; TunedRescaledClassifierCV finds yours.
-        counts: training samples of each class: K of them in the order of `classes_`, or {label: n}. If None, the y that
-            the classifier is fitted on is counted.
+        counts: training samples of each class: K of them in the order of `classes_`, or {label: n}. If None, y given to
+            `fit` is counted; a CountsWarning if that is balanced, and the classifier was trained on other samples.
         missing: what a class with no sample is: an `error`, or `neutral` (left as it is).
         rule: `rescale`, `shift`, or `auto`: rescale where scaling can act, else shift.
 
@@ -102,7 +101,7 @@ class RescaledClassifier(Leveled):
         self.counts_ = self._count(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values = scores(self.estimator_, _safe_indexing(X, some))
-        issue([negative_logits(values, encode(y[some], self.classes_), self.rule_)], stacklevel=_CALLER)
+        issue([negative_logits(values, encode(y[some], self.classes_), self.rule_)], stacklevel=CALLER)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Where metadata given to `fit` goes: to the classifier's `fit`."""
@@ -124,7 +123,7 @@ class TunedRescaledClassifierCV(Leveled):
         scoring: the name of a scorer, or a callable ``scorer(estimator, X, y)``.
         cv: None (5 stratified folds), a number of folds, a share held out in one shuffled split, a splitter, an
             iterable of splits, or "prefit" for an estimator that is trained already: then X and y are held-out data,
-            and `counts` must say what it was trained on. (By the counts of a balanced y nothing would be adjusted.)
+            and `counts` are to be those it was trained on; without them y is counted, and its shares may be others.
             Never tune on the data a model was trained on: such a gamma is chosen on nothing (a LeakageWarning where
             that is plain to see).
         refit: train on all data once gamma is known. Must be False with "prefit", may be with a single split.
@@ -219,7 +218,7 @@ class TunedRescaledClassifierCV(Leveled):
         values, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("values", "labels"))
         right = values.argmax(axis=1) == labels
         issue([negative_logits(values, labels, self.rule_), too_good(right) if self._trained else None],
-              stacklevel=_CALLER)
+              stacklevel=CALLER)
 
     def _choose(self, plan: Plan, judged: list[Any], metric: Metric | None) -> None:
         """The middle of the best plateau of the exact curve, or the first best of a scorer's mean over the folds."""
