@@ -1,5 +1,6 @@
 """Whole files: there in one step or not at all, and as private as what they replace."""
 
+import errno
 import os
 
 import pytest
@@ -53,3 +54,14 @@ def test_what_stops_halfway_leaves_the_old_file(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old"}
+
+
+def test_a_full_disk_is_one_of_the_file_that_was_to_be_written(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        whole.write(tmp_path / "a", "text")
+    assert error.value.filename == str(tmp_path / "a")
+    assert not list(tmp_path.iterdir())

@@ -28,6 +28,10 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from None  # a full disk has no name of its own
     finally:
         scratch.unlink(missing_ok=True)
 

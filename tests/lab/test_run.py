@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from levelhead import whole
 from levelhead.lab import checkpoint
 from levelhead.lab import run as runs
 from levelhead.lab.run import BusyError, Run, Spec, run
@@ -248,6 +249,32 @@ def test_a_full_disk_is_said_and_loses_nothing(spec, tmp_path, monkeypatch):
     assert checkpoint.latest(there.path)[0] is not None
     assert not list(there.path.glob("*.tmp"))
     assert weights_of(run(spec, tmp_path / "parts")) == weights_of(whole)
+
+
+@pytest.mark.parametrize(("file", "message"), [
+    ("checkpoint-000002", r"a checkpoint, the disk is full; the last good checkpoint, checkpoint-000001-.* is still"),
+    ("model", "trained, but the result cannot be written"),
+    ("snapshot", "trained, but the result cannot be written"),
+])
+def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(spec, tmp_path, monkeypatch, file, message):
+    both = [replace(spec, seed=seed, engine="fast") for seed in (0, 1)]
+    expected = [weights_of(one) for one in runs.run_packed(both, tmp_path / "whole", device="cpu")]
+    there, write = [Run.of(one, tmp_path / "parts") for one in both], whole.write
+
+    def full(path, content):
+        if path.parent == there[0].path and path.name.startswith(file):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(whole, "write", full)
+        with pytest.raises(OSError, match=rf"{there[0].path}: .*{message}.* same command .*1 of the runs are trained"):
+            runs.run_packed(both, tmp_path / "parts", device="cpu", save_every=0)
+    assert [one.finished for one in there] == [False, True]
+    epochs = []
+    runs.run_packed(both, tmp_path / "parts", device="cpu", report=lambda _, row: epochs.append(row["epoch"]))
+    assert epochs == ([2, 3] if file.startswith("checkpoint") else [])
+    assert [weights_of(one) for one in there] == expected
 
 
 def test_a_run_with_other_settings_or_data_in_its_place(spec, tmp_path):

@@ -65,8 +65,8 @@ def fit_many(
         save_every: seconds between that.
 
     Returns:
-        The State of each job after its last step. Runs do not touch each other: if one diverges, the others are trained
-        to the end before a ValueError names it.
+        The State of each job after its last step. Runs do not touch each other: if one diverges, or a callback cannot
+        write of it (an OSError), the others are trained to the end before the error is raised.
     """
     device = torch.device(device)
     on_gpu = device.type == "cuda"
@@ -78,9 +78,18 @@ def fit_many(
     waiting = deque(_packs(jobs, lambda job: slots if stacked and stackable(job.net, kernels=kernels) else 1))
     store: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
     ends: dict[int, State] = {}
-    lost: dict[int, dict[str, Any]] = {}
+    lost: dict[int, ValueError | OSError] = {}
     running: list[Pack] = []
     saved = time.monotonic()
+
+    @contextmanager
+    def alone(position: int) -> Iterator[None]:
+        """A full disk ends the run that finds it so, and no other."""
+        try:
+            yield
+        except OSError as error:
+            lost[position] = error
+
     while waiting or running:
         while waiting and sum(len(pack.jobs) for pack in running) + len(waiting[0]) <= max(slots, len(waiting[0])):
             members = waiting.popleft()
@@ -96,23 +105,28 @@ def fit_many(
             pack.advance()
         for pack in running:
             for position, record, state in pack.harvest():
-                if position in lost or not isfinite(record["loss"]):
-                    lost.setdefault(position, record)
+                if position not in lost and not isfinite(record["loss"]):
+                    lost[position] = ValueError(
+                        f"the loss of run {position + 1} of {len(jobs)} is {record['loss']} in epoch "
+                        f"{record['epoch']}: the training has diverged; lower the learning rate (it was "
+                        f"{record['lr']:g})")
+                if position in lost:
                     continue
-                if on_epoch is not None:
-                    on_epoch(position, record)
-                if on_save is not None and state is not None:
-                    on_save(position, state)
-        for pack in [pack for pack in running if pack.finished]:
+                with alone(position):
+                    if on_epoch is not None:
+                        on_epoch(position, record)
+                    if on_save is not None and state is not None:
+                        on_save(position, state)
+        for pack in [pack for pack in running if pack.finished or lost.keys() >= set(pack.positions)]:
             ends.update(pack.close())
             running.remove(pack)
             for position in pack.positions:
                 if on_end is not None and position not in lost:
-                    on_end(position, ends[position])
-    for position, record in lost.items():
-        raise ValueError(f"the loss of run {position + 1} of {len(jobs)} is {record['loss']} in epoch "
-                         f"{record['epoch']}: the training has diverged; lower the learning rate (it was "
-                         f"{record['lr']:g}). {len(jobs) - len(lost)} of the runs are trained")
+                    with alone(position):
+                        on_end(position, ends[position])
+    for error in lost.values():
+        others = f". {len(jobs) - len(lost)} of the runs are trained" if len(jobs) > 1 else ""
+        raise type(error)(f"{error}{others}") from error
     return [ends[position] for position in range(len(jobs))]
 
 

@@ -85,7 +85,7 @@ def _attempt(do: Callable[[Any], Any], task: Any) -> Answer:
     try:
         do(task)
     except Exception as wrong:  # whatever it is, it ends this task alone
-        kind = "" if isinstance(wrong, ValueError) else f"{type(wrong).__name__}: "
+        kind = "" if isinstance(wrong, ValueError | OSError) else f"{type(wrong).__name__}: "
         error = " ".join(f"{kind}{wrong}".split()) or type(wrong).__name__
     return time.monotonic() - began, error
 
