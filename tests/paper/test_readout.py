@@ -52,6 +52,14 @@ def test_rows_that_are_the_baseline_on_balanced_data_are_read_from_it():
     assert cell(balanced, "cifar10:1", "focal") == Cell(())
 
 
+def test_on_balanced_data_rs_is_the_identity_and_needs_no_hold_out():
+    same = {"gamma": 0.0, "error": 0.07}
+    balanced = [{**made("baseline", 0, 0.07, column="cifar10:1"), "match_prior": same, "best_on_test": same}]
+    assert cell(balanced, "cifar10:1", "baseline", "gamma from a hold-out").text == "7.00"
+    assert "| *Baseline+RS, published* | *27.02* | *21.36* | *17.16* | *13.46* | *11.86* | *6.32* (+0.68) |" in table1(
+        balanced, "cifar10")
+
+
 def test_a_table_has_our_cells_and_the_published_ones_with_the_difference():
     text = table1(RECORDS, "cifar10")
     assert "| Baseline |  | 29.00 ± 1.41 (2) |  |  |  |  |" in text

@@ -42,7 +42,12 @@ def load(results: str | Path) -> list[Record]:
 
 
 def companion_gamma(records: Sequence[Record], column: str, method: str) -> float | None:
-    """Gamma of a column and network, chosen on the 10 % its companion run held out; None if there is no such run."""
+    """Gamma of a column and network, chosen on the 10 % its companion run held out; None if there is no such run.
+
+    0 on a balanced set: there RS is the identity, and nothing is chosen.
+    """
+    if column.endswith(":1"):
+        return 0.0
     record = companion(records, column, method)
     return None if record is None else record["held_out"]["rescale"]["gamma"]
 
