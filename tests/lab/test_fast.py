@@ -165,6 +165,21 @@ def test_a_training_goes_on_from_where_it_was_kept(digits, name, stacked):
             assert largest_difference(one.weights, other.weights) == 0
 
 
+def test_a_training_with_dropout_goes_on_with_the_same_masks_beside_others(digits):
+    def jobs(start=None):
+        made = [job(digits, "baseline", seed) for seed in (0, 1)]
+        for each in made:
+            each.net.body = torch.nn.Sequential(each.net.body, torch.nn.Dropout(0.5))
+        return [replace(made[0], start=start), made[1]]
+
+    kept = []
+    ends = fast.fit_many(jobs(), slots=2, device="cpu", dtype=torch.float64, save_every=0,
+                         on_save=lambda i, state: kept.append(state) if i == 0 else None)
+    alone = fast.fit_many(jobs(kept[1])[:1], device="cpu", dtype=torch.float64)
+    assert kept[1].epoch == 2
+    assert largest_difference(ends[0].weights, alone[0].weights) == 0
+
+
 def test_a_kept_state_is_one_of_the_plain_loop_too(digits):
     how, kept = replace(RECIPE, epochs=4), []
     fast.fit_many([job(digits, "baseline", 0, how=how)], device="cpu", dtype=torch.float64, stacked=True, save_every=0,

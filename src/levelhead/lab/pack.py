@@ -2,6 +2,9 @@
 
 An epoch is one graph of a few steps, played over and over on the next samples, one of the steps that are left, and one
 of the evaluation. So recording takes the same time however long the epoch is.
+
+Dropout is drawn from (seed, epoch), so that on a CPU a run that goes on takes the very same steps. That is not promised
+on CUDA: graphs that play beside each other share the device's generator.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from .epoch import Plan, plan
 from .nets import Net
 from .recipe import Recipe
 from .stacked import Rows, Single, Stack, has_kernels, stackable
-from .train import State, one_each, stages
+from .train import State, one_each, seed_of, stages
 from .view import View
 
 AHEAD = 16  # steps that are recorded, and whose images are cropped and normalized, at once
@@ -118,6 +121,7 @@ class Pack:
                                for loss, same in groupby(stage.method.loss for stage in now)]
                 self.now, self.shape = now, shape
                 self._record()
+            torch.manual_seed(seed_of(self.jobs[0].seed, self.epoch))  # a network with dropout is alone in its pack
             self.play()
             if self.epoch >= self.evaluated:
                 self.look()

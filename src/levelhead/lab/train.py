@@ -101,7 +101,7 @@ def _train(
         model.train(not stage.head_only)
         for step, batch in enumerate(order.batches(recipe.batch, state.step), state.step):    # sample a mini-batch
             optimizer.param_groups[0]["lr"] = stage.lr(epoch, step * recipe.batch / len(order))
-            torch.manual_seed(_number(seed, epoch, step))                                     # of dropout, if any
+            torch.manual_seed(seed_of(seed, epoch, step))                                     # of dropout, if any
             mine, weight = share(batch, rank, world)
             y = labels[mine.indices]
             logits = model(view(images, mine))
@@ -202,7 +202,8 @@ def _nothing() -> Tensor:
     return torch.zeros(3, dtype=torch.float64)
 
 
-def _number(*parts: int) -> int:
+def seed_of(*parts: int) -> int:
+    """One number of several."""
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
