@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from levelhead.lab.spec import Spec
 from levelhead.methods import METHODS
 from levelhead.paper import plan
 from levelhead.paper.plan import Training, trainings
-from levelhead.paper.reproduce import groups, missing, reproduce, write
+from levelhead.paper.readout import load
+from levelhead.paper.reproduce import cost, groups, missing, reproduce, write
 
 
 def test_table_1_trains_every_cell_once():
@@ -69,6 +71,13 @@ def test_the_cost_is_the_images_that_are_trained_on():
     assert by_name["cifar10:100", "baseline", 0, 0.0] == 12406 * 180
     assert by_name["cifar100:1", "baseline", 0, 0.0] == 50_000 * 180
     assert by_name["cifar10:100", "under-sample", 0, 0.0] == 500 * 180
+
+
+@pytest.mark.parametrize("table", ["table1", "table2"])
+def test_the_cost_shown_in_advance_is_what_the_records_took(table):
+    took = {record["name"]: record["seconds"] for record in load(Path(__file__).parents[2] / "results" / "records")}
+    trained = [training for training in trainings(table) if training.name in took]
+    assert cost(trained) == pytest.approx(sum(took[training.name] for training in trained), rel=0.1)
 
 
 def test_a_group_is_full_of_whole_columns_and_every_run_is_in_one():
