@@ -155,7 +155,8 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     (["missing.safetensors"], "no such file"),
     (["broken.safetensors"], "not a whole safetensors file"),
     (["runs"], "no run here"),
-    (["L.npy", "--counts", "C.json", "--labels", "short.npy"], "short.npy: expected 113 labels, one per row of L.npy, got 3"),
+    (["L.npy", "--counts", "C.json", "--labels", "short.npy"],
+     "short.npy: expected 113 labels, one per row of L.npy, got 3"),
     (["L.npy", "--counts", "short.npy"], "expected 4 counts, one per class, got 3"),
     (["L.npy", "--counts", "C.json", "--gamma", "-1"], "expected a gamma from 0 to 50, got -1"),
     (["L.npy", "--counts", "C.json", "--gamma", "1e6"], "expected a gamma from 0 to 50, got 1e+06"),
@@ -171,7 +172,8 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     (["L.npy", "--counts", "C.json", "--tuned", "sourceless.json"], "(its sources are damaged)"),
     (["unfinished.json"], "not what `levelhead tune -o` writes (its sources are damaged)"),
     (["many.json"], "not what `levelhead tune -o` writes (classes 'many')"),
-    (["none.npy", "--counts", "C.json"], "none.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
+    (["none.npy", "--counts", "C.json"],
+     "none.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
     (["L.npy", "--counts", "C.json", "--gamma", "1", "--tuned", "C.json"], "not both"),
 ])
 def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, says):
