@@ -57,16 +57,13 @@ def test_packed_runs_beside_one_that_diverges_are_trained(specs, tmp_path):
 
 
 def kill_whoever_holds(lock: Path) -> None:
-    """kill -9 the process that has the run's lock open, as soon as it has logged an epoch."""
+    """kill -9 the process that holds the run's lock, as soon as it has logged an epoch."""
     while not (lock.with_name("log.jsonl").is_file() and lock.with_name("log.jsonl").stat().st_size):
         time.sleep(0.02)
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            opened = [os.readlink(link) for link in (process / "fd").iterdir()]
-        except OSError:
-            continue
-        if str(lock) in opened and int(process.name) != os.getpid():
-            os.kill(int(process.name), signal.SIGKILL)
+    for held in Path("/proc/locks").read_text().splitlines():
+        _, kind, _, _, process, file, *_ = held.split()
+        if kind == "FLOCK" and file.endswith(f":{lock.stat().st_ino}"):
+            os.kill(int(process), signal.SIGKILL)
 
 
 def lose_a_worker(specs, tmp_path, executor):
