@@ -253,6 +253,11 @@ def test_rescale_prints_what_changed_and_undo_gives_the_input_back(levelhead, fo
     assert (folder / "b.safetensors").read_bytes() == (folder / "m.safetensors").read_bytes()
 
 
+def test_nothing_is_said_of_a_bias_that_is_not_there(levelhead, folder):
+    save_file({"fc.weight": torch.ones(K, 3)}, folder / "m.safetensors")
+    assert levelhead(*rescale())[1].splitlines()[1] == "  fc: RS, gamma 0.5"
+
+
 def test_json_is_one_object_and_nothing_else(levelhead, folder):
     status, out, _ = levelhead(*rescale(), "--json")
     done = json.loads(out)

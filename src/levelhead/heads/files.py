@@ -42,7 +42,7 @@ class Done:
     Args:
         path, out, original: the files read and written; original is None if it was not kept.
         head: the layers that were scaled.
-        rule, gamma, bias: what was done.
+        rule, gamma, bias: what was done; bias is None if the head has none.
         counts, factors: [K]; for the rule `shift`, factors are what was added to the bias.
         before, after: [K], lengths of the weight vectors of the first layer.
         sha256: of each changed file as it was, by its new name.
@@ -56,7 +56,7 @@ class Done:
     head: tuple[str, ...]
     rule: RuleName
     gamma: float
-    bias: BiasPolicy
+    bias: BiasPolicy | None
     counts: np.ndarray
     factors: np.ndarray
     before: np.ndarray
@@ -192,7 +192,7 @@ def rescale_file(
         tuple(one.key for one in found.places),
         rule,
         float(gamma),
-        bias,
+        bias if heads[0].bias is not None else None,
         n,
         by,
         _norms(heads[0]),

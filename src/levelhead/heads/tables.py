@@ -43,7 +43,7 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
 def done_text(done: Done) -> str:
     """What changed, class by class, and where the way back is."""
     what = {"rescale": "RS", "tau": "tau-normalization", "shift": "logit shift"}[done.rule]
-    policy = "" if done.rule == "shift" else f", bias {'scaled' if done.bias == 'scale' else 'kept'}"
+    policy = {"scale": ", bias scaled", "keep": ", bias kept"}.get(done.bias or "", "") if done.rule != "shift" else ""
     last = "shift" if done.rule == "shift" else "factor"
     rows = [
         [_title(i, done.names), str(done.counts[i]), *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors))]
