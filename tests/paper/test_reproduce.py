@@ -16,7 +16,7 @@ from levelhead.methods import METHODS
 from levelhead.paper import plan
 from levelhead.paper.plan import Training, trainings
 from levelhead.paper.readout import load
-from levelhead.paper.reproduce import cost, groups, missing, reproduce, write
+from levelhead.paper.reproduce import command, cost, groups, missing, reproduce, write
 
 
 def test_table_1_trains_every_cell_once():
@@ -211,12 +211,23 @@ def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
         assert err.startswith(message)
 
 
-def test_what_could_not_be_trained_is_no_success(levelhead, tmp_path):
+def test_what_this_machine_lacks_is_told_once_before_anything_is_begun(levelhead, column, tmp_path):
     places = ("--root", tmp_path, "--results", tmp_path / "r", "--runs", tmp_path / "runs")
-    status, out, err = levelhead("reproduce", "table1", "--only", "cifar10:100:baseline", "--seeds", "1", *places)
+    status, out, err = levelhead("reproduce", "table1", *places)
     assert (status, out) == (2, "")
-    assert f"{tmp_path}: no cifar10 here" in err
-    assert "levelhead: 2 of 2 networks were not trained, for the reasons above" in err.splitlines()[-1]
+    assert err.startswith(f"levelhead: {tmp_path}: no cifar10 here")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="trained on a CUDA GPU, and torch sees none here; --dry-run tells"):
+            reproduce(column, tmp_path / "r", tmp_path / "runs")
+
+
+def test_what_was_not_trained_is_no_success(tmp_path, monkeypatch):
+    monkeypatch.setattr("levelhead.paper.reproduce.reproduce", lambda *_, **__: 0)  # every run has failed
+    with pytest.raises(ValueError, match="2 of 2 networks were not trained, for the reasons above"):
+        command("table1", tmp_path, ["cifar10:100:baseline"], seeds=1, results=tmp_path / "r", runs=tmp_path, slots=4,
+                minutes=None, executor="local", dry_run=False, unofficial=False, say=print)
 
 
 def test_told_to_stop_makers_of_records_end_with_what_they_are_at(tmp_path):

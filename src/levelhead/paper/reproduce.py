@@ -14,6 +14,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+import torch
+
 from .. import whole
 from ..cautions import LevelheadWarning
 from ..lab.progress import Report, bar
@@ -123,6 +125,8 @@ def reproduce(
     todo = missing(wanted, results)
     total, images = sum(training.images for training in todo), 0
     workers, here = max(1, len(os.sched_getaffinity(0)) - 2), executor == "local"
+    if here and todo:
+        _check(todo, device)
     train = partial(_train, runs=Path(runs).absolute(), slots=slots, device=device)
     if here:  # else it is sent to other machines
         train = partial(train, say=say, report=report)
@@ -150,6 +154,15 @@ def reproduce(
         say(f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; the same command "
             "goes on")
     return len(records)
+
+
+def _check(wanted: Sequence[Training], device: str) -> None:
+    """A ValueError if this machine lacks the data or the device: better now than when their turn has come."""
+    for spec in {training.spec.data: training.spec for training in wanted}.values():
+        spec.load()
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("these networks are trained on a CUDA GPU, and torch sees none here; --dry-run tells what is "
+                         "missing, --executor ray trains on the GPUs of a cluster")
 
 
 @contextmanager
