@@ -7,6 +7,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
+import torch
 
 from levelhead.lab.run import Run, Spec, run
 from levelhead.lab.sweep import sweep
@@ -43,6 +44,13 @@ def test_packed_on_one_device(specs, tmp_path):
     plain = [run(spec, tmp_path / "plain") for spec in seeds]
     for ours, theirs in zip(found, plain, strict=True):
         np.testing.assert_allclose(ours.run.snapshot.head.weight, theirs.snapshot.head.weight, rtol=0, atol=1e-12)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to pack them on")
+def test_without_a_gpu_to_pack_them_on_nothing_is_begun(specs, tmp_path):
+    found = sweep(specs[:1], tmp_path / "runs", executor="packed")
+    assert (found[0].error or "").startswith("many networks at once are trained on a CUDA GPU, and torch sees none")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_packed_runs_beside_one_that_diverges_are_trained(specs, tmp_path):

@@ -219,7 +219,7 @@ def test_what_this_machine_lacks_is_told_once_before_anything_is_begun(levelhead
     assert err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="trained on a CUDA GPU, and torch sees none here; --dry-run tells"):
+        with pytest.raises(ValueError, match="are trained on a CUDA GPU, and torch sees none here"):
             reproduce(column, tmp_path / "r", tmp_path / "runs")
 
 

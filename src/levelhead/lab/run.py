@@ -156,6 +156,7 @@ def run_packed(
     from .fast import fit_many
     from .pack import Job
 
+    check_device(device)
     all_names, given = names or [None] * len(specs), data or [None] * len(specs)
     found = [Run.of(spec, runs, name) for spec, name in zip(specs, all_names, strict=True)]
     loaded: dict[Any, Data] = {}
@@ -189,6 +190,13 @@ def run_packed(
                      on_end=lambda i, _, part=part: part[i].finish(), save_every=save_every,
                      on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state))
     return found
+
+
+def check_device(device: str) -> None:
+    """A ValueError if torch does not see it here."""
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("many networks at once are trained on a CUDA GPU, and torch sees none here; on a CPU they are "
+                         "trained by `levelhead train`, or `levelhead sweep --executor local`")
 
 
 def check_finished(there: Run, spec: Spec, data: Data | None = None) -> None:

@@ -14,12 +14,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-import torch
-
 from .. import whole
 from ..cautions import LevelheadWarning
 from ..lab.progress import Report, bar
-from ..lab.run import Run, run_packed
+from ..lab.run import Run, check_device, run_packed
 from ..lab.stop import deaf, follow, stoppable
 from ..lab.workers import spread
 from .markdown import has_place
@@ -160,9 +158,7 @@ def _check(wanted: Sequence[Training], device: str) -> None:
     """A ValueError if this machine lacks the data or the device: better now than when their turn has come."""
     for spec in {training.spec.data: training.spec for training in wanted}.values():
         spec.load()
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError("these networks are trained on a CUDA GPU, and torch sees none here; --dry-run tells what is "
-                         "missing, --executor ray trains on the GPUs of a cluster")
+    check_device(device)
 
 
 @contextmanager
