@@ -30,7 +30,7 @@ class CountsWarning(LevelheadWarning):
 
 
 class NeverPredictedWarning(LevelheadWarning):
-    """Many classes are hardly ever predicted: no gamma brings their samples back, only those of others."""
+    """Many classes are hardly ever predicted: matching their shares may fill them with samples of others."""
 
 
 class RangeWarning(LevelheadWarning):

@@ -184,14 +184,14 @@ def match_prior(
     _check_times(bootstrap)
     made = make_rule(rule, n, norms=norms if rule == "tau" else None)
     changes = trace(logits, made, check_range(range, holds_zero=True), kind=kind, progress=_stage(progress, "path"))
-    shares = prior(target, len(n), names)
-    landscape = Landscape(None, changes, shares, unlabelled=True)
+    landscape = Landscape(None, changes, prior(target, len(n), names), unlabelled=True)
     curve = landscape.curve(landscape.mismatch())
     gamma, plateau = landscape.choose(curve.values)
     gammas = [landscape.choose(landscape.mismatch(times))[0]
               for times in resamples(np.zeros(len(logits), np.int64), bootstrap, np.random.default_rng(rng))]
     found = guards.issue([guards.binary_head(logits, rule), guards.norms_against_counts(norms, n, rule),
-                          guards.hardly_predicted(logits, shares), guards.end_of_range(plateau, changes.range)])
+                          guards.hardly_predicted(changes.shares(0.0), landscape.target, len(logits)),
+                          guards.end_of_range(plateau, changes.range)])
     return Tuned(
         gamma=gamma, interval=_quantiles(gammas, level), rule=rule, criterion="shares", chosen_on="unlabelled",
         n=len(logits), classes=len(n), plateau=plateau, curve=curve, criterion_curve=curve, level=level,

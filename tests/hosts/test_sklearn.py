@@ -297,8 +297,10 @@ def test_a_trained_model_needs_its_counts_which_a_balanced_hold_out_does_not_tel
     X, y, X_test, y_test = tail
     even = np.concatenate([np.flatnonzero(y_test == k)[:200] for k in range(5)])
     model = wrap(LogisticRegression().fit(X, y)).set_params(rule="shift")
-    with pytest.warns(CountsWarning, match="LogisticRegression is trained already, and what it is given now is balanc"):
+    message = "LogisticRegression is trained already, and what it is given now is balanced"
+    with pytest.warns(CountsWarning, match=message) as warned:
         model.fit(X_test[even], y_test[even])
+    assert warned[0].filename == __file__  # the line that calls `fit`
     assert model.counts_.tolist() == [200] * 5  # every shift is the same
     model.set_params(counts=dict(enumerate(np.bincount(y).tolist()))).fit(X_test[even], y_test[even])
     assert model.counts_.tolist() == np.bincount(y).tolist()

@@ -1,4 +1,4 @@
-"""Small files in the official layouts, for tests."""
+"""Small files for tests: in the official layouts, and one of ours."""
 
 import pickle
 from pathlib import Path
@@ -8,6 +8,14 @@ import numpy as np
 
 def pictures(n: int, seed: int = 0, size: int = 32) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (n, 3, size, size), dtype=np.uint8)
+
+
+def small(root: Path, *, epochs: int) -> None:
+    """small.npz, a hundred images of three classes, and short.toml, a recipe for them: a second of training."""
+    labels = np.repeat(np.arange(3), [60, 30, 10])
+    images = np.random.default_rng(0).integers(0, 256, (100, 8, 8)).astype(np.uint8)
+    np.savez(root / "small.npz", images=images, labels=labels)
+    (root / "short.toml").write_text(f"epochs = {epochs}\nbatch = 20\nlr = 0.1\n")
 
 
 def binary10(root: Path, each: int = 4) -> tuple[np.ndarray, np.ndarray]:

@@ -2,20 +2,18 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from levelhead.lab import grid
+
+from . import layouts
 
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     """Two methods and two seeds, a second each, on a hundred small images."""
     monkeypatch.chdir(tmp_path)
-    labels = np.repeat(np.arange(3), [60, 30, 10])
-    images = np.random.default_rng(0).integers(0, 256, (100, 8, 8)).astype(np.uint8)
-    np.savez("small.npz", images=images, labels=labels)
-    (tmp_path / "short.toml").write_text("epochs = 2\nbatch = 20\nlr = 0.1\n")
+    layouts.small(tmp_path, epochs=2)
     (tmp_path / "grid.toml").write_text('data = "small.npz"\nnet = "digits"\nrecipe = "short.toml"\nhold_out = 0.2\n'
                                         'method = ["baseline", "wvn"]\nseed = [0, 1]\n')
     return tmp_path / "grid.toml"

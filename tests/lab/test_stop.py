@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from levelhead.lab.run import Run, Spec, run
+
+from . import layouts
 
 WORK = """
 import os, signal, sys, time
@@ -112,10 +113,7 @@ def test_workers_end_with_the_process_that_began_them(begin, tmp_path):
 @pytest.fixture
 def spec(tmp_path) -> Iterator[Spec]:
     """Three classes and a second of epochs, in one thread."""
-    labels = np.repeat(np.arange(3), [60, 30, 10])
-    images = np.random.default_rng(0).integers(0, 256, (100, 8, 8)).astype(np.uint8)
-    np.savez(tmp_path / "small.npz", images=images, labels=labels)
-    (tmp_path / "short.toml").write_text("epochs = 20\nbatch = 20\nlr = 0.1\n")
+    layouts.small(tmp_path, epochs=20)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield Spec("small.npz", method="wvn", net="digits", recipe="short.toml", hold_out=0.1)

@@ -12,14 +12,13 @@ import torch
 from levelhead.lab.run import Run, Spec, run
 from levelhead.lab.sweep import sweep
 
+from . import layouts
+
 
 @pytest.fixture
 def specs(tmp_path) -> list[Spec]:
     """Two trainings of a second each, and a third name for the first of them."""
-    labels = np.repeat(np.arange(3), [60, 30, 10])
-    images = np.random.default_rng(0).integers(0, 256, (100, 8, 8)).astype(np.uint8)
-    np.savez(tmp_path / "small.npz", images=images, labels=labels)
-    (tmp_path / "short.toml").write_text("epochs = 4\nbatch = 20\nlr = 0.1\n")
+    layouts.small(tmp_path, epochs=4)
     base = Spec(str(tmp_path / "small.npz"), net="digits", recipe=str(tmp_path / "short.toml"))
     return [base, replace(base, method="wvn"), replace(base, method="baseline+rs")]
 

@@ -43,7 +43,8 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
 def done_text(done: Done) -> str:
     """What changed, class by class, and where the way back is."""
     what = {"rescale": "RS", "tau": "tau-normalization", "shift": "logit shift"}[done.rule]
-    policy = {"scale": ", bias scaled", "keep": ", bias kept"}.get(done.bias or "", "") if done.rule != "shift" else ""
+    bias = None if done.rule == "shift" else done.bias
+    policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[bias]
     last = "shift" if done.rule == "shift" else "factor"
     rows = [
         [_title(i, done.names), str(done.counts[i]), *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors))]

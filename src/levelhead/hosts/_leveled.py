@@ -21,7 +21,7 @@ from ..measure import log_softmax
 from ..rule import RuleName, make_rule
 from ._scores import count, is_frozen, scores
 
-CALLER = 4  # of `fit`, for warnings: `_fit`, `fit` and scikit-learn's wrapper lie between
+CALLER = 4  # of `fit`, for warnings in `_fit`: it, `fit` and scikit-learn's wrapper lie between
 
 
 class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -98,10 +98,10 @@ class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return is_frozen(self.estimator)
 
     def _count(self, y: np.ndarray) -> np.ndarray:
-        """Counts [K] of what the classifier was trained on: those given, or of y, on which it was, or like which."""
+        """Counts [K] of what the classifier was trained on: those given; else y stands for it."""
         counts = count(y, self.classes_, self.counts, self.missing)
         if self.counts is None and self._trained:
-            issue([balanced(counts, type(innermost(self.estimator_)).__name__)], stacklevel=CALLER)
+            issue([balanced(counts, type(innermost(self.estimator_)).__name__)], stacklevel=CALLER + 1)
         return counts
 
     def _adjusted(self, X: Any) -> np.ndarray:
