@@ -167,25 +167,36 @@ def by_rank(
     records: Sequence[Record], says: str, values: Callable[[Record], Sequence[float | None] | None], what: str, *,
     sign: int,
 ) -> Finding | None:
-    """A claim that something rises (sign 1) or falls (-1) with the counts: mean over columns of the baseline's runs."""
-    columns = {}
+    """A claim that something rises (sign 1) or falls (-1) with the counts: mean over columns of the baseline's runs.
+
+    Classes differ by themselves, and always stand in the same order. So beside it: the same number with each class's
+    value over what that class has on balanced data, and what balanced data show in that order, by chance.
+    """
+    columns, over, chance = {}, [], {}
     for column in table1_columns(imbalanced=True):
-        found = [(r, values(r)) for r in runs(records, column, "baseline")]
-        each = [sign * correlation(r, v) for r, v in found if v]
-        if each:
-            columns[column] = mean(each)
+        found = [(r, v) for r in runs(records, column, "baseline") if (v := values(r))]
+        if not found:
+            continue
+        columns[column] = mean(sign * correlation(r, v) for r, v in found)
+        data = column.split(":")[0]
+        balanced = [v for r in runs(records, f"{data}:1", "baseline") if (v := values(r))]
+        if balanced:
+            chance[data] = mean(sign * correlation(found[0][0], v) for v in balanced)
+            over.append(mean(sign * correlation(r, _over(v, of)) for r, v in found for of in balanced))
     if not columns:
         return None
     low = min(columns, key=lambda c: columns[c])
     number = mean(columns.values())
     seen = (f"rank correlation {what}, baseline: {number:.2f} over {_columns(columns)}, least {columns[low]:.2f} "
             f"({title_of(low)})")
-    chance = [sign * correlation({"counts": runs(records, column, "baseline")[0]["counts"]}, v)
-              for data, column in {column.split(":")[0]: column for column in columns}.items()
-              for r in runs(records, f"{data}:1", "baseline") if (v := values(r))]
-    if chance:
-        seen += f"; on balanced data, with the same order of classes: {', '.join(f'{c:.2f}' for c in chance)}"
+    if over:
+        seen += (f"; {mean(over):.2f} with each class relative to itself on balanced data; balanced data alone, in the "
+                 f"same order of classes: {', '.join(f'{c:.2f}' for c in chance.values())}")
     return Finding(says, number, seen, judge(number, STRONG, WEAK), BY_CORRELATION)
+
+
+def _over(values: Sequence[float | None], of: Sequence[float | None]) -> list[float | None]:
+    return [None if a is None or not b else a / b for a, b in zip(values, of, strict=True)]
 
 
 def _columns(found: Iterable[str]) -> str:

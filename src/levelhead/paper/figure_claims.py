@@ -14,7 +14,7 @@ from ..head import Head
 from ..measure import recall
 from ..snapshot import Snapshot
 from .claims import STRONG, Finding, by_rank, correlation, judge
-from .plan import table1_columns
+from .plan import table1_columns, title_of
 from .readout import Record, runs
 
 STEPS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
@@ -48,7 +48,7 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
     ranks = [rank_correlation(np.array([parted[c] for c in found]), np.array([int(c.split(":")[1]) for c in found]))
              for found in sets]
     ends = [_ends_are_extreme(r) for c in columns if not c.endswith(":1") for r in runs(records, c, "baseline")]
-    number, spread = min(ranks), ", ".join(f"{c} {parted[c]:.2f}" for found in sets for c in found)
+    number, spread = min(ranks), ", ".join(f"{parted[c]:.2f} ({title_of(c)})" for found in sets for c in found)
     strong = number >= STRONG
     return Finding(
         "But for ratio 1 the most frequent class has the largest norm and the least frequent one the smallest; the "
