@@ -19,6 +19,7 @@ check: $(VENV)/dev
 
 # Offline; runs the gallery; a warning is an error. GALLERY=0 leaves the examples unrun. The pages: docs/_build/html.
 docs: $(VENV)/docs
+	rm -rf docs/api  # pages of what is no longer there
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 
 # Every table and figure of docs/reproduction.md, from results/ alone.

@@ -107,12 +107,42 @@ def test_rs_beats_the_losses():
     assert claims.rs_beats_the_losses([*ours, *losses[:-1]]) is None  # one of the rows is not there yet
 
 
+def test_wvn_with_rs_is_the_best():
+    def case(column: str, wvn: float, loss: float = 0.25) -> list[dict]:
+        return [made(column, best=0.2), made(column, gamma=0.5), made(column, "wvn", best=wvn),
+                made(column, "wvn", gamma=0.5), made(column, "ldam-drw", error=loss)]
+
+    tiny = "tiny-imagenet:step:10"
+    better = case("cifar10:100", 0.19)
+    assert verdicts(claims.wvn_with_rs_is_the_best, better, [*better, *case(tiny, 0.21)],
+                    [*case("cifar10:100", 0.21), *case(tiny, 0.22)]) == EACH
+    assert verdicts(claims.wvn_with_rs_is_the_best, case(tiny, 0.19, loss=0.18)) == ["not reproduced"]  # another leads
+    assert claims.wvn_with_rs_is_the_best([*better, *case(tiny, 0.21)]).number == pytest.approx(0)
+    assert "in 1 of 1 columns of Table 1 (in the mean by +1.00 points)" in claims.wvn_with_rs_is_the_best(better).seen
+    assert claims.wvn_with_rs_is_the_best([*better[:2], *better[3:]]) is None  # none of WVN on the whole training set
+
+
+def test_the_oracles_of_both_and_what_is_left_to_them():
+    def case(*oracles: tuple[float, float]) -> list[dict]:
+        return [made(column, method, oracle=oracle, gamma=gamma)
+                for column, pair in zip(("cifar10:100", "cifar10:10"), oracles, strict=False)
+                for method, oracle in zip(("baseline", "wvn"), pair, strict=True) for gamma in (None, 0.5)]
+
+    cases = case((0.1, 0.12)), case((0.1, 0.12), (0.1, 0.08)), case((0.1, 0.08))
+    assert verdicts(claims.the_plain_oracle_is_better, *cases) == EACH
+    assert verdicts(claims.wvn_comes_nearer_to_its_oracle, *cases) == EACH
+    assert "by 2.00 points" in claims.the_plain_oracle_is_better(cases[0]).seen
+    assert "8.00 points are left in the mean, without WVN 10.00" in claims.wvn_comes_nearer_to_its_oracle(cases[0]).seen
+    assert claims.the_plain_oracle_is_better([made()]) is claims.wvn_comes_nearer_to_its_oracle([made()]) is None
+
+
 def test_the_page_names_what_did_not_reproduce_and_what_was_not_judged():
     text = claims.page([made(power=-0.1)])
     assert "| **not reproduced** |" in text
     assert "Not reproduced:\n\n- The norm of a class's weight vector follows its sample frequency. We saw:" in text
     assert "Only partly reproduced: none." in text
-    assert text.endswith("want of records: WVN flattens the curve, RS closes the gap, RS beats the losses.")
+    assert text.endswith("want of records: WVN flattens the curve, RS closes the gap, RS beats the losses, WVN with RS "
+                         "is the best, the plain oracle is better, WVN comes nearer to its oracle.")
 
 
 def test_norms_align_late():
@@ -192,7 +222,7 @@ def test_rare_classes_gain_and_frequent_ones_may_not_pay():
 
 def test_every_finding_states_its_rule_and_every_column_is_imbalanced():
     columns = table1_columns(imbalanced=True)
-    full = [made(c, m) for c in columns for m in ("baseline", "wvn")] + [made(c, gamma=0.4) for c in columns]
+    full = [made(c, m, gamma=gamma) for c in columns for m in ("baseline", "wvn") for gamma in (None, 0.4)]
     for claim in claims.CLAIMS:
         finding = claim(full + [made(method=method) for method in claims.LOSSES])
         assert isinstance(finding, Finding)
