@@ -57,6 +57,14 @@ def test_a_network_of_another_recipe_costs_too_and_counts_for_no_claim():
     assert page.places(other)["claims"] == "No claim has its records yet."
 
 
+def test_no_cell_of_the_papers_tables_is_empty():
+    found = page.places(load(TEMPLATE.parents[1] / "results" / "records"))
+    for name, rows in (("table1-cifar10", 28), ("table1-cifar100", 28), ("table2", 23), ("table3", 10)):
+        lines = [line for line in found[name].splitlines()[2:] if "as released" not in line]  # trained at two ratios
+        assert len(lines) == rows
+        assert not [line for line in lines if "|  |" in line]
+
+
 def test_what_the_page_says_of_rounding_was_measured():
     said = " ".join(TEMPLATE.read_text(encoding="utf-8").split())
     found = json.loads((TEMPLATE.parents[1] / "results" / "rounding.json").read_text(encoding="utf-8"))

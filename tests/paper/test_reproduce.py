@@ -18,6 +18,8 @@ from levelhead.paper.plan import Training, trainings
 from levelhead.paper.readout import load
 from levelhead.paper.reproduce import command, cost, groups, missing, reproduce, write
 
+RECORDS = Path(__file__).parents[2] / "results" / "records"
+
 
 def test_table_1_trains_every_cell_once():
     found = trainings("table1", seeds=1)
@@ -75,7 +77,7 @@ def test_the_cost_is_the_images_that_are_trained_on():
 
 @pytest.mark.parametrize("table", ["table1", "table2"])
 def test_the_cost_shown_in_advance_is_what_the_records_took(table):
-    took = {record["name"]: record["seconds"] for record in load(Path(__file__).parents[2] / "results" / "records")}
+    took = {record["name"]: record["seconds"] for record in load(RECORDS)}
     trained = [training for training in trainings(table) if training.name in took]
     assert cost(trained) == pytest.approx(sum(took[training.name] for training in trained), rel=0.1)
 
@@ -205,10 +207,23 @@ def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path
 
 def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
     for words, message in ((["figures", "--results", tmp_path], f"levelhead: {tmp_path}: expected records"),
-                           (["table1"], "levelhead: to train what table1 lacks, say with --root")):
+                           (["table1", "--results", tmp_path], "levelhead: to train what table1 lacks, 162 networks, "
+                                                               "say with --root")):
         status, _, err = levelhead("reproduce", *words)
         assert status == 2
         assert err.startswith(message)
+
+
+def test_what_is_missing_is_listed_without_data(levelhead, tmp_path):
+    status, out, _ = levelhead("reproduce", "table3", "--dry-run", "--results", tmp_path)
+    assert status == 0
+    assert out.splitlines()[-1].startswith("table3: 0 of 16 networks have a record; the others take about ")
+
+
+def test_where_nothing_is_missing_nothing_is_asked_for(levelhead):
+    for table, networks in (("table1", 162), ("table2", 28), ("table3", 16)):
+        status, out, _ = levelhead("reproduce", table, "--results", RECORDS)
+        assert (status, out) == (0, f"{table}: {networks} of {networks} networks have a record; nothing to train\n")
 
 
 def test_what_this_machine_lacks_is_told_once_before_anything_is_begun(levelhead, column, tmp_path):

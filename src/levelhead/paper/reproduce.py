@@ -41,16 +41,18 @@ def command(
         raise ValueError(f"expected the executor {' or '.join(get_args(Executor))}, got {executor!r}")
     if seeds < 1:
         raise ValueError(f"expected at least one seed, got {seeds}")
-    if root is None:
-        raise ValueError(f"to train what {table} lacks, say with --root where the data sets are")
     if slots < 1:
         raise ValueError(f"expected at least one run on the GPU, got --slots {slots}")
-    if not dry_run and not root.is_dir():
+    if root is not None and not dry_run and not root.is_dir():
         raise ValueError(f"{root}: no such folder; say with --root where the data sets are")
-    wanted = trainings(cast(Table, table), root=str(root), seeds=seeds, only=only, unofficial=unofficial)
+    wanted = trainings(cast(Table, table), root=root and str(root), seeds=seeds, only=only, unofficial=unofficial)
     before = missing(wanted, results)
     minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
     if not dry_run and before:
+        if root is None:
+            raise ValueError(f"to train what {table} lacks, {len(before)} networks, say with --root where the data sets "
+                             "are")
+
         def standing() -> str:
             return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
 
@@ -64,8 +66,9 @@ def command(
     found = {"table": table, "trainings": len(wanted), "missing": [training.name for training in left],
              "minutes": round(cost(left) / 60, 1)}
     lines = [f"{training.name:48}{minutes_of[training.name]:>7.1f} min" for training in left]
-    return found, "\n".join([*lines, f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; the "
-                             f"others take about {found['minutes']:g} minutes on one H200"])
+    rest = f"the others take about {found['minutes']:g} minutes on one H200" if left else "nothing to train"
+    return found, "\n".join([*lines, f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; "
+                             f"{rest}"])
 
 
 def draw(
