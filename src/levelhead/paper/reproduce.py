@@ -50,8 +50,8 @@ def command(
     minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
     if not dry_run and before:
         if root is None:
-            raise ValueError(f"to train what {table} lacks, {len(before)} networks, say with --root where the data sets "
-                             "are")
+            raise ValueError(f"to train what {table} lacks, {len(before)} networks, say with --root where the data "
+                             "sets are")
 
         def standing() -> str:
             return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
