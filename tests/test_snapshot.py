@@ -7,6 +7,8 @@ from safetensors.numpy import save_file
 
 import levelhead as lh
 from levelhead import Head, Snapshot
+from levelhead.heads.files import rescale_file
+from levelhead.heads.undo import undo_file
 
 rng = np.random.default_rng(0)
 
@@ -89,6 +91,17 @@ def test_a_file_that_is_no_snapshot_is_named(tmp_path):
         Snapshot.load(tmp_path / "cut.safetensors")
     with pytest.raises(FileNotFoundError):
         Snapshot.load(tmp_path / "gone.safetensors")
+
+
+def test_a_rescaled_snapshot_is_a_snapshot(tmp_path):
+    before = snapshot()
+    before.save(tmp_path / "s.safetensors")
+    rescale_file(tmp_path / "s.safetensors", tmp_path / "o.safetensors", before.counts, gamma=0.5)
+    after = Snapshot.load(tmp_path / "o.safetensors")
+    np.testing.assert_array_equal(after.head.weight, lh.rescale(before.head, before.counts, gamma=0.5).weight)
+    assert (after.head.names, after.meta) == (["ant", "cat", "elk"], before.meta)
+    undo_file(tmp_path / "o.safetensors", tmp_path / "b.safetensors")
+    assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "s.safetensors").read_bytes()
 
 
 def test_a_failed_save_leaves_what_was_there(tmp_path):

@@ -117,6 +117,24 @@ def test_everything_but_the_head_and_our_metadata_stays_byte_for_byte(tmp_path):
     assert {p.key for p in made.metadata_props} >= {"author", "levelhead.gamma", "levelhead.counts", "levelhead.sha256"}
 
 
+def test_metadata_under_our_name_that_is_no_note_stays(tmp_path):
+    path = save(tmp_path / "m.onnx", *MODELS["Gemm, transB=1"])
+    made = onnx.load(path)
+    made.metadata_props.add(key="levelhead.model", value="not even JSON")
+    onnx.save(made, path)
+    rescale_file(path, tmp_path / "once.onnx", COUNTS, gamma=0.5)
+    rescale_file(tmp_path / "once.onnx", tmp_path / "twice.onnx", COUNTS, gamma=0.5, again=True)
+    undo_file(tmp_path / "once.onnx", tmp_path / "back.onnx")
+    assert (tmp_path / "back.onnx").read_bytes() == path.read_bytes()
+    (tmp_path / "once.onnx.original").unlink()
+    undo_file(tmp_path / "once.onnx", tmp_path / "divided.onnx")
+    found = {name: {one.key: one.value for one in onnx.load(tmp_path / f"{name}.onnx").metadata_props}
+             for name in ("once", "twice", "divided")}
+    kept = {"author": "somebody", "levelhead.model": "not even JSON"}
+    assert found["divided"] == kept
+    assert all(entries.items() > kept.items() for entries in (found["once"], found["twice"]))
+
+
 @settings(max_examples=15, deadline=None)
 @given(name=st.sampled_from([name for name in MODELS if "," not in name or "Gemm" in name]))
 def test_read_then_write_changes_no_bit(tmp_path_factory, name):

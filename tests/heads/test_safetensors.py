@@ -68,6 +68,23 @@ def test_only_the_head_and_our_metadata_change(tmp_path, metadata):
     assert safetensors.read_header(tmp_path / "o.safetensors").length % 8 == 0
 
 
+def test_metadata_under_our_name_that_is_no_note_stays(tmp_path):
+    paths = {name: tmp_path / f"{name}.safetensors" for name in ("m", "once", "twice", "divided", "back")}
+    metadata = {"levelhead.model": '{"net": "digits"}', "levelhead.snapshot": "not even JSON"}
+    save_file(model(), paths["m"], metadata)
+    rescale_file(paths["m"], paths["once"], [100, 50, 20, 10, 1], gamma=0.5)
+    rescale_file(paths["once"], paths["twice"], [100, 50, 20, 10, 1], gamma=0.5, again=True, original=False)
+    undo_file(paths["twice"], paths["divided"])
+    for name in ("once", "twice", "divided"):
+        assert safetensors.read_header(paths[name]).metadata.items() >= metadata.items()
+        assert "model" not in safetensors.note_in(paths[name])
+    undo_file(paths["once"], paths["back"])
+    assert paths["back"].read_bytes() == paths["m"].read_bytes()
+    paths["once"].with_name("once.safetensors.original").unlink()
+    undo_file(paths["once"], paths["back"], force=True)
+    assert safetensors.read_header(paths["back"]).metadata == metadata
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -16,7 +16,7 @@ from .format import Format, Note
 from .graph import Graph, Layer, heads_of, tensors
 from .keys import NoHead
 from .patch import Edit
-from .place import PREFIX, Found, Place, Span, names_beside, note_entries, note_from
+from .place import NOTE, Found, Place, Span, names_beside, note_entries, note_from
 from .protobuf import locate
 
 DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
@@ -79,7 +79,7 @@ def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, n
             if entry.key == "location":
                 entry.value = renamed.get(entry.value, entry.value)
     if note is not None:
-        kept = [entry for entry in model.metadata_props if not entry.key.startswith(PREFIX)]
+        kept = [entry for entry in model.metadata_props if entry.key not in NOTE]
         del model.metadata_props[:]
         model.metadata_props.extend([*kept, *_metadata(note).metadata_props])
     return [Edit(0, len(found.detail.data), model.SerializeToString(deterministic=True))]

@@ -15,8 +15,9 @@ from ..rule import RULES
 from .patch import Edit
 
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # the dtypes a head may have in a file, in bytes
-PREFIX = "levelhead."  # of our entries in a file's metadata
 TEXTS = ("version", "rule", "bias", "sha256")
+# A note's entries in a file's metadata: {name there: field}. Others that begin so, as a snapshot's, are none of them.
+NOTE = {f"levelhead.{field}": field for field in (*TEXTS, "gamma", "counts", "head", "factors", "before")}
 
 
 @dataclass(frozen=True)
@@ -175,12 +176,13 @@ def _head(place: Place, data: list[bytes], names: Sequence[str] | None) -> Head:
 
 def note_entries(note: Mapping[str, Any]) -> dict[str, str]:
     """A note as the strings that metadata can hold: texts as they are, everything else as JSON."""
-    return {PREFIX + key: value if key in TEXTS else json.dumps(value) for key, value in note.items()}
+    return {key: note[field] if field in TEXTS else json.dumps(note[field]) for key, field in NOTE.items()
+            if field in note}
 
 
 def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
     """The note among a file's metadata; None if there is none."""
-    ours = {key.removeprefix(PREFIX): text for key, text in entries.items() if key.startswith(PREFIX)}
+    ours = {field: entries[key] for key, field in NOTE.items() if key in entries}
     if "rule" not in ours:
         return None
     try:

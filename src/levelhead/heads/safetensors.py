@@ -19,7 +19,7 @@ import numpy as np
 from . import keys
 from .format import Format, Note
 from .patch import Edit
-from .place import PREFIX, SIZES, Found, Span, names_beside, note_entries, note_from
+from .place import NOTE, SIZES, Found, Span, names_beside, note_entries, note_from
 
 INDEX = ".safetensors.index.json"
 LONGEST = 100_000_000  # bytes of header, as the format's own library has it
@@ -147,7 +147,7 @@ def _shards(index: Path) -> list[Path]:
 
 def _new_header(header: Header, entries: Mapping[str, str]) -> bytes:
     """The header with our entries in its metadata; all other text stays, up to the padding."""
-    kept = {key: value for key, value in header.metadata.items() if not key.startswith(PREFIX)}
+    kept = {key: value for key, value in header.metadata.items() if key not in NOTE}
     field = '"__metadata__":' + json.dumps({**kept, **entries}, separators=(",", ":"), ensure_ascii=False)
     start, end = _metadata_at(header.text)
     after = header.text[end:].rstrip(" ")
