@@ -176,6 +176,15 @@ def test_a_value_that_is_not_finite_is_named_by_its_row(value, engine):
         gamma_path(logits, np.zeros(3000, int), [3, 2, 1], engine=engine)
 
 
+@pytest.mark.parametrize("engine", ["numpy", "torch", "numba"])
+def test_what_is_no_probability_is_named_by_its_row(engine):
+    values = np.full((3000, 3), 1 / 3)
+    values[2500] = -1, 2, 0
+    values = torch.from_numpy(values) if engine == "torch" else values
+    with pytest.raises(ValueError, match="expected probabilities, from 0 to 1, got -1 in row 2500"):
+        gamma_path(values, np.zeros(3000, int), [3, 2, 1], rule="shift", kind="probabilities", engine=engine)
+
+
 def test_a_sum_that_overflows_is_no_error():
     logits = np.full((2, 4), 3e38, np.float32)
     assert gamma_path(logits, np.array([0, 1]), [4, 4, 4, 4]).error.tolist() == [0.5]

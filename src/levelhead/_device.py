@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .intervals import Table
-from .measure import Kind, check_logits
+from .measure import MOST, Kind, check_logits
 from .rule import Rule
 from .stream import Progress
 
@@ -29,6 +29,8 @@ def intervals(
     label, found, step = torch.from_numpy(labels).to(logits.device), [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():
         part = logits[first : first + step].to(moves.dtype)
+        if kind == "probabilities" and ((part < 0) | (part > MOST)).any():
+            check_logits(part, kind=kind, first=first)  # says which
         part = part.clamp_min(torch.finfo(part.dtype).tiny).log() if kind == "probabilities" else part
         _check_finite(part, first)
         found.append(_block(part, label[first : first + step], moves, slopes, rule, table))

@@ -15,10 +15,14 @@ from ._array import Array, described, to_numpy
 from .counts import Counts, check_labels, groups, resolve
 
 Kind = Literal["logits", "probabilities"]
+MOST = 1 + 1e-3  # that a probability may be: a softmax in half precision rounds up
 
 
-def check_logits(logits: Array, *, kind: Kind = "logits") -> np.ndarray:
-    """logits [N, K] as a floating numpy array; probabilities are refused, or made their logarithms if said so."""
+def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
+    """logits [N, K] as a floating numpy array; probabilities are refused, or made their logarithms if said so.
+
+    `first` is the number of their first row, where they are some of many.
+    """
     values = to_numpy(logits)
     check_shape(values.shape)
     if values.dtype.kind not in "fiu":
@@ -26,13 +30,13 @@ def check_logits(logits: Array, *, kind: Kind = "logits") -> np.ndarray:
     values = values if values.dtype.kind == "f" else values.astype(np.float64)
     if not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values).all(axis=1)))
-        raise ValueError(f"the logits hold NaN or infinite values, first in row {row}")
+        raise ValueError(f"the logits hold NaN or infinite values, first in row {first + row}")
     if kind == "probabilities":
-        outside = ((values < 0) | (values > 1 + 1e-3)).any(axis=1)  # a softmax in half precision may round up to 1.001
+        outside = ((values < 0) | (values > MOST)).any(axis=1)
         if outside.any():
             at = int(np.argmax(outside))
             worst = values[at].min() if values[at].min() < 0 else values[at].max()
-            raise ValueError(f"expected probabilities, from 0 to 1, got {worst:g} in row {at}; leave out "
+            raise ValueError(f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}; leave out "
                              "kind='probabilities' if these are logits")
         return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
     if kind != "logits":

@@ -31,7 +31,7 @@ def chunks(
         part = logits[first : first + step]
         part = to_numpy(part) if is_torch(part) else np.asarray(part)
         if kind != "logits" or part.dtype.kind != "f":
-            part = check_logits(part, kind=kind)
+            part = check_logits(part, kind=kind, first=first)
         elif first == 0 and whole and part.shape[1] > 1:
             check_logits(part[:100])
         if check:

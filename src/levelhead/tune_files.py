@@ -124,13 +124,19 @@ def _flaw(choice: Any) -> str | None:
     if absent:
         return f"it has no {absent[0]}"
     gamma = choice["gamma"]
-    number = isinstance(gamma, int | float) and not isinstance(gamma, bool) and np.isfinite(gamma)
-    if not (number and choice["rule"] in RULES and isinstance(choice["chosen_on"], str)):
+    if not (_finite(gamma) and choice["rule"] in RULES and isinstance(choice["chosen_on"], str)):
         return f"gamma {gamma}, rule {choice['rule']!r}"
+    if choice.get("level") is not None and not (_finite(choice["level"]) and 0 < choice["level"] < 1):
+        return f"level {choice['level']!r}"
     for key in ("n", "classes"):
         if not (choice.get(key) is None or (isinstance(choice[key], int) and choice[key] > 0)):
             return f"{key} {choice[key]!r}"
     return "its sources are damaged" if choice.get("sources") and not _sound(choice["sources"]) else None
+
+
+def _finite(value: Any) -> bool:
+    """Whether it is a number that a float can be; JSON has integers of any length."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _sound(sources: Any) -> bool:

@@ -1,4 +1,6 @@
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -55,6 +57,18 @@ def test_json_and_a_second_time_without_training(levelhead, pets, tmp_path, monk
     left = Run.open(first["run"]).snapshot
     wrong = left.logits("test", rescale(left.head, left.counts, gamma=0.5)).argmax(axis=1) != left.labels["test"]
     assert first["after"]["error"] == pytest.approx(wrong.mean())
+
+
+def test_the_command_on_the_page_of_a_run_can_be_run(levelhead, pets, tmp_path, monkeypatch):
+    levelhead(*small("--data", pets, "--runs", tmp_path / "runs"))
+    [there] = (tmp_path / "runs").iterdir()
+    monkeypatch.chdir(tmp_path)
+    assert levelhead("report", there, "-o", "p.html")[0] == 0
+    text = (tmp_path / "p.html").read_text(encoding="utf-8")
+    command = json.loads('"' + re.search(r'"command":"((?:[^"\\]|\\.)*)"', text)[1] + '"')
+    Path("counts.json").write_text(json.dumps(Run.open(there).snapshot.counts.tolist()))
+    program, *words = shlex.split(command.replace("{gamma}", "0.5"))
+    assert (program, levelhead(*words)[0]) == ("levelhead", 0)
 
 
 def test_evaluate_chooses_gamma_on_held_out_data(levelhead, pets, tmp_path):

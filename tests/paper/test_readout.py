@@ -134,6 +134,9 @@ def test_a_page_is_filled_between_its_marks_and_only_there(tmp_path):
     page.write_text("a\n<!-- x -->\nold\n<!-- end of x -->\nb\n")
     fill(page, "x", "new")
     assert page.read_text() == "a\n<!-- x -->\nnew\n<!-- end of x -->\nb\n"
+    page.write_text(page.read_text() + "as said: <!-- end of x -->, c\n")
+    fill(page, "x", "newer")
+    assert page.read_text() == "a\n<!-- x -->\nnewer\n<!-- end of x -->\nb\nas said: <!-- end of x -->, c\n"
     with pytest.raises(ValueError, match="no place for 'y'"):
         fill(page, "y", "new")
     assert has_place(page, "x")

@@ -90,7 +90,7 @@ def test_a_choice_without_its_files_is_shown_alone(files, levelhead):
     levelhead(*TUNE, "-o", "tuned.json")
     kept = json.loads((files / "tuned.json").read_text())
     del kept["sources"]
-    (files / "old.json").write_text(json.dumps(kept))
+    (files / "old.json").write_text(json.dumps(kept | {"classes": None}))
     assert levelhead("report", "old.json", "-o", "p.html")[0] == 0
     assert facts(files / "p.html")["subjects"][0]["path"] is None
     assert "Ship the adjusted model" in (files / "p.html").read_text()
@@ -172,6 +172,8 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     (["L.npy", "--counts", "C.json", "--tuned", "sourceless.json"], "(its sources are damaged)"),
     (["unfinished.json"], "not what `levelhead tune -o` writes (its sources are damaged)"),
     (["many.json"], "not what `levelhead tune -o` writes (classes 'many')"),
+    (["endless.json"], "not what `levelhead tune -o` writes (gamma 1000"),
+    (["sure.json"], "not what `levelhead tune -o` writes (level 1)"),
     (["none.npy", "--counts", "C.json"],
      "none.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
     (["L.npy", "--counts", "C.json", "--gamma", "1", "--tuned", "C.json"], "not both"),
@@ -187,7 +189,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, s
     np.save("none.npy", np.ones((0, 4)))
     for name, one in {"seven": {"classes": 7}, "large": {"gamma": 1e6}, "below": {"gamma": -1}, "text": {"gamma": "1"},
                       "sourceless": {"sources": "x"}, "unfinished": {"sources": {"files": {}}},
-                      "many": {"classes": "many"}}.items():
+                      "many": {"classes": "many"}, "endless": {"gamma": 10**400}, "sure": {"level": 1}}.items():
         (files / f"{name}.json").write_text(json.dumps(BARE | one))
     before = sorted(files.iterdir())
     status, out, err = levelhead("report", *words, "-o", "p.html")

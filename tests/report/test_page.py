@@ -181,6 +181,17 @@ def test_the_gain_agrees_with_resampling_within_classes():
                       for i in (labels == c for c in range(3))]) for _ in range(2000)]
     assert mean == pytest.approx(np.mean(after.astype(int) - before))
     assert (low, high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.004)
+    half = gain(before, after, labels, np.full(3, 1 / 3), level=0.5)[1:]
+    assert half == pytest.approx(np.quantile(drawn, [0.25, 0.75]), abs=0.004)
+
+
+def test_the_level_of_the_intervals_is_the_one_they_were_made_with():
+    counts = np.array([200, 60, 9])
+    logits, labels = made.logits_of(counts, 300, noise=1.5)
+    text = html([of_logits(logits, labels, counts, tuned=tune(logits, labels, counts, level=0.5))])
+    assert "(50 % interval " in text
+    assert "(50 % confidence)" in text
+    assert "(95 %" not in text
 
 
 @pytest.mark.parametrize("rule", ["rescale", "shift"])

@@ -15,7 +15,8 @@ import typer
 
 Usage: Any = typer.BadParameter.__mro__[1]  # click's UsageError, which typer has under no name of its own
 EXPECTED = (ValueError, OSError, ImportError, Usage)  # what is told; anything else is our mistake, and shown whole
-EXTRAS = {"torch": "torch", "sklearn": "sklearn", "onnx": "onnx", "matplotlib": "plot", "ray": "ray"}  # module -> extra
+EXTRAS = {"torch": "torch", "sklearn": "sklearn", "onnx": "onnx", "matplotlib": "plot", "ray": "ray", "numba": "fast",
+          "pyarrow": "parquet"}  # module -> extra
 
 _TEXT = r"'[^']*'"
 _ARGUMENT = re.compile(rf"\b(\w+)=({_TEXT}(?:(?:, | or ){_TEXT})*|(?=[\s;,)]|$))")  # a file may be called rule=a.npy

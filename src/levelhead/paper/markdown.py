@@ -26,7 +26,10 @@ def fill(page: Path, name: str, content: str) -> None:
     if not has_place(page, name):
         raise ValueError(f"{page}: no place for {name!r}; expected {start} and {end}")
     text = page.read_text(encoding="utf-8")
-    before, after = text.split(start)[0], text.split(end)[1]
+    before, _, rest = text.partition(start)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"{page}: {end} stands before {start}")
     whole.write(page, f"{before}{start}\n{content}\n{end}{after}")
 
 

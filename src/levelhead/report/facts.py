@@ -48,7 +48,7 @@ def code(subject: Subject) -> dict[str, str]:
     rule = subject.choice["rule"]
     counts = json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
     extra = "" if rule == "rescale" else f" --rule {rule}"
-    leveled = Path(subject.model).with_name(f"leveled{Path(subject.model).suffix}").as_posix()
+    leveled = Path(subject.model).with_name(f"rescaled{Path(subject.model).suffix}").as_posix()
     model, leveled = shlex.quote(subject.model), shlex.quote(leveled)
     python = {"rescale": "adjusted = lh.rescale_(model, counts, gamma={gamma})    # adjusted.restore() undoes it",
               "tau": "head = lh.tau_normalize(head, {gamma})    # head = lh.Head(weight, bias)",

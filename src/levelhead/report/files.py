@@ -103,7 +103,7 @@ def of_tuned(path: Path) -> Subject:
     if not sources:
         facts = _sources({"tuned": path}) | {"note": "written without the names of its logits: choose again with this "
                                              "version of `levelhead tune -o` for the whole page"}
-        return Subject(path.stem, np.ones(int(choice.get("classes", 2)), np.int64), choice, facts=facts)
+        return Subject(path.stem, np.ones(choice.get("classes") or 2, np.int64), choice, facts=facts)
     found = {key: _locate(path, key, name) for key, name in sources["files"].items()}
     for key, file in found.items():
         if sources["sha256"][key] != arrays.sha256(file):

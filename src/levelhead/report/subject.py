@@ -73,6 +73,11 @@ class Subject:
         return float(self.choice["gamma"])
 
     @property
+    def level(self) -> float:
+        """Of every interval that is shown."""
+        return self.choice.get("level") or 0.95
+
+    @property
     def classes(self) -> int:
         return len(self.counts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -40,8 +41,10 @@ class Verdict:
     alarms: tuple[str, ...]
 
 
-def gain(before: np.ndarray, after: np.ndarray, labels: np.ndarray, mass: np.ndarray) -> tuple[float, float, float]:
-    """By how much the balanced error falls at a gamma that these samples had no part in choosing; its 95 % interval.
+def gain(
+    before: np.ndarray, after: np.ndarray, labels: np.ndarray, mass: np.ndarray, level: float = 0.95
+) -> tuple[float, float, float]:
+    """By how much the balanced error falls at a gamma that these samples had no part in choosing; its interval.
 
     ``sum_c m_c (up_c - down_c) / n_c``, up and down the samples of class c that turn right and wrong. For the interval
     each class is given one of either more, so that a class of one sample is not taken for certain.
@@ -55,7 +58,7 @@ def gain(before: np.ndarray, after: np.ndarray, labels: np.ndarray, mass: np.nda
     n = np.bincount(labels, minlength=size)
     mean = float((mass * (up - down) / np.maximum(n, 1)).sum())
     variance = ((up + down + 2) / (n + 2) - ((up - down) / (n + 2)) ** 2) / (n + 2)
-    spread = 1.96 * float(np.sqrt((mass**2 * variance).sum()))
+    spread = NormalDist().inv_cdf((1 + level) / 2) * float(np.sqrt((mass**2 * variance).sum()))
     return mean, mean - spread, mean + spread
 
 
@@ -80,7 +83,7 @@ def verdict(subject: Subject) -> Verdict:
     )
     lower = was.balanced_error - now.balanced_error
     status, headline = _decide(subject, low, high, bool((before != after).any()), lower)
-    lines = {"What changes": _what(subject, numbers), "How certain": _certainty(low, high),
+    lines = {"What changes": _what(subject, numbers), "How certain": _certainty(low, high, subject.level),
              "Who pays": _cost(subject, was.class_accuracy, now.class_accuracy),
              "If imbalance stays": _mix(mix, subject), "Chosen how": _origin(subject)}
     return Verdict(status, headline, lines, numbers, _alarms(subject))
@@ -101,7 +104,7 @@ def _gain_interval(subject: Subject, before: np.ndarray, after: np.ndarray) -> t
     known = subject.choice.get("gain_interval")
     if not subject.apart and known:
         return known[0], known[1]
-    return gain(before, after, subject.path.labels, subject.mass)[1:]
+    return gain(before, after, subject.path.labels, subject.mass, subject.level)[1:]
 
 
 def _decide(subject: Subject, low: float, high: float, changed: bool, lower: float) -> tuple[Status, str]:
@@ -127,11 +130,11 @@ def _what(subject: Subject, numbers: tuple[Number, ...]) -> str:
             f"{_arrow(balanced)}.")
 
 
-def _certainty(low: float, high: float) -> str:
+def _certainty(low: float, high: float, level: float) -> str:
     change = (f"between {100 * low:.2f} and {100 * high:.2f} points lower" if low > 0 else
               f"between {-100 * high:.2f} and {-100 * low:.2f} points higher" if high < 0 else
               f"anywhere from {100 * high:.2f} points lower to {-100 * low:.2f} points higher")
-    return f"On new samples like these the balanced error will be {change} (95 % confidence)."
+    return f"On new samples like these the balanced error will be {change} ({100 * level:g} % confidence)."
 
 
 def _cost(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
@@ -157,7 +160,7 @@ def _origin(subject: Subject) -> str:
     choice, gamma = subject.choice, subject.gamma
     on, n = choice["chosen_on"], f"{choice['n']:,} " if choice.get("n") else ""
     between = choice.get("interval")
-    likely = f" (95 % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
+    likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
     if on == "given":
         chosen = f"gamma = {gamma:g} was given by hand"
     elif on == "unlabelled":
@@ -197,7 +200,7 @@ def _blind(subject: Subject) -> Verdict:
     if known and choice.get("n") and balanced:
         lower = balanced.before - balanced.after
         status, headline = _decide(subject, known[0], known[1], choice["gamma"] != 0, lower)
-        lines["How certain"] = _certainty(known[0], known[1])
+        lines["How certain"] = _certainty(known[0], known[1], subject.level)
     else:
         status, headline = "unclear", "Not to be decided without labels: judge a few labelled samples first"
         lines["What is missing"] = ("Without labels nobody can say how often the model is right, before or after. What "
