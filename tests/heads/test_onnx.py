@@ -63,6 +63,18 @@ MODELS = {
     "typed numbers": ([GEMM], [typed(W, "W"), typed(B, "b")]),
     "Constant nodes": ([constant(W.T.copy(), "W"), constant(B, "b"), node("Gemm", "x W b", "y")], []),
     "a transposed weight": ([node("Transpose", "V", "W", perm=[1, 0]), node("MatMul", "x W", "y")], [raw(W, "V")]),
+    "a weight that Transpose leaves as it is": (
+        [node("Transpose", "V", "W", perm=[0, 1]), node("MatMul", "x W", "y")],
+        [raw(W.T.copy(), "V")],
+    ),
+    "a weight transposed as Transpose does unless told": (
+        [node("Transpose", "V", "W"), node("MatMul", "x W", "y")],
+        [raw(W, "V")],
+    ),
+    "a square weight that Transpose leaves as it is": (
+        [node("Gemm", "x V", "h"), node("Transpose", "S", "W", perm=[0, 1]), node("MatMul", "h W", "y")],
+        [raw(W.T.copy(), "V"), raw(RNG.standard_normal((K, K)).astype(np.float32), "S")],
+    ),
     "a half-precision weight, cast": (
         [node("Cast", "V", "W", to=T.FLOAT), GEMM],
         [raw(W.astype(np.float16), "V"), raw(B, "b")],
@@ -74,6 +86,14 @@ MODELS = {
     "a temperature after it": (
         [node("Gemm", "x W b", "h", transB=1), node("Div", "h t", "y")],
         [raw(W, "W"), raw(B, "b"), raw(np.float32(2), "t")],
+    ),
+    "a factor after it": (
+        [node("Gemm", "x W b", "h", transB=1), node("Mul", "h t", "i"), node("Identity", "i", "y")],
+        [raw(W, "W"), raw(B, "b"), raw(np.float32(-3), "t")],
+    ),
+    "three times what it gives": (
+        [node("Gemm", "x W b", "h", transB=1), node("Identity", "h", "i"), node("Sum", "h h i", "y")],
+        [raw(W, "W"), raw(B, "b")],
     ),
     "1x1 Conv, pooled": (
         [
@@ -232,6 +252,16 @@ REFUSED = {
         [raw(np.ones((K, 2, 3, 3), np.float32), "C")],
         r"kernel of \[3, 3\]",
     ),
+    "a kernel turned into another": (
+        [node("Transpose", "V", "C", perm=[1, 0, 2, 3]), node("Conv", "x4 C", "c"), node("Flatten", "c", "y")],
+        [raw(np.ones((2, K, 1, 1), np.float32), "V")],
+        r"Transpose 'n_C' orders its axes as \[1, 0, 2, 3\]",
+    ),
+    "a kernel turned around": (
+        [node("Transpose", "V", "C"), node("Conv", "x4 C", "c"), node("Flatten", "c", "y")],
+        [raw(np.ones((K, 2, 1), np.float32), "V")],
+        r"'V' has shape \[5, 2, 1\]; expected a matrix",
+    ),
     "halves as a list of integers": (
         [node("Cast", "V", "W", to=1), GEMM],
         [typed(W.astype(np.float16), "V", T.FLOAT16), raw(B, "b")],
@@ -244,7 +274,7 @@ REFUSED = {
 def test_refused_with_the_reason(tmp_path, name):
     nodes, tensors, reason = REFUSED[name]
     outputs = ("y", "z") if "shared" in name else ("y",)
-    inputs = (("x4", ["N", 2, 4, 4]),) if "3x3" in name else (("x", ["N", D]),)
+    inputs = (("x4", ["N", 2, 4, 4]),) if any(op.op_type == "Conv" for op in nodes) else (("x", ["N", D]),)
     path = save(tmp_path / "m.onnx", nodes, tensors, outputs=outputs, inputs=inputs)
     with pytest.raises(ValueError, match=reason):
         heads.find(path)
@@ -289,10 +319,23 @@ def test_external_weights_that_are_not_there_are_named(external):
         heads.find(external)
 
 
-def test_a_constant_scale_fits_only_the_rule_that_multiplies(tmp_path):
-    path = save(tmp_path / "m.onnx", *MODELS["Gemm, alpha and beta"])
+@pytest.mark.parametrize("name", ["Gemm, alpha and beta", "a temperature after it", "a factor after it",
+                                  "three times what it gives"])
+def test_a_constant_scale_fits_only_the_rule_that_multiplies(tmp_path, name):
+    path = save(tmp_path / "m.onnx", *MODELS[name])
     with pytest.raises(ValueError, match="by a constant"):
         rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
+
+
+@pytest.mark.parametrize("outputs", [("y", "z"), ("z", "y")])
+def test_a_constant_scale_before_one_of_two_outputs_counts_unless_the_other_is_named(tmp_path, outputs):
+    nodes, tensors = [GEMM, node("Div", "y t", "z")], [raw(W, "W"), raw(B, "b"), raw(np.float32(2), "t")]
+    path = save(tmp_path / "m.onnx", nodes, tensors, outputs=outputs)
+    with pytest.raises(ValueError, match="by a constant"):
+        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
+    done = rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift", head="y")
+    at = outputs.index("y")
+    np.testing.assert_allclose(run(tmp_path / "o.onnx")[at] - run(path)[at], np.tile(done.factors, (6, 1)), rtol=1e-4)
 
 
 def test_a_graph_in_a_circle_is_refused(tmp_path):

@@ -239,7 +239,8 @@ def _check_rule(found: Found, rule: RuleName) -> None:
         "the additive shift": first.classes < 2,
         "differ in classes; name one with --head": len({place.classes for place in found.places}) > 1,
         "feed one output, which only rule='rescale' fits": rule != "rescale" and len(found.places) > 1,
-        "scales weight or bias by a constant, which only rule='rescale' fits": rule != "rescale" and not first.plain,
+        "is scaled by a constant, in it or after it, which only rule='rescale' fits": rule != "rescale"
+        and not first.plain,
         "has no bias to shift, and the model expects none; use rule='rescale'": rule == "shift" and first.bias is None,
     }
     for reason, applies in reasons.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -63,7 +63,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Layer:
-    """A head in the graph: the node, and the values that are its weight and bias."""
+    """A head in the graph: the node, the values that are its weight and bias; plain if its output is ``W x + b``."""
 
     node: Any
     weight: str
@@ -90,11 +90,11 @@ def heads_of(graph: Graph, value: str) -> Iterator[Layer]:
         under = graph.makers.get(moving[0]) if len(moving) == 1 else None
         if op == "Add" and len(fixed) == 1 and under is not None and under.op_type in LINEAR:
             yield _layer(graph, under, fixed[0])
-        elif op in ("Mul", "Div") and len(moving) == 1 and moving[0] == node.input[0] and _is_one_number(graph, fixed):
-            yield from heads_of(graph, moving[0])
-        elif op in ("Add", "Sum", "Mean") and not fixed:
-            for name in moving:
-                yield from heads_of(graph, name)
+        elif (op in ("Mul", "Div") and moving == [node.input[0]] and _is_one_number(graph, fixed)) or (
+            op in ("Add", "Sum", "Mean") and not fixed
+        ):
+            for name in dict.fromkeys(moving):
+                yield from (replace(layer, plain=False) for layer in heads_of(graph, name))
         else:
             raise ValueError(f"between it and the head stands {op} {node.name!r}, which may mix or shift the classes")
     elif "Integer" in op or op.startswith(("Q", "Dequantize", "DynamicQuantize")):
@@ -118,7 +118,7 @@ def _layer(graph: Graph, node: Any, added: str | None) -> Layer:
         raise ValueError(
             f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected a 1x1 convolution"
         )
-    if node.op_type != "Conv" and len(shape) != 2:
+    if (turned or node.op_type != "Conv") and len(shape) != 2:
         raise ValueError(f"the weight {weight!r} has shape {list(shape)}; expected a matrix")
     plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
     return Layer(node, weight, _origin(graph, bias)[0] if bias else None, rows_last != turned, plain)
@@ -141,8 +141,16 @@ def _origin(graph: Graph, name: str) -> tuple[str, bool]:
                 f"its weights {name!r} are {how} ({'an input' if node is None else node.op_type}); "
                 "adjust the model before it is quantized or folded"
             )
-        turned ^= node.op_type == "Transpose"
+        turned ^= node.op_type == "Transpose" and _turns(node)
         name = node.input[0]
+
+
+def _turns(node: Any) -> bool:
+    """Whether a Transpose makes rows of columns, or leaves all as it is; a ValueError if it does anything else."""
+    order = next((list(one.ints) for one in node.attribute if one.name == "perm"), [1, 0])
+    if order not in ([1, 0], sorted(order)):
+        raise ValueError(f"Transpose {node.name!r} orders its axes as {order}; expected a matrix, turned by [1, 0]")
+    return order == [1, 0]
 
 
 def _is_constant(graph: Graph, name: str) -> bool:

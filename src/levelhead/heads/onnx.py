@@ -29,7 +29,7 @@ def find(path: Path, *, named: str | None = None, classes: int | None = None) ->
     found, reasons = {}, []
     for output in graph.model.graph.output:
         try:
-            layers = tuple(heads_of(graph, output.name))
+            layers = tuple({layer.weight: layer for layer in heads_of(graph, output.name)}.values())
         except ValueError as reason:
             reasons.append(f"{path}: output {output.name!r}: {reason}")
             continue
@@ -38,7 +38,9 @@ def find(path: Path, *, named: str | None = None, classes: int | None = None) ->
             continue
         titles = {output.name, *(title for layer in layers for title in (layer.key, layer.weight, layer.node.name))}
         if named is None or titles.issuperset(named.split(",")):
-            found[tuple(layer.weight for layer in layers)] = tuple(_place(graph, layer) for layer in layers)
+            weights = tuple(layer.weight for layer in layers)
+            if weights not in found or not layers[0].plain:  # of two outputs of one head, the one that is harder to fit
+                found[weights] = tuple(_place(graph, layer) for layer in layers)
     fitting = [places for places in found.values() if classes is None or named or places[0].classes == classes]
     if len(fitting) == 1:
         names = names_beside(path, fitting[0][0].classes)

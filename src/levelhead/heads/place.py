@@ -66,7 +66,7 @@ class Place:
         key: its name in the file.
         weight: [K, d]; a 1x1 convolution's trailing ones are dropped.
         bias: [K] or None.
-        plain: the layer computes ``W x + b``, and not ``alpha W x + beta b``.
+        plain: the logits are ``W x + b``, and not ``alpha W x + beta b``, in the layer or by what follows it.
     """
 
     key: str
