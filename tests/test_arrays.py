@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -114,6 +115,20 @@ def _truncated(path):
     path.write_bytes(path.read_bytes()[:-20])
 
 
+def _text_in_a_zip(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("logits", "text")
+
+
+def _claiming(path, shape, said=None):
+    """An .npz whose array has a header of that shape and no numbers; its list of members may say how many bytes."""
+    with zipfile.ZipFile(path, "w") as file:
+        with file.open("logits.npy", "w") as member:
+            np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        if said is not None:
+            file.filelist[0].file_size = said
+
+
 @pytest.mark.parametrize(("name", "make", "message"), [
     ("x.pkl", lambda path: path.write_bytes(b"x"), "as .npy, .npz, .safetensors, .csv, .parquet, got .pkl"),
     ("x.npy", lambda path: None, "no such file; expected logits"),
@@ -123,6 +138,10 @@ def _truncated(path):
     ("x.npz", lambda path: path.write_bytes(b"PK broken"), "not a file of logits"),
     ("x.npz", lambda path: _under_another_name(path, np.save), "not a file of logits (it is an .npy; call it so)"),
     ("x.npy", lambda path: _under_another_name(path, np.savez), "not a file of logits (it is an .npz; call it so)"),
+    ("x.npz", lambda path: _claiming(path, (10**12, 10)),
+     "not a file of logits ('logits' is [1000000000000, 10] of float64, 80000000000128 bytes, and has 128)"),
+    ("x.npz", lambda path: _claiming(path, (10**13, 10), said=10**15), "too large for the memory of this machine"),
+    ("x.npz", _text_in_a_zip, "not a file of logits"),
     ("x.safetensors", lambda path: path.write_bytes(struct.pack("<Q", 99) + b"{}"), "not a whole safetensors file"),
     ("x.csv", lambda path: path.write_text(""), "it is empty"),
     ("x.csv", lambda path: path.write_text("a,b\n"), "titles and no data"),

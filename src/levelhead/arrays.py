@@ -8,13 +8,14 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
@@ -43,6 +44,9 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
     except (ValueError, EOFError, BadZipFile) as error:
         said = str(error)
         raise ValueError(said if said.startswith(f"{path}: ") else f"{path}: not a file of {wanted} ({said})") from None
+    except MemoryError as error:
+        raise ValueError(f"{path}: too large for the memory of this machine ({error}); save it as .npy, which is not "
+                         "read at once") from None
 
 
 def check_file(path: Path, wanted: str) -> None:
@@ -110,7 +114,22 @@ def _npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
 def _npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
     name = _pick(path, key, _names_in_npz(path), wanted)
     with np.load(path, allow_pickle=False) as archive, _no_objects():
+        _check_length(archive.zip, name)
         return archive[name]
+
+
+def _check_length(archive: ZipFile, name: str) -> None:
+    """That an array of an .npz is as long as its header says: numpy takes that much memory before it reads on."""
+    member = archive.getinfo(name if name in archive.NameToInfo else f"{name}.npy")
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        if version > (2, 0):  # of records whose fields have names beyond Latin-1
+            return
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = header(file)
+        claimed = file.tell() + dtype.itemsize * math.prod(shape)
+    if claimed > member.file_size and not dtype.hasobject:
+        raise ValueError(f"{name!r} is {list(shape)} of {dtype}, {claimed} bytes, and has {member.file_size}")
 
 
 def _names_in_npz(path: Path) -> list[str]:
