@@ -308,6 +308,19 @@ def test_identity_is_what_makes_the_numbers(spec, tmp_path):
     assert spec.key != before
 
 
+def test_a_number_is_one_identity_however_it_is_written(spec, tmp_path):
+    tail = replace(spec, profile="long-tail", ratio=10, hold_out=0)
+    assert tail.key == replace(tail, ratio=10.0, hold_out=0.0).key
+    own = replace(spec, wanted=(40, 30, 20, 10))
+    assert own.key == replace(own, wanted=(40.0, 30.0, 20.0, 10.0)).key
+    assert replace(own, wanted=(("a", 40),)).key == replace(own, wanted=(("a", 40.0),)).key
+    keys = set()
+    for lr, mean in ((1, [0]), (1.0, [0.0])):
+        (tmp_path / "short.toml").write_text(f"epochs = 3\nbatch = 25\nlr = {lr}\nmean = {mean}\nstd = [0.5]\n")
+        keys.add(spec.key)
+    assert len(keys) == 1
+
+
 def test_a_method_of_ones_own_is_part_of_the_identity(spec, tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text("from dataclasses import replace\nfrom levelhead.methods import METHODS\n"

@@ -1,7 +1,8 @@
-"""Whether the values of a record are of the kinds its fields state: for records whose values people write in files."""
+"""The values of a record as its fields state them: for records whose values people write in files."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -9,12 +10,17 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def check(record: Any, *, but: str = "") -> None:
-    """A ValueError that names the first field, `but` one, whose value is of another kind than its annotation says."""
+def settle_(record: Any, *, but: str = "") -> None:
+    """Every value as its annotation says; a ValueError names the first field, `but` one, where it is of another kind.
+
+    So that a record is the same however its numbers are written: 100 is 100.0 where a number is stated.
+    """
     hints = get_type_hints(type(record))
     for field in fields(record):
         value = getattr(record, field.name)
-        if field.name != but and not fits(value, hints[field.name]):
+        if fits(value, hints[field.name]):
+            object.__setattr__(record, field.name, stated(value, hints[field.name]))  # it may be frozen
+        elif field.name != but:
             got = list(value) if isinstance(value, tuple) else value
             named = "the {} {}" if get_origin(hints[field.name]) is Literal else "{} as {}"
             raise ValueError(f"expected {named.format(field.name, words(hints[field.name]))}, got {got!r}")
@@ -36,7 +42,24 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and len(value) == len(each) and all(map(fits, value, each))
     if isinstance(value, bool):
         return hint is bool
-    return isinstance(value, int | float if hint is float else hint)
+    if hint is float and isinstance(value, int):
+        return abs(value) <= sys.float_info.max
+    return isinstance(value, hint)
+
+
+def stated(value: Any, hint: Any) -> Any:
+    """A value that fits, as the very kind: a whole number where a number is stated becomes one.
+
+    >>> stated(3, float | None), stated((1, 2.5), tuple[float, ...]), stated(3, str | int)
+    (3.0, (1.0, 2.5), 3)
+    """
+    parts = get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return stated(value, next(part for part in parts if fits(value, part)))
+    if get_origin(hint) is tuple:
+        each = [parts[0]] * len(value) if parts[-1] is ... else parts
+        return tuple(map(stated, value, each))
+    return float(value) if hint is float else value
 
 
 def words(hint: Any) -> str:

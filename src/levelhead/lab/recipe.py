@@ -56,12 +56,12 @@ class Recipe:
                 raise ValueError(f"recipe {self.name}: expected {key} as a whole number from {least} on, got {value!r}")
         for key in ("lr", "momentum", "weight_decay", "lr_decay"):
             value = getattr(self, key)
-            if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            if not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise ValueError(f"recipe {self.name}: expected {key} of at least 0, got {value!r}")
         if self.schedule not in ("step", "cosine"):
             raise ValueError(f"recipe {self.name}: expected schedule 'step' or 'cosine', got {self.schedule!r}")
         try:
-            kinds.check(self)
+            kinds.settle_(self)
         except ValueError as error:
             raise ValueError(f"recipe {self.name}: {error}") from None
         if self.nesterov and not self.momentum:

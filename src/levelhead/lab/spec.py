@@ -71,7 +71,7 @@ class Spec:
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
-        kinds.check(self, but="wanted")  # which is checked when the classes are known
+        kinds.settle_(self, but="wanted")  # which is checked when the classes are known
         check_seed(self.seed)
         if self.epochs is not None and self.epochs < 1:
             raise ValueError(f"expected at least 1 epoch, got {self.epochs}")
