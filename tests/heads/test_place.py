@@ -1,9 +1,11 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from levelhead import Head
-from levelhead.heads.place import Place, Span, decode, encode, load, store
+from levelhead.heads.place import Place, Span, check_note, decode, encode, load, note_from, store
 
 TORCH = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -54,3 +56,25 @@ def test_a_head_of_another_shape_does_not_fit(tmp_path):
     place = Place("fc", Span("w", tmp_path / "f", 0, "F32", (3, 2)))
     with pytest.raises(ValueError, match=r"fc is \[3, 2\] with no bias"):
         store(place, Head(np.ones((2, 3))))
+
+
+NOTE = {"version": "1.0", "rule": "rescale", "gamma": 0.5, "bias": "scale", "counts": [4, 1], "head": ["fc"],
+        "factors": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize("change", [
+    {"gamma": 10**400}, {"factors": [1, 10**400]}, {"gamma": float("inf")}, {"factors": [1, 0]}, {"factors": "1"},
+    {"rule": "twist"}, {"rule": ["rescale"]}, {"bias": None}, {"head": [1]}, {"head": None}, {"version": None},
+    {"before": 5}, {"before": {"rule": "tau"}},
+])
+def test_a_note_that_nobody_wrote_is_refused_in_a_line(change):
+    for sound in (NOTE, NOTE | {"before": NOTE}):
+        assert check_note(sound, Path("m.pt")) == sound
+    with pytest.raises(ValueError, match=r"m\.pt: its record of an earlier adjustment is damaged"):
+        check_note(NOTE | change, Path("m.pt"))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, "half"])
+def test_metadata_that_are_no_note_are_refused_in_a_line(text):
+    with pytest.raises(ValueError, match=r"m\.onnx: its record of an earlier adjustment is damaged"):
+        note_from({"levelhead.rule": "rescale", "levelhead.gamma": text}, Path("m.onnx"))

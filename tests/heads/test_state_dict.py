@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from levelhead.heads import state_dict
+from levelhead.heads import archive, state_dict
 from levelhead.heads.files import rescale_file
 from levelhead.heads.undo import undo_file
 
@@ -148,4 +148,23 @@ def test_a_file_cut_in_its_middle_is_refused(tmp_path):
     data = (tmp_path / "m.pt").read_bytes()
     (tmp_path / "m.pt").write_bytes(data[: len(data) // 2])
     with pytest.raises(ValueError, match="cut short"):
+        state_dict.find(tmp_path / "m.pt")
+
+
+@pytest.mark.parametrize(("data", "how"), [(b"{}", zipfile.ZIP_DEFLATED), (b" " * 1001, zipfile.ZIP_STORED)])
+def test_a_record_that_we_would_not_write_is_not_read(tmp_path, monkeypatch, data, how):
+    monkeypatch.setattr(archive, "LONGEST", 1000)
+    torch.save(weights(), tmp_path / "m.pt")
+    with zipfile.ZipFile(tmp_path / "m.pt", "a", how) as file:
+        file.writestr("m/levelhead.json", data)
+    with pytest.raises(ValueError, match=r"m\.pt: its record levelhead\.json is compressed or too long"):
+        state_dict.find(tmp_path / "m.pt")
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"\xff", b"{}", b"9" * 5000, b'{"gamma": 1e999'])
+def test_a_record_that_is_no_note_is_refused(tmp_path, data):
+    torch.save(weights(), tmp_path / "m.pt")
+    with zipfile.ZipFile(tmp_path / "m.pt", "a") as file:
+        file.writestr("m/levelhead.json", data)
+    with pytest.raises(ValueError, match=r"m\.pt: its record of an earlier adjustment is damaged"):
         state_dict.find(tmp_path / "m.pt")

@@ -14,6 +14,7 @@ CENTRAL = struct.Struct("<4s6H3I5H2I")
 END = struct.Struct("<4s4H2IH")
 END64 = struct.Struct("<4sQ2H2I4Q")
 LOCATOR = struct.Struct("<4sIQI")
+LONGEST = 100_000_000  # bytes of a record of our own: more than a note on a million classes has
 DESCRIBED = 0x08  # flag: the checksum stands behind the data, not before it
 UTF8 = 0x800
 
@@ -49,12 +50,17 @@ class Archive:
         return None
 
     def read(self, name: str) -> bytes | None:
-        """A record's data, by its name without the folder that torch puts everything in."""
-        for one in self.records:
-            if one.filename.partition("/")[2] == name:
-                with ZipFile(self.path) as zip_file:
-                    return zip_file.read(one)
-        return None
+        """The data of a record of our own, by its name without the folder that torch puts everything in."""
+        one = next((one for one in self.records if one.filename.partition("/")[2] == name), None)
+        if one is None:
+            return None
+        if one.compress_type != ZIP_STORED or one.file_size > LONGEST:  # a few bytes may stand for gigabytes
+            raise ValueError(
+                f"{self.path}: its record {name} is compressed or too long: not ours; save the model again without it"
+            )
+        with self.path.open("rb") as file:
+            file.seek(self.data_at[one.filename])
+            return file.read(one.file_size)
 
     def patched(self, edits: list[Edit], record: tuple[str, bytes | None] | None) -> list[Edit]:
         """Edits of records' data, completed by checksums and by our own record (None as its data takes it out)."""

@@ -186,9 +186,10 @@ def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
     if "rule" not in ours:
         return None
     try:
-        return check_note({key: text if key in TEXTS else json.loads(text) for key, text in ours.items()}, file)
-    except json.JSONDecodeError:
-        return check_note(None, file)
+        note = {key: text if key in TEXTS else json.loads(text) for key, text in ours.items()}
+    except (ValueError, RecursionError):
+        note = None
+    return check_note(note, file)
 
 
 def check_note(note: Any, file: Path) -> dict[str, Any]:
@@ -201,8 +202,9 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
             and (note["rule"] == "shift" or by.all())
             and note["bias"] in ("scale", "keep")
             and all(isinstance(text, str) for text in (note["version"], *note["head"]))
+            and ("before" not in note or bool(check_note(note["before"], file)))
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         sound = False
     if not sound:
         raise ValueError(f"{file}: its record of an earlier adjustment is damaged; save the model again without it")

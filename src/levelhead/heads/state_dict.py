@@ -64,9 +64,10 @@ def _note(archive: Archive) -> dict[str, Any] | None:
     if not data:
         return None
     try:
-        return check_note(json.loads(data), archive.path)
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        return check_note(None, archive.path)
+        note = json.loads(data)
+    except (ValueError, RecursionError):
+        note = None
+    return check_note(note, archive.path)
 
 
 def _spans(path: Path, value: Any, prefix: str = "") -> Iterator[tuple[str, Span]]:
