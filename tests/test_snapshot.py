@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import levelhead as lh
@@ -91,6 +92,24 @@ def test_a_file_that_is_no_snapshot_is_named(tmp_path):
         Snapshot.load(tmp_path / "cut.safetensors")
     with pytest.raises(FileNotFoundError):
         Snapshot.load(tmp_path / "gone.safetensors")
+
+
+@pytest.mark.parametrize(("lost", "facts", "message"), [
+    ("head.weight", None, "it has no 'head.weight'"),
+    ("counts", None, "it has no 'counts'"),
+    ("labels.test", None, "expected features and labels of the same splits"),
+    ("none", '{"names": null}', "it has no 'meta'"),
+    ("none", "[]", "list indices"),
+    ("none", "{", "Expecting"),
+])
+def test_a_snapshot_that_lacks_a_part_says_which(tmp_path, lost, facts, message):
+    snapshot().save(tmp_path / "s.safetensors")
+    with safe_open(tmp_path / "s.safetensors", "np") as file:
+        metadata = {"levelhead.snapshot": facts or file.metadata()["levelhead.snapshot"]}
+        tensors = {key: file.get_tensor(key) for key in file.keys() if key != lost}  # noqa: SIM118
+    save_file(tensors, tmp_path / "s.safetensors", metadata)
+    with pytest.raises(ValueError, match=rf"s\.safetensors: not a whole snapshot \({message}"):
+        Snapshot.load(tmp_path / "s.safetensors")
 
 
 def test_a_rescaled_snapshot_is_a_snapshot(tmp_path):

@@ -114,11 +114,19 @@ class Snapshot:
             raise ValueError(f"{path}: not a whole safetensors file ({error})") from None
         if metadata is None:
             raise ValueError(f"{path}: a safetensors file, but not a snapshot, which is what a training leaves")
-        facts = json.loads(metadata)
-        return Snapshot(
-            head=Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]),
-            counts=tensors["counts"],
-            features={key.removeprefix("features."): x for key, x in tensors.items() if key.startswith("features.")},
-            labels={key.removeprefix("labels."): y for key, y in tensors.items() if key.startswith("labels.")},
-            meta=facts["meta"],
-        )
+        try:
+            facts = json.loads(metadata)
+            return Snapshot(
+                head=Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]),
+                counts=tensors["counts"],
+                features=_under("features.", tensors),
+                labels=_under("labels.", tensors),
+                meta=facts["meta"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"{path}: not a whole snapshot ({what})") from None
+
+
+def _under(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {key.removeprefix(prefix): values for key, values in tensors.items() if key.startswith(prefix)}
