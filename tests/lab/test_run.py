@@ -221,6 +221,35 @@ def test_a_flipped_byte_is_found_and_the_checkpoint_before_is_taken(spec, tmp_pa
     assert before.name != newest.name
 
 
+TORCHRUN = """
+import os, sys, time
+import torch.distributed as dist
+from levelhead.lab import checkpoint
+from levelhead.lab.run import Spec, run
+
+def slowly(path, read=checkpoint.read):
+    time.sleep(0.5 * dist.get_rank())
+    return read(path)
+
+if __name__ == "__main__":
+    os.environ["WORLD_SIZE"], checkpoint.read = "2", slowly
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
+    run(SPEC, FOLDER, device="cpu")
+    dist.destroy_process_group()
+"""
+
+
+def test_of_two_processes_the_one_that_writes_removes_no_checkpoint_that_the_other_still_reads(
+        spec, tmp_path, in_two_processes):
+    there = interrupt(spec, tmp_path / "runs", after=2)
+    flip(checkpoint.found(there.path)[0])
+    script = TORCHRUN.replace("SPEC", repr(spec)).replace("FOLDER", repr(str(tmp_path / "runs")))
+    (tmp_path / "one.py").write_text(script)
+    in_two_processes(tmp_path / "one.py")
+    assert there.finished
+    assert [record["epoch"] for record in there.log] == [1, 2, 3]
+
+
 def test_two_damaged_checkpoints_are_an_error_and_are_kept(spec, tmp_path):
     there = interrupt(spec, tmp_path, after=1)
     for path in checkpoint.found(there.path):

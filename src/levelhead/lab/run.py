@@ -118,6 +118,7 @@ def run(
         start, damaged = checkpoint.latest(there.path)
         for line in damaged:
             say(f"{line}; going on from the one before")
+        _together()  # all have read before what is damaged or beyond is removed
         if writes:
             work.take_up(start)
         _together()

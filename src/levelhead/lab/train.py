@@ -34,7 +34,7 @@ class State:
         step: steps of it already taken.
         weights: the network's state dict.
         momentum: the optimizer's buffer of each parameter, by the parameter's name; empty at the start.
-        seen: [3] of float64, of this epoch so far: samples, sum of their losses, number of errors.
+        seen: [3] of float64, of this epoch so far, over all processes: samples, sum of their losses, number of errors.
     """
 
     epoch: int
@@ -113,7 +113,7 @@ def _train(
             optimizer.step()                                                                  # step
             if method.order == "after":
                 project_(net, method)                                                         # w_i <- w_i / ||w_i||
-            seen = seen + _tally(losses, logits, y) * (weight > 0)
+            seen = seen + _tally(losses, logits, y, weight > 0)
             if on_step is not None:
                 on_step(lambda: _state(net, optimizer, epoch, step + 1, seen))  # noqa: B023, called at once
         record = _record(net, epoch, stage.lr(epoch, 0), seen)
@@ -207,15 +207,18 @@ def seed_of(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
-def _tally(losses: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool) -> Tensor:
+    """What `State.seen` has of a batch. Summed at every step, as the first process may save after any for all of them."""
     with torch.no_grad():
         wrong = (logits.argmax(dim=1) != labels).sum()
-        return torch.stack([torch.full_like(wrong, len(labels)).double(), losses.sum().double(), wrong.double()])
+        mine = torch.stack([torch.full_like(wrong, len(labels)).double(), losses.sum().double(), wrong.double()])
+        mine = mine * counted
+        if _processes()[0] > 1:
+            dist.all_reduce(mine)
+        return mine
 
 
 def _record(net: Net, epoch: int, lr: float, seen: Tensor) -> dict[str, Any]:
-    if _processes()[0] > 1:
-        dist.all_reduce(seen)
     n, loss, wrong = seen.tolist()
     if not math.isfinite(loss):
         raise ValueError(f"the loss is {loss} in epoch {epoch + 1}: the training has diverged; lower the learning rate "
