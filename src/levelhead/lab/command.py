@@ -108,7 +108,7 @@ def conclude(there: Run, spec: Spec, gamma: float | None = None) -> tuple[dict[s
     nothing = gamma is None and "held-out" not in left.features
     found = evaluate(left, gamma=0.0 if nothing else gamma, rule=rule)
     done = {"rule": rule, "gamma": found.gamma, "counts": left.counts.tolist()}
-    files = export(there.path, found.head, adjusted=done)
+    files = export(there.path, left.head, adjusted=done)
     result = {"run": str(there.path), **there.result, **found.to_dict(), "files": [str(file) for file in files]}
     lines = [f"{there.path}: {there.result['epoch']} epochs, {there.result['seconds']:.0f} s, "
              f"{there.result['parameters']:,} parameters", "", found.text(), ""]

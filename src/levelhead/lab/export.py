@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 from .. import whole
 from ..head import Head
+from ..heads.files import rescale_file
 from .nets import build
 
 KEY = "levelhead.model"
+CALLED = {".safetensors": "head", ".onnx": "logits"}  # the head: by its layer, or by the output that it feeds
 
 
 class Classifier(nn.Module):
@@ -46,8 +48,8 @@ class Classifier(nn.Module):
         return self.head(F.normalize(features) if self.unit else features)
 
 
-def leveled(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
-    """A run's network with another head, and the facts of the network."""
+def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
+    """A run's network with a head of its own or another, and the facts of the network."""
     with safe_open(str(run_folder / "model.safetensors"), framework="pt") as file:
         facts = json.loads(file.metadata()[KEY])
         weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
@@ -62,19 +64,32 @@ def leveled(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
 def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any]) -> list[Path]:
     """Write leveled.safetensors and, where onnx is installed, leveled.onnx into a run's folder.
 
+    They are what `levelhead rescale` makes of the network as trained, with its record of what was done.
+
     Args:
         run_folder: of a finished run.
-        head: the adjusted one.
-        adjusted: what was done to it, for the file's metadata.
+        head: as trained.
+        adjusted: what is done to it: rule, gamma, counts. A gamma of 0 is nothing, and leaves no record.
     """
-    model, facts = leveled(run_folder, head)
-    path = run_folder / "leveled.safetensors"
-    note = json.dumps({**facts, "adjusted": adjusted})
-    whole.write(path, bytes_of({k: v.contiguous() for k, v in model.state_dict().items()}, {KEY: note}))
-    if find_spec("onnx") is None:
-        return [path]
-    whole.write(path.with_suffix(".onnx"), _onnx(model, facts["shape"]))
-    return [path, path.with_suffix(".onnx")]
+    model, facts = classifier(run_folder, head)
+    metadata = {KEY: json.dumps({**facts, "adjusted": adjusted})}
+    made = {".safetensors": bytes_of({k: v.contiguous() for k, v in model.state_dict().items()}, metadata)}
+    if find_spec("onnx") is not None:
+        made[".onnx"] = _onnx(model, facts["shape"])
+    return [_level(run_folder / f"leveled{suffix}", content, adjusted) for suffix, content in made.items()]
+
+
+def _level(path: Path, content: bytes, adjusted: dict[str, Any]) -> Path:
+    """Write a model's file to path, its head adjusted."""
+    if adjusted["gamma"] == 0:
+        whole.write(path, content)
+        return path
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / path.name
+        plain.write_bytes(content)
+        rescale_file(plain, path, adjusted["counts"], gamma=adjusted["gamma"], rule=adjusted["rule"],
+                     head=CALLED[path.suffix], original=False, force=True)
+    return path
 
 
 def load(path: str | Path) -> Classifier:
