@@ -1,10 +1,13 @@
 """Tasks that are done by workers. Here a task is a piece of Python, and doing it is `exec`."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from levelhead.lab import workers
 from levelhead.lab.workers import spread
 
 DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
@@ -12,6 +15,15 @@ DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
 def leave(file: Path, text: str = "'done'", first: str = "") -> str:
     return f"{first}\nimport pathlib\npathlib.Path({str(file)!r}).write_text({text})"
+
+
+def send_much(answer, do, task) -> None:
+    answer.send((0.0, "x" * 200_000))
+
+
+def send_half(answer, do, task) -> None:
+    os.write(answer.fileno(), (1000).to_bytes(4, "big") + b"half")  # the length of what should follow
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class CannotBeRead:
@@ -28,6 +40,30 @@ def test_a_failure_is_told_in_one_line_and_stops_no_other(where, tmp_path):
     assert [(found[task].what, found[task].error) for task in tasks] == [
         ("failed", "two lines"), ("finished", ""), ("failed", "TypeError: a bug")]
     assert (tmp_path / "made").is_file()
+
+
+@pytest.mark.parametrize("where", ["here", "processes"])
+def test_of_a_long_story_the_start_and_the_end_are_told(where):
+    long = "raise ValueError('first ' + 'x' * 200_000 + ' last')"  # more than a pipe holds
+    found = {ended.task: ended for ended in spread([long, "pass"], exec, where=where, workers=2)}
+    assert found["pass"].what == "finished"
+    assert found[long].what == "failed"
+    assert len(found[long].error) < 2100
+    assert found[long].error.startswith("first xxx")
+    assert found[long].error.endswith("xxx last")
+    assert "characters left out" in found[long].error
+
+
+def test_an_answer_larger_than_a_pipe_holds_is_read_while_its_worker_waits(monkeypatch):
+    monkeypatch.setattr(workers, "_send", send_much)
+    found = list(spread(["pass"], exec, where="processes", workers=1))
+    assert [(ended.what, len(ended.error)) for ended in found] == [("failed", 200_000)]
+
+
+def test_a_worker_that_dies_amid_its_answer_is_lost(monkeypatch):
+    monkeypatch.setattr(workers, "_send", send_half)
+    found = list(spread(["pass"], exec, where="processes", workers=1, tries=1))
+    assert [(ended.what, ended.error) for ended in found] == [("failed", "its worker was lost 1 times")]
 
 
 def test_once_time_is_up_nothing_is_begun():

@@ -208,7 +208,7 @@ def seed_of(*parts: int) -> int:
 
 
 def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool) -> Tensor:
-    """What `State.seen` has of a batch. Summed at every step, as the first process may save after any for all of them."""
+    """What `State.seen` has of a batch: of all its parts, as one process may save after any step, for all of them."""
     with torch.no_grad():
         wrong = (logits.argmax(dim=1) != labels).sum()
         mine = torch.stack([torch.full_like(wrong, len(labels)).double(), losses.sum().double(), wrong.double()])

@@ -24,6 +24,7 @@ from .stop import deaf, follow
 Task = TypeVar("Task")
 Where = Literal["here", "processes", "ray"]
 Answer = tuple[float, str]  # the seconds a task took, and what was wrong with it, in one line
+LONGEST = 2000  # characters of that line
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,20 @@ def _attempt(do: Callable[[Any], Any], task: Any) -> Answer:
         do(task)
     except Exception as wrong:  # whatever it is, it ends this task alone
         kind = "" if isinstance(wrong, ValueError | OSError) else f"{type(wrong).__name__}: "
-        error = " ".join(f"{kind}{wrong}".split()) or type(wrong).__name__
+        error = shortened(" ".join(f"{kind}{wrong}".split())) or type(wrong).__name__
     return time.monotonic() - began, error
+
+
+def shortened(line: str, longest: int = LONGEST) -> str:
+    """The line or, if it is longer, its start and its end.
+
+    >>> shortened("abcdefgh", 4)
+    'ab ... (4 characters left out) ... gh'
+    """
+    if len(line) <= longest:
+        return line
+    half = longest // 2
+    return f"{line[:half]} ... ({len(line) - 2 * half:,} characters left out) ... {line[-half:]}"
 
 
 # A place has room for some workers, begins a task, says which of the busy workers is the first to be over, and with
@@ -121,10 +134,14 @@ class _Processes:
         return process, ours
 
     def first(self, busy: list[tuple[Any, Any]]) -> tuple[Any, Answer | None]:
-        over = wait([process.sentinel for process, _ in busy])
-        process, ours = next(worker for worker in busy if worker[0].sentinel in over)
+        over = wait([end for process, ours in busy for end in (process.sentinel, ours)])
+        process, ours = next(worker for worker in busy if worker[0].sentinel in over or worker[1] in over)
+        try:
+            answer = ours.recv() if ours.poll() else None  # first: a worker cannot end before its answer is taken
+        except (EOFError, OSError):  # it ended before it had said all
+            answer = None
         process.join()
-        return (process, ours), ours.recv() if ours.poll() and process.exitcode == 0 else None
+        return (process, ours), answer if process.exitcode == 0 else None
 
     def stop(self, busy: list[tuple[Any, Any]]) -> None:
         for process, _ in busy:
