@@ -2,6 +2,7 @@
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -41,6 +42,29 @@ def test_permissions_are_those_that_all_files_grant(tmp_path):
         (tmp_path / name).chmod(bits)
     assert whole.permissions(tmp_path / "a") == 0o755
     assert whole.permissions(tmp_path / "a", tmp_path / "b") == 0o640
+
+
+def test_two_at_once_are_each_whole_and_the_last_to_end_stays(tmp_path):
+    path = tmp_path / "a"
+    with whole.replacing(path) as slow:
+        slow.write(b"slow")
+        with whole.replacing(path) as quick:
+            assert len(list(tmp_path.glob("a.*.tmp"))) == 2  # by which leftovers of what was killed are known
+            quick.write(b"quick")
+        assert (path.read_bytes(), mode(path)) == (b"quick", 0o644)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"a": b"slow"}
+
+
+def test_threads_may_write_one_path(tmp_path):
+    def write(i):
+        for _ in range(30):
+            whole.write(tmp_path / "a", bytes([i]) * 50_000)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, (1, 2)))
+    content = (tmp_path / "a").read_bytes()
+    assert (len(content), len(set(content))) == (50_000, 1)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_stops_halfway_leaves_the_old_file(tmp_path):

@@ -18,7 +18,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write to, which takes its place at `path` when the block ends well: on the disk, in one step."""
     path = Path(path)
     check_plain(path)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    scratch = path.with_name(f"{path.name}.{os.urandom(8).hex()}.tmp")  # of no other thread, process or machine
     new = _new(scratch, path)
     try:
         with new as file:
@@ -45,7 +45,7 @@ def check_plain(path: Path) -> None:
 
 def _new(scratch: Path, path: Path) -> BinaryIO:
     try:
-        return scratch.open("wb")
+        return scratch.open("xb")
     except OSError as error:  # of a name that nobody gave
         raise type(error)(error.errno, error.strerror, str(path)) from None
 
