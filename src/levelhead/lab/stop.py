@@ -49,7 +49,13 @@ def _interrupt(number: int, frame: object) -> None:
 
 @contextmanager
 def deaf() -> Iterator[None]:
-    """Processes begun in this block do not hear Ctrl-C, not even while they import what they need."""
+    """Processes begun in this block do not hear Ctrl-C, not even while they import what they need.
+
+    Where signals cannot be masked, as on Windows, they do.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
     resource_tracker.ensure_running()  # first, as it lets all signals through when it is begun
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

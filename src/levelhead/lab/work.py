@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -120,6 +119,10 @@ class Work:
 @contextmanager
 def alone(folder: Path, *, writes: bool = True) -> Iterator[None]:
     """Hold the run's lock. The system lets go of it when the process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # whoever only reads runs does without it
+        raise ImportError("training locks its folder, which needs a POSIX system, such as Linux or macOS") from None
     folder.mkdir(parents=True, exist_ok=True)
     if not writes:
         yield

@@ -125,7 +125,8 @@ def reproduce(
     results.mkdir(parents=True, exist_ok=True)
     todo = missing(wanted, results)
     total, images = sum(training.images for training in todo), 0
-    workers, here = max(1, len(os.sched_getaffinity(0)) - 2), executor == "local"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers, here = max(1, cores - 2), executor == "local"
     if here and todo:
         _check(todo, device)
     train = partial(_train, runs=Path(runs).absolute(), slots=slots, device=device)
