@@ -200,4 +200,5 @@ def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
     size: dict[str, Any] = {"img_size": shape[1:]} if config is not None and config.fixed_input_size else {}
     body = timm.create_model(name, num_classes=0, in_chans=shape[0], **size)
     with torch.no_grad():  # what timm calls num_features is not always the width before the classifier
-        return body.train(), body.eval()(torch.zeros(1, *shape)).shape[1]
+        width = body.eval()(torch.zeros(1, *shape)).shape[1]
+    return body.train(), width
