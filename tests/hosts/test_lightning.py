@@ -220,3 +220,30 @@ def test_wvn_and_rescaling_together_leave_lengths_that_are_the_factors(tmp_path)
     module = Net()
     fit(module, tmp_path, WVNCallback(), RescaleCallback(COUNTS, gamma=0.3))
     assert module.fc.weight.norm(dim=1).tolist() == pytest.approx(factors(COUNTS, 0.3), rel=1e-6)
+
+
+@pytest.mark.parametrize(("counts", "layer", "message"), [
+    (COUNTS, "head", r"no layer 'head' in the model; it has body\.0"),
+    ([1, 2], "fc", "expected 3 counts, one per class, got 2"),
+    ([30, 8, 0], None, "class 2 has no samples"),
+])
+def test_what_could_not_be_rescaled_at_the_end_is_said_before_the_first_step(tmp_path, counts, layer, message):
+    watch = Watch()
+    with pytest.raises(ValueError, match=message):
+        fit(Net(), tmp_path, RescaleCallback(counts, gamma=0.3, layer=layer), watch)
+    assert watch.norms == []
+
+
+def test_a_gamma_that_is_no_number_is_said_before_the_first_step(tmp_path):
+    watch = Watch()
+    with pytest.raises(ValueError, match="expected a finite gamma, got nan"):
+        fit(Net(), tmp_path, RescaleCallback(COUNTS, gamma=float("nan")), watch)
+    assert watch.norms == []
+
+
+def test_a_head_that_the_first_batch_builds_is_rescaled_at_the_end(tmp_path):
+    module, callback = Net(), RescaleCallback(COUNTS, gamma=0.5, layer="fc")
+    module.fc = nn.LazyLinear(3, bias=False)
+    fit(module, tmp_path, callback)
+    assert callback.adjusted.factors == pytest.approx(factors(COUNTS, 0.5))
+    assert module.fc.weight.norm(dim=1).tolist() == pytest.approx(callback.adjusted.after["fc"])

@@ -170,6 +170,18 @@ def test_a_checkpoint_that_was_loaded_is_not_taken_back(tmp_path):
     assert torch.equal(watch.heads[0], plain)
 
 
+@pytest.mark.parametrize(("counts", "layer", "message"), [
+    (COUNTS, "head", "no layer 'head' in the model; it has .*classifier"),
+    ([1, 2], "classifier", "expected 3 counts, one per class, got 2"),
+    ({"often": 3, "never": 2, "rare": 1}, None, "unknown class name 'never'; the classes are often, seldom, rare"),
+])
+def test_what_could_not_be_rescaled_at_the_end_is_said_before_the_first_step(tmp_path, counts, layer, message):
+    watch = Watch()
+    with pytest.raises(ValueError, match=message):
+        trainer(network(), tmp_path, RescaleCallback(counts, gamma=0.3, layer=layer), watch).train()
+    assert watch.heads == []
+
+
 @pytest.mark.parametrize("method", ["class-balanced", "balanced-softmax"])
 def test_accumulated_batches_train_as_one_batch_does(tmp_path, method):
     """20 samples in steps of 8, 8 and 4: a mean of means would weigh the last step's batches wrongly."""

@@ -100,7 +100,7 @@ def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: i
     3
     """
     _, module = _only(model, layer, example, classes)
-    return _head(module, _names(model))
+    return _head(module, _names(model, len(module.weight)))
 
 
 def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = None) -> None:
@@ -141,15 +141,10 @@ def rescale_(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    found = editable_head(model, layer=layer, example=example, classes=_hint(model, counts))
-    names = _names(model)
+    found, n, by = check_rescale(model, counts, gamma=gamma, layer=layer, example=example, missing=missing)
+    names = _names(model, len(n))
     before = {path: check_finite(_head(module, names), path or "the head") for path, module in found.items()}
     first = next(iter(before.values()))
-    if first.classes == 1:
-        raise ValueError(f"{next(iter(before)) or 'the head'} gives a single logit, and scaling never moves its sign; "
-                         "add gamma log(n_negative / n_positive) to its bias instead, the additive shift")
-    n = resolve(counts, first.classes, names=first.names, missing=missing)
-    by = factors(n, gamma)
     after = {path: rescale(head, counts, gamma=gamma, bias=bias, missing=missing) for path, head in before.items()}
     for path, module in found.items():
         _check_once(path, module, again)
@@ -159,6 +154,24 @@ def rescale_(
         _write(path, module, after[path])
         _done[module] = (float(gamma), module.weight._version)
     return Adjusted(tuple(found), float(gamma), n, by, _norms(before), _norms(after), flips, unwrap(model), saved)
+
+
+def check_rescale(
+    model: nn.Module, counts: Counts, *, gamma: float, layer: Any = None, example: Any = None,
+    missing: Missing = "error",
+) -> tuple[dict[str, Editable], np.ndarray, np.ndarray]:
+    """What `rescale_` would act on, as far as no weight need be read: the layers, counts [K] and factors [K].
+
+    What it would refuse is refused here, in the same words: a trainer asks before the first step, not after the last.
+    """
+    found = editable_head(model, layer=layer, example=example, classes=_hint(model, counts))
+    path, first = next(iter(found.items()))
+    classes = len(first.weight)
+    if classes == 1:
+        raise ValueError(f"{path or 'the head'} gives a single logit, and scaling never moves its sign; "
+                         "add gamma log(n_negative / n_positive) to its bias instead, the additive shift")
+    n = resolve(counts, classes, names=_names(model, classes), missing=missing)
+    return found, n, factors(n, gamma)
 
 
 def editable_head(
@@ -182,7 +195,7 @@ def _head(module: Editable, names: list[str] | None) -> Head:
     """A copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
     weight = gather(module.weight.detach()).clone()
     bias = None if module.bias is None else gather(module.bias.detach()).clone()
-    return Head(weight.flatten(1), bias, names if names is not None and len(names) == len(weight) else None)
+    return Head(weight.flatten(1), bias, names)
 
 
 def _write(path: str, module: Editable, head: Head) -> None:
@@ -204,10 +217,10 @@ def _hint(model: nn.Module, counts: Counts) -> int | None:
     return size if size in {outputs(m) for _, m in linears(unwrap(model))} else None
 
 
-def _names(model: nn.Module) -> list[str] | None:
-    """Class names from a transformers config; LABEL_0, LABEL_1 and so on are no names."""
+def _names(model: nn.Module, classes: int) -> list[str] | None:
+    """Class names from a transformers config, if it has one per class; LABEL_0, LABEL_1 and so on are no names."""
     labels = getattr(getattr(unwrap(model), "config", None), "id2label", None)
-    if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(len(labels)))):
+    if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
         return None
     names = [str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0]))]
     return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None

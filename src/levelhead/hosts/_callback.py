@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..counts import Counts
-from ..heads.torch import Adjusted, find_head, rescale_, unwrap
+from ..heads.torch import Adjusted, check_rescale, find_head, rescale_, unwrap
 from .torch import WVN, Order
 
 
@@ -37,6 +37,12 @@ class RescaleOnce:
         self.counts, self.gamma, self.layer = counts, gamma, layer
         self.adjusted: Adjusted | None = None
         self._written: list[tuple[nn.Parameter, int]] = []
+
+    def check(self, model: nn.Module) -> None:
+        """What `apply` would refuse, refused before anything is trained. A model whose parameters the first batch has
+        yet to make says too little: `apply` alone judges that."""
+        if not any(isinstance(p, nn.parameter.UninitializedParameter) for p in model.parameters()):
+            check_rescale(model, self.counts, gamma=self.gamma, layer=self.layer)
 
     def apply(self, model: nn.Module) -> None:
         """Rescale the head; `adjusted` says what was done and can `restore()` it."""

@@ -54,6 +54,7 @@ class RescaleCallback(Callback):
     It comes after every checkpoint of the fit: those hold the head as it was trained, so that training can go on from
     them, and `trainer.test(ckpt_path="best")` tests the head before RS. The module in memory, and whatever is saved of
     it from then on (`trainer.save_checkpoint`), has the leveled head. A next `fit` starts from the head before RS.
+    Counts or a layer that do not fit are an error before the first step.
 
     Args:
         counts: training samples of each class: a list, {class: n}, or labels to be counted.
@@ -74,6 +75,9 @@ class RescaleCallback(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
             self._once.take_back()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._once.check(pl_module)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._once.apply(pl_module)

@@ -61,7 +61,8 @@ class RescaleCallback(TrainerCallback):
 
     It comes after every checkpoint of the training, and after `load_best_model_at_end` brought the best one back:
     checkpoints hold the head as it was trained, so that training can go on from them; the model in memory, and what
-    `trainer.save_model` writes, has the leveled head. A next `train` starts from the head before RS.
+    `trainer.save_model` writes, has the leveled head. A next `train` starts from the head before RS. Counts or a layer
+    that do not fit are an error before the first step.
 
     Args:
         counts: training samples of each class: a list, {class: n} (by name where the config has names), or labels.
@@ -79,8 +80,11 @@ class RescaleCallback(TrainerCallback):
         """What was done to the head, with `restore()`; None before the end of a training."""
         return self._once.adjusted
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_train_begin(  # type: ignore[override]
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: Any, **_: Any
+    ) -> None:
         self._once.take_back()
+        self._once.check(model)
 
     def on_train_end(  # type: ignore[override]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: Any, **_: Any
