@@ -8,6 +8,7 @@ import struct
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
@@ -86,6 +87,46 @@ def test_a_column_of_labels_may_be_numbers_or_names_with_a_title_or_without(tmp_
     assert read(tmp_path / "y.csv", wanted="labels").tolist() == expected
 
 
+@pytest.mark.parametrize("index", [False, True])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_numbers_that_pandas_wrote_as_titles_are_no_sample(tmp_path, index, separator):
+    path = tmp_path / "x.csv"
+    pd.DataFrame(LOGITS).to_csv(path, index=index, sep=separator)
+    np.testing.assert_array_equal(read(path).astype(np.float32), LOGITS)
+    assert titles(path) is None
+    np.testing.assert_array_equal(read(f"{path}:2").astype(np.float32), LOGITS[:, 2])
+
+
+def test_a_first_sample_of_whole_numbers_is_a_sample(tmp_path):
+    (tmp_path / "x.csv").write_text("1,0,2\n0.5,1,2\n")
+    assert read(tmp_path / "x.csv").tolist() == [[1, 0, 2], [0.5, 1, 2]]
+
+
+def test_the_title_0_over_one_column_of_fractions_is_no_value(tmp_path):
+    pd.Series([1.5, 2.0]).to_csv(tmp_path / "norms.csv", index=False)
+    assert read(tmp_path / "norms.csv", wanted="norms").tolist() == [1.5, 2.0]
+
+
+def test_an_index_that_pandas_wrote_is_no_class(tmp_path):
+    pd.DataFrame(LOGITS, columns=["cat", "dog", "owl"]).to_csv(tmp_path / "x.csv")
+    np.testing.assert_array_equal(read(tmp_path / "x.csv").astype(np.float32), LOGITS)
+    assert titles(tmp_path / "x.csv") == ["cat", "dog", "owl"]
+    pd.Series([2, 0, 1]).to_csv(tmp_path / "y.csv")
+    assert read(tmp_path / "y.csv", wanted="labels").tolist() == [2, 0, 1]
+
+
+def test_numbers_with_blanks_between_them_are_a_row(tmp_path):
+    np.savetxt(tmp_path / "x.csv", LOGITS)
+    np.testing.assert_array_equal(read(tmp_path / "x.csv").astype(np.float32), LOGITS)
+
+
+def test_names_with_other_separators_in_them_are_whole(tmp_path):
+    (tmp_path / "x.csv").write_text('"cat; big","dog"\n0.5,1.5\n')
+    assert titles(tmp_path / "x.csv") == ["cat; big", "dog"]
+    (tmp_path / "y.csv").write_text("sea lion\nred panda\n")
+    assert read(tmp_path / "y.csv", wanted="labels").tolist() == ["sea lion", "red panda"]
+
+
 def test_the_mark_of_a_spreadsheet_is_no_part_of_the_first_title(tmp_path):
     (tmp_path / "x.csv").write_text("cat,dog\n1,2\n", encoding="utf-8-sig")
     assert titles(tmp_path / "x.csv") == ["cat", "dog"]
@@ -147,6 +188,16 @@ def _claiming(path, shape, said=None):
     ("x.csv", lambda path: path.write_text("a,b\n"), "titles and no data"),
     ("x.csv", lambda path: path.write_text("1,2\n3\n"), "data row 1 has 1 values, the first has 2"),
     ("x.csv", lambda path: path.write_text("1,2\n3,high\n"), "data row 1 holds 'high'; expected a number"),
+    ("x.csv", lambda path: path.write_text("0,1\n1,0\n"), "its first row, 0,1, may be titles or a sample"),
+    ("x.csv", lambda path: path.write_text("3,5\n0.5,1.5\n"), "its first row, 3,5, may be titles or a sample"),
+    ("x.csv", lambda path: path.write_text("a,b\n1,2,3\n"), "data row 0 has 3 values, there are 2 titles"),
+    ("x.csv", lambda path: path.write_text("1,2\n3,\n"), "data row 1 has an empty cell; expected a number"),
+    ("x.csv", lambda path: path.write_text("a;b\n0,5;1,5\n"), "data row 0 holds '0,5'; save decimals with a point"),
+    ("x.csv", lambda path: path.write_text("0,5;1,5\n2,5;3\n"), "data row 0 holds '0,5'; save decimals with a point"),
+    ("x.csv", lambda path: path.write_text('"0,5"\n"1,5"\n'), "data row 0 holds '0,5'; save decimals with a point"),
+    ("x.csv", lambda path: pd.DataFrame(LOGITS, index=[3, 1, 5, 0, 2, 4, 6]).to_csv(path),
+     "its first column has no title and is not 0, 1, 2, ...: if it is an index, save without it (pandas: index=False)"),
+    ("x.csv", lambda path: path.write_text("a" * 200_000), "not a file of logits (field larger than field limit"),
     ("x.parquet", lambda path: path.write_bytes(b"nothing"), "not a file of logits"),
 ])
 def test_what_is_wrong_is_said_in_one_line_that_names_the_file(tmp_path, name, make, message):
@@ -154,3 +205,17 @@ def test_what_is_wrong_is_said_in_one_line_that_names_the_file(tmp_path, name, m
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message)) as caught:
         read(tmp_path / name)
     assert str(caught.value).startswith(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ('9\n""\n3\n', "data row 1 is empty; give its label, or leave that sample out, of the logits too"),
+    ("9\n\n3\n", "data row 1 is empty; give its label"),
+    ('label\n9\n""\n', "data row 1 is empty; give its label"),
+    ("cat\n\ndog\n", "data row 1 is empty; give its label"),
+    ("id,name\n7,cat\n", "expected one column of labels, got 2 (id, name); name it: y.csv:TITLE"),
+    ("0,3\n1,2\n", "expected one column of labels, got 2; save it alone (pandas: index=False)"),
+])
+def test_what_is_wrong_with_labels_is_said_of_them(tmp_path, text, message):
+    (tmp_path / "y.csv").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(tmp_path / "y.csv", wanted="labels")

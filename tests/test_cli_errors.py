@@ -90,7 +90,8 @@ LOOKS = "expected logits, got what looks like probabilities, rows in [0, 1] that
     ([*TUNE, "--labels", "short.npy"], "short.npy: expected 30 labels, one per row of L.npy, got 5"),
     ([*TUNE, "--labels", "half.npy"], "half.npy: expected integer labels, got float64 (0.5 at position 0)"),
     ([*TUNE, "--logits", "thin.npy"],
-     "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]"),
+     "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]; for one score z a "
+     "sample, give (0, z), stacked, and rule shift"),
     ([*TUNE, "--logits", "words.npy"], "expected logits as floating-point numbers, got text"),
     ([*TUNE, "--logits", "hole.npy"], "the logits hold NaN or infinite values, first in row 7"),
     ([*TUNE, "--unlabelled", "hole.npy"], "unlabelled: the logits hold NaN or infinite values, first in row 7"),

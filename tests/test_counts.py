@@ -133,6 +133,11 @@ def test_few_small_counts_are_not_taken_for_labels():
     ("c.csv", "60\n30\n10\n", [60, 30, 10]),
     ("c.csv", "class,n\ncat,30\nant,60\n\nelk,10\n", [60, 30, 10]),
     ("c.csv", "2,10\n0,60\n1,30\n", [60, 30, 10]),
+    ("c.csv", ",0\n0,60\n1,30\n2,10\n", [60, 30, 10]),
+    ("c.csv", ",0\nant,60\nelk,10\ncat,30\n", [60, 30, 10]),
+    ("c.csv", "label,0\n0,60\n1,30\n2,10\n", [60, 30, 10]),
+    ("c.csv", "class;n\ncat;30\nant;60\nelk;10\n", [60, 30, 10]),
+    ("c.csv", "class\tn\ncat\t30\nant\t60\nelk\t10\n", [60, 30, 10]),
 ])
 def test_files_of_counts_are_read(tmp_path, name, text, expected):
     path = tmp_path / name
@@ -185,3 +190,18 @@ def test_counts_by_name_need_names_of_their_own():
 def test_labels_that_are_no_numbers_are_no_labels():
     with pytest.raises(ValueError, match="expected integer labels, got float64"):
         counts.check_labels(np.array([0.0, np.inf]))
+
+
+def test_a_count_of_0_too_many_may_be_a_title(tmp_path):
+    (tmp_path / "c.csv").write_text("0\n60\n30\n")
+    with pytest.raises(ValueError, match=r"expected 2 counts, one per class, got 3; if the first, 0, is a title"):
+        counts.resolve(counts.read(tmp_path / "c.csv"), 2)
+    with pytest.raises(ValueError, match=r"expected 2 counts, one per class, got 3$"):
+        counts.resolve([1, 60, 30], 2)
+
+
+def test_the_mark_of_a_sample_without_a_label_is_named():
+    with pytest.raises(ValueError, match=r"got -100 at position 1; leave those samples out \(torch's ignore_index\)$"):
+        counts.check_labels([0, -100, 1], 2)
+    with pytest.raises(ValueError, match=r"got -1 at position 1$"):
+        counts.check_labels([0, -1, 1], 2)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
@@ -14,6 +15,7 @@ from levelhead.samples import read
 
 COUNTS = np.array([100, 30, 9])
 LABELS = np.array([0, 1, 2, 0])
+NAMES = ["cat", "dog", "owl"]
 LOGITS = np.random.default_rng(0).normal(size=(4, 3))
 
 
@@ -116,3 +118,67 @@ def test_logits_of_no_sample_are_refused_by_the_name_of_their_file(tmp_path, mon
     np.save("c.npy", COUNTS)
     with pytest.raises(ValueError, match=r"x\.npy: expected logits \[N, K\] .*, got shape \[0, 3\]"):
         read("x.npy", None, "c.npy")
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """Logits with the names of their classes, without, and counts."""
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame(LOGITS).to_csv("x.csv", index=False)
+    pd.DataFrame(LOGITS, columns=NAMES).to_csv("named.csv", index=False)
+    np.save("c.npy", COUNTS)
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_what_pandas_writes_is_what_is_read(saved, index):
+    pd.DataFrame(LOGITS).to_csv("x.csv", index=index)
+    pd.Series(LABELS).to_csv("y.csv", index=index)
+    pd.Series(COUNTS).to_csv("c.csv")
+    samples, lines = heard("x.csv", "y.csv", "c.csv")
+    np.testing.assert_array_equal(samples.logits, LOGITS)
+    np.testing.assert_array_equal(samples.labels, LABELS)
+    np.testing.assert_array_equal(samples.counts, COUNTS)
+    assert lines == ([] if index else ["y.csv: its first line, 0, is taken for a title: it is one more than the 4 rows "
+                                       "of x.csv"])
+
+
+def test_a_first_label_of_0_is_a_label_where_there_is_a_row_for_it(saved):
+    Path("y.csv").write_text("0\n1\n2\n0\n")
+    samples, lines = heard("x.csv", "y.csv", "c.npy")
+    np.testing.assert_array_equal(samples.labels, LABELS)
+    assert lines == []
+
+
+@pytest.mark.parametrize("labels", ["1\n0\n1\n2\n0\n", "labels\n0\n0\n1\n2\n0\n", "y\n0\n0\n1\n2\n0\n"])
+def test_a_label_too_many_that_cannot_be_a_title_is_refused(saved, labels):
+    Path("y.csv").write_text(labels)
+    with pytest.raises(ValueError, match=r"y\.csv: expected 4 labels, one per row of x\.csv, got 5"):
+        read("x.csv", "y.csv", "c.npy")
+
+
+@pytest.mark.parametrize("title", ["label", "labels", "target", "0"])
+def test_a_title_over_labels_that_are_names_is_no_label(saved, title):
+    pd.Series([NAMES[y] for y in LABELS], name=title).to_csv("y.csv", index=False)
+    np.testing.assert_array_equal(read("named.csv", "y.csv", "c.npy").labels, LABELS)
+
+
+def test_a_misspelled_first_label_is_no_title(saved):
+    Path("y.csv").write_text("Cat\ndog\nowl\ncat\n")
+    with pytest.raises(ValueError, match=r"y\.csv: unknown class 'Cat'; the logits' columns are cat, dog, owl"):
+        read("named.csv", "y.csv", "c.npy")
+
+
+def test_counts_for_fewer_classes_than_columns_name_both_files(saved):
+    pd.DataFrame(np.c_[LOGITS, LOGITS[:, :1]]).to_csv("wide.csv", index=False)
+    with pytest.raises(ValueError, match=r"c\.npy: expected 4 counts, .* got 3 \(wide\.csv has 4 columns\)$"):
+        read("wide.csv", None, "c.npy")
+    pd.DataFrame(LOGITS).to_csv("wide.csv", header=False)
+    with pytest.raises(ValueError, match=r"4 columns, the first of them 0, 1, 2, \.\.\.: an index\?\)$"):
+        read("wide.csv", None, "c.npy")
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_one_score_a_sample_is_refused_with_the_pair_to_give_instead(saved, shape):
+    np.save("z.npy", LOGITS[:, 0].reshape(shape))
+    with pytest.raises(ValueError, match=r"z\.npy: .*; for one score z .*, give \(0, z\), stacked, and rule shift$"):
+        read("z.npy", None, "c.npy")

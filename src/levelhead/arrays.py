@@ -5,21 +5,19 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from io import StringIO
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
-from . import text
+from . import sheet, text
 
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
                 "I8": "<i1", "U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?"}
@@ -64,9 +62,15 @@ def titles(source: str | Path) -> list[str] | None:
         return None
     if path.suffix.lower() == ".csv":
         with path.open(newline="", encoding="utf-8-sig") as file:
-            first = next(csv.reader(file), [])
-        return [title.strip() for title in first] if first and not any(map(text.is_number, first)) else None
+            return sheet.names(file)
     return _parquet_module(path).read_schema(path).names
+
+
+def may_begin_with_a_title(source: str | Path) -> bool:
+    """Whether this is a column of labels in a .csv whose first cell is a title or a label: nothing there says which."""
+    path, key = _split(source)
+    return (key is None and path.suffix.lower() == ".csv"
+            and sheet.parse(text.read(path), title=("labels",)).titles is None)
 
 
 def file_of(source: str | Path) -> Path:
@@ -186,20 +190,16 @@ def _names_in_safetensors(path: Path) -> list[str]:
 
 
 def _csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    rows = [row for row in csv.reader(StringIO(text.read(path))) if row]
-    header = titles(path)
-    # A single column of names has a title row only if it says so: a name may stand in the first row too.
-    says_so = header is not None and (len(header) > 1 or header[0] in (wanted, key) or text.is_number(rows[-1][0]))
-    body = rows[1:] if says_so else rows
-    if not body:
-        raise ValueError("it holds titles and no data")
-    ragged = next((i for i, row in enumerate(body) if len(row) != len(body[0])), None)
-    if ragged is not None:
-        raise ValueError(f"{path}: data row {ragged} has {len(body[ragged])} values, the first has {len(body[0])}")
+    table = sheet.parse(text.read(path), title=(wanted, key))
+    rows = table.rows
     if key is not None:
-        at = _index(path, key, header or [])
-        body = [[row[at]] for row in body]
-    return _numbers([[cell.strip() for cell in row] for row in body])
+        at = _index(path, key, table.titles or [])
+        rows = [[row[at]] for row in rows]
+    elif wanted == "labels" and len(rows[0]) > 1:
+        instead = (f" ({', '.join(table.titles[:8])}); name it: {path.name}:TITLE" if table.titles else
+                   "; save it alone (pandas: index=False)")
+        raise ValueError(f"{path}: expected one column of labels, got {len(rows[0])}{instead}")
+    return _numbers(rows, wanted)
 
 
 def _parquet(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -251,15 +251,22 @@ def _index(path: Path, key: str, names: Sequence[str]) -> int:
     return list(names).index(key)
 
 
-def _numbers(rows: list[list[str]]) -> np.ndarray:
+def _numbers(rows: list[list[str]], wanted: str) -> np.ndarray:
     """Rows of text as numbers [N, K], or [N] if each holds one value; a single column of names stays text."""
     try:
         values = np.array(rows, dtype=np.float64)
     except ValueError:
-        if len(rows[0]) == 1:
-            return np.array([row[0] for row in rows])
-        at, cell = next((i, cell) for i, row in enumerate(rows) for cell in row if not text.is_number(cell))
-        raise ValueError(f"data row {at} holds {cell!r}; expected a number") from None
+        alone = len(rows[0]) == 1
+        for at, cell in ((i, cell) for i, row in enumerate(rows) for cell in row if not text.is_number(cell)):
+            if sheet.is_decimal_comma(cell):
+                raise ValueError(f"data row {at} holds {cell!r}; save decimals with a point") from None
+            if not cell and wanted == "labels":
+                raise ValueError(f"data row {at} is empty; give its label, or leave that sample out, of the logits "
+                                 "too") from None
+            if not cell or not alone:
+                held = f"holds {cell!r}" if cell else "has an empty cell"
+                raise ValueError(f"data row {at} {held}; expected a number") from None
+        return np.array([row[0] for row in rows])
     return values[:, 0] if values.shape[1] == 1 else values
 
 

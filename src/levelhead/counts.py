@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from . import text
+from . import sheet, text
 from ._array import described, is_torch, to_numpy
 from .by_class import as_mapping, in_order, listed, title, without_repeats
 
@@ -53,7 +52,8 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     if wrong.any():
         at = int(np.argmax(wrong))
         top = "" if classes is None else f" to {classes - 1}"
-        raise ValueError(f"expected labels from 0{top}, got {labels[at]} at position {at}")
+        raise ValueError(f"expected labels from 0{top}, got {labels[at]} at position {at}"
+                         + ("; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""))
     return labels
 
 
@@ -115,7 +115,9 @@ def resolve(
             raise ValueError(f"expected {classes} class names, got {len(names)}")
     values = _values(counts, classes, names)
     if classes is not None and len(values) != classes:
-        raise ValueError(f"expected {classes} counts, one per class, got {len(values)}")
+        title_0 = len(values) == classes + 1 and values[0] == 0  # pandas writes it over a column without a name
+        raise ValueError(f"expected {classes} counts, one per class, got {len(values)}"
+                         + ("; if the first, 0, is a title, leave it out (pandas: header=False)" if title_0 else ""))
     if len(values) == 0:
         raise ValueError("expected one count per class, got none")
     with np.errstate(invalid="ignore"):
@@ -169,14 +171,16 @@ def _from_json(content: str) -> Counts:
 
 
 def _from_csv(content: str) -> Counts:
-    rows = [row for row in csv.reader(content.splitlines()) if row]
-    if rows and not text.is_number(rows[0][-1]):
-        rows = rows[1:]  # a title row
+    rows = sheet.cells(content)
+    first, others = rows[0], rows[1:]
+    if not text.is_number(first[-1]) or not first[0] or (
+            not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others)):
+        rows = others  # below titles
     if all(len(row) == 1 for row in rows):
         return [text.number(row[0]) for row in rows]
     if any(len(row) != 2 for row in rows):
         raise ValueError("expected rows of class,n")
-    return without_repeats([(row[0].strip(), text.number(row[1])) for row in rows])
+    return without_repeats([(row[0], text.number(row[1])) for row in rows])
 
 
 def _from_txt(content: str) -> Counts:

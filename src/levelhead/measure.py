@@ -52,7 +52,9 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
 def check_shape(shape: Sequence[int]) -> None:
     """That logits [N, K] have samples, and classes to choose between."""
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
-        raise ValueError(f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}")
+        one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
+        raise ValueError(f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}"
+                         + ("; for one score z a sample, give (0, z), stacked, and rule shift" if one else ""))
 
 
 def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:

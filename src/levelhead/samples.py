@@ -49,10 +49,23 @@ def read(
 
     def counted(source: str | Path) -> np.ndarray:
         with _of(source):
-            return counts.resolve(counts.read(source), scores.shape[1], names=names)
+            try:
+                return counts.resolve(counts.read(source), scores.shape[1], names=names)
+            except ValueError as error:
+                if f"expected {scores.shape[1]} counts" not in str(error):
+                    raise
+                raise ValueError(f"{error} ({_width(logits, scores)})") from None
 
     def indexed(source: str | Path) -> np.ndarray:
-        return class_indices(arrays.read(source, wanted="labels"), names, source)
+        found = arrays.read(source, wanted="labels")
+        if found.shape == (len(scores) + 1,) and arrays.may_begin_with_a_title(source):
+            if found.dtype.kind != "U" and found[0] == 0:
+                say(f"{source}: its first line, 0, is taken for a title: it is one more than the {len(scores)} rows of "
+                    f"{logits}")
+                found = found[1:]
+            elif found.dtype.kind == "U" and str(found[0]) not in (names or ()):
+                found = found[1:]
+        return class_indices(found, names, source)
 
     alone = f"name the logits alone: {logits}:logits"
     found: dict[str, np.ndarray] = {}
@@ -89,6 +102,12 @@ def _of(source: str | Path) -> Iterator[None]:
     except ValueError as error:
         said = str(error)
         raise ValueError(said if said.startswith(str(arrays.file_of(source))) else f"{source}: {said}") from None
+
+
+def _width(source: str | Path, logits: np.ndarray) -> str:
+    numbered = len(logits) > 1 and np.array_equal(logits[:, 0], np.arange(len(logits)))
+    index = ", the first of them 0, 1, 2, ...: an index?" if numbered else ""
+    return f"{source} has {logits.shape[1]} columns{index}"
 
 
 def _is(values: np.ndarray, get: Callable[[str | Path], np.ndarray], source: Path) -> bool:
