@@ -281,6 +281,18 @@ def inference():
         return nn.Linear(8, 3)
 
 
+def scripted(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript itself
+        return torch.jit.script(model)
+
+
+def traced(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.trace(model, torch.zeros(1, 6))
+
+
 class Wrapped(torch.Tensor):
     """Stands where torchao's quantized tensors do: a subclass that computes by rules of its own."""
 
@@ -304,6 +316,7 @@ REFUSED = {
     "meta": (lambda: nn.Linear(8, 3, device="meta"), "on the meta device"),
     "inference": (inference, "made in inference mode"),
     "cosine": (lambda: Cosine(8, 3), "a Cosine does more than W x"),
+    "scripted": (lambda: scripted(nn.Linear(8, 3)), "it is compiled to TorchScript; adjust the model before that"),
 }
 
 
@@ -313,6 +326,14 @@ def test_head_that_cannot_be_changed_is_refused_with_the_reason(kind):
     make, message = REFUSED[kind]
     with pytest.raises(ValueError, match=f"cannot change fc: .*{message}"):
         rescale_(Net("fc", make()), COUNTS, gamma=0.5)
+
+
+@pytest.mark.parametrize("compiled", [scripted, traced])
+@pytest.mark.parametrize("layer", [None, "2"])
+def test_a_model_in_torchscript_is_refused_with_the_way_out(compiled, layer):
+    model = compiled(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)))
+    with pytest.raises(ValueError, match=r"the model is compiled to TorchScript.*adjust it before torch\.jit"):
+        rescale_(model, COUNTS, gamma=0.5, layer=layer)
 
 
 def test_linear_layer_with_a_forward_of_its_own_works_if_it_is_still_linear(x):

@@ -12,7 +12,7 @@ Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
     """The layer, if scaling a row of its weight scales that output and nothing else; a ValueError with why not."""
-    for reason in (_wrapped, _uninitialized, _quantized, _parametrized, _without_data):
+    for reason in (_scripted, _wrapped, _uninitialized, _quantized, _parametrized, _without_data):
         why = reason(layer)
         if why:
             raise ValueError(f"cannot change {path or 'the layer'}: {why}")
@@ -25,6 +25,12 @@ def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
         raise ValueError(f"cannot change {path or 'the layer'}: a {type(layer).__name__} does more than W x + b (it "
                          "may normalize its weights), so scaling a row need not scale its logit")
     return layer
+
+
+def _scripted(layer: nn.Module) -> str | None:
+    if isinstance(layer, torch.jit.ScriptModule):
+        return "it is compiled to TorchScript; adjust the model before that"
+    return None
 
 
 def _wrapped(layer: nn.Module) -> str | None:

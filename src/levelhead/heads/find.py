@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
+from torch import jit, nn
 
 from .keys import ALONE
 from .layers import linears, listed, outputs, unwrap
@@ -53,6 +53,9 @@ def find_head(
     {'2': Linear(in_features=8, out_features=3, bias=True)}
     """
     model = unwrap(model)
+    if isinstance(model, jit.ScriptModule):
+        raise ValueError("the model is compiled to TorchScript, whose layers cannot be told apart; adjust it before "
+                         "torch.jit.script or torch.jit.trace, then compile it again")
     classes = _declared_classes(model) if classes is None else classes
     probe = None if example is None else Probe(model, example)
     if layer is not None:
