@@ -216,6 +216,15 @@ def test_a_class_with_no_samples_is_named(name):
         METHODS[name].loss([10, 0, 3])
 
 
+@pytest.mark.parametrize("label", [-100, -1, 4])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_label_that_is_no_class_is_named(batch, name, label):
+    logits, labels = batch[0].view(4, 8, 4), batch[1].view(4, 8).clone()
+    labels[1, 2] = label
+    with pytest.raises(ValueError, match=f"expected labels from 0 to 3, got {label}; leave out samples that are not "):
+        METHODS[name].loss(COUNTS, 0.9)(logits, labels)
+
+
 def test_weights_never_enter_an_exponential(batch):
     """The copied bug: focal loss of an already weighted cross entropy. Ours must differ from it."""
     ours = METHODS["class-balanced-focal"].loss(COUNTS)

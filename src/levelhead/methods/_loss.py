@@ -53,7 +53,20 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """``-log softmax(logits)_y``: one value per sample, in float32 or better."""
     check_labels(logits, labels)
     wide = logits if logits.dtype.itemsize >= 4 else logits.float()
-    return -wide.log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
+    return -pick(wide.log_softmax(-1), labels)
+
+
+def pick(values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """``values_y``: of values [..., B, K], the one at each label [..., B]. A label that is no class is an error of the
+    indexing itself, on the CPU, and only then looked for."""
+    try:
+        return values.gather(-1, labels[..., None]).squeeze(-1)
+    except RuntimeError:
+        wrong = labels[(labels < 0) | (labels >= values.shape[-1])] if labels.device.type == "cpu" else labels[:0]
+        if not len(wrong):
+            raise
+        raise ValueError(f"expected labels from 0 to {values.shape[-1] - 1}, got {wrong[0]}; leave out samples that "
+                         "are not to count") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +80,8 @@ class Weighted:
     loss: Loss = cross_entropy
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return self.weights.like(logits)[labels] * self.loss(logits, labels)
+        weights, values = self.weights.like(logits), self.loss(logits, labels)  # the loss checks the labels
+        return weights[labels] * values
 
 
 def mean_one(weights: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..counts import Counts, resolve
 from . import class_balanced
-from ._loss import Constant, Weighted, check_labels, cross_entropy
+from ._loss import Constant, Weighted, check_labels, cross_entropy, pick
 from .method import Method
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ class LDAM:
         check_labels(logits, labels)
         margin = self.margins.like(logits)
         wide = logits.to(margin.dtype)
-        return cross_entropy(self.scale * wide.scatter_add(-1, labels[..., None], -margin[labels][..., None]), labels)
+        less = -pick(margin.expand_as(wide), labels)
+        return cross_entropy(self.scale * wide.scatter_add(-1, labels[..., None], less[..., None]), labels)
 
 
 def loss(counts: Counts, progress: float = 0.0, *, largest: float = 0.5, scale: float = 30.0) -> Loss:
