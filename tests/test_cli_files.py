@@ -336,6 +336,24 @@ def test_tuned_json_is_taken(levelhead, folder):
     torch.testing.assert_close(after[3], before[3] * 10)
 
 
+def test_gamma_is_taken_only_with_the_counts_it_was_chosen_with(levelhead, folder):
+    counts = json.loads((folder / "c.json").read_text())
+    logits, labels = np.random.default_rng(0).normal(3, 1, size=(60, len(counts))), np.arange(60) % len(counts)
+    np.savez("held.npz", logits=logits, labels=labels, counts=counts)
+    assert levelhead("tune", "--logits", "held.npz", "--bootstrap", "40", "-o", "chosen.json")[0] == 0
+    for name, n in {"turned": counts[::-1], "tenfold": [10 * n for n in counts]}.items():
+        (folder / f"{name}.json").write_text(json.dumps(n))
+    words = ("rescale", "m.safetensors", "-o", "o.safetensors", "--tuned", "chosen.json", "--counts")
+    status, _, err = levelhead(*words, "turned.json")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "gamma was chosen with other counts than these" in err
+    assert not (folder / "o.safetensors").exists()
+    status, out, _ = levelhead(*words, "tenfold.json")  # n_max / n_i are the same
+    assert status == 0
+    assert "where gamma was chosen, " in out  # labels are noise
+    assert "keeping gamma = 0 is a valid answer" in out or "gamma = 0 is better" in out
+
+
 def test_no_original_keeps_nothing(levelhead, folder):
     levelhead(*rescale(), "--no-original")
     assert not (folder / "o.safetensors.original").exists()

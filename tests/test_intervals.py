@@ -226,3 +226,17 @@ def test_equal_ratios_have_equal_slopes():
     rule = make_rule("rescale", np.array([7, 3, 7, 3, 21]))
     assert rule.slopes[0] == rule.slopes[2]
     assert rule.slopes[1] == rule.slopes[3]
+
+
+@pytest.mark.parametrize("reach", [(-2.0, 2.0), (-1.0, 4.0), (0.0, 2.0)])
+def test_a_kept_bias_is_solved_on_ranges_whose_floats_are_more_than_an_integer_counts(reach):
+    rng = np.random.default_rng(0)
+    logits, labels, counts = rng.normal(2, 2, size=(300, 5)), rng.integers(0, 5, 300), [400, 90, 30, 30, 4]
+    path = gamma_path(logits, labels, counts, range=reach, bias=rng.normal(size=5))
+    for gamma in np.linspace(*reach, 41):
+        assert np.array_equal(path.right(gamma), path.predictions(gamma) == labels)
+
+
+def test_a_kept_bias_of_zero_changes_no_breakpoint():
+    path = gamma_path(np.array([[4.0, 2.0]]), np.array([1]), [400, 100], range=(-2, 2), bias=np.zeros(2))
+    np.testing.assert_allclose(path.gammas, [-2, 0.5])

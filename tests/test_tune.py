@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
+from levelhead import measure
 from levelhead.guards import too_good
 from levelhead.path import gamma_path
 
@@ -110,6 +111,19 @@ def test_metric_error_weighs_classes_as_they_occur():
     grid = min((predictions(logits, gamma) != labels).mean() for gamma in np.linspace(0, 2, 401))
     assert tuned.error is not None
     assert tuned.error <= grid + 1e-12
+    assert tuned.metric == tuned.to_dict()["metric"] == "error"
+    assert tuned.gain == pytest.approx(tuned.error_at_zero - tuned.error)
+    before, after = (measure.balanced_error(logits * lh.factors(COUNTS, gamma), labels) for gamma in (0, tuned.gamma))
+    assert (tuned.balanced_error_at_zero, tuned.balanced_error) == pytest.approx((before, after))
+    assert f"; error {tuned.error_at_zero:.2%} -> {tuned.error:.2%}; " in str(tuned)
+    assert "\nerror over gamma" in tuned.report()
+    assert tuned.report().endswith(f"balanced error on these samples {before:.2%} -> {after:.2%}")
+
+
+def test_without_a_bootstrap_the_gain_is_that_of_these_samples():
+    logits, labels = bent(7, [300, 60, 20, 8], noise=2.0)
+    assert "gain on these samples" in str(lh.tune(logits, labels, COUNTS, bootstrap=0))
+    assert "gain on new samples" in str(lh.tune(logits, labels, COUNTS, bootstrap=50))
 
 
 def test_says_so_when_the_interval_of_the_gain_holds_zero():
@@ -335,3 +349,18 @@ def test_probabilities_are_refused_with_the_way_out():
         lh.tune(shares, labels, COUNTS, bootstrap=0)
     by_shift = lh.tune(shares, labels, COUNTS, rule="shift", kind="probabilities", bootstrap=0)
     assert by_shift.gamma == pytest.approx(lh.tune(logits, labels, COUNTS, rule="shift", bootstrap=0).gamma, abs=1e-6)
+
+
+def test_where_zero_is_chosen_nothing_is_gained_or_lost_and_nothing_doubted():
+    logits, labels = bent(3, [40] * 4, noise=2.0)
+    tuned = lh.tune(logits, labels, [10] * 4, bootstrap=50)
+    assert (tuned.gamma, tuned.gain, tuned.gain_interval) == (0, 0, (0, 0))
+    assert "verdict" not in tuned.facts()
+
+
+def test_folds_are_looked_at_whatever_their_order():
+    logits, labels = bent(3, [40] * 4, noise=2.0)
+    folds = [(logits, labels, COUNTS), (logits - 6, labels, COUNTS)]
+    for order in (folds, folds[::-1]):
+        with pytest.warns(lh.NegativeLogitsWarning):
+            lh.cross_fit(order, bootstrap=0)

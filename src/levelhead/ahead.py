@@ -96,7 +96,7 @@ def _first_change(changed, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     Bisection of the floats' own order, so that 64 halvings end at neighbors, wherever they are.
     """
     low, high = _ordered(left), _ordered(right)
-    while np.any(high - low > 1):
+    while np.any(low + 1 < high):  # their difference may be more than an int64 holds
         middle = (low >> 1) + (high >> 1) + (low & high & 1)
         moved = changed(_float(middle))
         low, high = np.where(moved, low, middle), np.where(moved, middle, high)

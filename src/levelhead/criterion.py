@@ -189,6 +189,8 @@ def replicates(
         optimism[i] = (error[at] - again[at]) - (weights * (times - 1)) @ before
         if progress is not None:
             progress(i + 1, n)
+    if gamma == 0:  # nothing is done, on whatever samples
+        return Replicates(gammas, np.zeros(n), 0.0)
     gains += rng.normal(scale=np.sqrt(_unseen_variance(landscape, change)), size=n)
     return Replicates(gammas, gains, float(optimism.mean()) if n else 0.0)
 

@@ -41,12 +41,11 @@ def draw_path(path: GammaPath, ax: Axes | None = None, *, gamma: float | None = 
 def draw_tuned(tuned: Tuned, ax: Axes | None = None) -> Axes:
     """The curve of a choice, what was minimized, the chosen gamma and its interval; values at 0 and at gamma."""
     axes = _axes(ax)
-    name = "balanced error" if tuned.balanced_error is not None else "mismatch of shares"
     if tuned.interval is not None:
         axes.axvspan(*tuned.interval, color=ACCENT, alpha=0.18, lw=0, label=f"{tuned.level:.0%} interval of gamma")
     if tuned.criterion == "guided":
         stairs(axes, tuned.criterion_curve, color=SOFT, lw=1.2, label="criterion (with mismatch of shares)")
-    stairs(axes, tuned.curve, color=_ink(axes), lw=1.5, label=name)
+    stairs(axes, tuned.curve, color=_ink(axes), lw=1.5, label=tuned.title)
     ends = [percent(float(tuned.curve.at(gamma))) for gamma in (0.0, tuned.gamma)]
     axes.axvline(tuned.gamma, color=ACCENT, lw=1.2, label=f"chosen: {tuned.gamma:.3f} ({ends[0]} -> {ends[1]})")
     _dots(axes, tuned.curve, [0.0, tuned.gamma], _ink(axes))

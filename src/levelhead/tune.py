@@ -5,7 +5,7 @@ The criterion and its reasons are in `criterion.py`; what is checked before is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -101,7 +101,7 @@ def tune_path(
         except ValueError as error:
             raise (error if unlabelled is None else ValueError(f"unlabelled: {error}")) from None
     landscape = Landscape(path, changes, _prior(path, metric, target, names), unlabelled=unlabelled is not None)
-    return _answer(landscape, criterion, chosen_on, bootstrap, level, rng, names, progress, cautions=[
+    return _answer(landscape, metric, criterion, chosen_on, bootstrap, level, rng, names, progress, cautions=[
         guards.seen_before(logits, training),
         guards.norms_against_counts(norms, path.counts, rule),
         guards.binary_head(logits, rule),
@@ -136,9 +136,9 @@ def cross_fit(
         first, *others = [path.envelope for path in paths]
         changes = first.joined(others)
     landscape = Landscape(pooled, changes, _prior(pooled, metric, target, names))
-    return _answer(landscape, criterion, "out-of-fold", bootstrap, level, rng, names, None, cautions=[
-        guards.binary_head(paths[0].logits[0], rule),
-        guards.negative_logits(paths[0].logits[0], paths[0].labels, rule),
+    return _answer(landscape, metric, criterion, "out-of-fold", bootstrap, level, rng, names, None, cautions=[
+        _first(guards.binary_head(path.logits[0], rule) for path in paths),
+        _first(guards.negative_logits(path.logits[0], path.labels, rule) for path in paths),
     ])
 
 
@@ -200,7 +200,7 @@ def match_prior(
 
 
 def _answer(
-    landscape: Landscape, criterion: Criterion, chosen_on: str, bootstrap: int, level: float,
+    landscape: Landscape, metric: Metric, criterion: Criterion, chosen_on: str, bootstrap: int, level: float,
     rng: np.random.Generator | int, names: Sequence[str] | None, progress: Progress | None, *,
     cautions: list[guards.Caution], stacklevel: int = 3,
 ) -> Tuned:
@@ -216,16 +216,18 @@ def _answer(
     gamma, plateau = landscape.choose(values)
     drawn = replicates(landscape, gamma, strength, bootstrap, np.random.default_rng(rng), _stage(progress, "bootstrap"))
     now, before = path.right(gamma), path.right(0.0)
+    balanced = ([1 - weights @ before, 1 - weights @ now] if metric == "balanced_error" else
+                [path.at(at).balanced_error for at in (0.0, gamma)])
     sizes = np.bincount(path.labels, minlength=len(path.counts))
     found = guards.issue([*cautions, guards.too_good(before), guards.end_of_range(plateau, path.range),
                           guards.missing_classes(sizes, names)], stacklevel=stacklevel)
     mismatch = None if landscape.changes is None else landscape.curve(landscape.mismatch())
     return Tuned(
         gamma=gamma, interval=_quantiles(drawn.gammas, level), rule=path.rule.name, criterion=criterion,
-        chosen_on=chosen_on, n=len(path.labels), classes=len(path.counts), plateau=plateau,
+        metric=metric, chosen_on=chosen_on, n=len(path.labels), classes=len(path.counts), plateau=plateau,
         curve=landscape.curve(error), criterion_curve=landscape.curve(values), level=level,
-        error=float(1 - now.mean()), balanced_error=float(1 - weights @ now),
-        error_at_zero=float(1 - before.mean()), balanced_error_at_zero=float(1 - weights @ before),
+        error=float(1 - now.mean()), balanced_error=float(balanced[1]),
+        error_at_zero=float(1 - before.mean()), balanced_error_at_zero=float(balanced[0]),
         gain=float(weights @ now - weights @ before) - drawn.optimism,
         gain_interval=_quantiles(drawn.gains - drawn.optimism, level),
         mismatch=None if mismatch is None else float(mismatch.at(gamma)),
@@ -257,6 +259,11 @@ def _prior(path: GammaPath, metric: Metric, target: Array | None, names: Sequenc
     if not shares[sizes > 0].any():
         raise ValueError("the target gives no weight to any class that has a sample here")
     return shares
+
+
+def _first(cautions: Iterable[guards.Caution]) -> guards.Caution:
+    """One warning for all folds, whichever of them gives cause for it."""
+    return next((caution for caution in cautions if caution is not None), None)
 
 
 def _check_times(bootstrap: int) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,12 @@ def _flaw(choice: Any) -> str | None:
         return f"gamma {gamma}, rule {choice['rule']!r}"
     if choice.get("level") is not None and not (_finite(choice["level"]) and 0 < choice["level"] < 1):
         return f"level {choice['level']!r}"
+    for key in ("interval", "gain_interval"):
+        between = choice.get(key)
+        if between is not None and not (isinstance(between, list) and len(between) == 2 and all(map(_finite, between))):
+            return f"{key} {between!r}"
+    if choice.get("gain") is not None and not _finite(choice["gain"]):
+        return f"gain {choice['gain']!r}"
     for key in ("n", "classes"):
         if not (choice.get(key) is None or (isinstance(choice[key], int) and choice[key] > 0)):
             return f"{key} {choice[key]!r}"
@@ -146,14 +152,24 @@ def _sound(sources: Any) -> bool:
     files, sums = sources["files"], sources["sha256"]
     return (isinstance(files, dict) and isinstance(sums, dict) and {"logits", "counts"} <= files.keys() == sums.keys()
             and files.keys() <= {"logits", "labels", "counts", "norms"}
-            and all(isinstance(name, str) for name in files.values()))
+            and all(isinstance(name, str) for name in files.values()) and _counted(sources.get("counts")))
 
 
-def sources(kind: Kind, target: str | None, **given: str | Path | None) -> dict[str, Any]:
-    """What a choice was made on: files by what they hold, their sha256, how to read them."""
+def _counted(n: Any) -> bool:
+    return n is None or (isinstance(n, list) and len(n) > 0 and all(_finite(one) and one > 0 for one in n))
+
+
+def sources(n: np.ndarray, kind: Kind, target: str | None, **given: str | Path | None) -> dict[str, Any]:
+    """What a choice was made on: files by what they hold, their sha256, how to read them; and the counts themselves."""
     named = {key: str(source) for key, source in given.items() if source is not None}
     return {"files": named, "sha256": {key: arrays.sha256(source) for key, source in named.items()}, "kind": kind,
-            "target": target}
+            "target": target, "counts": n.tolist()}
+
+
+def same_counts(choice: Mapping[str, Any], n: np.ndarray) -> bool:
+    """Whether gamma was chosen with these counts, or with others of the same proportions; True where it is not said."""
+    chosen = (choice.get("sources") or {}).get("counts")
+    return chosen is None or (len(chosen) == len(n) and np.allclose(np.array(chosen) / max(chosen), n / n.max()))
 
 
 def target_shares(given: str, names: Sequence[str] | None, size: int) -> np.ndarray:

@@ -292,10 +292,12 @@ def test_sharded_models_are_undone_too(tmp_path):
 
 def test_tuned_json_says_gamma_and_rule(tmp_path):
     (tmp_path / "t.json").write_text('{"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}', encoding="utf-8")
-    assert strength(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift", "chosen_for": None}
+    chosen = {"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}
+    assert strength(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift", "chosen": chosen}
     with pytest.raises(ValueError, match="chosen for rule='shift', not 'tau'"):
         strength(None, "tau", tmp_path / "t.json")
-    for other in ("[]", "7", '{"gamma": NaN, "rule": "shift", "chosen_on": "held-out"}', '{"gamma": 0.3}'):
+    for other in ("[]", "7", '{"gamma": NaN, "rule": "shift", "chosen_on": "held-out"}', '{"gamma": 0.3}',
+                  json.dumps(chosen | {"gain_interval": "wide"}), json.dumps(chosen | {"gain": "much"})):
         (tmp_path / "t.json").write_text(other, encoding="utf-8")
         with pytest.raises(ValueError, match=r"t\.json: not what `levelhead tune -o` writes"):
             strength(None, None, tmp_path / "t.json")

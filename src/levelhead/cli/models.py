@@ -117,7 +117,7 @@ def tune(
                        norms=norms, training=training, kind=kind, chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)  # type: ignore[arg-type]
     files = {**samples.files, "norms": norms}
     if out is not None:
-        save(tuned, out, sources(kind, target, **files))  # type: ignore[arg-type]
+        save(tuned, out, sources(samples.counts, kind, target, **files))  # type: ignore[arg-type]
     if plot is not None:
         picture(tuned, plot)
     if report is not None:

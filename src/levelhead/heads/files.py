@@ -16,6 +16,7 @@ from ..counts import Counts, Missing, resolve
 from ..head import Head
 from ..measure import check_logits
 from ..rule import RuleName, check_rule
+from ..tuned import doubt_of
 from . import onnx, safetensors, state_dict
 from .format import Format
 from .keys import NoHead
@@ -75,7 +76,7 @@ class Strength(TypedDict):
 
     gamma: float
     rule: str
-    chosen_for: int | None
+    chosen: Mapping[str, Any] | None
 
 
 def format_of(path: str | Path) -> Format:
@@ -125,7 +126,7 @@ def rescale_file(
     force: bool = False,
     again: bool = False,
     logits: Array | None = None,
-    chosen_for: int | None = None,
+    chosen: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Done:
     """Write a model's file with its head adjusted; every other byte is copied.
@@ -144,7 +145,8 @@ def rescale_file(
         force: replace files that exist.
         again: adjust a file that was adjusted before.
         logits: [N, K] of the model as it is, to tell how many predictions rounding to half precision could flip.
-        chosen_for: of how many classes the logits were that gamma was chosen on: it says nothing of another head.
+        chosen: what `levelhead tune -o` wrote, where gamma comes from it: it says nothing of a head of other classes,
+            nor with other counts, and its doubts stand in the notes.
     """
     path, out = Path(path), Path(out)
     check_rule(rule)
@@ -158,9 +160,8 @@ def rescale_file(
     _check_rule(found, rule)
     place, heads = found.places[0], [load(place, found.names) for place in found.places]
     n = resolve(counts, place.classes, names=found.names, missing=missing)
-    if chosen_for not in (None, place.classes):
-        raise ValueError(f"{path}: gamma was chosen on logits of {chosen_for} classes, this head has {place.classes}; "
-                         "tune on the logits of this model")
+    if chosen is not None:
+        _check_chosen(path, chosen, place.classes, n)
     adjusted = [_adjust(one, n, gamma, rule, bias) for one in heads]
     for where, before, after in zip(found.places, heads, adjusted, strict=True):
         _check_kept(where, before, after)
@@ -200,7 +201,7 @@ def rescale_file(
         {name: o.sha256 for name, o in kept.items()},
         found.names,
         flips,
-        tuple(_notes(heads[0], rule, flips, found.folder)),
+        tuple(_notes(heads[0], rule, flips, found.folder, chosen)),
     )
 
 
@@ -211,11 +212,11 @@ def strength(gamma: float | None, rule: str | None, tuned: str | Path | None) ->
             f"expected --gamma or --tuned, what `levelhead tune -o` wrote{'' if gamma is None else ', not both'}"
         )
     if gamma is not None:
-        return {"gamma": gamma, "rule": rule or "rescale", "chosen_for": None}
+        return {"gamma": gamma, "rule": rule or "rescale", "chosen": None}
     from ..tune_files import read_choice
 
     chosen = read_choice(tuned, rule=rule)  # type: ignore[arg-type]
-    return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen_for": chosen.get("classes")}
+    return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen": chosen}
 
 
 def target_of(path: Path, out: Path, folder: bool) -> Path:
@@ -278,8 +279,22 @@ def _norms(head: Head) -> np.ndarray:
     return to_numpy(head.norms).astype(np.float64)
 
 
-def _notes(head: Head, rule: RuleName, flips: int | None, folder: bool) -> list[str]:
-    notes = []
+def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
+    from ..tune_files import same_counts
+
+    if chosen.get("classes") not in (None, classes):
+        raise ValueError(f"{path}: gamma was chosen on logits of {chosen['classes']} classes, this head has {classes}; "
+                         "tune on the logits of this model")
+    if not same_counts(chosen, n):
+        raise ValueError(f"{path}: gamma was chosen with other counts than these; give those, tune again with these, "
+                         "or say --gamma instead of --tuned")
+
+
+def _notes(
+    head: Head, rule: RuleName, flips: int | None, folder: bool, chosen: Mapping[str, Any] | None
+) -> list[str]:
+    doubt = None if chosen is None else doubt_of(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"))
+    notes = [] if doubt is None else [f"where gamma was chosen, {doubt}"]
     if rule != "shift" and not can_flip(head):
         notes.append("the two rows of this head are opposite: scaling never changes its predictions; use --rule shift")
     if flips:

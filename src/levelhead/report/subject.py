@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
+from .._array import Array, as_array
 from ..cautions import LevelheadWarning
 from ..counts import Counts, groups, resolve
 from ..criterion import middle
@@ -71,6 +71,12 @@ class Subject:
     @property
     def gamma(self) -> float:
         return float(self.choice["gamma"])
+
+    @property
+    def gain_interval(self) -> tuple[float, float] | None:
+        """Of the gain in balanced error, as the choice has it; one of another metric is none."""
+        found = self.choice.get("gain_interval") if self.choice.get("metric") in (None, "balanced_error") else None
+        return None if found is None else (found[0], found[1])
 
     @property
     def level(self) -> float:
@@ -179,7 +185,7 @@ def of_logits(
         blind: choose without looking at the labels.
         bootstrap: replicates at most, where gamma is chosen here.
     """
-    logits = logits if hasattr(logits, "shape") else np.asarray(logits)
+    logits = as_array(logits)
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
     choice = _choice(gamma, rule, tuned)
     if choice is not None and choice.get("classes") not in (None, len(n)):

@@ -101,9 +101,8 @@ def percent(share: float) -> str:
 def _gain_interval(subject: Subject, before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
     """Corrected for the choice where it was made on these samples; else of the gain at a gamma that is simply given."""
     assert subject.path is not None
-    known = subject.choice.get("gain_interval")
-    if not subject.apart and known:
-        return known[0], known[1]
+    if not subject.apart and subject.gain_interval is not None:
+        return subject.gain_interval
     return gain(before, after, subject.path.labels, subject.mass, subject.level)[1:]
 
 
@@ -195,9 +194,9 @@ def _blind(subject: Subject) -> Verdict:
     for title, key, note in pairs:
         if choice.get(key) is not None and choice.get(f"{key}_at_zero") is not None:
             numbers.append(Number(key, title, choice[f"{key}_at_zero"], choice[key], "lower", note))
-    known, lines = choice.get("gain_interval"), {"Chosen how": _origin(subject)}
+    known, lines = subject.gain_interval, {"Chosen how": _origin(subject)}
     balanced = next((number for number in numbers if number.key == "balanced_error"), None)
-    if known and choice.get("n") and balanced:
+    if known is not None and choice.get("n") and balanced:
         lower = balanced.before - balanced.after
         status, headline = _decide(subject, known[0], known[1], choice["gamma"] != 0, lower)
         lines["How certain"] = _certainty(known[0], known[1], subject.level)
