@@ -168,6 +168,52 @@ def test_hidden_layer_as_wide_as_there_are_classes_is_no_rival():
     assert list(find_head(model, classes=3)) == ["fc"]
 
 
+class Normed(nn.Module):
+    """A head and a norm, registered in the order given; the norm after the head or, of the features, before it."""
+
+    def __init__(self, norm, *, head=None, first=False, after=True):
+        super().__init__()
+        self.body = nn.Linear(6, 8)
+        self.head_last = after
+        for name in ("norm", "fc") if first else ("fc", "norm"):
+            setattr(self, name, norm if name == "norm" else head or nn.Linear(8, 3))
+
+    def forward(self, x):
+        h = self.body(x).relu()
+        return self.norm(self.fc(h)) if self.head_last else self.fc(self.norm(h))
+
+
+@pytest.mark.parametrize("norm", [
+    nn.LayerNorm(3), nn.LayerNorm(3, elementwise_affine=False), nn.BatchNorm1d(3), nn.RMSNorm(3), nn.GroupNorm(1, 3),
+    nn.PReLU(3),
+])
+@pytest.mark.parametrize("layer", [None, "fc"])
+def test_norm_registered_after_the_head_is_seen_in_any_model(norm, layer):
+    for model in (Normed(norm), Normed(norm, head=nn.Sequential(nn.Dropout(0.1), nn.Linear(8, 3)))):
+        with pytest.raises(ValueError, match=rf"fc.* is not the head: a {type(norm).__name__} of its 3 outputs"):
+            rescale_(model, COUNTS, gamma=0.5, layer=layer)
+
+
+def test_norm_of_another_width_or_elsewhere_refuses_nothing(x):
+    for model in (Normed(nn.LayerNorm(8), after=False), Normed(nn.LayerNorm(8), after=False, first=True)):
+        logits = model(x).detach()
+        rescale_(model, COUNTS, gamma=0.5)
+        assert scaled(model, x, logits)
+    model = Normed(nn.LayerNorm(3), head=nn.Linear(3, 3), after=False)  # K is the features' width: it may stand before
+    model.body = nn.Linear(6, 3)
+    logits = model(x).detach()
+    rescale_(model, COUNTS, gamma=0.5, layer="fc")
+    assert scaled(model, x, logits)
+
+
+def test_example_shows_that_a_norm_registered_after_the_head_does_not_follow(x):
+    model = Net()
+    model.norm = nn.LayerNorm(3)  # never called
+    with pytest.raises(ValueError, match="pass an example input if it does not follow"):
+        find_head(model)
+    assert list(find_head(model, example=x)) == list(find_head(model, layer="fc", example=x)) == ["fc"]
+
+
 def test_head_under_two_names_is_one_head():
     model = Net("fc")
     model.classifier = model.fc

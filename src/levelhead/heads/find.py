@@ -63,10 +63,14 @@ def find_head(
         if probe is not None and not probe.scales(found):
             raise ValueError(f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
                              "this example; name another layer, or leave out the example if a softmax follows")
-        return found
-    if probe is not None:
+    elif probe is not None:
         return _proved(model, probe)
-    return _declared(model, classes) or _known(model, classes) or _only(model, classes)
+    else:
+        found = _declared(model, classes) or _known(model, classes) or _only(model, classes)
+    if probe is None:
+        for path in found:
+            _check_unnormed(model, path)
+    return found
 
 
 def _named(model: nn.Module, layer: Any, classes: int | None) -> Layers:
@@ -197,6 +201,33 @@ def _check_last(model: nn.Module, path: str) -> None:
             for after in (block._modules[key] for key in names[names.index(name) + 1 :]):
                 if not isinstance(after, HARMLESS):
                     raise ValueError(f"{layer} is not the head: a {type(after).__name__} follows; name another layer")
+
+
+def _check_unnormed(model: nn.Module, path: str) -> None:
+    """Within each block around the layer, no norm of K numbers may be registered next: it would undo the scaling.
+
+    K is then not the width of the features as well: such a norm could stand before the layer.
+    """
+    layer, head = path, model.get_submodule(path)
+    rows = outputs(head)
+    if rows in (getattr(head, "in_features", None), getattr(head, "in_channels", None)):
+        return
+    while path:
+        path, _, name = path.rpartition(".")
+        names = list((block := model.get_submodule(path))._modules)
+        later = [m for key in names[names.index(name) + 1 :] if (m := block._modules[key]) is not None]
+        after = next((m for m in later if not isinstance(m, HARMLESS)), None)
+        if after is not None and _is_norm(after, rows):
+            raise ValueError(f"{layer} is not the head: a {type(after).__name__} of its {rows} outputs seems to follow; "
+                             "name another layer, or pass an example input if it does not follow")
+
+
+def _is_norm(module: nn.Module, width: int | None) -> bool:
+    """Whether a module has one number a feature, with or without weights: BatchNorm1d, LayerNorm, an RMSNorm, PReLU."""
+    weight = module._parameters.get("weight")
+    sizes = [getattr(module, size, None) for size in ("num_features", "num_channels", "normalized_shape")]
+    sizes.append(None if weight is None or isinstance(weight, nn.UninitializedParameter) else tuple(weight.shape))
+    return any(size in (width, (width,), [width]) for size in sizes)
 
 
 def _sole(model: nn.Module, found: Layers) -> Layers:

@@ -94,6 +94,8 @@ def find(
     else:
         found = _known(path, spans, layers, classes) or _only(path, layers, classes)
     places = tuple(_place(path, layer, spans, layers) for layer in found)
+    for place in places:
+        _check_unnormed(path, place, spans)
     _check_untied(path, places, spans)
     return places
 
@@ -199,6 +201,30 @@ def _place(path: Path, layer: str, spans: Mapping[str, Span], layers: Layers) ->
             plain = "adjust the model before quantizing" if "," not in span.dtype else "save it as a plain tensor"
             raise ValueError(f"{path}: {span.key} holds {span.dtype}; expected F64, F32, F16 or BF16: {plain}")
     return place
+
+
+def _check_unnormed(path: Path, place: Place, spans: Mapping[str, Span]) -> None:
+    """No norm of K numbers may follow the head, for it would undo the scaling.
+
+    A file need not have its tensors in the model's order. Of numbered layers the later one follows; of others, a norm
+    beside the head must be the head's if nothing else in the file takes or gives K numbers.
+    """
+    rows, columns = place.weight.logical[:2]
+    block, _, name = place.key.rpartition(".")
+    others = [span.logical[:2] for span in spans.values() if len(span.logical) > 1 and span is not place.weight]
+    for key, span in spans.items():
+        layer, _, leaf = key.rpartition(".")
+        inside, _, beside = layer.rpartition(".")
+        if span.shape != (rows,) or rows == columns or inside != block or layer == place.key or not beside:
+            continue
+        paired = spans.get(f"{layer}.bias")
+        if leaf != "running_mean" and not (
+            leaf == "weight" and ((paired and paired.shape == span.shape) or re.search(r"norm|\bln|\bbn", beside))
+        ):
+            continue  # such as the class weights of a loss
+        if int(beside) > int(name) if beside.isdecimal() and name.isdecimal() else not any(rows in o for o in others):
+            raise ValueError(f"{path}: {place.key} is not the head: {layer} of its {rows} outputs seems to follow, and "
+                             "would undo the scaling")
 
 
 def _check_untied(path: Path, places: tuple[Place, ...], spans: Mapping[str, Span]) -> None:
