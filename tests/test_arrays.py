@@ -196,8 +196,10 @@ def _claiming(path, shape, said=None):
     ("x.csv", lambda path: path.write_text("0,5;1,5\n2,5;3\n"), "data row 0 holds '0,5'; save decimals with a point"),
     ("x.csv", lambda path: path.write_text('"0,5"\n"1,5"\n'), "data row 0 holds '0,5'; save decimals with a point"),
     ("x.csv", lambda path: pd.DataFrame(LOGITS, index=[3, 1, 5, 0, 2, 4, 6]).to_csv(path),
-     "its first column has no title and is not 0, 1, 2, ...: if it is an index, save without it (pandas: index=False)"),
-    ("x.csv", lambda path: path.write_text("a" * 200_000), "not a file of logits (field larger than field limit"),
+     "first column has no title and is not 0, 1, 2, ...: if it is an index, save without it: index=False in pandas"),
+    ("x.csv", lambda path: path.write_text("y,0,1\n2,0.5,1.5\n"),
+     "x.csv: its first row holds 'y' beside numbers; expected titles, all of them names, or numbers"),
+    ("x.csv", lambda path: path.write_text("a" * 200_000), "x.csv: field larger than field limit"),
     ("x.parquet", lambda path: path.write_bytes(b"nothing"), "not a file of logits"),
 ])
 def test_what_is_wrong_is_said_in_one_line_that_names_the_file(tmp_path, name, make, message):
@@ -213,7 +215,7 @@ def test_what_is_wrong_is_said_in_one_line_that_names_the_file(tmp_path, name, m
     ('label\n9\n""\n', "data row 1 is empty; give its label"),
     ("cat\n\ndog\n", "data row 1 is empty; give its label"),
     ("id,name\n7,cat\n", "expected one column of labels, got 2 (id, name); name it: y.csv:TITLE"),
-    ("0,3\n1,2\n", "expected one column of labels, got 2; save it alone (pandas: index=False)"),
+    ("0,3\n1,2\n", "expected one column of labels, got 2; save it alone: index=False in pandas"),
 ])
 def test_what_is_wrong_with_labels_is_said_of_them(tmp_path, text, message):
     (tmp_path / "y.csv").write_text(text)

@@ -190,14 +190,22 @@ def _names_in_safetensors(path: Path) -> list[str]:
 
 
 def _csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    table = sheet.parse(text.read(path), title=(wanted, key))
+    content = text.read(path)
+    try:
+        return _column_or_table(path, sheet.parse(content, title=(wanted, key)), key, wanted)
+    except ValueError as error:
+        said = str(error)
+        raise ValueError(said if said.startswith(f"{path}: ") else f"{path}: {said}") from None
+
+
+def _column_or_table(path: Path, table: sheet.Sheet, key: str | None, wanted: str) -> np.ndarray:
     rows = table.rows
     if key is not None:
         at = _index(path, key, table.titles or [])
         rows = [[row[at]] for row in rows]
     elif wanted == "labels" and len(rows[0]) > 1:
         instead = (f" ({', '.join(table.titles[:8])}); name it: {path.name}:TITLE" if table.titles else
-                   "; save it alone (pandas: index=False)")
+                   "; save it alone: index=False in pandas")
         raise ValueError(f"{path}: expected one column of labels, got {len(rows[0])}{instead}")
     return _numbers(rows, wanted)
 

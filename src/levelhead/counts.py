@@ -117,7 +117,7 @@ def resolve(
     if classes is not None and len(values) != classes:
         title_0 = len(values) == classes + 1 and values[0] == 0  # pandas writes it over a column without a name
         raise ValueError(f"expected {classes} counts, one per class, got {len(values)}"
-                         + ("; if the first, 0, is a title, leave it out (pandas: header=False)" if title_0 else ""))
+                         + ("; if the first, 0, is a title, leave it out: header=False in pandas" if title_0 else ""))
     if len(values) == 0:
         raise ValueError("expected one count per class, got none")
     with np.errstate(invalid="ignore"):

@@ -50,8 +50,8 @@ def parse(content: str, *, title: Sequence[str | None] = ()) -> Sheet:
     if not _has_index(first):
         return Sheet(first if titled else None, rows)
     if any(row[0] != str(i) for i, row in enumerate(rows)):
-        raise ValueError("its first column has no title and is not 0, 1, 2, ...: if it is an index, save without it "
-                         "(pandas: index=False)")
+        raise ValueError("its first column has no title and is not 0, 1, 2, ...: if it is an index, save without it: "
+                         "index=False in pandas")
     return Sheet(first[1:], [row[1:] for row in rows])
 
 
@@ -126,6 +126,9 @@ def _is_over(first: str, rest: list[list[str]]) -> bool:
 def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
     if _has_index(first) or not any(map(_is_figure, first)):
         return True
+    name = next((cell for cell in first if cell and not _is_figure(cell)), None)
+    if name is not None:
+        raise ValueError(f"its first row holds {name!r} beside numbers; expected titles, all of them names, or numbers")
     if not all(map(_WHOLE.fullmatch, first)) or len(set(first)) < len(first):
         return False
     whole = (bool(_WHOLE.fullmatch(cell)) for row in rest for cell in row)
