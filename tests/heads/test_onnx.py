@@ -262,6 +262,11 @@ REFUSED = {
         [raw(np.ones((K, 2, 1), np.float32), "V")],
         r"'V' has shape \[5, 2, 1\]; expected a matrix",
     ),
+    "a grouped convolution": (
+        [node("Conv", "x4 C", "c", group=2), node("GlobalAveragePool", "c", "y")],
+        [raw(np.ones((K, 1, 1, 1), np.float32), "C")],
+        "in 2 groups; expected a 1x1 convolution of one group",
+    ),
     "halves as a list of integers": (
         [node("Cast", "V", "W", to=1), GEMM],
         [typed(W.astype(np.float16), "V", T.FLOAT16), raw(B, "b")],
@@ -357,4 +362,50 @@ def test_external_numbers_that_are_nowhere_are_refused(tmp_path, key, value):
                 tensor.external_data.add(key=name, value=text)
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ValueError, match=r"m\.onnx: 'W' is kept in another file, and it is not said where"):
+        heads.find(path)
+
+
+@pytest.mark.parametrize(("of", "to", "offset"), [("V", "W", 0), ("V", "W", -4), ("b", "W", 4)])
+def test_external_bytes_that_two_tensors_have_are_tied(external, of, to, offset):
+    model = onnx.load(external, load_external_data=False)
+    entries = {tensor.name: {entry.key: entry for entry in tensor.external_data} for tensor in model.graph.initializer}
+    entries[of]["offset"].value = str(int(entries[to]["offset"].value) + offset)
+    external.write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match=rf"m\.onnx: '{to}' has the same bytes of m\.onnx\.data as '{of}'"):
+        heads.find(external)
+
+
+def reduced(path, head, shape, *, opset=17, **how):
+    """A head, then a ReduceMean with these attributes or, since opset 18, axes as an input."""
+    axes = [raw(np.array(how.pop("axes")), "axes")] if opset >= 18 and "axes" in how else []
+    weight = W.T.copy() if head == "MatMul" else W[:, :, None, None]
+    nodes = [node(head, "x W", "h"), node("Relu", "h", "r"), node("ReduceMean", "r axes" if axes else "r", "y", **how)]
+    values = [helper.make_tensor_value_info(name, T.FLOAT, dims) for name, dims in (("x", shape), ("y", ["N", "C"]))]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [raw(weight, "W"), *axes])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
+    return path
+
+
+IMAGE, TIME = ["N", D, 3, 3], ["N", K, D]  # as many steps as classes
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize(("head", "shape", "axes"), [
+    ("MatMul", TIME, [1]), ("MatMul", TIME, [-2]), ("Conv", IMAGE, [2, 3]), ("Conv", IMAGE, [-1, -2]),
+])
+def test_a_mean_over_time_or_place_is_walked_through(tmp_path, head, shape, axes, opset):
+    path = reduced(tmp_path / "m.onnx", head, shape, axes=axes, keepdims=0, opset=opset)
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    x = RNG.standard_normal([2, *shape[1:]]).astype(np.float32)
+    np.testing.assert_allclose(run(tmp_path / "o.onnx", x)[0], run(path, x)[0] * FACTORS, rtol=1e-4)
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize(("head", "shape", "how"), [
+    ("MatMul", TIME, {"axes": [2]}), ("MatMul", TIME, {"axes": [-1]}), ("Conv", IMAGE, {"axes": [1]}),
+    ("Conv", IMAGE, {"axes": [3, -3]}), ("MatMul", TIME, {}), ("MatMul", None, {"axes": [1]}),
+])
+def test_a_mean_over_the_classes_is_refused(tmp_path, head, shape, how, opset):
+    path = reduced(tmp_path / "m.onnx", head, shape, keepdims=0, opset=opset, **how)
+    with pytest.raises(ValueError, match="ReduceMean 'n_y', whose mean may be over the classes"):
         heads.find(path)

@@ -218,8 +218,8 @@ def _check_unnormed(model: nn.Module, path: str) -> None:
         later = [m for key in names[names.index(name) + 1 :] if (m := block._modules[key]) is not None]
         after = next((m for m in later if not isinstance(m, HARMLESS)), None)
         if after is not None and _is_norm(after, rows):
-            raise ValueError(f"{layer} is not the head: a {type(after).__name__} of its {rows} outputs seems to follow; "
-                             "name another layer, or pass an example input if it does not follow")
+            raise ValueError(f"{layer} is not the head: a {type(after).__name__} of its {rows} outputs seems to come "
+                             "after it; name another layer, or pass an example input if it does not")
 
 
 def _is_norm(module: nn.Module, width: int | None) -> bool:

@@ -25,10 +25,12 @@ HARMLESS = (
     "Relu",
     "GlobalAveragePool",
     "AveragePool",
-    "ReduceMean",
     "ArgMax",
     "TopK",
 )
+# Of these, and of sums, those that leave every axis where it is.
+IN_PLACE = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool")
+SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
 
 
@@ -49,6 +51,18 @@ class Graph:
         used = Counter(output.name for output in self.model.graph.output)
         used.update(name for graph in graphs(self.model.graph) for node in graph.node for name in node.input)
         return used
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """How many axes each value has, where that can be told."""
+        from onnx.shape_inference import infer_shapes
+
+        graph = infer_shapes(self.model).graph
+        return {
+            value.name: len(value.type.tensor_type.shape.dim)
+            for value in (*graph.input, *graph.value_info, *graph.output)
+            if value.type.tensor_type.HasField("shape")
+        }
 
     @cached_property
     def constants(self) -> dict[str, tuple[Any, list[tuple[int, int]]]]:
@@ -84,7 +98,13 @@ def heads_of(graph: Graph, value: str) -> Iterator[Layer]:
         yield _layer(graph, node, None)
     elif node is not None and op in HARMLESS:
         yield from heads_of(graph, node.input[0])
-    elif node is not None and op in ("Add", "Sum", "Mean", "Mul", "Div"):
+    elif node is not None and op == "ReduceMean":
+        if not _keeps_classes(graph, node):
+            raise ValueError(
+                f"between it and the head stands ReduceMean {node.name!r}, whose mean may be over the classes"
+            )
+        yield from heads_of(graph, node.input[0])
+    elif node is not None and op in SUMS:
         fixed = [name for name in node.input if _is_constant(graph, name)]
         moving = [name for name in node.input if name not in fixed]
         under = graph.makers.get(moving[0]) if len(moving) == 1 else None
@@ -103,6 +123,28 @@ def heads_of(graph: Graph, value: str) -> Iterator[Layer]:
         raise ValueError(f"comes from {op}; expected a Gemm, MatMul or 1x1 Conv with constant weights")
 
 
+def _keeps_classes(graph: Graph, node: Any) -> bool:
+    """Whether a ReduceMean surely leaves the axis of the classes alone."""
+    classes, rank = _class_axis(graph, node.input[0]), graph.ranks.get(node.input[0])
+    axes = next((list(one.ints) for one in node.attribute if one.name == "axes"), [])
+    if len(node.input) > 1 and node.input[1] in graph.constants:
+        from onnx.numpy_helper import to_array
+
+        axes = to_array(graph.constants[node.input[1]][0]).ravel().tolist()
+    return bool(axes) and rank is not None and classes is not None and classes not in [axis % rank for axis in axes]
+
+
+def _class_axis(graph: Graph, value: str) -> int | None:
+    """Which axis of a value has one entry per class; None if it cannot be told."""
+    node, rank = graph.makers.get(value), graph.ranks.get(value)
+    if node is None or rank is None:
+        return None
+    if node.op_type in LINEAR:
+        return 1 if node.op_type == "Conv" else rank - 1
+    moving = [name for name in node.input if not _is_constant(graph, name)]
+    return _class_axis(graph, moving[0]) if node.op_type in (*IN_PLACE, *SUMS) and moving else None
+
+
 def _layer(graph: Graph, node: Any, added: str | None) -> Layer:
     attributes = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
     weight, turned = _origin(graph, node.input[1])
@@ -114,7 +156,11 @@ def _layer(graph: Graph, node: Any, added: str | None) -> Layer:
         raise ValueError(f"{node.op_type} {node.name!r} has its features transposed")
     rows_last = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB"))
     shape = graph.constants[weight][0].dims
-    if node.op_type == "Conv" and (attributes.get("group", 1) != 1 or any(n != 1 for n in shape[2:])):
+    if node.op_type == "Conv" and attributes.get("group", 1) != 1:
+        raise ValueError(
+            f"comes from Conv {node.name!r} in {attributes['group']} groups; expected a 1x1 convolution of one group"
+        )
+    if node.op_type == "Conv" and any(n != 1 for n in shape[2:]):
         raise ValueError(
             f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected a 1x1 convolution"
         )

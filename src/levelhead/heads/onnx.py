@@ -125,13 +125,29 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
     dtype, external = DTYPES[tensor.data_type], _external(tensor, graph.path)
     if external:
         file, offset = graph.path.parent / external["location"], int(external.get("offset", 0))
-        return Span(name, file, offset, dtype, shape, transposed)
+        span = Span(name, file, offset, dtype, shape, transposed)
+        _check_untied(graph, tensor, span)
+        return span
     number = TYPED.get(tensor.data_type, 9)
     start, end = locate(graph.data, [*steps, (9 if tensor.HasField("raw_data") else number, 0)])
     span = Span(name, graph.path, start, dtype, shape, transposed)
     if end - start != span.nbytes:
         raise ValueError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")
     return span
+
+
+def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
+    """No other tensor may have the same bytes of an external file."""
+    for other in tensors(graph.model.graph):
+        place = _external(other, graph.path)
+        if other is tensor or not place or place["location"] != span.file.name:
+            continue
+        start, said = int(place.get("offset", 0)), place.get("length", "")
+        size = _onnx().helper.tensor_dtype_to_np_dtype(other.data_type).itemsize
+        length = int(said) if said.isdecimal() else size * prod(other.dims)
+        if span.offset < start + length and start < span.offset + span.nbytes:
+            raise ValueError(f"{graph.path}: {span.key!r} has the same bytes of {span.file.name} as {other.name!r}, "
+                             "and scaling it would change both; give each its own")
 
 
 def _external(tensor: Any, path: Path) -> dict[str, str]:
