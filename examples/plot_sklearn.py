@@ -8,8 +8,6 @@ out-of-fold scores, and trains once more on everything. Here it meets five class
 kinds, beside ``class_weight="balanced"``, which is what one would try first.
 """
 
-import warnings
-
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
@@ -36,25 +34,22 @@ test = np.concatenate([rows[-70:] for rows in by_class])
 X, y, X_test, y_test = digits.data[train], digits.target[train], digits.data[test], digits.target[test]
 
 # %%
-# ``rule="auto"``, the default, scales scores where scaling can act and shifts log-probabilities
-# where there is nothing else. The margins of a support vector machine are mostly negative, and a
-# factor pushes those the wrong way; levelhead says so (``NegativeLogitsWarning``), and
-# ``rule="shift"`` is the way out.
+# ``rule="auto"``, the default, scales scores or shifts them, whichever does better on the held-out
+# folds. Log-probabilities, all that a forest or neighbors give, can only be shifted: a factor
+# pushes what is negative the wrong way.
 
 estimators = {
-    "logistic regression": (LogisticRegression(max_iter=1000), "auto"),
-    "SVC": (SVC(break_ties=True), "shift"),
-    "discriminant analysis": (LinearDiscriminantAnalysis(), "auto"),
-    "random forest": (RandomForestClassifier(random_state=0), "auto"),
-    "nearest neighbors": (KNeighborsClassifier(), "auto"),
+    "logistic regression": LogisticRegression(max_iter=1000),
+    "SVC": SVC(break_ties=True),
+    "discriminant analysis": LinearDiscriminantAnalysis(),
+    "random forest": RandomForestClassifier(random_state=0),
+    "nearest neighbors": KNeighborsClassifier(),
 }
 rows = []
-for name, (estimator, rule) in estimators.items():
+for name, estimator in estimators.items():
     plain = estimator.fit(X, y)
     before = balanced_accuracy_score(y_test, plain.predict(X_test))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", lh.NegativeLogitsWarning)
-        leveled = TunedRescaledClassifierCV(estimator, rule=rule).fit(X, y)
+    leveled = TunedRescaledClassifierCV(estimator).fit(X, y)
     after = balanced_accuracy_score(y_test, leveled.predict(X_test))
     weighted = float("nan")
     if "class_weight" in estimator.get_params():
@@ -70,8 +65,8 @@ for name, rule, gamma, *found in rows:
 # %%
 # The forest and the neighbors lean toward frequent classes, and leveling brings them far; they know
 # no class weights, or gain little by them. Discriminant analysis does not lean: gamma comes out
-# near 0, which is the right answer. Logistic regression and the SVC gain little here, and class
-# weights do more for them. Try both; only leveling can be had for a model that is already trained.
+# near 0, which is the right answer. Logistic regression gains little here and the SVC nothing, and
+# class weights do more for them. Try both; only leveling can be had for a model that is already trained.
 # With five images of the rarest class, one in each fold, gamma is a rough choice.
 
 figure, axes = plt.subplots(figsize=(7.5, 3.8), layout="constrained")

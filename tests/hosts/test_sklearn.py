@@ -162,10 +162,38 @@ def test_negative_scores_are_warned_of_and_shifting_is_the_way_out(tail):
     with pytest.warns(NegativeLogitsWarning, match="of the true-class logits are negative.*use the rule shift"):
         RescaledClassifier(LinearSVC()).fit(X, y)
     with pytest.warns(NegativeLogitsWarning):
-        TunedRescaledClassifierCV(LinearSVC()).fit(X, y)
+        TunedRescaledClassifierCV(LinearSVC(), rule="rescale").fit(X, y)
     shifted = TunedRescaledClassifierCV(LinearSVC(), rule="shift").fit(X, y)
     before, after = (balanced_accuracy_score(y_test, model.predict(X_test)) for model in (plain, shifted))
     assert after > before + 0.05
+
+
+@pytest.mark.parametrize("scoring", ["balanced_accuracy", "f1_macro"])
+def test_auto_shifts_where_shifting_does_better_on_held_out_scores(scoring, tail):
+    X, y, _, _ = tail
+    auto = TunedRescaledClassifierCV(LinearSVC(), cv=2, scoring=scoring).fit(X, y)  # and no warning to do otherwise
+    shift = TunedRescaledClassifierCV(LinearSVC(), cv=2, scoring=scoring, rule="shift").fit(X, y)
+    assert (auto.rule_, auto.best_gamma_, auto.best_score_) == ("shift", shift.best_gamma_, shift.best_score_)
+
+
+@pytest.mark.parametrize("scoring", ["balanced_accuracy", "f1_macro"])
+def test_auto_rescales_where_weight_vectors_of_rare_classes_are_short(scoring, tail):
+    _, _, X, y = tail
+    n = long_tail(500, 5, 50)
+    even = np.concatenate([np.flatnonzero(y == k)[:300] for k in range(5)])
+    base = LogisticRegression().fit(X[even], y[even])
+    whole = heads.read(base)
+    lifted = lh.Head(whole.weight, whole.bias + 30, whole.names)  # every logit is positive
+    heads.write(base, lh.rescale(lifted, n, gamma=-0.4))
+    auto = TunedRescaledClassifierCV(base, cv="prefit", refit=False, counts=n, scoring=scoring).fit(X, y)
+    assert auto.rule_ == "rescale"
+    assert auto.best_gamma_ == pytest.approx(0.4, abs=0.05)
+
+
+def test_auto_rescales_where_no_rule_does_better_than_another(tail):
+    X, y, _, _ = tail
+    auto = TunedRescaledClassifierCV(LogisticRegression(), cv=2, counts=[7] * 5).fit(X, y)
+    assert (auto.rule_, auto.best_gamma_) == ("rescale", 0.0)
 
 
 def test_counts_may_be_given_and_go_by_label(tail):
@@ -205,7 +233,7 @@ def test_the_exact_curve_agrees_with_predictions_fold_by_fold(scoring, base, tai
     measure = accuracy_score if scoring == "accuracy" else balanced_accuracy_score
 
     def score(gamma):
-        models = [RescaledClassifier(base, gamma=gamma).fit(X[train], y[train]) for train, _ in folds]
+        models = [RescaledClassifier(base, gamma=gamma, rule=tuned.rule_).fit(X[train], y[train]) for train, _ in folds]
         held = np.concatenate([test for _, test in folds])
         found = [model.predict(X[test]) for model, (_, test) in zip(models, folds, strict=True)]
         return measure(y[held], np.concatenate(found))
@@ -263,8 +291,8 @@ def test_a_class_that_a_fold_has_not_seen_counts_as_missed_there(scoring, base, 
     assert any(len(np.unique(y[train])) < 5 for train, _ in folds)
     tuned = TunedRescaledClassifierCV(base, scoring=scoring, cv=folds).fit(X, y)
     assert tuned.classes_.tolist() == [0, 1, 2, 3, 4]
-    found = [RescaledClassifier(base, gamma=tuned.best_gamma_).fit(X[train], y[train]).predict(X[test])
-             for train, test in folds]
+    fixed = RescaledClassifier(base, gamma=tuned.best_gamma_, rule=tuned.rule_)
+    found = [fixed.fit(X[train], y[train]).predict(X[test]) for train, test in folds]
     held = np.concatenate([test for _, test in folds])
     expected = balanced_accuracy_score(y[held], np.concatenate(found)) if scoring == "balanced_accuracy" else np.mean(
         [f1_score(y[test], predicted, average="macro") for predicted, (_, test) in zip(found, folds, strict=True)])

@@ -12,8 +12,10 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params
 
 from ..counts import Missing
+from ..curve import Metric
 from ..path import gamma_path
 from ..rule import RuleName
+from ..tune import pool
 from ._leveled import Leveled
 from ._scores import count, encode
 
@@ -24,14 +26,14 @@ class Plan:
 
     Args:
         classes: the K labels.
-        rule, range: what gamma does, and from where to where it may go.
+        rules, range: what gamma may do, and from where to where it may go.
         counts: [K], for all folds; None if each is to count what its model was trained on.
         missing: what a class without a sample is.
         scorer: ``scorer(estimator, X, y)``, asked at every one of `gammas`; None for the exact path.
     """
 
     classes: np.ndarray
-    rule: RuleName
+    rules: tuple[RuleName, ...]
     range: tuple[float, float]
     counts: np.ndarray | None
     missing: Missing
@@ -45,11 +47,21 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Held-out scores [N, K] and labels [N], and what they gave: an exact path, or a scorer's values at the gammas."""
+    """Held-out scores [N, K] and labels [N], and what they gave by each rule: an exact path, or a scorer's values at
+    the gammas."""
 
     values: np.ndarray
     labels: np.ndarray
-    judged: Any
+    judged: dict[RuleName, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The best gamma by one rule, and the scores of all: scores[i] is that of gammas[i]."""
+
+    gamma: float
+    gammas: np.ndarray
+    scores: np.ndarray
 
 
 class Rehearsal(Leveled):
@@ -60,11 +72,11 @@ class Rehearsal(Leveled):
 
     def __init__(self, model: Any, plan: Plan, counts: np.ndarray) -> None:
         self.estimator = self.estimator_ = model
-        self.classes_, self.counts_, self.rule_ = plan.classes, counts, plan.rule
+        self.classes_, self.counts_ = plan.classes, counts
         self._reach, self._seen = plan.range, None
 
-    def at(self, gamma: float) -> Rehearsal:
-        self._gamma = float(gamma)
+    def at(self, rule: RuleName, gamma: float) -> Rehearsal:
+        self.rule_, self._gamma = rule, float(gamma)
         return self
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -97,10 +109,23 @@ def rehearse(
     twin, labels = Rehearsal(model, plan, counts), encode(y_held, plan.classes)
     values = twin._scores(X_held)
     if plan.scorer is None:
-        return Fold(values, labels, gamma_path(values, labels, counts, range=plan.range, rule=plan.rule))
+        return Fold(values, labels, {
+            rule: gamma_path(values, labels, counts, range=plan.range, rule=rule) for rule in plan.rules})
     params = _check_method_params(X, score_params, indices=held)
-    found = [plan.scorer(twin.at(gamma), X_held, y_held, **params) for gamma in plan.gammas]
-    return Fold(values, labels, np.array(found))
+    return Fold(values, labels, {
+        rule: np.array([plan.scorer(twin.at(rule, gamma), X_held, y_held, **params) for gamma in plan.gammas])
+        for rule in plan.rules})
+
+
+def choose(plan: Plan, judged: list[Any], metric: Metric | None) -> Choice:
+    """The middle of the best plateau of the exact curve, or the first best of a scorer's mean over the folds."""
+    if metric is None:
+        found = np.mean(judged, axis=0)
+        return Choice(float(plan.gammas[found.argmax()]), plan.gammas, found)
+    path = pool(judged)
+    curve, best = getattr(path, f"{metric}_curve"), path.best(metric)
+    idle = best.plateau == path.range and path.range[0] <= 0 <= path.range[1]  # no gamma is better than none
+    return Choice(0.0 if idle else best.gamma, curve.gammas, 1 - curve.values)
 
 
 def spread(values: np.ndarray, columns: np.ndarray, ratios: np.ndarray, reach: tuple[float, float]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The class scores of any scikit-learn classifier [N, K], its counts, and the rule that can act on them."""
+"""The class scores of any scikit-learn classifier [N, K], its counts, and the rules that can act on them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def scores(estimator: Any, X: Any) -> np.ndarray:
     return values
 
 
-def choose_rule(estimator: Any, rule: str) -> RuleName:
-    """What `auto` means for a fitted classifier: rescale class scores where there are three or more, else shift.
+def rules(estimator: Any, rule: str) -> tuple[RuleName, ...]:
+    """The rules that can act on a fitted classifier, of those asked for: `auto` is either, rescaling first.
 
     RS cannot act on two classes, whose scores are opposite, nor on log-probabilities, which are never positive: scaling
     pushes those down.
@@ -41,7 +41,9 @@ def choose_rule(estimator: Any, rule: str) -> RuleName:
     can_rescale = len(estimator.classes_) > 2 and hasattr(estimator, "decision_function")
     if rule == "rescale" and not can_rescale:
         raise ValueError(f"{type(innermost(estimator)).__name__} {why}: scaling cannot act on it; use rule='shift'")
-    return "rescale" if can_rescale and rule != "shift" else "shift"
+    if rule == "auto":
+        return ("rescale", "shift") if can_rescale else ("shift",)
+    return ("rescale",) if rule == "rescale" else ("shift",)
 
 
 def is_frozen(estimator: Any) -> bool:

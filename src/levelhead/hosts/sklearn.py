@@ -5,14 +5,16 @@ places: around an estimator or a pipeline, inside a pipeline or a search.
 
 What is adjusted, and how, is in the fitted attribute `rule_`:
 
-- ``rescale``, for three or more classes with a `decision_function`: the scores are scaled as RS scales a head,
+- ``rescale``, which takes three or more classes with a `decision_function`: the scores are scaled as RS scales a head,
   ``s_k <- (n_1 / n_k)^gamma s_k``. For a linear model this is RS itself, its intercept scaled along.
-- ``shift``, where scaling cannot act (two classes, whose scores are opposite; classifiers that give probabilities
+- ``shift``, also where scaling cannot act (two classes, whose scores are opposite; classifiers that give probabilities
   only): ``s_k <- s_k + gamma log(n_1 / n_k)`` on the decision value, or on the log of the probabilities. gamma = 1 is
   then post-hoc logit adjustment, which is exact for calibrated probabilities and the balanced error.
 
 A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, RidgeClassifier, boosting)
-are often negative: a NegativeLogitsWarning says so, and ``rule="shift"`` is the way out.
+are often negative. TunedRescaledClassifierCV compares the two rules on held-out scores and takes the better, unless you
+name one; at a fixed gamma, or where you name ``rescale``, a NegativeLogitsWarning says so, and ``rule="shift"`` is the
+way out.
 
 The prediction is the class of the largest score. At gamma = 0 that is the classifier's own, but for SVC, which votes:
 give it ``break_ties=True``.
@@ -39,10 +41,9 @@ from ..counts import Counts, Missing
 from ..curve import Metric
 from ..guards import issue, negative_logits, too_good
 from ..rule import check_range
-from ..tune import pool
-from ._folds import Fold, Plan, rehearse, train
+from ._folds import Fold, Plan, choose, rehearse, train
 from ._leveled import CALLER, Leveled
-from ._scores import choose_rule, encode, scores
+from ._scores import encode, rules, scores
 
 RuleChoice = Literal["auto", "rescale", "shift"]
 _EXACT: dict[Any, Metric] = {balanced_accuracy_score: "balanced_error", accuracy_score: "error"}
@@ -59,7 +60,8 @@ class RescaledClassifier(Leveled):
         counts: training samples of each class: K of them in the order of `classes_`, or {label: n}. If None, y given to
             `fit` is counted; a CountsWarning if that is balanced, and the classifier was trained on other samples.
         missing: what a class with no sample is: an `error`, or `neutral` (left as it is).
-        rule: `rescale`, `shift`, or `auto`: rescale where scaling can act, else shift.
+        rule: `rescale`, `shift`, or `auto`: rescale where scaling can act, else shift. TunedRescaledClassifierCV, which
+            has held-out scores to go by, tries both where both can act.
 
     Attributes:
         estimator_: the fitted classifier.
@@ -97,7 +99,7 @@ class RescaledClassifier(Leveled):
     def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
         routed = cast(Any, process_routing(self, "fit", **params))
         self.estimator_ = train(clone(self.estimator), X, y, None, routed.estimator.fit)
-        self.rule_ = choose_rule(self.estimator_, self.rule)
+        self.rule_, *_ = rules(self.estimator_, self.rule)
         self.counts_ = self._count(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values = scores(self.estimator_, _safe_indexing(X, some))
@@ -116,7 +118,8 @@ class TunedRescaledClassifierCV(Leveled):
     Every fold's model, trained on the rest, scores its fold; each keeps the counts of what it was trained on. For
     `balanced_accuracy` and `accuracy` the whole curve over gamma is then known exactly, all folds pooled, and gamma is
     the middle of its best plateau, or 0 if that is the whole range. Any other scorer is asked at 201 gammas over the
-    range, fold by fold; the smallest gamma of the best mean is taken.
+    range, fold by fold; the smallest gamma of the best mean is taken. ``rule="auto"`` is whichever rule does better
+    there, each at its own best gamma; rescale, if they do equally well.
 
     Args:
         estimator: the classifier; it is cloned and fitted, on each fold and then on everything.
@@ -136,7 +139,7 @@ class TunedRescaledClassifierCV(Leveled):
     Attributes:
         best_gamma_: the strength chosen.
         best_score_: its score on held-out data. It was chosen there, so it flatters.
-        cv_results_: {"gammas", "scores"}: for an exact curve, scores[i] holds from gammas[i] up to the next.
+        cv_results_: {"gammas", "scores"} of `rule_`: for an exact curve, scores[i] holds from gammas[i] up to the next.
         estimator_: the classifier, trained on all data if refit.
         counts_, rule_, classes_, n_features_in_, feature_names_in_: as in RescaledClassifier.
 
@@ -201,41 +204,30 @@ class TunedRescaledClassifierCV(Leveled):
         self.estimator_ = self.estimator if self._prefit else train(clone(self.estimator), X, y, trained_on, fit_params)
         if len(self.classes_) < 2:
             raise ValueError("expected two or more classes to choose between, got one class")
-        self.rule_ = choose_rule(self.estimator_, self.rule)
         self.counts_ = self._count(y if trained_on is None else y[trained_on])
         scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
         plain = not routed.scorer.score and (getattr(scorer, "_sign", 0), getattr(scorer, "_kwargs", None)) == (1, {})
         metric = _EXACT.get(getattr(scorer, "_score_func", None)) if plain else None
         plan = Plan(
-            self.classes_, self.rule_, check_range(self.range), None if self.counts is None else self.counts_,
-            self.missing, None if metric else scorer,
+            self.classes_, rules(self.estimator_, self.rule), check_range(self.range),
+            None if self.counts is None else self.counts_, self.missing, None if metric else scorer,
         )
         base, fit_params = (self.estimator, fit_params) if self.refit else (self.estimator_, None)
         folds = cast(list[Fold], Parallel(n_jobs=self.n_jobs)(
             delayed(rehearse)(plan, base, X, y, *split, fit_params, routed.scorer.score) for split in splits
         ))
-        self._choose(plan, [fold.judged for fold in folds], metric)
-        values, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("values", "labels"))
-        right = values.argmax(axis=1) == labels
-        issue([negative_logits(values, labels, self.rule_), too_good(right) if self._trained else None],
-              stacklevel=CALLER)
-
-    def _choose(self, plan: Plan, judged: list[Any], metric: Metric | None) -> None:
-        """The middle of the best plateau of the exact curve, or the first best of a scorer's mean over the folds."""
-        if metric:
-            path = pool(judged)
-            curve = getattr(path, f"{metric}_curve")
-            best = path.best(metric)
-            idle = best.plateau == path.range and path.range[0] <= 0 <= path.range[1]  # no gamma is better than none
-            gammas, found, self.best_gamma_ = curve.gammas, 1 - curve.values, 0.0 if idle else best.gamma
-        else:
-            gammas, found = plan.gammas, np.mean(judged, axis=0)
-            if np.isnan(found).any():
-                raise ValueError(f"scoring={self.scoring!r} is NaN on a fold (a class not there?); use fewer folds")
-            self.best_gamma_ = float(gammas[found.argmax()])
-        self.best_score_ = float(found.max())
+        choices = {rule: choose(plan, [fold.judged[rule] for fold in folds], metric) for rule in plan.rules}
+        if any(np.isnan(choice.scores).any() for choice in choices.values()):
+            raise ValueError(f"scoring={self.scoring!r} is NaN on a fold (a class not there?); use fewer folds")
+        self.rule_ = max(plan.rules, key=lambda rule: choices[rule].scores.max())  # the first of equals
+        best = choices[self.rule_]
+        self.best_gamma_, self.best_score_ = best.gamma, float(best.scores.max())
         if self.store_cv_results:
-            self.cv_results_ = {"gammas": gammas, "scores": found}
+            self.cv_results_ = {"gammas": best.gammas, "scores": best.scores}
+        values, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("values", "labels"))
+        right, compared = values.argmax(axis=1) == labels, len(choices) > 1  # then the way out has been tried
+        issue([None if compared else negative_logits(values, labels, self.rule_),
+               too_good(right) if self._trained else None], stacklevel=CALLER)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """(train, held-out) indices; no train indices for a model that is trained already."""
