@@ -398,6 +398,54 @@ def test_tied_head_is_refused_whether_by_parameter_or_by_memory():
             rescale_(model, COUNTS, gamma=0.5)
 
 
+def test_head_that_shares_memory_with_a_buffer_or_with_itself_is_refused():
+    model = Net()
+    model.register_buffer("prototypes", model.fc.weight.data)
+    with pytest.raises(ValueError, match=r"cannot change fc: its weights are tied to prototypes, which"):
+        rescale_(model, COUNTS, gamma=0.5)
+    model, flat = Net(), torch.randn(30)
+    model.fc.weight, model.fc.bias = nn.Parameter(flat[:24].view(3, 8)), nn.Parameter(flat[22:25])
+    with pytest.raises(ValueError, match=r"cannot change fc: its weights are tied to fc.bias"):
+        rescale_(model, COUNTS, gamma=0.5)
+
+
+def test_buffers_of_their_own_tie_nothing(x):
+    model = Net()
+    model.register_buffer("prototypes", model.fc.weight.detach().clone())
+    model.register_buffer("sparse", torch.eye(3).to_sparse())
+    model.register_buffer("none", None)
+    logits = model(x).detach()
+    rescale_(model, COUNTS, gamma=0.5)
+    assert scaled(model, x, logits)
+
+
+@pytest.mark.parametrize("hook", [
+    lambda layer, args, out: F.normalize(out), lambda layer, args, out: out**2, lambda layer, args, out: (out,),
+    lambda layer, args, out: out[:, :, :, 0],
+])
+def test_hook_that_makes_the_head_another_function_is_refused(hook):
+    model = Net()
+    model.fc.register_forward_hook(hook)
+    with pytest.raises(ValueError, match=r"cannot change fc: with its hooks it does more than W x \+ b.*remove them"):
+        rescale_(model, COUNTS, gamma=0.5)
+
+
+def test_hook_that_changes_the_features_is_refused():
+    model = Net()
+    model.fc.register_forward_pre_hook(lambda layer, args: (F.normalize(args[0]),))
+    with pytest.raises(ValueError, match="cannot change fc: with its hooks"):
+        rescale_(model, COUNTS, gamma=0.5)
+
+
+def test_hook_that_only_looks_on_is_let_be(x):
+    model, seen = Net(), []
+    model.fc.register_forward_hook(lambda layer, args, out: seen.append(out.shape))
+    model.fc.register_forward_pre_hook(lambda layer, args, kwargs: (args, kwargs), with_kwargs=True)
+    logits = model(x).detach()
+    rescale_(model, COUNTS, gamma=0.5)
+    assert scaled(model, x, logits)
+
+
 def test_parameters_side_by_side_in_one_buffer_are_not_tied(x):
     flat, model = torch.randn(3 * 8 + 8 * 6), Net()
     model.fc.weight = nn.Parameter(flat[: 3 * 8].view(3, 8))
@@ -486,6 +534,42 @@ def test_restore_and_leaving_the_block_give_every_bit_back(dtype):
     assert unchanged(model, before)
 
 
+def assigned(model):
+    model.load_state_dict({key: value.clone() for key, value in model.state_dict().items()}, assign=True)
+
+
+def converted(model):
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    try:
+        model.double()
+    finally:
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+
+
+def replaced(model):
+    model.fc = nn.Linear(8, 3)
+
+
+@pytest.mark.parametrize("replace", [assigned, converted, replaced])
+def test_restore_says_that_the_parameters_were_replaced_and_changes_nothing(replace):
+    model = Net()
+    adjusted = rescale_(model, COUNTS, gamma=0.5)
+    replace(model)
+    now = bits(model)
+    with pytest.raises(ValueError, match=r"cannot restore fc: its weight was replaced since .*load the weights"):
+        adjusted.restore()
+    assert unchanged(model, now)
+
+
+def test_restore_follows_parameters_that_moved_or_changed_their_type():
+    model = Net()
+    before = bits(model)
+    adjusted = rescale_(model, COUNTS, gamma=0.5)
+    model.double().fc = nn.Sequential(model.fc)  # as a wrapper around the layer has it
+    adjusted.restore()
+    assert torch.equal(model.fc[0].weight, before["fc.weight"].double())
+
+
 def test_rescale_agrees_with_the_pure_function():
     model = Net()
     for bias in ("scale", "keep"):
@@ -505,6 +589,30 @@ def test_second_scaling_must_be_meant():
     rescale_(model, COUNTS, gamma=0.2)
     model.load_state_dict(Net().state_dict())
     rescale_(model, COUNTS, gamma=0.2)
+
+
+def test_what_scaled_nothing_is_no_scaling():
+    model = Net()
+    rescale_(model, COUNTS, gamma=0.0)
+    rescale_(model, [7, 7, 7], gamma=0.5)
+    rescale_(model, COUNTS, gamma=0.5)
+    rescale_(model, COUNTS, gamma=0.0, again=True)
+    with pytest.raises(ValueError, match=r"fc was rescaled already \(gamma=0.5\)"):
+        rescale_(model, COUNTS, gamma=0.5)
+
+
+def test_copy_of_a_scaled_model_is_known_as_scaled_and_its_state_dict_is_plain():
+    model = Net()
+    keys = list(model.state_dict())
+    rescale_(model, COUNTS, gamma=0.5)
+    assert list(model.state_dict()) == keys
+    twin = copy.deepcopy(model)
+    with pytest.raises(ValueError, match=r"fc was rescaled already \(gamma=0.5\)"):
+        rescale_(twin, COUNTS, gamma=0.5)
+    twin.load_state_dict(Net().state_dict())
+    rescale_(twin, COUNTS, gamma=0.5)
+    with pytest.raises(ValueError, match=r"fc was rescaled already \(gamma=0.5\)"):
+        rescale_(model.half(), COUNTS, gamma=0.5)
 
 
 def test_report_says_what_was_done():

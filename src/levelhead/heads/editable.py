@@ -22,8 +22,11 @@ def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
                          "too; untie them first (give the head a clone of the weights)")
     assert isinstance(layer, Editable)
     if not _is_affine(layer):
-        raise ValueError(f"cannot change {path or 'the layer'}: a {type(layer).__name__} does more than W x + b (it "
-                         "may normalize its weights), so scaling a row need not scale its logit")
+        what, how = f"a {type(layer).__name__}", "it may normalize its weights"
+        if _has_hooks(layer):
+            what, how = "with its hooks it", "or fails on random features; remove them first"
+        raise ValueError(f"cannot change {path or 'the layer'}: {what} does more than W x + b ({how}), so scaling a "
+                         "row need not scale its logit")
     return layer
 
 
@@ -84,19 +87,22 @@ def _without_data(layer: nn.Module) -> str | None:
 
 
 def _tied(layer: nn.Module, model: nn.Module) -> str | None:
-    """Who else holds the same parameter or memory."""
-    for p in layer.parameters(recurse=False):
+    """Who else holds the same parameter or memory: another layer, a buffer, or the layer's own other parameter."""
+    for own, p in layer.named_parameters(recurse=False):
         for path, other in model.named_modules():
-            for name, q in other._parameters.items():
-                if q is not None and other is not layer and (q is p or _overlap(p, q)):
-                    return f"{path}.{name}"
+            for name, q in (*other._parameters.items(), *other._buffers.items()):
+                itself = other is layer and name == own
+                if q is not None and not itself and (q is p or _overlap(p, q)):
+                    return f"{path}.{name}" if path else name
     return None
 
 
 def _overlap(p: Tensor, q: Tensor) -> bool:
     if type(p.data) is not Tensor or type(q.data) is not Tensor or p.device != q.device or p.is_meta:
         return False
-    if isinstance(q, nn.parameter.UninitializedParameter) or not q.numel():
+    if isinstance(q, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer):
+        return False
+    if q.layout is not torch.strided or not q.numel():
         return False
     first, second = p.data_ptr(), q.data_ptr()
     return first < second + q.numel() * q.element_size() and second < first + p.numel() * p.element_size()
@@ -106,11 +112,16 @@ def _dims(layer: nn.Module) -> int:
     return 2 if isinstance(layer, nn.Linear) else 2 + len(layer.kernel_size)  # type: ignore[arg-type]
 
 
+def _has_hooks(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
+
+
 def _is_affine(layer: Editable) -> bool:
-    """Whether a layer with a forward of its own still computes W x + b; tried on random features."""
+    """Whether a layer with a forward of its own, or with hooks, still computes W x + b; tried on random features."""
     plain = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
     weight = layer.weight
-    if (type(layer).forward in plain and "forward" not in vars(layer)) or type(weight.data) is not Tensor:
+    own = type(layer).forward not in plain or "forward" in vars(layer) or _has_hooks(layer)
+    if not own or type(weight.data) is not Tensor:
         return True
     shape = (3, *weight.shape[1:])
     features = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(weight)
@@ -118,11 +129,13 @@ def _is_affine(layer: Editable) -> bool:
     try:
         with torch.no_grad():
             given = layer.eval()(features)
-    except RuntimeError:  # a grouped convolution, or one that wants another shape: not what we know
+    except Exception:  # a grouped convolution, one that wants another shape, a hook that does: not what we know
         return False
     finally:
         layer.train(training)
     bias = None if layer.bias is None else layer.bias.detach().double()
     expected = F.linear(features.flatten(1).double(), weight.detach().flatten(1).double(), bias)
     tolerance = 1e-2 * float(expected.abs().max())
-    return given.shape[:2] == expected.shape and torch.allclose(given.double().flatten(1), expected, atol=tolerance)
+    if not isinstance(given, Tensor) or given.shape[:2] != expected.shape:
+        return False
+    return torch.allclose(given.double().flatten(1), expected, atol=tolerance)

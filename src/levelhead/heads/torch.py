@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from warnings import warn
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Adjusted", "find_head", "read", "rescale_", "write"]
 
-# What was last done to a layer, and the version its weight then had: a second, unmeant scaling is caught.
-_done: WeakKeyDictionary[nn.Module, tuple[float, int]] = WeakKeyDictionary()
+# What a scaled layer carries, as its copies do and no state dict does: gamma, and the weight it then had, by object and
+# version (which outlast a change of dtype) or by content (which a copy has too). A second, unmeant scaling is caught.
+MARK = "_levelhead_rescaled"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,13 +56,18 @@ class Adjusted:
     after: Mapping[str, np.ndarray]
     flips: int | None = None
     _model: nn.Module = field(default_factory=nn.Module)
-    _saved: list[tuple[nn.Parameter, Tensor]] = field(default_factory=list)
+    _saved: list[tuple[str, str, nn.Parameter, Tensor]] = field(default_factory=list)
 
     def restore(self) -> None:
-        """Give the layers back the parameters they had, bit for bit."""
+        """Give the layers back the parameters they had, bit for bit; a ValueError if they have others by now."""
         _settle(self._model)
+        held = {id(p) for p in self._model.parameters()}
+        for path, name, parameter, _ in self._saved:
+            if id(parameter) not in held:
+                raise ValueError(f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer, or "
+                                 "load_state_dict(assign=True)); load the weights the model had before")
         with torch.no_grad():
-            for parameter, original in self._saved:
+            for _, _, parameter, original in self._saved:
                 parameter.copy_(original)
 
     def __enter__(self) -> Adjusted:
@@ -141,24 +147,27 @@ def rescale_(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    found, n, by = check_rescale(model, counts, gamma=gamma, layer=layer, example=example, missing=missing)
+    found, n, by = check_rescale(
+        model, counts, gamma=gamma, layer=layer, example=example, missing=missing, offers=["missing"])
     names = _names(model, len(n))
     before = {path: check_finite(_head(module, names), path or "the head") for path, module in found.items()}
     first = next(iter(before.values()))
     after = {path: rescale(head, counts, gamma=gamma, bias=bias, missing=missing) for path, head in before.items()}
     for path, module in found.items():
-        _check_once(path, module, again)
+        _check_once(path, module, before[path], again)
     flips = _cautions(first, by, logits)
-    saved = [(p, p.detach().clone()) for module in found.values() for p in module.parameters(recurse=False)]
+    saved = [(path, name, p, p.detach().clone())
+             for path, module in found.items() for name, p in module.named_parameters(recurse=False)]
     for path, module in found.items():
         _write(path, module, after[path])
-        _done[module] = (float(gamma), module.weight._version)
+        if (by != 1).any():
+            setattr(module, MARK, (float(gamma), _state(module), _digest(_head(module, None))))
     return Adjusted(tuple(found), float(gamma), n, by, _norms(before), _norms(after), flips, unwrap(model), saved)
 
 
 def check_rescale(
     model: nn.Module, counts: Counts, *, gamma: float, layer: Any = None, example: Any = None,
-    missing: Missing = "error",
+    missing: Missing = "error", offers: Collection[str] = (),
 ) -> tuple[dict[str, Editable], np.ndarray, np.ndarray]:
     """What `rescale_` would act on, as far as no weight need be read: the layers, counts [K] and factors [K].
 
@@ -170,7 +179,7 @@ def check_rescale(
     if classes == 1:
         raise ValueError(f"{path or 'the head'} gives a single logit, and scaling never moves its sign; "
                          "add gamma log(n_negative / n_positive) to its bias instead, the additive shift")
-    n = resolve(counts, classes, names=_names(model, classes), missing=missing)
+    n = resolve(counts, classes, names=_names(model, classes), missing=missing, offers=offers)
     return found, n, factors(n, gamma)
 
 
@@ -226,11 +235,20 @@ def _names(model: nn.Module, classes: int) -> list[str] | None:
     return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None
 
 
-def _check_once(path: str, module: Editable, again: bool) -> None:
-    gamma, version = _done.get(module, (0.0, None))
-    if version == module.weight._version and not again:
-        raise ValueError(f"{path or 'the head'} was rescaled already (gamma={gamma:g}); restore() that first, or pass "
-                         "again=True")
+def _check_once(path: str, module: Editable, head: Head, again: bool) -> None:
+    mark = getattr(module, MARK, None)
+    if mark and not again and (mark[1] == _state(module) or mark[2] == _digest(head)):
+        raise ValueError(f"{path or 'the head'} was rescaled already (gamma={mark[0]:g}); restore() that first, or "
+                         "pass again=True")
+
+
+def _state(module: Editable) -> tuple[int, int]:
+    return id(module.weight), module.weight._version
+
+
+def _digest(head: Head) -> str:
+    """What tells one weight matrix from another, bit by bit."""
+    return sha256(head.weight.cpu().contiguous().view(torch.uint8).numpy()).hexdigest()
 
 
 def _cautions(head: Head, by: np.ndarray, logits: Any) -> int | None:
