@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import levelhead as lh
 from levelhead import counts
 
 
@@ -205,3 +206,29 @@ def test_the_mark_of_a_sample_without_a_label_is_named():
         counts.check_labels([0, -100, 1], 2)
     with pytest.raises(ValueError, match=r"got -1 at position 1$"):
         counts.check_labels([0, -1, 1], 2)
+
+
+LOGITS, LABELS = np.eye(3)[[0, 1, 2, 0]] + 1, [0, 1, 2, 0]
+ABSENT, NAMED = [9, 3, 0], {"cat": 9, "dog": 3, "elk": 1}
+
+
+@pytest.mark.parametrize(("call", "offered"), [
+    (lambda n: lh.tune(LOGITS, LABELS, n), ["names"]),
+    (lambda n: lh.match_prior(LOGITS, n), ["names"]),
+    (lambda n: lh.compare(LOGITS, LABELS, n), ["names"]),
+    (lambda n: lh.gamma_path(LOGITS, LABELS, n), ["names"]),
+    (lambda n: lh.factors(n, 0.3), ["missing"]),
+    (lambda n: lh.rescale(lh.Head(np.eye(3)), n, gamma=0.3), ["missing"]),
+    (lambda n: lh.shift_logits(lh.Head(np.eye(3)), n), ["missing"]),
+    (lambda n: lh.rescale_(torch.nn.Linear(4, 3), n, gamma=0.3), ["missing"]),
+    (lambda n: lh.METHODS["class-balanced"].loss(n), []),
+    (lambda n: lh.METHODS["ldam"].loss(n), []),
+], ids=["tune", "match_prior", "compare", "gamma_path", "factors", "rescale", "shift_logits", "rescale_",
+        "class-balanced", "ldam"])
+def test_a_message_names_the_arguments_that_the_function_has_and_no_others(call, offered):
+    for wrong, argument, way_out in ((ABSENT, "missing", "(as missing='neutral' does)"),
+                                     (NAMED, "names", "(names= says which is which)")):
+        with pytest.raises(ValueError, match=r"has no samples|is a name") as error:
+            call(wrong)
+        assert str(error.value).endswith(way_out) == (argument in offered)
+        assert ("=" in str(error.value)) == (argument in offered)

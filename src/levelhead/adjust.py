@@ -21,7 +21,7 @@ def factors(counts: Counts, gamma: float, *, missing: Missing = "error") -> np.n
     >>> factors([100, 25, 1], 0.5)
     array([ 1.,  2., 10.])
     """
-    n = resolve(counts, missing=missing)
+    n = resolve(counts, missing=missing, offers=["missing"])
     with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, and that is reported
         return (n.max() / n) ** _finite("gamma", gamma)
 
@@ -46,7 +46,7 @@ def rescale(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
+    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, offers=["missing"])
     return scale(head, factors(n, gamma), bias=bias)
 
 
@@ -95,7 +95,7 @@ def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missi
     Reference: Menon et al., Long-tail Learning via Logit Adjustment, 2021.
     """
     check_finite(head)
-    n = resolve(counts, head.classes, names=head.names, missing=missing)
+    n = resolve(counts, head.classes, names=head.names, missing=missing, offers=["missing"])
     shift = _finite("tau", tau) * np.log(n.max() / n)
     like_bias = head.weight[:, 0] if head.bias is None else head.bias
     wide = widen(like_bias) * 0 if head.bias is None else widen(head.bias)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,8 @@ def as_mapping(values: Any, most: int | None = None) -> Mapping[Any, Any] | None
 
 
 def in_order(
-    values: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None, *, what: str = "count"
+    values: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None, *, what: str = "count",
+    offers: Collection[str] = (),
 ) -> np.ndarray:
     """{class: value} as [K], in class order.
 
@@ -38,6 +39,7 @@ def in_order(
         classes: K; as many as there are values if None.
         names: the K class names in order.
         what: they are, in messages.
+        offers: `names`, if the function that was called has it: a message tells of it then.
 
     >>> in_order({"dog": 30, "cat": 70}, 2, ["cat", "dog"])
     array([70., 30.])
@@ -56,8 +58,9 @@ def in_order(
         elif known:
             raise ValueError(f"unknown class name {str(key)!r}; the classes are {listed(names or [])}")
         else:
+            aside = " (names= says which is which)" if "names" in offers else ""
             raise ValueError(f"class {str(key)!r} is a name, and nothing here says which class that is; give {what}s "
-                             "in class order, or {index: n} (names= says which is which)")
+                             f"in class order, or {{index: n}}{aside}")
         if not 0 <= i < size:
             raise ValueError(f"unknown class {key!r}; expected classes 0 to {size - 1}")
         if i in seen:

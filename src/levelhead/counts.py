@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,7 +91,8 @@ def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.nd
 
 
 def resolve(
-    counts: Counts, classes: int | None = None, *, names: Sequence[str] | None = None, missing: Missing = "error"
+    counts: Counts, classes: int | None = None, *, names: Sequence[str] | None = None, missing: Missing = "error",
+    offers: Collection[str] = (),
 ) -> np.ndarray:
     """Whatever the user has, as checked counts [K].
 
@@ -102,6 +103,7 @@ def resolve(
         classes: K, where it is known.
         names: the K class names, where they are known.
         missing: a class with no samples is an error that names it, or is `neutral`: it is treated as the largest is.
+        offers: which of `names` and `missing` the calling function has as well: messages tell of those.
 
     >>> resolve({"1": 30, "0": 70}, 2).tolist()
     [70, 30]
@@ -113,7 +115,7 @@ def resolve(
         classes = len(names) if classes is None else classes
         if len(names) != classes:
             raise ValueError(f"expected {classes} class names, got {len(names)}")
-    values = _values(counts, classes, names)
+    values = _values(counts, classes, names, offers)
     if classes is not None and len(values) != classes:
         title_0 = len(values) == classes + 1 and values[0] == 0  # pandas writes it over a column without a name
         raise ValueError(f"expected {classes} counts, one per class, got {len(values)}"
@@ -131,8 +133,9 @@ def resolve(
         if n != int(n):
             raise ValueError(f"the count of {who} is fractional ({n:g}); give samples, not shares")
         if n == 0 and missing == "error":
+            aside = " (as missing='neutral' does)" if "missing" in offers else ""
             raise ValueError(f"{who} has no samples; leave it out, or give it the largest count, which leaves it "
-                             "as it is (as missing='neutral' does)")
+                             f"as it is{aside}")
     values = values.astype(np.int64)
     if not values.any():
         raise ValueError("every class has a count of 0")
@@ -190,9 +193,11 @@ def _from_txt(content: str) -> Counts:
 _PARSERS = {".json": _from_json, ".csv": _from_csv, ".txt": _from_txt}
 
 
-def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
+def _values(
+    counts: Counts, classes: int | None, names: Sequence[str] | None, offers: Collection[str] = ()
+) -> np.ndarray:
     mapping = as_mapping(counts, classes)
-    return _vector(counts, classes, names) if mapping is None else in_order(mapping, classes, names)
+    return _vector(counts, classes, names) if mapping is None else in_order(mapping, classes, names, offers=offers)
 
 
 def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np.ndarray:

@@ -331,7 +331,7 @@ def gamma_path(
         raise ValueError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
     reach, logits = check_range(range), as_array(logits)
     check_shape(logits.shape if shard is None else (len(logits), 2))
-    n = resolve(counts, None if shard is not None else logits.shape[1], names=names)
+    n = resolve(counts, None if shard is not None else logits.shape[1], names=names, offers=["names"])
     labels = check_labels(labels, len(n))
     if len(labels) != len(logits):
         raise ValueError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")

@@ -98,7 +98,8 @@ def prior(target: Any, size: int, names: Sequence[str] | None = None) -> np.ndar
     if target is None:
         return np.full(size, 1 / size)
     mapping = as_mapping(target)
-    values = vector(target if mapping is None else in_order(mapping, size, names, what="share"), size, "target shares")
+    shares = target if mapping is None else in_order(mapping, size, names, what="share", offers=["names"])
+    values = vector(shares, size, "target shares")
     if (values < 0).any() or not values.any():
         raise ValueError("expected a target of finite shares, none negative, not all 0")
     return values / values.sum()

@@ -178,7 +178,7 @@ def match_prior(
     """
     logits = as_array(logits)
     check_shape(logits.shape)
-    n = resolve(counts, logits.shape[1], names=names)
+    n = resolve(counts, logits.shape[1], names=names, offers=["names"])
     if kind == "probabilities" and rule != "shift":
         raise ValueError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
     _check_times(bootstrap)

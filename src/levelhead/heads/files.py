@@ -159,7 +159,7 @@ def rescale_file(
         )
     _check_rule(found, rule)
     place, heads = found.places[0], [load(place, found.names) for place in found.places]
-    n = resolve(counts, place.classes, names=found.names, missing=missing)
+    n = resolve(counts, place.classes, names=found.names, missing=missing, offers=["missing"])
     if chosen is not None:
         _check_chosen(path, chosen, place.classes, n)
     adjusted = [_adjust(one, n, gamma, rule, bias) for one in heads]

@@ -63,4 +63,4 @@ def encode(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 def count(y: np.ndarray, classes: np.ndarray, given: Counts | None, missing: Missing) -> np.ndarray:
     """Checked counts [K] in the order of `classes`: those given, or else counted from y."""
     counted = of(encode(y, classes), classes=len(classes)) if given is None else given
-    return resolve(counted, len(classes), names=[str(label) for label in classes], missing=missing)
+    return resolve(counted, len(classes), names=[str(label) for label in classes], missing=missing, offers=["missing"])
