@@ -224,7 +224,7 @@ def _check_unnormed(path: Path, place: Place, spans: Mapping[str, Span]) -> None
             continue  # such as the class weights of a loss
         if int(beside) > int(name) if beside.isdecimal() and name.isdecimal() else not any(rows in o for o in others):
             raise ValueError(f"{path}: {place.key} is not the head: {layer} of its {rows} outputs seems to follow, and "
-                             "would undo the scaling")
+                             "would undo the scaling; adjust the logits instead, or the model with an example input")
 
 
 def _check_untied(path: Path, places: tuple[Place, ...], spans: Mapping[str, Span]) -> None:
