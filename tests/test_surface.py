@@ -234,7 +234,7 @@ def test_warnings_point_at_the_line_that_called():
     calls = [lambda: lh.tune(*part, bootstrap=0), lambda: lh.cross_fit([part], bootstrap=0),
              lambda: lh.compare(*part, repeats=1), lambda: lh.match_prior(*sure, bootstrap=0),
              lambda: RescaledClassifier(LinearSVC()).fit(LOGITS, LABELS),
-             lambda: TunedRescaledClassifierCV(LinearSVC(), cv=2).fit(LOGITS, LABELS)]
+             lambda: TunedRescaledClassifierCV(LinearSVC(), rule="rescale", cv=2).fit(LOGITS, LABELS)]
     for call in calls:
         with pytest.warns(lh.LevelheadWarning) as caught:
             call()
