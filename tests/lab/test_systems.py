@@ -33,8 +33,8 @@ def on_windows(folder: Path, *words: object) -> tuple[int, str]:
 
 def test_a_run_is_judged_where_none_can_be_trained(tmp_path):
     labels = np.arange(20) % 2
-    features = {"test": np.eye(2)[labels]}
-    Snapshot(Head(3 * np.eye(2)), np.array([90, 10]), features, {"test": labels}).save(tmp_path / "snapshot.safetensors")
+    left = Snapshot(Head(3 * np.eye(2)), np.array([90, 10]), {"test": np.eye(2)[labels]}, {"test": labels})
+    left.save(tmp_path / "snapshot.safetensors")
     for name in ("spec.json", "done.json"):
         (tmp_path / name).write_text("{}")
     status, said = on_windows(tmp_path, "evaluate", tmp_path, "--gamma", "0.5")
