@@ -5,6 +5,7 @@ built for CUDA). It only wants two of them declared; no test of ours calls one.
 """
 
 import os
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from hypothesis import settings
 # What lands is judged by the same examples every time; at a desk hypothesis looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and so would the commands that they interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 torchvision = find_spec("torchvision")
 
