@@ -49,10 +49,11 @@ def read(
 
     def counted(source: str | Path) -> np.ndarray:
         with _of(source):
+            found = counts.read(source)
             try:
-                return counts.resolve(counts.read(source), scores.shape[1], names=names)
+                return counts.resolve(found, scores.shape[1], names=names)
             except ValueError as error:
-                if f"expected {scores.shape[1]} counts" not in str(error):
+                if isinstance(found, dict) or len(found) == scores.shape[1]:
                     raise
                 raise ValueError(f"{error} ({_width(logits, scores)})") from None
 
