@@ -185,6 +185,27 @@ def test_the_gain_agrees_with_resampling_within_classes():
     assert half == pytest.approx(np.quantile(drawn, [0.25, 0.75]), abs=0.004)
 
 
+def test_a_table_of_logits_is_taken_for_its_numbers():
+    pandas = pytest.importorskip("pandas")
+    counts = np.array([200, 60, 9])
+    logits, labels = made.logits_of(counts, 30)
+    table = pandas.DataFrame(logits, index=np.arange(len(logits))[::-1])
+    pages = [html([of_logits(one, labels, counts, bootstrap=0)]) for one in (table, logits)]
+    assert len({re.sub(r"[-:\d]+ [:\d]+ UTC", "", page) for page in pages}) == 1
+
+
+def test_a_gain_in_plain_error_is_not_shown_as_one_in_balanced_error():
+    counts = np.array([200, 60, 9])
+    logits, labels = made.logits_of(counts, 300, noise=1.5)
+    some = np.flatnonzero((labels == 0) | (np.arange(len(labels)) % 7 == 0))
+    subject = of_logits(logits[some], labels[some], counts,
+                        tuned=tune(logits[some], labels[some], counts, metric="error", bootstrap=50))
+    assert subject.choice["gain_interval"] is not None
+    assert subject.gain_interval is None
+    given = of_logits(logits[some], labels[some], counts, gamma=subject.gamma)
+    assert verdict(subject).lines["How certain"] == verdict(given).lines["How certain"]
+
+
 def test_the_level_of_the_intervals_is_the_one_they_were_made_with():
     counts = np.array([200, 60, 9])
     logits, labels = made.logits_of(counts, 300, noise=1.5)
