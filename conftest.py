@@ -30,7 +30,7 @@ if torchvision is not None and torchvision.origin is not None:
         for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
-# The GPU's kernels are Triton's, which comes with torch for CUDA alone; their check is a script that test_fast.py runs.
+# The GPU's kernels are Triton's, which comes with torch for CUDA alone; test_fit_many.py runs their check.
 collect_ignore = ["tests/lab/check_kernels.py"]
 if not find_spec("triton"):
     collect_ignore += ["src/levelhead/lab/kernels.py", "src/levelhead/lab/conv_norm.py"]

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from levelhead.lab import nets
 from levelhead.lab.data import Data
-from levelhead.lab.epoch import Plan, plan
+from levelhead.lab.epoch_plan import Plan, plan
+from levelhead.lab.features import View, errors
 from levelhead.lab.recipe import Recipe
-from levelhead.lab.view import View, errors
 from levelhead.methods import METHODS
 
 

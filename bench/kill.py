@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 import torch._dynamo  # the first optimizer of a process imports it, which takes longer than the run
 
-from levelhead.lab.run import Run, run
-from levelhead.lab.spec import Spec
+from levelhead.runs.run import Run, run
+from levelhead.runs.spec import Spec
 
 
 def child(spec: Spec, folder: Path, data) -> int:

@@ -28,7 +28,7 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 
 from levelhead import gamma_path  # noqa: E402
-from levelhead.counts import long_tail  # noqa: E402
+from levelhead.core.counts import long_tail  # noqa: E402
 
 RESULTS = Path(__file__).parent.parent / "results"
 # What the true class's logit is raised by: at gamma 0, 71, 38, 42 and 62 % are right, about as many as of networks

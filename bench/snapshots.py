@@ -20,7 +20,7 @@ import numpy as np
 import levelhead as lh
 from levelhead.paper.markdown import fill
 from levelhead.paper.shipped import shipped
-from levelhead.plot import ACCENT, headless, save
+from levelhead.show.plot import ACCENT, headless, save
 
 RESULT = Path("results/snapshots.json")
 COMMAND = ("levelhead reproduce table1 --root DIR --only cifar10:100:baseline; "

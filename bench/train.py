@@ -22,7 +22,7 @@ import _plain
 import numpy as np
 import torch
 
-from levelhead.lab import data, fast, nets, recipe, view
+from levelhead.lab import data, features, fit_many, nets, recipe
 from levelhead.lab.pack import Job, Pack
 from levelhead.methods import METHODS
 
@@ -93,14 +93,14 @@ def engine(cifar: data.Data, methods: list, epochs: int, stacked: bool | None = 
     def on_epoch(position: int, record: dict) -> None:
         ends[record["epoch"]] = time.perf_counter()
 
-    fast.fit_many(jobs, slots=len(jobs), stacked=stacked, on_epoch=on_epoch)
+    fit_many.fit_many(jobs, slots=len(jobs), stacked=stacked, on_epoch=on_epoch)
     first = max(2, epochs // 4)
     return (ends[epochs] - ends[first]) / (epochs - first) / len(cifar.train) / len(jobs) * 1e6
 
 
 def wvn_extra(cifar: data.Data, times: int = 8) -> float:
     """How much longer a captured epoch of one run takes under WVN: medians of replays in turn, evaluation included."""
-    store = {title: fast.on_device(torch.device("cuda"), part) for title, part in cifar.splits.items()}
+    store = {title: fit_many.on_device(torch.device("cuda"), part) for title, part in cifar.splits.items()}
     packs, took = {}, {"baseline": [], "wvn": []}
     for name in took:
         job = Job(nets.build("resnet32", 10), cifar, recipe.recipe("kim2020"), METHODS[name])
@@ -225,7 +225,7 @@ def fast_seeds(cifar: data.Data, seeds: int, dtype: str, out: Path) -> list[floa
     how, method = recipe.recipe("kim2020"), METHODS["baseline"]
     jobs = [Job(nets.build("resnet32", 10, seed=seed).cuda(), cifar, how, method, seed) for seed in range(seeds)]
     last = {}
-    fast.fit_many(jobs, slots=seeds, dtype=getattr(torch, dtype), on_epoch=last.__setitem__)
+    fit_many.fit_many(jobs, slots=seeds, dtype=getattr(torch, dtype), on_epoch=last.__setitem__)
     for job in jobs:
         save(job, out / f"cifar10-r{RATIO}-{method.name}-{dtype}-seed{job.seed}.safetensors", dtype)
     return [last[i]["test_error"] for i in range(seeds)]
@@ -236,7 +236,7 @@ def save(job: Job, path: Path, precision: str) -> None:
     meta = {"data": "cifar10", "profile": "long-tail", "ratio": RATIO, "method": job.method.name, "seed": job.seed,
             "recipe": job.recipe.name, "epochs": job.recipe.epochs, "net": "resnet32", "engine": "fast",
             "dtype": precision}
-    kept = view.snapshot(job.net, job.data, view.View(job.recipe, job.data), meta=meta, half=True)
+    kept = features.snapshot(job.net, job.data, features.View(job.recipe, job.data), meta=meta, half=True)
     replace(kept, labels={title: y.astype(np.uint8) for title, y in kept.labels.items()}).save(path)
 
 

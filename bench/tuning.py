@@ -24,11 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
-from levelhead import Snapshot, gamma_path, tune, whole
-from levelhead.counts import long_tail
-from levelhead.criterion import Landscape
-from levelhead.envelope import envelope
-from levelhead.geometry import oracle_head
+from levelhead import Snapshot, gamma_path, tune
+from levelhead.core import atomic
+from levelhead.core.counts import long_tail
+from levelhead.core.geometry import oracle_head
+from levelhead.gamma.criterion import Landscape
+from levelhead.gamma.envelope import envelope
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "tuning.json"
@@ -236,7 +237,7 @@ def main() -> None:
                          "machine": f"{platform.machine()}, {os.cpu_count()} cores", "numpy": np.__version__,
                          "command": " ".join(["python", "bench/tuning.py", *sys.argv[1:]]), "regret": found}
         RESULTS.parent.mkdir(exist_ok=True)
-        whole.write(RESULTS, json.dumps(results, indent=1) + "\n")
+        atomic.write(RESULTS, json.dumps(results, indent=1) + "\n")
         print(name, f"{draws} draws, {results[name]['seconds']} s")
         for hold, table in found.items():
             print(f"  {hold:24}", "  ".join(f"{key} {mean:.2f}±{se:.2f}" for key, (mean, se) in table.items()))

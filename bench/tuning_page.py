@@ -9,7 +9,7 @@ import numpy as np
 from tuning import ROOT, STRENGTHS, gaussians
 
 from levelhead import gamma_path, tune
-from levelhead.plot import ACCENT, INK, SOFT, headless, save, stairs
+from levelhead.show.plot import ACCENT, INK, SOFT, headless, save, stairs
 
 PAGE, IMAGES = ROOT / "docs" / "which-gamma.md", ROOT / "docs" / "images"
 LABELLED = {"strength 20": "**default**", "strength 0": "balanced error", "strength inf": "+ mismatch",

@@ -14,13 +14,13 @@ import torch
 
 import levelhead as lh
 from levelhead.lab.data import Data, digits, hold_out, imbalance
+from levelhead.lab.features import View, snapshot
 from levelhead.lab.nets import build
 from levelhead.lab.recipe import recipe
 from levelhead.lab.train import fit
-from levelhead.lab.view import View, snapshot
 from levelhead.paper.markdown import fill, grid
 from levelhead.paper.shipped import shipped
-from levelhead.plot import ACCENT, INK, SOFT, headless, save
+from levelhead.show.plot import ACCENT, INK, SOFT, headless, save
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)

@@ -9,8 +9,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from levelhead.cautions import LevelheadWarning
 from levelhead.cli import app
+from levelhead.core.warnings import LevelheadWarning
 from levelhead.methods import METHODS, Method
 from levelhead.methods.card import changes, reference
 from levelhead.paper.markdown import grid

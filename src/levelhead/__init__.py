@@ -1,18 +1,20 @@
 """Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it (RS).
 
-Every public name is loaded when it is first asked for: `import levelhead` costs nothing, not even numpy's import, and
-torch is loaded only by what needs it.
+Every public name is loaded when it is first used: `import levelhead` costs nothing, not even numpy's import, and torch
+is loaded only by what needs it.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ._version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from . import counts, geometry, measure
-    from .adjust import factors, normalize, rescale, shift_logits, tau_normalize
-    from .cautions import (
+    from .core import counts, geometry, measure
+    from .core.adjust import factors, normalize, rescale, shift_logits, tau_normalize
+    from .core.errors import LevelheadError
+    from .core.head import Head
+    from .core.warnings import (
         BinaryHeadWarning,
         CountsWarning,
         LeakageWarning,
@@ -24,17 +26,14 @@ if TYPE_CHECKING:
         PrecisionWarning,
         RangeWarning,
     )
-    from .compare import Comparison, compare
-    from .head import Head
+    from .gamma.compare import Comparison, compare
+    from .gamma.path import GammaPath, gamma_path
+    from .gamma.tune import cross_fit, match_prior, tune
+    from .gamma.tuned import Tuned
     from .heads.torch import Adjusted, find_head, rescale_
     from .hosts.torch import WVN
+    from .io.snapshot import Snapshot
     from .methods import METHODS
-    from .path import GammaPath, gamma_path
-    from .snapshot import Snapshot
-    from .tune import cross_fit, match_prior, tune
-    from .tuned import Tuned
-
-__version__ = "0.1.0"
 
 __all__ = [
     "METHODS",
@@ -46,6 +45,7 @@ __all__ = [
     "GammaPath",
     "Head",
     "LeakageWarning",
+    "LevelheadError",
     "LevelheadWarning",
     "MissingClassWarning",
     "NegativeLogitsWarning",
@@ -72,44 +72,34 @@ __all__ = [
     "tune",
 ]
 
-_MODULES = ("counts", "geometry", "measure")
-_HOME = {  # where each other public name is defined
-    name: module
-    for module, names in {
-        "adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
-        "cautions": tuple(name for name in __all__ if name.endswith("Warning")),
-        "compare": ("Comparison", "compare"),
-        "head": ("Head",),
-        "heads.torch": ("Adjusted", "find_head", "rescale_"),
-        "hosts.torch": ("WVN",),
-        "methods": ("METHODS",),
-        "path": ("GammaPath", "gamma_path"),
-        "snapshot": ("Snapshot",),
-        "tune": ("cross_fit", "match_prior", "tune"),
-        "tuned": ("Tuned",),
-    }.items()
-    for name in names
+_HOMES = {  # module: the public names that it defines
+    "core.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
+    "core.errors": ("LevelheadError",),
+    "core.head": ("Head",),
+    "core.warnings": tuple(name for name in __all__ if name.endswith("Warning")),
+    "gamma.compare": ("Comparison", "compare"),
+    "gamma.path": ("GammaPath", "gamma_path"),
+    "gamma.tune": ("cross_fit", "match_prior", "tune"),
+    "gamma.tuned": ("Tuned",),
+    "heads.torch": ("Adjusted", "find_head", "rescale_"),
+    "hosts.torch": ("WVN",),
+    "io.snapshot": ("Snapshot",),
+    "methods": ("METHODS",),
 }
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_MODULES = ("counts", "geometry", "measure")  # public themselves
 
 
-class _Package(ModuleType):
-    """`tune` and `compare` bear the names of their modules: importing the module must not hide the function."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _MODULES:
-            return import_module(f".{name}", __name__)
-        if name not in _HOME:
-            raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = import_module(f".core.{name}", __name__)
+    elif name in _HOME:
         value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        setattr(self, name, value)
-        return value
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *__all__})
+    else:
+        raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -26,7 +26,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import levelhead as lh
 from levelhead import CountsWarning, LeakageWarning, NegativeLogitsWarning
-from levelhead.counts import long_tail
+from levelhead.core.counts import long_tail
 from levelhead.heads import sklearn as heads
 from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
 

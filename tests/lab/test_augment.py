@@ -6,9 +6,9 @@ import torch
 
 from levelhead.lab import augment
 from levelhead.lab.data import Data, Split
-from levelhead.lab.epoch import plan
+from levelhead.lab.epoch_plan import plan
+from levelhead.lab.features import View
 from levelhead.lab.recipe import Recipe
-from levelhead.lab.view import View
 from levelhead.methods import METHODS
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from levelhead.lab import cifar, folder
+from levelhead.lab import cifar, image_folder
 from levelhead.lab.data import Data, Split, choose, digits, hold_out, imbalance, load, split
-from levelhead.lab.spec import Spec
+from levelhead.runs.spec import Spec
 
-from . import layouts
+from .. import layouts
 
 TOTALS = {  # the reading notes: ratio -> images, CIFAR-10 and CIFAR-100
     200: (11203, 9502), 100: (12406, 10847), 50: (13996, 12608), 20: (17023, 15907), 10: (20431, 19573),
@@ -228,10 +228,10 @@ def test_unreadable_images_are_named_and_skipped_only_if_said_so(tmp_path):
 
 def test_large_folders_are_decoded_once(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(folder, "WORTH_KEEPING", 4)
+    monkeypatch.setattr(image_folder, "WORTH_KEEPING", 4)
     place = layouts.image_folder(tmp_path / "pets", {"cat": 3, "dog": 3})
     first = load(str(place))
-    monkeypatch.setattr(folder, "_decode", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(image_folder, "_decode", lambda *_: pytest.fail("decoded again"))
     np.testing.assert_array_equal(load(str(place)).train.images, first.train.images)
 
 

@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from levelhead.lab.data import Data, Split
-from levelhead.lab.epoch import plan
+from levelhead.lab.epoch_plan import plan
+from levelhead.lab.features import View
 from levelhead.lab.nets import Net, build
 from levelhead.lab.recipe import Recipe
 from levelhead.lab.train import fit, share
-from levelhead.lab.view import View
 from levelhead.methods import METHODS
 
 RECIPE = Recipe("small", epochs=8, batch=10, lr=0.1, momentum=0.9, weight_decay=1e-3, milestones=(4,), pad=1, flip=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from levelhead.counts import long_tail
+from levelhead.core.counts import long_tail
 from levelhead.methods import METHODS
 from levelhead.methods.over_sample import sample as over_sample
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import levelhead as lh
-from levelhead.counts import long_tail
+from levelhead.core.counts import long_tail
 from levelhead.methods import METHODS, Method, Retrain, load, method_named
 from levelhead.methods.card import changes, reference
 

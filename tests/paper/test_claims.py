@@ -6,7 +6,7 @@ import pytest
 from levelhead import Head, Snapshot
 from levelhead.paper import claims, figure_claims
 from levelhead.paper.claims import Finding
-from levelhead.paper.plan import table1_columns
+from levelhead.paper.trainings import table1_columns
 
 from .made import made
 

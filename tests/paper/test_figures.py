@@ -8,10 +8,10 @@ import pytest
 
 from levelhead import Head, Snapshot
 from levelhead.paper import figures
-from levelhead.paper.drawing import Missing, Sources, save_both, spread
 from levelhead.paper.figure_features import digest
-from levelhead.paper.planar import planar
-from levelhead.plot import pyplot
+from levelhead.paper.figure_style import Missing, Sources, save_both, spread
+from levelhead.paper.two_features import planar
+from levelhead.show.plot import pyplot
 
 from .made import made
 

@@ -10,9 +10,9 @@ import pytest
 
 from levelhead.methods.class_balanced import weights
 from levelhead.paper import page
+from levelhead.paper.cells import cell, load, runs
 from levelhead.paper.claims import CLAIMS
-from levelhead.paper.plan import REPEATED, table1_columns, tables
-from levelhead.paper.readout import cell, load, runs
+from levelhead.paper.trainings import REPEATED, table1_columns, tables
 
 from .made import made
 

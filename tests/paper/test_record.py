@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, rescale
-from levelhead.adjust import factors
+from levelhead.core.adjust import factors
 from levelhead.paper.record import GRID, record
 
 pytestmark = pytest.mark.filterwarnings("ignore::levelhead.NeverPredictedWarning")  # a record keeps no cautions

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.paper.plan import TABLES, trainings
+from levelhead.paper.trainings import TABLES, trainings
 
 RECORDS = sorted((Path(__file__).parents[2] / "results" / "records").glob("*.json"))
 

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.lab.run import Run
-from levelhead.lab.spec import Spec
 from levelhead.methods import METHODS
-from levelhead.paper import plan
-from levelhead.paper.plan import Training, trainings
-from levelhead.paper.readout import load
+from levelhead.paper.cells import load
 from levelhead.paper.reproduce import command, cost, groups, missing, reproduce, write
+from levelhead.paper.trainings import SAME_WHEN_BALANCED, SIZES, Training, trainings
+from levelhead.runs.run import Run
+from levelhead.runs.spec import Spec
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 
@@ -32,7 +31,7 @@ def test_table_1_trains_every_cell_once():
     assert sum(method == "wvn-released" for _, method in cells) == 4
 
 
-@pytest.mark.parametrize(("row", "same"), plan.SAME_WHEN_BALANCED.items())
+@pytest.mark.parametrize(("row", "same"), SAME_WHEN_BALANCED.items())
 def test_rows_that_are_not_trained_on_balanced_data_would_do_what_another_does(row, same):
     counts, labels = np.full(10, 40), torch.arange(10).repeat(40)
     logits = torch.randn(400, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -123,7 +122,7 @@ def test_a_dry_run_lists_and_trains_nothing(levelhead, tmp_path):
 @pytest.fixture
 def column(monkeypatch) -> list[Training]:
     """A column of digits, two epochs each, one of them a companion."""
-    monkeypatch.setitem(plan.SIZES, "digits", (100, 10))
+    monkeypatch.setitem(SIZES, "digits", (100, 10))
     specs = [("baseline", 0.0), ("wvn", 0.0), ("under-sample", 0.0), ("ldam", 0.0), ("wvn", 0.1)]
     return [Training("digits:20", Spec("digits", method=method, profile="long-tail", ratio=20.0, hold_out=hold_out,
                                        epochs=2, engine="fast", dtype="float32"))

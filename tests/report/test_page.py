@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, measure, tune
-from levelhead.path import gamma_path
+from levelhead.gamma.path import gamma_path
+from levelhead.gamma.tune import tune_path
 from levelhead.report import Table, of_logits, of_snapshot, write
 from levelhead.report.calibration import calibration
-from levelhead.report.packing import pack, stops
+from levelhead.report.encode_changes import pack, stops
 from levelhead.report.render import html
 from levelhead.report.verdict import gain, verdict
-from levelhead.tune import tune_path
 
 from . import made
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import __version__
+from .._version import __version__
 
 app = typer.Typer(
     name="levelhead",

@@ -30,9 +30,9 @@ def inspect(
 
     Its layers, its norms against the counts, the bias, an earlier adjustment. None of the file's code is run.
     """
-    from ..counts import read
-    from ..heads.inspect import inspect_file
-    from ..heads.tables import inspection_text
+    from ..core.counts import read
+    from ..files.describe import inspection_text
+    from ..files.inspect import inspect_file
 
     seen = inspect_file(model, counts=None if counts is None else read(counts), head=head)
     show(seen.json(), inspection_text(seen), as_json)
@@ -64,11 +64,11 @@ def rescale(
 
     All other bytes are copied as they are.
     """
-    from .. import arrays
-    from ..counts import read
-    from ..heads.bar import progress_bar
-    from ..heads.files import rescale_file, strength
-    from ..heads.tables import done_text
+    from ..core.counts import read
+    from ..files.describe import done_text
+    from ..files.rescale import rescale_file, strength
+    from ..io import arrays
+    from ..show.progress import progress_bar
 
     scores = None if logits is None else arrays.read(logits)
     with progress_bar(model) as bar:
@@ -107,9 +107,9 @@ def tune(
 
     The whole curve over gamma, exactly; what the choice gains, and how sure that is.
     """
-    from ..plot import picture
-    from ..samples import read
-    from ..tune_files import check_new, save, sources, tune_files
+    from ..io.samples import read
+    from ..show.plot import picture
+    from .tune_files import check_new, save, sources, tune_files
 
     check_new(out, plot, report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training))
     samples = read(logits, labels, counts, say=say)
@@ -141,9 +141,9 @@ def undo(
 
     Byte for byte with MODEL.original beside it; else by dividing, exact only to rounding.
     """
-    from ..heads.bar import progress_bar
-    from ..heads.tables import undone_text
-    from ..heads.undo import undo_file
+    from ..files.describe import undone_text
+    from ..files.undo import undo_file
+    from ..show.progress import progress_bar
 
     with progress_bar(model) as bar:
         undone = undo_file(model, out, force=force, progress=bar)
@@ -171,10 +171,10 @@ def report(
 
     A verdict in words, and a gamma to turn. It needs no network and no server: open it, mail it, print it.
     """
+    from ..paper.cells import load
     from ..paper.markdown import every_table
-    from ..paper.readout import load
     from ..report import Table, is_records, of_file, write
-    from ..tune_files import check_new
+    from .tune_files import check_new
 
     check_new(None, None, out, force=force)
     tables = [Table.of_markdown(title, text) for path in inputs if is_records(path)

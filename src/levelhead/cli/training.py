@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..core.errors import LevelheadError
 from .common import Force, Json, Page, app, show, typed
 
 
@@ -61,8 +62,8 @@ def train(
     Gamma is chosen on held-out images; the run's folder holds the model as trained and leveled. An interrupted run goes
     on where it was when the same command is given again; a finished one is not trained again.
     """
-    from ..lab.command import spec_of
-    from ..lab.command import train as run_and_judge
+    from ..runs.train_command import spec_of
+    from ..runs.train_command import train as run_and_judge
 
     spec = spec_of(data=data, root=root, method=method, ratio=ratio, profile=profile, counts=counts, largest=largest,
                    subset=subset, hold_out=hold_out, size=size, skip_bad=skip_bad, unofficial=unofficial, net=net,
@@ -85,12 +86,12 @@ def sweep(
 
     What is finished is not trained again; the same command goes on after a stop, and takes up what a lost worker left.
     """
-    from ..lab.grid import command
+    from ..runs.sweep_command import command
 
     result, text = command(grid, runs, executor=executor, workers=workers, say=partial(typer.echo, err=True))
     show(result, text, as_json)
     if result["failed"]:
-        raise ValueError(f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}")
+        raise LevelheadError(f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}")
 
 
 @app.command()
@@ -106,9 +107,9 @@ def evaluate(
 
     Errors overall, by group and by class. Gamma is chosen on what the run held out, never on the test set.
     """
-    from ..lab.evaluate import evaluate as judge
-    from ..lab.run import Run
-    from ..tune_files import check_new
+    from ..runs.evaluate import evaluate as judge
+    from ..runs.run import Run
+    from .tune_files import check_new
 
     check_new(None, None, report, force=force)
     found = judge(Run.open(run).snapshot, gamma=gamma, rule=rule)  # type: ignore[arg-type]
@@ -165,10 +166,10 @@ def demo(
 
     Two networks trained on long-tailed CIFAR-10 come with the package; those trained here are of digits. A minute.
     """
-    from ..demo import demo as run_demo
-    from ..demo import text
-    from ..lab.progress import bar
-    from ..tune_files import check_new
+    from ..runs.progress import bar
+    from .demo import demo as run_demo
+    from .demo import text
+    from .tune_files import check_new
 
     check_new(None, None, report, force=True)
     with bar(show=not as_json) as progress:

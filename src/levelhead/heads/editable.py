@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
+from ..core.errors import LevelheadError
+
 Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
@@ -15,17 +17,17 @@ def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
     for reason in (_scripted, _wrapped, _uninitialized, _quantized, _parametrized, _without_data):
         why = reason(layer)
         if why:
-            raise ValueError(f"cannot change {path or 'the layer'}: {why}")
+            raise LevelheadError(f"cannot change {path or 'the layer'}: {why}")
     tied = _tied(layer, model)
     if tied:
-        raise ValueError(f"cannot change {path or 'the layer'}: its weights are tied to {tied}, which would change "
+        raise LevelheadError(f"cannot change {path or 'the layer'}: its weights are tied to {tied}, which would change "
                          "too; untie them first (give the head a clone of the weights)")
     assert isinstance(layer, Editable)
     if not _is_affine(layer):
         what, how = f"a {type(layer).__name__}", "it may normalize its weights"
         if _has_hooks(layer):
             what, how = "with its hooks it", "or fails on random features; remove them first"
-        raise ValueError(f"cannot change {path or 'the layer'}: {what} does more than W x + b ({how}), so scaling a "
+        raise LevelheadError(f"cannot change {path or 'the layer'}: {what} does more than W x + b ({how}), so scaling a "
                          "row need not scale its logit")
     return layer
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import jit, nn
 
-from .keys import ALONE
+from ..core.errors import LevelheadError
+from ..files.find import ALONE
 from .layers import linears, listed, outputs, unwrap
 from .probe import Probe
 
@@ -54,14 +55,14 @@ def find_head(
     """
     model = unwrap(model)
     if isinstance(model, jit.ScriptModule):
-        raise ValueError("the model is compiled to TorchScript, whose layers cannot be told apart; adjust it before "
+        raise LevelheadError("the model is compiled to TorchScript, whose layers cannot be told apart; adjust it before "
                          "torch.jit.script or torch.jit.trace, then compile it again")
     classes = _declared_classes(model) if classes is None else classes
     probe = None if example is None else Probe(model, example)
     if layer is not None:
         found = _named(model, layer, classes)
         if probe is not None and not probe.scales(found):
-            raise ValueError(f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
+            raise LevelheadError(f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
                              "this example; name another layer, or leave out the example if a softmax follows")
     elif probe is not None:
         return _proved(model, probe)
@@ -81,15 +82,15 @@ def _named(model: nn.Module, layer: Any, classes: int | None) -> Layers:
             try:
                 module = model.get_submodule(one)
             except AttributeError:
-                raise ValueError(f"no layer {one!r} in the model; it has {listed(linears(model))}") from None
+                raise LevelheadError(f"no layer {one!r} in the model; it has {listed(linears(model))}") from None
         elif isinstance(one, nn.Module) and id(unwrap(one)) in paths:
             module = unwrap(one)
         else:
             what = f"{type(one).__name__} that is not part of the model" if isinstance(one, nn.Module) else repr(one)
-            raise ValueError(f"expected a layer's path or the layer itself, got {what}")
+            raise LevelheadError(f"expected a layer's path or the layer itself, got {what}")
         found |= _within(model, paths[id(module)], module, classes)
     if not found:
-        raise ValueError("expected at least one layer, got an empty list")
+        raise LevelheadError("expected at least one layer, got an empty list")
     return found
 
 
@@ -101,7 +102,7 @@ def _declared(model: nn.Module, classes: int | None) -> Layers | None:
     if not parts or not all(isinstance(part, nn.Module) for part in parts):
         return None
     if all(isinstance(part, nn.Identity) for part in parts):
-        raise ValueError("the model was built without a head (its classifier is Identity); name one with layer=...")
+        raise LevelheadError("the model was built without a head (its classifier is Identity); name one with layer=...")
     return _sole(model, _named(model, parts, classes))
 
 
@@ -119,7 +120,7 @@ def _known(model: nn.Module, classes: int | None) -> Layers | None:
         if any(outputs(m) == classes if classes is not None else m in last for m in inside):
             hits |= _named(model, part, classes)
     if len(hits) > 1:
-        raise ValueError(f"more than one layer could be the head: {listed(hits.items())}; name it with layer=...")
+        raise LevelheadError(f"more than one layer could be the head: {listed(hits.items())}; name it with layer=...")
     return _sole(model, hits) if hits else None
 
 
@@ -137,9 +138,9 @@ def _proved(model: nn.Module, probe: Probe) -> Layers:
     if found and probe.scales(found):
         return found
     if not candidates:
-        raise ValueError(f"the model gives {probe.classes} outputs, but no linear layer or 1x1 convolution in it does; "
+        raise LevelheadError(f"the model gives {probe.classes} outputs, but no linear layer or 1x1 convolution in it does; "
                          f"its linear layers: {listed(linears(model))}")
-    raise ValueError(f"on this example no layer's rows are the model's logits one by one: {listed(candidates.items())} "
+    raise LevelheadError(f"on this example no layer's rows are the model's logits one by one: {listed(candidates.items())} "
                      "could be; if a softmax or a scale follows, name it with layer=... and leave out the example")
 
 
@@ -147,21 +148,21 @@ def _only(model: nn.Module, classes: int | None) -> Layers:
     """The one layer with one output per class, if it is the last."""
     everything = list(linears(model))
     if not everything:
-        raise ValueError(f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one")
+        raise LevelheadError(f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one")
     if classes is None and _in_sequence(model, everything[-1][0]):
         return _within(model, *everything[-1], classes)
     if classes is None and len(everything) > 1:
-        raise ValueError(f"could not tell which layer is the head; name it with layer=... or pass an example input; "
+        raise LevelheadError(f"could not tell which layer is the head; name it with layer=... or pass an example input; "
                          f"its linear layers: {listed(everything)}")
     fitting = [(path, m) for path, m in everything if classes in (None, outputs(m))]
     if not fitting:
-        raise ValueError(f"no layer has {classes} outputs, one per class; the linear layers are {listed(everything)}")
+        raise LevelheadError(f"no layer has {classes} outputs, one per class; the linear layers are {listed(everything)}")
     if len(fitting) > 1:
-        raise ValueError(f"more than one layer has {classes} outputs: {listed(fitting)}; name the head with layer=... "
+        raise LevelheadError(f"more than one layer has {classes} outputs: {listed(fitting)}; name the head with layer=... "
                          "or pass an example input")
     path, module = fitting[0]
     if module is not everything[-1][1]:
-        raise ValueError(f"{path} has {classes} outputs but is not the last layer ({everything[-1][0]} is); name it "
+        raise LevelheadError(f"{path} has {classes} outputs but is not the last layer ({everything[-1][0]} is); name it "
                          "with layer=... if it is the head, or pass an example input")
     return _within(model, path, module, classes)
 
@@ -180,11 +181,11 @@ def _within(model: nn.Module, path: str, module: nn.Module, classes: int | None)
     """The head inside what was pointed at: a layer, or a block that ends in one."""
     inside = list(linears(module, path))
     if not inside:
-        raise ValueError(f"{path or 'the model'} ({type(module).__name__}) holds no linear layer or 1x1 convolution")
+        raise LevelheadError(f"{path or 'the model'} ({type(module).__name__}) holds no linear layer or 1x1 convolution")
     size = classes if classes in [outputs(m) for _, m in inside] else outputs(inside[-1][1])
     ends = [(p, m) for p, m in inside if outputs(m) == size]
     if len(ends) > 1:
-        raise ValueError(f"{path or 'the model'} holds more than one layer with {size} outputs: {listed(ends)}; "
+        raise LevelheadError(f"{path or 'the model'} holds more than one layer with {size} outputs: {listed(ends)}; "
                          "name the head with layer=...")
     _check_last(model, ends[0][0])
     return dict(ends)
@@ -200,7 +201,7 @@ def _check_last(model: nn.Module, path: str) -> None:
             names = list(block._modules)
             for after in (block._modules[key] for key in names[names.index(name) + 1 :]):
                 if not isinstance(after, HARMLESS):
-                    raise ValueError(f"{layer} is not the head: a {type(after).__name__} follows; name another layer")
+                    raise LevelheadError(f"{layer} is not the head: a {type(after).__name__} follows; name another layer")
 
 
 def _check_unnormed(model: nn.Module, path: str) -> None:
@@ -218,7 +219,7 @@ def _check_unnormed(model: nn.Module, path: str) -> None:
         later = [m for key in names[names.index(name) + 1 :] if (m := block._modules[key]) is not None]
         after = next((m for m in later if not isinstance(m, HARMLESS)), None)
         if after is not None and _is_norm(after, rows):
-            raise ValueError(f"{layer} is not the head: a {type(after).__name__} of its {rows} outputs seems to come "
+            raise LevelheadError(f"{layer} is not the head: a {type(after).__name__} of its {rows} outputs seems to come "
                              "after it; name another layer, or pass an example input if it does not")
 
 
@@ -236,7 +237,7 @@ def _sole(model: nn.Module, found: Layers) -> Layers:
     rivals = [(path, m) for path, m in linears(model)
               if outputs(m) in size and path not in found and not _is_hidden(model, path, found)]
     if rivals:
-        raise ValueError(f"{', '.join(found)} looks like the head, but {listed(rivals)} may feed the output too; name "
+        raise LevelheadError(f"{', '.join(found)} looks like the head, but {listed(rivals)} may feed the output too; name "
                          "the head with layer=... (a list if they work together), or pass an example input")
     return found
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ..core.errors import LevelheadError
+
 
 class Probe:
     """A model and an example to run it on.
@@ -27,11 +29,11 @@ class Probe:
         self.args: tuple = () if isinstance(example, Mapping) else _tuple(example)
         self.kwargs: dict = dict(example) if isinstance(example, Mapping) else {}
         if any(type(p.data) is not Tensor for p in model.parameters()):
-            raise ValueError("an example cannot be traced through sharded or quantized parameters; name the head with "
+            raise LevelheadError("an example cannot be traced through sharded or quantized parameters; name the head with "
                              "layer=... instead")
         self.plain = self._logits({})
         if not torch.equal(self.plain, self._logits({})):
-            raise ValueError("the model answers the same example differently each time, even in eval mode; name the "
+            raise LevelheadError("the model answers the same example differently each time, even in eval mode; name the "
                              "head with layer=... instead")
 
     @property
@@ -81,7 +83,7 @@ class Probe:
             try:
                 output = functional_call(self.model, weights, self.args, self.kwargs)
             except Exception as error:
-                raise ValueError(f"the model cannot be run on the example: {type(error).__name__}: {error}") from error
+                raise LevelheadError(f"the model cannot be run on the example: {type(error).__name__}: {error}") from error
         return _classes_last(_pick(output)).double().cpu()
 
 
@@ -94,7 +96,7 @@ def _pick(output: Any) -> Tensor:
     if isinstance(output, tuple | list) and output:
         output = output[0]
     if not isinstance(output, Tensor) or not output.is_floating_point() or output.ndim == 0:
-        raise ValueError(f"expected the model to return logits, got {type(output).__name__}")
+        raise LevelheadError(f"expected the model to return logits, got {type(output).__name__}")
     return output
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..head import Head
+from ..core.errors import LevelheadError
+from ..core.head import Head
 
 _WAY_OUT = "wrap it in levelhead.hosts.sklearn.RescaledClassifier, which works on scores"
 
@@ -43,9 +44,9 @@ def read(estimator: Any) -> Head:
         warnings.simplefilter("ignore")  # the probe carries no feature names; nothing is learned from it
         scores, labels = model.decision_function(probe), model.predict(probe)
     if scores.shape != (8, head.classes) or not np.allclose(scores, head.logits(probe), rtol=1e-3, atol=1e-5):
-        raise ValueError(f"{_title(model)} does not score classes by coef_ and intercept_ alone; {_WAY_OUT}")
+        raise LevelheadError(f"{_title(model)} does not score classes by coef_ and intercept_ alone; {_WAY_OUT}")
     if not np.array_equal(labels, model.classes_[scores.argmax(axis=1)]):
-        raise ValueError(f"{_title(model)} does not predict the class of the largest score (several labels a sample?): "
+        raise LevelheadError(f"{_title(model)} does not predict the class of the largest score (several labels a sample?): "
                          "scaling its weight vectors would not move its predictions as it should")
     return head
 
@@ -69,9 +70,9 @@ def write(estimator: Any, head: Head) -> None:
     """
     model, new = linear(estimator), head.numpy()
     if new.weight.shape != model.coef_.shape:
-        raise ValueError(f"expected weight {list(model.coef_.shape)} for {_title(model)}, got {list(new.weight.shape)}")
+        raise LevelheadError(f"expected weight {list(model.coef_.shape)} for {_title(model)}, got {list(new.weight.shape)}")
     if new.bias is None and _bias(model) is not None:
-        raise ValueError(f"expected a bias [{new.classes}]: {_title(model)} has an intercept, the head has none")
+        raise LevelheadError(f"expected a bias [{new.classes}]: {_title(model)} has an intercept, the head has none")
     model.coef_ = np.array(new.weight, dtype=model.coef_.dtype, order="F" if np.isfortran(model.coef_) else "C")
     if new.bias is not None:
         model.intercept_ = np.array(new.bias, dtype=np.asarray(model.intercept_).dtype)
@@ -83,11 +84,11 @@ def linear(estimator: Any) -> Any:
     model = innermost(estimator)
     coef = getattr(model, "coef_", None)
     if coef is None or isinstance(getattr(type(model), "coef_", None), property) or not hasattr(model, "classes_"):
-        raise ValueError(f"{_title(model)} has no linear head of its own (no coef_ that can be set); {_WAY_OUT}")
+        raise LevelheadError(f"{_title(model)} has no linear head of its own (no coef_ that can be set); {_WAY_OUT}")
     if not isinstance(coef, np.ndarray):
-        raise ValueError(f"{_title(model)} has a sparse coef_; call its densify() first")
+        raise LevelheadError(f"{_title(model)} has a sparse coef_; call its densify() first")
     if coef.ndim == 1 or len(coef) == 1:
-        raise ValueError(f"{_title(model)} has two classes and one weight vector: scaling it changes no prediction; "
+        raise LevelheadError(f"{_title(model)} has two classes and one weight vector: scaling it changes no prediction; "
                          f"{_WAY_OUT} and shifts them by the counts")
     return model
 

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._array import to_numpy
-from ..adjust import BiasPolicy, can_flip, factors, rescale, rounding_flips
-from ..cautions import BinaryHeadWarning, PrecisionWarning
-from ..counts import Counts, Missing, resolve
-from ..head import Head, check_finite
-from ..notebook import html
+from ..core.adjust import BiasPolicy, can_flip, factors, rescale, rounding_flips
+from ..core.array import to_numpy
+from ..core.counts import Counts, Missing, resolve
+from ..core.errors import LevelheadError
+from ..core.head import Head, check_finite
+from ..core.warnings import BinaryHeadWarning, PrecisionWarning
+from ..show.html import html
 from .editable import Editable, check_editable
 from .find import find_head
 from .layers import linears, outputs, unwrap
@@ -64,7 +65,7 @@ class Adjusted:
         held = {id(p) for p in self._model.parameters()}
         for path, name, parameter, _ in self._saved:
             if id(parameter) not in held:
-                raise ValueError(f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer, or "
+                raise LevelheadError(f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer, or "
                                  "load_state_dict(assign=True)); load the weights the model had before")
         with torch.no_grad():
             for _, _, parameter, original in self._saved:
@@ -78,7 +79,7 @@ class Adjusted:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the weight norms against the counts, before and after (extra `plot`), on new Axes if none are given."""
-        from ..plot import draw_norms
+        from ..show.plot import draw_norms
 
         return draw_norms(self.counts, self.before, self.after, ax, title=f"gamma = {self.gamma:.3g}")
 
@@ -177,7 +178,7 @@ def check_rescale(
     path, first = next(iter(found.items()))
     classes = len(first.weight)
     if classes == 1:
-        raise ValueError(f"{path or 'the head'} gives a single logit, and scaling never moves its sign; "
+        raise LevelheadError(f"{path or 'the head'} gives a single logit, and scaling never moves its sign; "
                          "add gamma log(n_negative / n_positive) to its bias instead, the additive shift")
     n = resolve(counts, classes, names=_names(model, classes), missing=missing, offers=offers)
     return found, n, factors(n, gamma)
@@ -196,7 +197,7 @@ def editable_head(
 def _only(model: nn.Module, layer: Any, example: Any, classes: int | None) -> tuple[str, Editable]:
     found = editable_head(model, layer=layer, example=example, classes=classes)
     if len(found) > 1:
-        raise ValueError(f"{len(found)} heads feed the one output: {', '.join(found)}; name one with layer=...")
+        raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}; name one with layer=...")
     return next(iter(found.items()))
 
 
@@ -210,10 +211,10 @@ def _head(module: Editable, names: list[str] | None) -> Head:
 def _write(path: str, module: Editable, head: Head) -> None:
     if (head.bias is None) != (module.bias is None):
         has, lacks = (path or "the layer", "the head") if head.bias is None else ("the head", path or "the layer")
-        raise ValueError(f"{has} has a bias, but {lacks} has none")
+        raise LevelheadError(f"{has} has a bias, but {lacks} has none")
     shape = [module.weight.shape[0], module.weight.shape[1:].numel()]
     if list(head.weight.shape) != shape:
-        raise ValueError(f"expected weight {shape} for {path or 'the layer'}, got {list(head.weight.shape)}")
+        raise LevelheadError(f"expected weight {shape} for {path or 'the layer'}, got {list(head.weight.shape)}")
     with torch.no_grad():
         for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
             if parameter is not None:
@@ -238,7 +239,7 @@ def _names(model: nn.Module, classes: int) -> list[str] | None:
 def _check_once(path: str, module: Editable, head: Head, again: bool) -> None:
     mark = getattr(module, MARK, None)
     if mark and not again and (mark[1] == _state(module) or mark[2] == _digest(head)):
-        raise ValueError(f"{path or 'the head'} was rescaled already (gamma={mark[0]:g}); restore() that first, or "
+        raise LevelheadError(f"{path or 'the head'} was rescaled already (gamma={mark[0]:g}); restore() that first, or "
                          "pass again=True")
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from ..counts import Counts
+from ..core.counts import Counts
+from ..core.errors import LevelheadError
 from ..heads.torch import Adjusted, check_rescale, find_head, rescale_, unwrap
 from .torch import WVN, Order
 
@@ -16,12 +17,12 @@ def attach(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer], *, lay
     """WVN on the model's head, at the optimizer that trains it. Normalizes at once."""
     found = find_head(model, layer=layer)
     if len(found) > 1:
-        raise ValueError(f"the model has {len(found)} heads: {', '.join(found)}; name one with layer=...")
+        raise LevelheadError(f"the model has {len(found)} heads: {', '.join(found)}; name one with layer=...")
     path, head = next(iter(found.items()))
     for optimizer in optimizers:
         if any(p is head.weight for group in optimizer.param_groups for p in group["params"]):
             return WVN(optimizer, head, order=order)
-    raise ValueError(f"no optimizer trains {path or 'the head'}; WVN keeps at unit length what an optimizer moves")
+    raise LevelheadError(f"no optimizer trains {path or 'the head'}; WVN keeps at unit length what an optimizer moves")
 
 
 class RescaleOnce:

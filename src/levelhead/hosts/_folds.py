@@ -11,12 +11,12 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params
 
-from ..counts import Missing
-from ..curve import Metric
-from ..path import gamma_path
-from ..rule import RuleName
-from ..tune import pool
-from ._leveled import Leveled
+from ..core.adjust import RuleName
+from ..core.counts import Missing
+from ..core.curve import Metric
+from ..gamma.path import gamma_path
+from ..gamma.tune import pool
+from ._rescaled import Leveled
 from ._scores import count, encode
 
 

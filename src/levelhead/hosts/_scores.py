@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 
-from ..counts import Counts, Missing, of, resolve
+from ..core.adjust import RuleName
+from ..core.counts import Counts, Missing, of, resolve
+from ..core.errors import LevelheadError
 from ..heads.sklearn import innermost
-from ..rule import RuleName
 
 
 def scores(estimator: Any, X: Any) -> np.ndarray:
@@ -26,7 +27,7 @@ def scores(estimator: Any, X: Any) -> np.ndarray:
         return np.outer(values, [-0.5, 0.5])
     model = innermost(estimator)
     if values.shape[1] != size or getattr(model, "decision_function_shape", "ovr") == "ovo":
-        raise ValueError(f"expected {size} scores a sample, one per class; the decision_function of "
+        raise LevelheadError(f"expected {size} scores a sample, one per class; the decision_function of "
                          f"{type(model).__name__} gives pairs of classes; set decision_function_shape='ovr'")
     return values
 
@@ -40,7 +41,7 @@ def rules(estimator: Any, rule: str) -> tuple[RuleName, ...]:
     why = "has two classes" if len(estimator.classes_) <= 2 else "gives probabilities only, no decision_function"
     can_rescale = len(estimator.classes_) > 2 and hasattr(estimator, "decision_function")
     if rule == "rescale" and not can_rescale:
-        raise ValueError(f"{type(innermost(estimator)).__name__} {why}: scaling cannot act on it; use rule='shift'")
+        raise LevelheadError(f"{type(innermost(estimator)).__name__} {why}: scaling cannot act on it; use rule='shift'")
     if rule == "auto":
         return ("rescale", "shift") if can_rescale else ("shift",)
     return ("rescale",) if rule == "rescale" else ("shift",)
@@ -56,7 +57,7 @@ def encode(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     index = {label: i for i, label in enumerate(classes.tolist())}
     unknown = [label for label in np.unique(y).tolist() if label not in index]
     if unknown:
-        raise ValueError(f"y holds {unknown[0]!r}, a class the estimator was not fitted on; it knows {list(index)}")
+        raise LevelheadError(f"y holds {unknown[0]!r}, a class the estimator was not fitted on; it knows {list(index)}")
     return np.array([index[label] for label in y.tolist()], dtype=np.int64)
 
 

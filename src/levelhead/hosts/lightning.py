@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ..counts import Counts
+from ..core.counts import Counts
 from ..heads.torch import Adjusted
 from ._callback import RescaleOnce, attach
 from .torch import WVN, Order

@@ -37,12 +37,13 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from ..counts import Counts, Missing
-from ..curve import Metric
-from ..guards import issue, negative_logits, too_good
-from ..rule import check_range
+from ..core.counts import Counts, Missing
+from ..core.curve import Metric
+from ..core.errors import LevelheadError
+from ..gamma.diagnostics import issue, negative_logits, too_good
+from ..gamma.rule import check_range
 from ._folds import Fold, Plan, choose, rehearse, train
-from ._leveled import CALLER, Leveled
+from ._rescaled import CALLER, Leveled
 from ._scores import encode, rules, scores
 
 RuleChoice = Literal["auto", "rescale", "shift"]
@@ -203,7 +204,7 @@ class TunedRescaledClassifierCV(Leveled):
         fit_params = routed.estimator.fit
         self.estimator_ = self.estimator if self._prefit else train(clone(self.estimator), X, y, trained_on, fit_params)
         if len(self.classes_) < 2:
-            raise ValueError("expected two or more classes to choose between, got one class")
+            raise LevelheadError("expected two or more classes to choose between, got one class")
         self.counts_ = self._count(y if trained_on is None else y[trained_on])
         scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
         plain = not routed.scorer.score and (getattr(scorer, "_sign", 0), getattr(scorer, "_kwargs", None)) == (1, {})
@@ -218,7 +219,7 @@ class TunedRescaledClassifierCV(Leveled):
         ))
         choices = {rule: choose(plan, [fold.judged[rule] for fold in folds], metric) for rule in plan.rules}
         if any(np.isnan(choice.scores).any() for choice in choices.values()):
-            raise ValueError(f"scoring={self.scoring!r} is NaN on a fold (a class not there?); use fewer folds")
+            raise LevelheadError(f"scoring={self.scoring!r} is NaN on a fold (a class not there?); use fewer folds")
         self.rule_ = max(plan.rules, key=lambda rule: choices[rule].scores.max())  # the first of equals
         best = choices[self.rule_]
         self.best_gamma_, self.best_score_ = best.gamma, float(best.scores.max())
@@ -233,7 +234,7 @@ class TunedRescaledClassifierCV(Leveled):
         """(train, held-out) indices; no train indices for a model that is trained already."""
         if self._prefit:
             if self.refit:
-                raise ValueError("cv='prefit' trains nothing, so refit cannot be True; pass refit=False")
+                raise LevelheadError("cv='prefit' trains nothing, so refit cannot be True; pass refit=False")
             try:
                 check_is_fitted(self.estimator, "classes_")
             except NotFittedError:
@@ -244,7 +245,7 @@ class TunedRescaledClassifierCV(Leveled):
             cast(Any, self.cv), y, classifier=True)
         splits = list(cv.split(X, y, **params))
         if not self.refit and len(splits) > 1:
-            raise ValueError(f"refit=False keeps the model of one split, and cv gives {len(splits)}; pass refit=True")
+            raise LevelheadError(f"refit=False keeps the model of one split, and cv gives {len(splits)}; pass refit=True")
         return splits
 
     def get_metadata_routing(self) -> MetadataRouter:

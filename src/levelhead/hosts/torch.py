@@ -11,8 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..adjust import normalize
-from ..head import Head
+from ..core.adjust import normalize
+from ..core.errors import LevelheadError
+from ..core.head import Head
 from ..heads.torch import editable_head, gather, is_sharded
 
 Order = Literal["algorithm", "released"]
@@ -44,14 +45,14 @@ class WVN:
 
     def __init__(self, optimizer: Any, layer: nn.Module | Tensor, *, order: Order = "algorithm") -> None:
         if order not in ("algorithm", "released"):
-            raise ValueError(f"expected order='algorithm' or 'released', got {order!r}")
+            raise LevelheadError(f"expected order='algorithm' or 'released', got {order!r}")
         inner = _unwrap(optimizer)
         self.weights = _weights(layer)
         self.order: Order = order
         owned = {id(p) for group in inner.param_groups for p in group["params"]}
         for path, weight in self.weights.items():
             if id(weight) not in owned:
-                raise ValueError(f"the optimizer does not own {path} {list(weight.shape)}, so its steps would not be "
+                raise LevelheadError(f"the optimizer does not own {path} {list(weight.shape)}, so its steps would not be "
                                  "normalized; give the layer of the very model whose parameters the optimizer has")
         for path, weight in self.weights.items():
             _check(path, weight)
@@ -108,7 +109,7 @@ def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
     while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
         inner = inner.optimizer
     if not isinstance(inner, torch.optim.Optimizer):
-        raise ValueError(f"expected a torch optimizer, got {type(optimizer).__name__}")
+        raise LevelheadError(f"expected a torch optimizer, got {type(optimizer).__name__}")
     return inner
 
 
@@ -118,7 +119,7 @@ def _weights(layer: nn.Module | Tensor) -> dict[str, Tensor]:
         return {f"{path}.weight".lstrip("."): module.weight for path, module in found.items()}
     if isinstance(layer, nn.Parameter) and layer.ndim >= 2:
         return {"weight": layer}
-    raise ValueError(f"expected a layer, its weight [K, d] or a model, got {type(layer).__name__}")
+    raise LevelheadError(f"expected a layer, its weight [K, d] or a model, got {type(layer).__name__}")
 
 
 def _check(path: str, weight: Tensor) -> None:
@@ -126,4 +127,4 @@ def _check(path: str, weight: Tensor) -> None:
     try:
         normalize(Head(gather(weight.detach()).flatten(1)))
     except ValueError as error:
-        raise ValueError(f"cannot normalize {path}: {error}") from None
+        raise LevelheadError(f"cannot normalize {path}: {error}") from None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..counts import Counts
+from ..core.counts import Counts
+from ..core.errors import LevelheadError
 from ..heads.torch import Adjusted
 from ..methods import Method, method_named
 from ..methods.card import changes
@@ -119,12 +120,12 @@ def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
     method = method_named(method) if isinstance(method, str) else method
     other = [slot for slot in changes(method) if slot != "loss"]
     if other:
-        raise ValueError(
+        raise LevelheadError(
             f"{method.name} does more than change the loss: {', '.join(other)}; use WVNCallback for project, "
             "RescaleCallback for adjust, and `levelhead train` for the rest"
         )
     if method.head != "linear":
-        raise ValueError(f"{method.name} needs a {method.head} head, which pretrained models do not have")
+        raise LevelheadError(f"{method.name} needs a {method.head} head, which pretrained models do not have")
     if method.stages:
-        raise ValueError(f"{method.name} changes its loss in the middle of training, and the Trainer does not say when")
+        raise LevelheadError(f"{method.name} changes its loss in the middle of training, and the Trainer does not say when")
     return TrainerLoss(method.loss(counts))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..core.errors import LevelheadError
+
 
 def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
     """Pad with zeros, crop back to size at an offset, mirror left to right: all samples at once.
@@ -52,7 +54,7 @@ def normalize(
     [-2.0, 2.0]
     """
     if not len(mean) == len(std) == images.shape[1]:
-        raise ValueError(f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}")
+        raise LevelheadError(f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}")
     wide = torch.promote_types(dtype, torch.float32)
     mean, std = (torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std))
     return ((images.to(wide) / 255 - mean) / std).to(dtype)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..core.errors import LevelheadError
 from .data import Data, Split
 
 TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -54,7 +55,7 @@ def load(name: str, root: Path, *, unofficial: bool = False) -> Data:
             if (place / train[0]).is_file() and (place / test[0]).is_file():
                 parts = [_join([read(place / file, name, unofficial) for file in files]) for files in (train, test)]
                 return Data(name, _names(place, name, classes), parts[0], parts[1], largest=50_000 // classes)
-    raise ValueError(f"{root}: no {name} here; expected the folder {BINARY[name][0]} (binary version) or "
+    raise LevelheadError(f"{root}: no {name} here; expected the folder {BINARY[name][0]} (binary version) or "
                      f"{PYTHON[name][0]} (python version), as unpacked from the official archive")
 
 
@@ -63,7 +64,7 @@ def _read_binary(path: Path, name: str, unofficial: bool) -> Split:
     record = label_bytes + 3072
     content = np.fromfile(path, np.uint8)
     if content.size == 0 or content.size % record:
-        raise ValueError(f"{path}: expected records of {record} bytes, got {content.size} bytes; the file is cut "
+        raise LevelheadError(f"{path}: expected records of {record} bytes, got {content.size} bytes; the file is cut "
                          f"short, or no CIFAR binary file")
     rows = content.reshape(-1, record)
     _check(path, name, content.tobytes(), unofficial)
@@ -78,7 +79,7 @@ def _read_python(path: Path, name: str, unofficial: bool) -> Split:
         images, labels = np.asarray(batch[b"data"]), np.asarray(batch[key.encode()])
         return Split(images.reshape(-1, 3, 32, 32), labels.astype(np.int64))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: expected a dict of data [N, 3072] and {key} [N] ({error!r})") from None
+        raise LevelheadError(f"{path}: expected a dict of data [N, 3072] and {key} [N] ({error!r})") from None
 
 
 def _check(path: Path, name: str, content: bytes, unofficial: bool) -> None:
@@ -87,7 +88,7 @@ def _check(path: Path, name: str, content: bytes, unofficial: bool) -> None:
         return
     found = hashlib.md5(content).hexdigest()
     if found != official:
-        raise ValueError(f"{path}: md5 is {found}, the official file's is {official}; download it again, or pass "
+        raise LevelheadError(f"{path}: md5 is {found}, the official file's is {official}; download it again, or pass "
                          f"--unofficial if it is meant to differ")
 
 
@@ -112,7 +113,7 @@ def unpickle(content: bytes, path: Path) -> Any:
     try:
         return _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a broken or hostile pickle can raise anything
-        raise ValueError(f"{path}: not a CIFAR python file ({error})") from None
+        raise LevelheadError(f"{path}: not a CIFAR python file ({error})") from None
 
 
 def _join(parts: list[Split]) -> Split:
@@ -129,9 +130,9 @@ def _names(place: Path, name: str, classes: int) -> tuple[str, ...]:
         try:
             names = [item.decode() for item in unpickle(meta.read_bytes(), meta)[b"fine_label_names"]]
         except (LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"{meta}: expected a dict with fine_label_names, byte strings ({error!r})") from None
+            raise LevelheadError(f"{meta}: expected a dict with fine_label_names, byte strings ({error!r})") from None
     else:
         names = [str(i) for i in range(classes)]
     if len(names) != classes:
-        raise ValueError(f"{place}: expected {classes} class names, got {len(names)}")
+        raise LevelheadError(f"{place}: expected {classes} class names, got {len(names)}")
     return tuple(names)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .. import counts as count
+from ..core import counts as count
+from ..core.errors import LevelheadError
 
 Profile = Literal["long-tail", "step", "given"]
 SIZE = 32  # to which an image folder's images are resized, unless said otherwise
@@ -53,24 +54,24 @@ class Data:
 
     def __post_init__(self) -> None:
         if len(self.names) < 2:
-            raise ValueError(f"{self.name}: expected at least 2 classes, got {', '.join(self.names) or 'none'}")
+            raise LevelheadError(f"{self.name}: expected at least 2 classes, got {', '.join(self.names) or 'none'}")
         for title, part in self.splits.items():
             if part.images.dtype != np.uint8 or part.images.ndim != 4 or 0 in part.images.shape[1:]:
-                raise ValueError(f"{self.name}: expected {title} images [N, C, H, W] of uint8, got "
+                raise LevelheadError(f"{self.name}: expected {title} images [N, C, H, W] of uint8, got "
                                  f"{list(part.images.shape)} of {part.images.dtype}")
             if len(part.images) != len(part.labels):
-                raise ValueError(f"{self.name}: {len(part.images)} {title} images but {len(part.labels)} labels")
+                raise LevelheadError(f"{self.name}: {len(part.images)} {title} images but {len(part.labels)} labels")
             try:
                 count.check_labels(part.labels, self.classes)
             except ValueError as error:
-                raise ValueError(f"{self.name}, {title} labels of {self.classes} classes: {error}") from None
+                raise LevelheadError(f"{self.name}, {title} labels of {self.classes} classes: {error}") from None
             if part.images.shape[1:] != self.train.images.shape[1:]:
-                raise ValueError(f"{self.name}: {title} images of {list(part.images.shape[1:])}, those trained on are "
+                raise LevelheadError(f"{self.name}: {title} images of {list(part.images.shape[1:])}, those trained on are "
                                  f"{list(self.train.images.shape[1:])}, of channels, height and width")
         for i in np.flatnonzero(self.counts == 0):
-            raise ValueError(f"{self.name}: class {i} ({self.names[i]}) has no training image")
+            raise LevelheadError(f"{self.name}: class {i} ({self.names[i]}) has no training image")
         if not len(self.test):
-            raise ValueError(f"{self.name}: no test image, and nothing else to judge by")
+            raise LevelheadError(f"{self.name}: no test image, and nothing else to judge by")
 
     @property
     def classes(self) -> int:
@@ -127,24 +128,24 @@ def load(
         skip_bad: leave unreadable images of a folder out, instead of naming them and stopping.
         unofficial: take CIFAR's files even if their md5 is not the official one.
     """
-    from . import cifar, folder
+    from . import cifar, image_folder
 
     path = Path(source).expanduser()
     if size != SIZE and (source in ("digits", "cifar10", "cifar100", "tiny-imagenet") or path.suffix == ".npz"):
-        raise ValueError(f"size {size} is of a folder's images; {source} has its own")
+        raise LevelheadError(f"size {size} is of a folder's images; {source} has its own")
     if source == "digits":
         return digits()
     if source in ("cifar10", "cifar100", "tiny-imagenet"):
         if root is None:
-            raise ValueError(f"{source} is read from files: pass the folder that holds them (--root DIR)")
+            raise LevelheadError(f"{source} is read from files: pass the folder that holds them (--root DIR)")
         if source == "tiny-imagenet":
-            return folder.tiny_imagenet(Path(root), skip_bad=skip_bad)
+            return image_folder.tiny_imagenet(Path(root), skip_bad=skip_bad)
         return cifar.load(source, Path(root), unofficial=unofficial)
     if path.suffix == ".npz" and path.is_file():
         return npz(path)
     if path.is_dir():
-        return folder.load(path, size=size, skip_bad=skip_bad)
-    raise ValueError(f"no data {source!r}: expected cifar10, cifar100, tiny-imagenet, digits, a folder of images "
+        return image_folder.load(path, size=size, skip_bad=skip_bad)
+    raise LevelheadError(f"no data {source!r}: expected cifar10, cifar100, tiny-imagenet, digits, a folder of images "
                      f"or an .npz file that is there")
 
 
@@ -162,9 +163,9 @@ def imbalance(
         wanted: counts [K] or {class: n}, with the profile `given`.
     """
     if profile not in ("long-tail", "step", "given"):
-        raise ValueError(f"expected the profile long-tail, step or given, got {profile!r}")
+        raise LevelheadError(f"expected the profile long-tail, step or given, got {profile!r}")
     if profile != "given" and wanted is not None:
-        raise ValueError(f"expected either the profile {profile} or counts of your own, got both")
+        raise LevelheadError(f"expected either the profile {profile} or counts of your own, got both")
     if profile == "given" and wanted is None:
         return data
     if profile == "given":
@@ -172,7 +173,7 @@ def imbalance(
     else:
         shape = count.long_tail if profile == "long-tail" else count.step
         if largest is not None and largest < 1:
-            raise ValueError(f"expected a largest count of at least 1, got {largest}")
+            raise LevelheadError(f"expected a largest count of at least 1, got {largest}")
         top = largest or data.largest or _largest_that_fits(shape, data.counts, ratio)
         goal = shape(top, data.classes, ratio)
     return replace(data, train=data.train[choose(data.train.labels, goal, subset=subset, names=data.names)])
@@ -181,12 +182,12 @@ def imbalance(
 def choose(labels: np.ndarray, goal: np.ndarray, *, subset: str | int = "first", names: tuple[str, ...]) -> np.ndarray:
     """Indices, in file order, of goal[i] samples of each class i: the first ones, or chosen by a seed."""
     if subset != "first" and (not isinstance(subset, int) or subset < 0):
-        raise ValueError(f"expected subset 'first' or a seed from 0 on, got {subset!r}")
+        raise LevelheadError(f"expected subset 'first' or a seed from 0 on, got {subset!r}")
     kept = []
     for i, n in enumerate(goal.tolist()):
         members = np.flatnonzero(labels == i)
         if n > len(members):
-            raise ValueError(f"class {i} ({names[i]}) has {len(members)} training images, the profile asks for {n}; "
+            raise LevelheadError(f"class {i} ({names[i]}) has {len(members)} training images, the profile asks for {n}; "
                              f"lower the largest count (--largest), or give the whole data set")
         if isinstance(subset, int):
             members = np.random.default_rng([subset, i]).permutation(members)
@@ -197,12 +198,12 @@ def choose(labels: np.ndarray, goal: np.ndarray, *, subset: str | int = "first",
 def hold_out(data: Data, share: float, *, seed: int = 0) -> Data:
     """Move a share of each class's training samples, at least one, to `held_out`: for choosing gamma."""
     if not 0 <= share < 1:
-        raise ValueError(f"expected a held-out share from 0 to below 1, got {share}")
+        raise LevelheadError(f"expected a held-out share from 0 to below 1, got {share}")
     if share == 0:
         return data
     if data.counts.min() < 2:
         i = int(data.counts.argmin())
-        raise ValueError(f"class {i} ({data.names[i]}) has only one training image: none is left to hold out; lower "
+        raise LevelheadError(f"class {i} ({data.names[i]}) has only one training image: none is left to hold out; lower "
                          f"the ratio, or pass --hold-out 0")
     rest, out = split(data.train.labels, share, seed=seed)
     return replace(data, train=data.train[rest], held_out=data.train[out])
@@ -241,20 +242,20 @@ def npz(path: Path, *, test_share: float = 0.2) -> Data:
     except OSError:
         raise
     except Exception as error:  # a torn archive can raise anything
-        raise ValueError(f"{path}: not a whole .npz file of plain arrays ({error})") from None
+        raise LevelheadError(f"{path}: not a whole .npz file of plain arrays ({error})") from None
     if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
         train, test = (Split(_planes(arrays[f"x_{part}"], path), _labels(arrays[f"y_{part}"], path))
                        for part in ("train", "test"))
     elif {"images", "labels"} <= arrays.keys():
         whole = Split(_planes(arrays["images"], path), _labels(arrays["labels"], path))
         if len(whole.images) != len(whole):
-            raise ValueError(f"{path}: {len(whole.images)} images but {len(whole)} labels")
+            raise LevelheadError(f"{path}: {len(whole.images)} images but {len(whole)} labels")
         for i in np.flatnonzero(np.bincount(whole.labels) == 1):
-            raise ValueError(f"{path}: class {i} has only one image, none is left for a test set; add images, or give "
+            raise LevelheadError(f"{path}: class {i} has only one image, none is left for a test set; add images, or give "
                              "x_train, y_train, x_test and y_test")
         train, test = (whole[part] for part in split(whole.labels, test_share))
     else:
-        raise ValueError(f"{path}: expected x_train, y_train, x_test, y_test, or images, labels; got "
+        raise LevelheadError(f"{path}: expected x_train, y_train, x_test, y_test, or images, labels; got "
                          f"{', '.join(sorted(arrays)) or 'nothing'}")
     names = arrays["names"].tolist() if "names" in arrays else range(int(train.labels.max(initial=0)) + 1)
     return Data(path.stem, tuple(map(str, names)), train, test)
@@ -264,19 +265,19 @@ def _labels(labels: np.ndarray, path: Path) -> np.ndarray:
     try:
         return count.check_labels(labels.ravel())
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise LevelheadError(f"{path}: {error}") from None
 
 
 def _planes(images: np.ndarray, path: Path) -> np.ndarray:
     if images.dtype != np.uint8:
-        raise ValueError(f"{path}: expected images of uint8, 0 to 255, got {images.dtype}")
+        raise LevelheadError(f"{path}: expected images of uint8, 0 to 255, got {images.dtype}")
     if images.ndim == 3:
         return images[:, None]
     if images.ndim == 4 and images.shape[1] in (1, 3):
         return images
     if images.ndim == 4 and images.shape[3] in (1, 3):
         return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    raise ValueError(f"{path}: expected images [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3, got "
+    raise LevelheadError(f"{path}: expected images [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3, got "
                      f"{list(images.shape)}")
 
 

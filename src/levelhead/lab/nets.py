@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..adjust import unit
-from ..head import Head
+from ..core.adjust import unit
+from ..core.errors import LevelheadError
+from ..core.head import Head
 
 HeadKind = Literal["linear", "cosine"]
 Shortcut = Literal["A", "B"]
@@ -112,9 +113,9 @@ def build(
     for option, value, known in (("head", head, ("linear", "cosine")), ("shortcut", shortcut, ("A", "B")),
                                  ("stem", stem, get_args(Stem))):
         if value not in known:
-            raise ValueError(f"expected {option} {' or '.join(map(repr, known))}, got {value!r}")
+            raise LevelheadError(f"expected {option} {' or '.join(map(repr, known))}, got {value!r}")
     if classes < 2:
-        raise ValueError(f"expected at least 2 classes, got {classes}")
+        raise LevelheadError(f"expected at least 2 classes, got {classes}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         body, width = _body(name, shape, shortcut, stem)
@@ -142,7 +143,7 @@ def _body(name: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem
     if name.startswith("timm:"):
         return _timm(name.removeprefix("timm:"), shape)
     if name not in _BODIES:
-        raise ValueError(f"unknown network {name!r}; the networks are {', '.join(_BODIES)} and timm:NAME")
+        raise LevelheadError(f"unknown network {name!r}; the networks are {', '.join(_BODIES)} and timm:NAME")
     body, width = _BODIES[name](shape[0], shortcut, stem)
     for module in body.modules():
         if isinstance(module, nn.Conv2d):  # N(0, 2 / (k k out))
@@ -195,7 +196,7 @@ def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
                           "is built for this torch") from None
     if not timm.is_model(name):
         near = ", ".join(timm.list_models(f"*{name.split('.')[0][:6]}*")[:5])
-        raise ValueError(f"timm {timm.__version__} has no model {name!r}" + (f"; near it are {near}" if near else ""))
+        raise LevelheadError(f"timm {timm.__version__} has no model {name!r}" + (f"; near it are {near}" if near else ""))
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
     size: dict[str, Any] = {"img_size": shape[1:]} if config is not None and config.fixed_input_size else {}
     body = timm.create_model(name, num_classes=0, in_chans=shape[0], **size)

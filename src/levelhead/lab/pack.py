@@ -19,15 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..head import Head
+from ..core.errors import LevelheadError
+from ..core.head import Head
 from ..methods.method import Method
 from .data import Data
-from .epoch import Plan, plan
+from .epoch_plan import Plan, plan
+from .features import View
 from .nets import Net
 from .recipe import Recipe
 from .stacked import Rows, Single, Stack, has_kernels, stackable
 from .train import State, one_each, seed_of, stages
-from .view import View
 
 AHEAD = 16  # steps that are recorded, and whose images are cropped and normalized, at once
 
@@ -47,7 +48,7 @@ class Job:
     def first(self) -> int:
         """The epoch to begin with."""
         if self.start is not None and self.start.step:
-            raise ValueError(f"the fast engine goes on from the end of an epoch, not from step {self.start.step} in it")
+            raise LevelheadError(f"the fast engine goes on from the end of an epoch, not from step {self.start.step} in it")
         return 0 if self.start is None else self.start.epoch
 
 
@@ -107,7 +108,7 @@ class Pack:
                       augment=self.recipe) for job, stage in zip(self.jobs, now, strict=True)]
         n = {len(each) for each in plans}
         if len(n) > 1:
-            raise ValueError(f"runs of one pack drew epochs of {sorted(n)} samples; train them with slots=1")
+            raise LevelheadError(f"runs of one pack drew epochs of {sorted(n)} samples; train them with slots=1")
         lr = [now[0].lr(self.epoch, at / len(plans[0])) for at in range(0, len(plans[0]), self.recipe.batch)]
         with self._here():
             if now[0].head_only and self.epoch == now[0].first:

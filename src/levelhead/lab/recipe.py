@@ -10,8 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from .. import text
-from . import kinds
+from ..core.errors import LevelheadError
+from ..io import text
+from ..io.fields import settle_
 
 
 @dataclass(frozen=True)
@@ -53,23 +54,23 @@ class Recipe:
         for key, least in {"epochs": 1, "batch": 1, "warmup": 0, "pad": 0, "cutout": 0}.items():
             value = getattr(self, key)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"recipe {self.name}: expected {key} as a whole number from {least} on, got {value!r}")
+                raise LevelheadError(f"recipe {self.name}: expected {key} as a whole number from {least} on, got {value!r}")
         for key in ("lr", "momentum", "weight_decay", "lr_decay"):
             value = getattr(self, key)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise ValueError(f"recipe {self.name}: expected {key} of at least 0, got {value!r}")
+                raise LevelheadError(f"recipe {self.name}: expected {key} of at least 0, got {value!r}")
         if self.schedule not in ("step", "cosine"):
-            raise ValueError(f"recipe {self.name}: expected schedule 'step' or 'cosine', got {self.schedule!r}")
+            raise LevelheadError(f"recipe {self.name}: expected schedule 'step' or 'cosine', got {self.schedule!r}")
         try:
-            kinds.settle_(self)
+            settle_(self)
         except ValueError as error:
-            raise ValueError(f"recipe {self.name}: {error}") from None
+            raise LevelheadError(f"recipe {self.name}: {error}") from None
         if self.nesterov and not self.momentum:
-            raise ValueError(f"recipe {self.name}: nesterov needs a momentum above 0")
+            raise LevelheadError(f"recipe {self.name}: nesterov needs a momentum above 0")
         if any(value <= 0 for value in self.std or ()):
-            raise ValueError(f"recipe {self.name}: expected std above 0, got {list(self.std or ())}")
+            raise LevelheadError(f"recipe {self.name}: expected std above 0, got {list(self.std or ())}")
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
-            raise ValueError(f"recipe {self.name}: expected mean and std together, a number for each channel")
+            raise LevelheadError(f"recipe {self.name}: expected mean and std together, a number for each channel")
 
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch.
@@ -122,10 +123,10 @@ def recipe(name: str | Path) -> Recipe:
         try:
             values = tomllib.loads(text.read(path))
         except ValueError as error:
-            raise ValueError(f"{path}: not a TOML file ({error})") from None
+            raise LevelheadError(f"{path}: not a TOML file ({error})") from None
         return _recipe(path.stem, values)
     if str(name) not in presets():
-        raise ValueError(f"unknown recipe {str(name)!r}; the recipes are {', '.join(presets())}, or give a .toml file")
+        raise LevelheadError(f"unknown recipe {str(name)!r}; the recipes are {', '.join(presets())}, or give a .toml file")
     return presets()[str(name)]
 
 
@@ -133,8 +134,8 @@ def _recipe(name: str, values: dict[str, Any]) -> Recipe:
     known = {field.name for field in fields(Recipe)} - {"name"}
     unknown, missing = sorted(values.keys() - known), sorted({"epochs", "batch", "lr"} - values.keys())
     if unknown:
-        raise ValueError(f"recipe {name}: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(known))}")
+        raise LevelheadError(f"recipe {name}: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(known))}")
     if missing:
-        raise ValueError(f"recipe {name}: {missing[0]} is missing")
+        raise LevelheadError(f"recipe {name}: {missing[0]} is missing")
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return Recipe(name=name, **given)

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.errors import LevelheadError
 from .nets import Block, Cosine, Mean, Net, Pad
 
 WIDEST = 64  # channels up to which the kernels are made; above, cuDNN is good and networks fill the chip alone
@@ -242,7 +243,7 @@ def stackable(net: Net, *, kernels: bool) -> bool:
     return True
 
 
-class Unstackable(ValueError):
+class Unstackable(LevelheadError):
     """A network has a layer of which there is no form for several runs at once."""
 
 

@@ -16,13 +16,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..head import Head
+from ..core.errors import LevelheadError
+from ..core.head import Head
 from ..methods.method import Method
 from .data import Data
-from .epoch import Plan, plan
+from .epoch_plan import Plan, plan
+from .features import View
 from .nets import Net, head_of
 from .recipe import Recipe
-from .view import View
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +135,7 @@ def project_(net: Net, method: Method) -> None:
 def one_each(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
     """The losses, if there is one for each label: the mean of a mean would be a batch of steps too small."""
     if losses.shape != labels.shape:
-        raise ValueError(f"method {method.name}: expected a loss of one value per sample, {list(labels.shape)}, got "
+        raise LevelheadError(f"method {method.name}: expected a loss of one value per sample, {list(labels.shape)}, got "
                          f"{list(losses.shape)}; such as torch's with reduction='none'")
     return losses
 
@@ -221,7 +222,7 @@ def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool) -> Ten
 def _record(net: Net, epoch: int, lr: float, seen: Tensor) -> dict[str, Any]:
     n, loss, wrong = seen.tolist()
     if not math.isfinite(loss):
-        raise ValueError(f"the loss is {loss} in epoch {epoch + 1}: the training has diverged; lower the learning rate "
+        raise LevelheadError(f"the loss is {loss} in epoch {epoch + 1}: the training has diverged; lower the learning rate "
                          f"(it was {lr:g})")
     norms = head_of(net).norms.tolist()
     return {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n, "norms": norms}

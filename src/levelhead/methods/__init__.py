@@ -3,7 +3,7 @@
 `METHODS` is a plain dict; `method_named` also knows `NAME+rs` for any of them and `FILE.py:NAME` for a user's own.
 """
 
-from .find import load, method_named
+from .lookup import load, method_named
 from .method import Method, Retrain
 from .rs import plus_rs
 from .table import METHODS

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.errors import LevelheadError
+
 if TYPE_CHECKING:
     import torch
 
@@ -32,7 +34,7 @@ class Constant:
         import torch
 
         if logits.shape[-1] != len(self.values):
-            raise ValueError(f"expected logits of {len(self.values)} classes, one per count, got {logits.shape[-1]}")
+            raise LevelheadError(f"expected logits of {len(self.values)} classes, one per count, got {logits.shape[-1]}")
         key = logits.device, torch.promote_types(logits.dtype, torch.float32)
         if key not in self._made:
             self._made[key] = torch.as_tensor(self.values, device=key[0], dtype=key[1])
@@ -45,7 +47,7 @@ class Constant:
 def check_labels(logits: torch.Tensor, labels: torch.Tensor) -> None:
     """That there is one label per row: fewer would be fewer losses. Shapes alone are looked at."""
     if labels.shape != logits.shape[:-1]:
-        raise ValueError(f"expected labels {list(logits.shape[:-1])}, one class index per row of logits, got shape "
+        raise LevelheadError(f"expected labels {list(logits.shape[:-1])}, one class index per row of logits, got shape "
                          f"{list(labels.shape)}")
 
 
@@ -65,7 +67,7 @@ def pick(values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         wrong = labels[(labels < 0) | (labels >= values.shape[-1])] if labels.device.type == "cpu" else labels[:0]
         if not len(wrong):
             raise
-        raise ValueError(f"expected labels from 0 to {values.shape[-1] - 1}, got {wrong[0]}; leave out samples that "
+        raise LevelheadError(f"expected labels from 0 to {values.shape[-1] - 1}, got {wrong[0]}; leave out samples that "
                          "are not to count") from None
 
 

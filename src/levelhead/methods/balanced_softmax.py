@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..counts import Counts, resolve
+from ..core.counts import Counts, resolve
 from ._loss import Constant, cross_entropy
 from .method import Method
 

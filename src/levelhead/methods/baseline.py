@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..counts import Counts
+from ..core.counts import Counts
 from ._loss import cross_entropy
 from .method import Method
 

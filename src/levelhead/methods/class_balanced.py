@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..counts import Counts, resolve
+from ..core.counts import Counts, resolve
+from ..core.errors import LevelheadError
 from ._loss import Constant, Weighted, mean_one
 from .focal import Focal
 from .method import Method
@@ -34,7 +35,7 @@ def effective_number(counts: Counts, beta: float = 0.9999) -> np.ndarray:
     array([ 1. ,  1.9, 10. ])
     """
     if not 0 <= beta < 1:
-        raise ValueError(f"expected beta from 0 to below 1, got {beta}")
+        raise LevelheadError(f"expected beta from 0 to below 1, got {beta}")
     return (1 - beta ** resolve(counts)) / (1 - beta)
 
 

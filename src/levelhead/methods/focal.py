@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..counts import Counts
+from ..core.counts import Counts
+from ..core.errors import LevelheadError
 from ._loss import cross_entropy
 from .method import Method
 
@@ -32,7 +33,7 @@ class Focal:
 
     def __post_init__(self) -> None:
         if not self.focus >= 0:
-            raise ValueError(f"expected focus of at least 0, got {self.focus}")
+            raise LevelheadError(f"expected focus of at least 0, got {self.focus}")
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         entropy = cross_entropy(logits, labels)

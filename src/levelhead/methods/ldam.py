@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..counts import Counts, resolve
+from ..core.counts import Counts, resolve
 from . import class_balanced
 from ._loss import Constant, Weighted, check_labels, cross_entropy, pick
 from .method import Method

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..head import Head
+from ..core.errors import LevelheadError
+from ..core.head import Head
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +44,7 @@ class Retrain:
 
     def __post_init__(self) -> None:
         if not self.share > 0:
-            raise ValueError(f"expected a positive share of the epochs, got {self.share}")
+            raise LevelheadError(f"expected a positive share of the epochs, got {self.share}")
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class Method:
 
     def __post_init__(self) -> None:
         if self.order not in ("after", "before"):
-            raise ValueError(f"method {self.name}: expected order='after' or 'before', got {self.order!r}")
+            raise LevelheadError(f"method {self.name}: expected order='after' or 'before', got {self.order!r}")
         if self.head not in ("linear", "cosine"):
-            raise ValueError(f"method {self.name}: expected head='linear' or 'cosine', got {self.head!r}")
+            raise LevelheadError(f"method {self.name}: expected head='linear' or 'cosine', got {self.head!r}")
         if any(not 0 < stage < 1 for stage in self.stages):
-            raise ValueError(f"method {self.name}: expected stages between 0 and 1, got {self.stages}")
+            raise LevelheadError(f"method {self.name}: expected stages between 0 and 1, got {self.stages}")

@@ -16,8 +16,9 @@ from typing import Literal
 
 import numpy as np
 
+from ..core.errors import LevelheadError
 from . import baseline
-from ._draw import draw, members_of
+from ._sampling import draw, members_of
 from .method import Method
 
 
@@ -41,7 +42,7 @@ def sample(
         each, rest = divmod(len(labels), classes)
         wanted = each + (generator.permutation(classes) < rest)
     else:
-        raise ValueError(f"expected epoch='same' or 'largest', got {epoch!r}")
+        raise LevelheadError(f"expected epoch='same' or 'largest', got {epoch!r}")
     return draw(members, wanted, generator)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..counts import Counts, resolve
+from ..core.counts import Counts, resolve
 from ._loss import Constant, Weighted, mean_one
 from .method import Method
 

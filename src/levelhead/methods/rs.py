@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..adjust import rescale
-from ..head import Head
+from ..core.adjust import rescale
+from ..core.errors import LevelheadError
+from ..core.head import Head
 from .method import Method
 
 
@@ -33,7 +34,7 @@ def plus_rs(method: Method) -> Method:
     'focal+rs'
     """
     if method.adjust is not None:
-        raise ValueError(f"{method.name} already adjusts the head after training; RS cannot follow")
+        raise LevelheadError(f"{method.name} already adjusts the head after training; RS cannot follow")
     card = "\n\n".join(part.strip() for part in (method.card, __doc__) if part)
     return replace(method, name=f"{method.name}+rs", title=f"{method.title}+RS", adjust=adjust,
                    trained_as=method.name, card=card)

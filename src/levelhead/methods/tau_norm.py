@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..adjust import tau_normalize
-from ..head import Head
+from ..core.adjust import tau_normalize
+from ..core.head import Head
 from . import baseline
 from .method import Method
 

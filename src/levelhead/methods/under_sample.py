@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import baseline
-from ._draw import draw, members_of
+from ._sampling import draw, members_of
 from .method import Method
 
 

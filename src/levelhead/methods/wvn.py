@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..adjust import unit
-from ..head import Head
+from ..core.adjust import unit
+from ..core.head import Head
 from . import baseline
 from .method import Method
 

@@ -9,12 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from ..geometry import rank_correlation
+from ..core.geometry import rank_correlation
 from ..methods import METHODS
+from .cells import Record, cell, runs, share_of_gap
 from .markdown import grid
-from .plan import table1_columns, tables, title_of
-from .readout import Record, cell, runs, share_of_gap
 from .record import GRID
+from .trainings import table1_columns, tables, title_of
 
 Verdict = Literal["reproduced", "partly", "not reproduced"]
 STRONG, WEAK = 0.7, 0.3  # of a rank correlation

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..adjust import rescale
-from ..geometry import angular_sigma, boundary_angles, center_gap, rank_correlation
-from ..head import Head
-from ..measure import recall
-from ..snapshot import Snapshot
+from ..core.adjust import rescale
+from ..core.geometry import angular_sigma, boundary_angles, center_gap, rank_correlation
+from ..core.head import Head
+from ..core.measure import recall
+from ..io.snapshot import Snapshot
+from .cells import Record, runs
 from .claims import STRONG, Finding, by_rank, correlation, judge
-from .plan import table1_columns, title_of
-from .readout import Record, runs
+from .trainings import table1_columns, title_of
 
 STEPS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
 

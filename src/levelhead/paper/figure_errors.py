@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..adjust import rescale
-from ..measure import confusion as table
-from ..snapshot import Snapshot
+from ..core.adjust import rescale
+from ..core.measure import confusion as table
+from ..io.snapshot import Snapshot
+from .cells import Record, companion_gamma, runs
 from .claims import WITHIN, wvn_flattens_the_curve
-from .drawing import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, panels, title
 from .figure_claims import rare_classes_gain
-from .plan import TITLES, table1_columns, title_of
-from .readout import Record, companion_gamma, runs
+from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, panels, title
 from .record import GRID
+from .trainings import TITLES, table1_columns, title_of
 
 COLORS = {"baseline": BASELINE, "wvn": WVN}
 

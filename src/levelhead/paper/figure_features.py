@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import adjust
-from ..head import Head
-from ..snapshot import Snapshot
+from ..core import adjust
+from ..core.head import Head
+from ..io.snapshot import Snapshot
+from .cells import runs
 from .claims import centers_drift_apart, rare_test_clusters_are_wider
-from .drawing import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, networks, panels, shades, title
 from .figure_claims import boundary_leans, rare_class_is_scattered, train_clusters_grow
-from .plan import title_of
-from .readout import runs
+from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, networks, panels, shades, title
+from .trainings import title_of
 
 GAMMA = 0.25  # of the drawing of boundaries
 TEST_POINTS = 250  # of each class in the t-SNE

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .cells import Record, runs
 from .claims import correlation, norm_follows_frequency
-from .drawing import (
+from .figure_claims import STEPS, norms_align_late, norms_part_with_ratio, over_sampling_levels, step_norms_part
+from .figure_style import (
     BASELINE,
     GRAY,
     LIGHT,
@@ -23,9 +25,7 @@ from .drawing import (
     shades,
     title,
 )
-from .figure_claims import STEPS, norms_align_late, norms_part_with_ratio, over_sampling_levels, step_norms_part
-from .plan import TITLES, table1_columns, title_of
-from .readout import Record, runs
+from .trainings import TITLES, table1_columns, title_of
 
 
 def norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:

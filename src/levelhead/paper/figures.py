@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import whole
-from ..snapshot import Snapshot
+from ..core import atomic
+from ..io.snapshot import Snapshot
 from . import figure_errors, figure_features, figure_norms
-from .drawing import Drawn, Missing, Sources, save_both
+from .cells import load
 from .figure_features import digest, embed
+from .figure_style import Drawn, Missing, Sources, save_both
 from .markdown import fill
-from .readout import load
 
 # name of the file: title, what draws it
 FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
@@ -67,7 +67,7 @@ def gather(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources:
     """The records, and what is kept beside them; what is missing there, or was computed from another snapshot, is made
     and kept: the networks with two features in two minutes, the t-SNE in seconds."""
     def two_features() -> dict[str, Any]:
-        from .planar import planar
+        from .two_features import planar
 
         return planar()
 
@@ -105,5 +105,5 @@ def _kept(
             return old
     made = make()
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole.write(path, json.dumps(made, separators=(",", ":")) + "\n")
+    atomic.write(path, json.dumps(made, separators=(",", ":")) + "\n")
     return made

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 
-from .. import whole
+from ..core import atomic
+from ..core.errors import LevelheadError
 from ..methods import METHODS
-from .plan import REPEATED, TITLES, table1_columns, tables, title_of
-from .readout import GAMMAS, PAPERS, Cell, Record, cell, companion, share_of_gap, top5_cell
+from .cells import GAMMAS, PAPERS, Cell, Record, cell, companion, share_of_gap, top5_cell
+from .trainings import REPEATED, TITLES, table1_columns, tables, title_of
 
 RULES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift", "rescale-then-shift": "RS, then shift"}
 
@@ -24,13 +25,13 @@ def fill(page: Path, name: str, content: str) -> None:
     """Put generated text between `<!-- name -->` and `<!-- end of name -->` of a page."""
     start, end = _marks(name)
     if not has_place(page, name):
-        raise ValueError(f"{page}: no place for {name!r}; expected {start} and {end}")
+        raise LevelheadError(f"{page}: no place for {name!r}; expected {start} and {end}")
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(start)
     _, found, after = rest.partition(end)
     if not found:
-        raise ValueError(f"{page}: {end} stands before {start}")
-    whole.write(page, f"{before}{start}\n{content}\n{end}{after}")
+        raise LevelheadError(f"{page}: {end} stands before {start}")
+    atomic.write(page, f"{before}{start}\n{content}\n{end}{after}")
 
 
 def has_place(page: Path, name: str) -> bool:

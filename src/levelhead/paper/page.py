@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ..snapshot import Snapshot
+from ..io.snapshot import Snapshot
 from . import claims, figures
+from .cells import Record, load
 from .markdown import beyond, fill, grid, headline, other_recipe, table1, table2, table3
-from .plan import REPEATED, TITLES, table1_columns, tables, trainings
-from .readout import Record, load
+from .trainings import REPEATED, TITLES, table1_columns, tables, trainings
 
 
 def write(

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import adjust, geometry, measure
-from .._array import to_numpy
-from ..head import Head
-from ..path import GammaPath, gamma_path
-from ..rule import RuleName
-from ..snapshot import Snapshot
-from ..tune import tune
+from ..core import adjust, geometry, measure
+from ..core.adjust import RuleName
+from ..core.array import to_numpy
+from ..core.head import Head
+from ..gamma.path import GammaPath, gamma_path
+from ..gamma.tune import tune
+from ..io.snapshot import Snapshot
 
 RULES: dict[RuleName, tuple[float, float]] = {"rescale": (0.0, 2.0), "tau": (0.0, 4.0), "shift": (0.0, 4.0)}  # ranges
 FIRST_STEPS = np.linspace(0.0, 1.0, 21)  # gammas of RS that are tried before a shift

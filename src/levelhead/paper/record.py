@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import adjust, geometry, measure
-from .._array import to_numpy
-from ..snapshot import Snapshot
-from ..tune import match_prior
+from ..core import adjust, geometry, measure
+from ..core.array import to_numpy
+from ..gamma.tune import match_prior
+from ..io.snapshot import Snapshot
 from . import post_hoc
 
 GRID = np.linspace(0.0, 2.0, 201)

@@ -14,16 +14,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from .. import whole
-from ..cautions import LevelheadWarning
-from ..lab.progress import Report, bar
-from ..lab.run import Run, check_device, run_packed
-from ..lab.stop import deaf, follow, stoppable
-from ..lab.workers import spread
+from ..core import atomic
+from ..core.errors import LevelheadError
+from ..core.warnings import LevelheadWarning
+from ..runs.progress import Report, bar
+from ..runs.run import Run, check_device, run_packed
+from ..runs.signals import deaf, follow, stoppable
+from ..runs.workers import spread
 from .markdown import has_place
-from .plan import TABLES, Table, Training, trainings
 from .record import record
 from .shipped import shipped
+from .trainings import TABLES, Table, Training, trainings
 
 Executor = Literal["local", "ray"]
 SECONDS_AN_IMAGE = {"resnet32": 7.0e-6, "resnet18-64": 57e-6}  # on one H200, by `seconds` of the records
@@ -36,21 +37,21 @@ def command(
 ) -> tuple[dict[str, Any], str]:
     """What `levelhead reproduce` does: say what is missing and, unless it is a dry run, train it."""
     if table not in TABLES:
-        raise ValueError(f"unknown table {table!r}; the tables are {', '.join(TABLES)}, and figures")
+        raise LevelheadError(f"unknown table {table!r}; the tables are {', '.join(TABLES)}, and figures")
     if executor not in get_args(Executor):
-        raise ValueError(f"expected the executor {' or '.join(get_args(Executor))}, got {executor!r}")
+        raise LevelheadError(f"expected the executor {' or '.join(get_args(Executor))}, got {executor!r}")
     if seeds < 1:
-        raise ValueError(f"expected at least one seed, got {seeds}")
+        raise LevelheadError(f"expected at least one seed, got {seeds}")
     if slots < 1:
-        raise ValueError(f"expected at least one run on the GPU, got --slots {slots}")
+        raise LevelheadError(f"expected at least one run on the GPU, got --slots {slots}")
     if root is not None and not dry_run and not root.is_dir():
-        raise ValueError(f"{root}: no such folder; say with --root where the data sets are")
+        raise LevelheadError(f"{root}: no such folder; say with --root where the data sets are")
     wanted = trainings(cast(Table, table), root=root and str(root), seeds=seeds, only=only, unofficial=unofficial)
     before = missing(wanted, results)
     minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
     if not dry_run and before:
         if root is None:
-            raise ValueError(f"to train what {table} lacks, {len(before)} networks, say with --root where the data "
+            raise LevelheadError(f"to train what {table} lacks, {len(before)} networks, say with --root where the data "
                              "sets are")
 
         def standing() -> str:
@@ -61,7 +62,7 @@ def command(
                       until=None if minutes is None else 60 * minutes, say=say, report=report)
     left = missing(wanted, results)
     if left and not dry_run and minutes is None:
-        raise ValueError(f"{len(left)} of {len(before)} networks were not trained, for the reasons above; the same "
+        raise LevelheadError(f"{len(left)} of {len(before)} networks were not trained, for the reasons above; the same "
                          "command goes on with them")
     found = {"table": table, "trainings": len(wanted), "missing": [training.name for training in left],
              "minutes": round(cost(left) / 60, 1)}
@@ -79,7 +80,7 @@ def draw(
     from . import page as reproduction
 
     if not any(results.glob("*.json")):
-        raise ValueError(f"{results}: expected records, got no .json; say with --results where they are")
+        raise LevelheadError(f"{results}: expected records, got no .json; say with --results where they are")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LevelheadWarning)
         if page.is_file():
@@ -205,7 +206,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
     """One line a key, atomically: small, and readable in a diff."""
     rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
     body = ",\n".join(rows)
-    whole.write(path, f"{{\n{body}\n}}\n")
+    atomic.write(path, f"{{\n{body}\n}}\n")
 
 
 def groups(wanted: Sequence[Training], slots: int) -> list[list[Training]]:

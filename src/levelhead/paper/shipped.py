@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import as_file, files
 
-from ..snapshot import Snapshot
+from ..io.snapshot import Snapshot
 
 METHODS = ("baseline", "wvn")
 COLUMN = "cifar10:100"

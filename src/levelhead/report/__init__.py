@@ -6,7 +6,7 @@
 or of several.
 """
 
-from .files import is_records, of_choice, of_file, of_run
+from .open import is_records, of_choice, of_file, of_run
 from .render import Table, write
 from .subject import Subject, of_logits, of_snapshot
 

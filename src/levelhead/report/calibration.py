@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
-from ..measure import Kind, fit_temperature
-from ..path import GammaPath
-from ..rule import Rule
-from ..stream import chunks
+from ..core.array import Array
+from ..core.measure import Kind, fit_temperature
+from ..gamma.chunks import chunks
+from ..gamma.path import GammaPath
+from ..gamma.rule import Rule
 
 BINS = 15
 _BLOCK = 1 << 17  # numbers worked on at a time: what fits in a cache

@@ -19,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__, whole
-from .facts import code, facts
-from .packing import STEP
+from .._version import __version__
+from ..core import atomic
+from ..core.errors import LevelheadError
+from .encode_changes import STEP
+from .page_data import code, facts
 from .subject import Subject
 from .verdict import RULES, Number, percent, verdict
 
@@ -61,10 +63,10 @@ def write(out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[Tabl
     """
     path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"{path}: expected a page as .html, got {path.suffix or 'no suffix'}")
+        raise LevelheadError(f"{path}: expected a page as .html, got {path.suffix or 'no suffix'}")
     if not subjects and not tables:
-        raise ValueError("expected something to show: a run, a snapshot, a tuned.json, or logits")
-    whole.write(path, html(subjects, tables=tables, command=command))
+        raise LevelheadError("expected something to show: a run, a snapshot, a tuned.json, or logits")
+    atomic.write(path, html(subjects, tables=tables, command=command))
     return path
 
 

@@ -10,19 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array, as_array
-from ..cautions import LevelheadWarning
-from ..counts import Counts, groups, resolve
-from ..criterion import middle
-from ..curve import Curve
-from ..envelope import Envelope, trace
-from ..head import Head
-from ..measure import Kind
-from ..path import GammaPath, gamma_path
-from ..rule import RuleName, make_rule
-from ..snapshot import Snapshot
-from ..tune import match_prior, tune, tune_path
-from ..tuned import Tuned
+from ..core.adjust import RuleName
+from ..core.array import Array, as_array
+from ..core.counts import Counts, groups, resolve
+from ..core.curve import Curve
+from ..core.errors import LevelheadError
+from ..core.head import Head
+from ..core.measure import Kind
+from ..core.warnings import LevelheadWarning
+from ..gamma.criterion import middle
+from ..gamma.envelope import Envelope, trace
+from ..gamma.path import GammaPath, gamma_path
+from ..gamma.rule import make_rule
+from ..gamma.tune import match_prior, tune, tune_path
+from ..gamma.tuned import Tuned
+from ..io.snapshot import Snapshot
 
 RANGE = (0.0, 2.0)
 LARGEST = 50.0  # gamma that a page can stand on; a class of half as many samples is then scaled by 10^15
@@ -147,7 +149,7 @@ def of_snapshot(
     """
     shown = next((split for split in ("test", "held-out") if split in snapshot.features), None)
     if shown is None:
-        raise ValueError(f"{title}: expected a snapshot with a test or held-out split, got "
+        raise LevelheadError(f"{title}: expected a snapshot with a test or held-out split, got "
                          f"{', '.join(snapshot.features) or 'none'}; train with --hold-out 0.1")
     head, names = snapshot.head.numpy(), snapshot.head.names
     held_out = (snapshot.logits("held-out"), snapshot.labels["held-out"]) if "held-out" in snapshot.features else None
@@ -189,7 +191,7 @@ def of_logits(
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
     choice = _choice(gamma, rule, tuned)
     if choice is not None and choice.get("classes") not in (None, len(n)):
-        raise ValueError(f"gamma was chosen on logits of {choice['classes']} classes, these have {len(n)}")
+        raise LevelheadError(f"gamma was chosen on logits of {choice['classes']} classes, these have {len(n)}")
     rule, reach = (rule, RANGE) if choice is None else (choice["rule"], (0.0, max(RANGE[1], 1.25 * choice["gamma"])))
     made = make_rule(rule, n, norms=norms if rule == "tau" else None)
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
@@ -216,7 +218,7 @@ def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | Choice | None) -
 
 def _check_gamma(gamma: float) -> float:
     if not 0 <= gamma <= LARGEST:
-        raise ValueError(f"expected a gamma from 0 to {LARGEST:g}, got {gamma:g}")
+        raise LevelheadError(f"expected a gamma from 0 to {LARGEST:g}, got {gamma:g}")
     return float(gamma)
 
 

@@ -1,0 +1,103 @@
+"""The few operations on which numpy and torch differ. torch is used only where the caller already has it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from .errors import LevelheadError
+
+Array = Any  # a numpy array or a torch tensor
+
+
+def is_torch(x: Array) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """The values of x on the host, half precision widened to float32 (numpy knows no bfloat16)."""
+    if is_torch(x):
+        x = x.detach().cpu()
+        return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
+    try:
+        return np.asarray(x)
+    except ValueError:
+        raise LevelheadError("expected an array of one shape, got rows of different lengths") from None
+
+
+def as_array(x: Array) -> Array:
+    """A tensor or a memory-mapped file as it is, where it is; anything else that holds numbers as a numpy array."""
+    return x if is_torch(x) or isinstance(x, np.memmap) else to_numpy(x)
+
+
+def described(x: np.ndarray) -> str:
+    """What an array that should hold other numbers holds, in words; of fractions where whole numbers should be, which.
+
+    >>> described(np.array(["a"])), described(np.array([0.0, 0.5]))
+    ('text', 'float64 (0.5 at position 1)')
+    """
+    if x.dtype.kind == "f" and x.ndim == 1 and (x != np.floor(x)).any():
+        at = int(np.argmax(x != np.floor(x)))
+        return f"{x.dtype} ({x[at]:g} at position {at})"
+    return {"U": "text", "S": "text", "O": "Python objects"}.get(x.dtype.kind, str(x.dtype))
+
+
+def is_floating(x: Array) -> bool:
+    return x.is_floating_point() if is_torch(x) else np.issubdtype(np.asarray(x).dtype, np.floating)
+
+
+def widen(x: Array) -> Array:
+    """x in float32 or better."""
+    if is_torch(x):
+        import torch
+
+        return x.to(torch.promote_types(x.dtype, torch.float32))
+    return x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+
+
+def like(values: np.ndarray, x: Array) -> Array:
+    """Host values as an array of x's kind, dtype and device."""
+    if is_torch(x):
+        import torch
+
+        return torch.as_tensor(values).to(dtype=x.dtype).to(device=x.device)
+    return values.astype(x.dtype)
+
+
+def product(a: Array, b: Array) -> Array:
+    """a [N, d] times b [K, d], transposed, in float32 or better; of two tensors in the better of their dtypes."""
+    a, b = widen(a), widen(b)
+    if is_torch(a) and a.dtype != b.dtype:
+        import torch
+
+        dtype = torch.promote_types(a.dtype, b.dtype)
+        a, b = a.to(dtype), b.to(dtype)
+    return a @ b.T
+
+
+def narrow(x: Array, to: Array) -> Array:
+    """x in the dtype of `to`."""
+    return x.to(to.dtype) if is_torch(x) else x.astype(to.dtype, copy=False)
+
+
+def scale_rows(x: Array, factors: np.ndarray) -> Array:
+    """Row i of x [K, ...] times factors[i], in float32 or better, back in x's dtype."""
+    wide = widen(x)
+    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is reported by name, by the caller
+        return narrow(wide * like(factors, wide).reshape(-1, *[1] * (x.ndim - 1)), x)
+
+
+def row_norms(x: Array) -> Array:
+    """Length of each row of x [K, d], in float32 or better."""
+    wide = widen(x)
+    with np.errstate(over="ignore"):
+        return wide.norm(dim=1) if is_torch(x) else np.linalg.norm(wide, axis=1)
+
+
+def to_plain(record: Any) -> dict[str, Any]:
+    """Return a dataclass as a dict that JSON can hold: arrays become lists."""
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(record).items()}

@@ -1,0 +1,238 @@
+"""How many training samples each class has: counted, profiled, grouped, read and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..io import csv_table, text
+from .array import described, is_torch, to_numpy
+from .errors import LevelheadError
+from .per_class import as_mapping, in_order, listed, title, without_repeats
+
+Counts = Any  # a list, an array, {class: n}, or the labels themselves
+Missing = Literal["error", "neutral"]
+
+
+def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None) -> np.ndarray:
+    """Count labels: samples of each class, [K].
+
+    Args:
+        labels: [N] class indices, or names if `names` lists them.
+        classes: K; one more than the largest label if not given.
+        names: the K class names in order.
+
+    >>> of([0, 0, 2, 1, 0])
+    array([3, 1, 1])
+    """
+    labels = to_numpy(labels)
+    if names is not None and labels.dtype.kind in "UO":
+        index = {str(name): i for i, name in enumerate(names)}
+        unknown = sorted({str(y) for y in labels.tolist()} - index.keys())
+        if unknown:
+            raise LevelheadError(f"unknown class name {unknown[0]!r}; the classes are {listed(names)}")
+        labels = np.array([index[str(y)] for y in labels.tolist()])
+    labels = check_labels(labels, classes if classes is not None else (len(names) if names is not None else None))
+    return np.bincount(labels, minlength=classes or (len(names) if names is not None else 0))
+
+
+def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
+    """labels [N] as integers, each from 0 to K - 1; a ValueError that names the first that is not."""
+    labels = to_numpy(labels)
+    if labels.ndim != 1:
+        raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}")
+    whole = labels.dtype.kind == "f" and np.isfinite(labels).all() and np.all(labels == np.floor(labels))
+    if labels.dtype.kind not in "iub" and not whole:
+        raise LevelheadError(f"expected integer labels, got {described(labels)}")
+    labels = labels.astype(np.int64)
+    wrong = (labels < 0) if classes is None else (labels < 0) | (labels >= classes)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        top = "" if classes is None else f" to {classes - 1}"
+        raise LevelheadError(f"expected labels from 0{top}, got {labels[at]} at position {at}"
+                         + ("; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""))
+    return labels
+
+
+def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
+    """Exponential long tail: ``n_i = int(n_1 (1 / ratio)^(i / (K - 1)))``, i = 0 .. K - 1.
+
+    >>> long_tail(5000, 10, 100).tolist()
+    [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    """
+    _check_profile(largest, classes, ratio)
+    return np.array([max(1, int(largest * (1 / ratio) ** (i / max(1, classes - 1)))) for i in range(classes)])
+
+
+def step(largest: int, classes: int, ratio: float) -> np.ndarray:
+    """Step imbalance: the first half of the classes keeps n_1, the last half gets ``int(n_1 / ratio)``.
+
+    >>> step(500, 4, 10).tolist()
+    [500, 500, 50, 50]
+    """
+    _check_profile(largest, classes, ratio)
+    return np.where(np.arange(classes) < classes - classes // 2, largest, max(1, int(largest / ratio)))
+
+
+def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.ndarray]:
+    """Class indices of the many-shot (n > 100), medium-shot (20 to 100) and few-shot (n < 20) classes.
+
+    The rule of Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019. Empty groups are left out.
+
+    >>> {name: members.tolist() for name, members in groups([500, 100, 7, 20]).items()}
+    {'many': [0], 'medium': [1, 3], 'few': [2]}
+    """
+    n = _values(counts, None, None)
+    masks = {"many": n > many, "medium": (n <= many) & (n >= few), "few": n < few}
+    return {name: np.flatnonzero(mask) for name, mask in masks.items() if mask.any()}
+
+
+def resolve(
+    counts: Counts, classes: int | None = None, *, names: Sequence[str] | None = None, missing: Missing = "error",
+    offers: Collection[str] = (),
+) -> np.ndarray:
+    """Whatever the user has, as checked counts [K].
+
+    Args:
+        counts: K counts in class order, or {class: n} (or a pandas Series, which has them in its index) with indices or
+            known names, or labels to be counted (more than K integers, all of them classes, with every class among them
+            or more than 2 K in all: else they are counts).
+        classes: K, where it is known.
+        names: the K class names, where they are known.
+        missing: a class with no samples is an error that names it, or is `neutral`: it is treated as the largest is.
+        offers: which of `names` and `missing` the calling function has as well: messages tell of those.
+
+    >>> resolve({"1": 30, "0": 70}, 2).tolist()
+    [70, 30]
+    """
+    if missing not in ("error", "neutral"):
+        raise LevelheadError(f"expected missing='error' or 'neutral', got {missing!r}")
+    if names is not None:
+        names = list(names)
+        classes = len(names) if classes is None else classes
+        if len(names) != classes:
+            raise LevelheadError(f"expected {classes} class names, got {len(names)}")
+    values = _values(counts, classes, names, offers)
+    if classes is not None and len(values) != classes:
+        title_0 = len(values) == classes + 1 and values[0] == 0  # pandas writes it over a column without a name
+        raise LevelheadError(f"expected {classes} counts, one per class, got {len(values)}"
+                         + ("; if the first, 0, is a title, leave it out: header=False in pandas" if title_0 else ""))
+    if len(values) == 0:
+        raise LevelheadError("expected one count per class, got none")
+    with np.errstate(invalid="ignore"):
+        plain = (values > 0) & (values <= 2**53) & (values == np.floor(values))
+    for i in np.flatnonzero(~plain).tolist():
+        n, who = values[i].item(), title(i, names)
+        if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
+            raise LevelheadError(f"the count of {who} is {n}; expected a whole number of samples")
+        if n < 0:
+            raise LevelheadError(f"the count of {who} is negative ({n:g})")
+        if n != int(n):
+            raise LevelheadError(f"the count of {who} is fractional ({n:g}); give samples, not shares")
+        if n == 0 and missing == "error":
+            aside = " (as missing='neutral' does)" if "missing" in offers else ""
+            raise LevelheadError(f"{who} has no samples; leave it out, or give it the largest count, which leaves it "
+                             f"as it is{aside}")
+    values = values.astype(np.int64)
+    if not values.any():
+        raise LevelheadError("every class has a count of 0")
+    return np.where(values == 0, values.max(), values)
+
+
+def read(path: str | Path, *, wanted: str = "counts") -> Counts:
+    """Counts from a file: .json (list or {class: n}), .csv (class,n rows or one number a row), .npy, .txt (a number a
+    line), an array `counts` of an .npz or .safetensors. What is read is checked later, by `resolve`, when the classes
+    are known.
+
+    Args:
+        path: the file.
+        wanted: what its numbers are, in messages.
+    """
+    from ..io import arrays  # `import levelhead` does without it
+
+    path, parse = Path(path), _PARSERS.get(Path(path).suffix.lower())
+    if arrays.is_archive(path) or path.suffix.lower() == ".npy":
+        return arrays.read(path, wanted=wanted)
+    if parse is None:
+        raise LevelheadError(f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
+                         f"{path.suffix or 'no suffix'}")
+    arrays.check_file(path, wanted)
+    try:
+        return parse(text.read(path))
+    except ValueError as error:
+        raise LevelheadError(f"{path}: not a file of {wanted} ({error})") from None
+
+
+def _from_json(content: str) -> Counts:
+    value = json.loads(content, object_pairs_hook=without_repeats)
+    if not isinstance(value, list | dict):
+        raise LevelheadError("expected a list of counts or {class: n}")
+    return value
+
+
+def _from_csv(content: str) -> Counts:
+    rows = csv_table.cells(content)
+    first, others = rows[0], rows[1:]
+    if not text.is_number(first[-1]) or not first[0] or (
+            not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others)):
+        rows = others  # below titles
+    if all(len(row) == 1 for row in rows):
+        return [text.number(row[0]) for row in rows]
+    if any(len(row) != 2 for row in rows):
+        raise LevelheadError("expected rows of class,n")
+    return without_repeats([(row[0], text.number(row[1])) for row in rows])
+
+
+def _from_txt(content: str) -> Counts:
+    return [text.number(word) for word in content.split()]
+
+
+_PARSERS = {".json": _from_json, ".csv": _from_csv, ".txt": _from_txt}
+
+
+def _values(
+    counts: Counts, classes: int | None, names: Sequence[str] | None, offers: Collection[str] = ()
+) -> np.ndarray:
+    mapping = as_mapping(counts, classes)
+    return _vector(counts, classes, names) if mapping is None else in_order(mapping, classes, names, offers=offers)
+
+
+def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
+    if isinstance(counts, str | Path):
+        raise LevelheadError(f"expected counts, got the text {str(counts)!r}; read a file of them with counts.read()")
+    try:
+        values = to_numpy(counts) if is_torch(counts) else np.asarray(counts)
+    except ValueError:
+        raise LevelheadError("expected one count per class, got rows of different lengths") from None
+    if values.ndim != 1:
+        raise LevelheadError(f"expected one count per class, got shape {list(values.shape)}")
+    if values.dtype.kind in "UO" and names is not None and len(values) and isinstance(values[0], str):
+        return of(values, names=names).astype(np.float64)
+    if values.dtype.kind not in "iubf":
+        raise LevelheadError(f"expected counts as numbers, got {_odd(values)}")
+    if classes is not None and len(values) > classes and values.dtype.kind in "iu":
+        inside = (values >= 0) & (values < classes)
+        if inside.all() and (len(np.unique(values)) == classes or len(values) > 2 * classes):
+            return np.bincount(values.astype(np.int64), minlength=classes).astype(np.float64)
+    return values.astype(np.float64)
+
+
+def _check_profile(largest: int, classes: int, ratio: float) -> None:
+    if not (np.isfinite(ratio) and ratio >= 1):
+        raise LevelheadError(f"expected an imbalance ratio of at least 1, got {ratio}")
+    if largest < 1 or classes < 1:
+        raise LevelheadError(f"expected at least one class and one sample, got {classes} classes of {largest}")
+
+
+def _odd(values: np.ndarray) -> str:
+    """The first that is no number, and whose it is."""
+    odd = ((i, one) for i, one in enumerate(values.tolist()) if not (isinstance(one, int | float) or _is_number(one)))
+    return next((f"{one!r} for class {i}" for i, one in odd), described(values))
+
+
+def _is_number(one: Any) -> bool:
+    return isinstance(one, str) and text.is_number(one)

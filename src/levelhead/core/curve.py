@@ -1,0 +1,95 @@
+"""A step function of gamma, known at every breakpoint, and everything at one gamma."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from .errors import LevelheadError
+
+Metric = Literal["error", "balanced_error"]
+
+
+def check_metric(metric: str) -> None:
+    """That there is such a metric."""
+    if metric not in ("error", "balanced_error"):
+        raise LevelheadError(f"expected metric='error' or 'balanced_error', got {metric!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """``values[i]`` holds from ``gammas[i]`` to just before ``gammas[i + 1]``, the last one up to `end`, end included.
+
+    >>> curve = Curve(np.array([0.0, 0.5, 0.8]), np.array([0.3, 0.1, 0.2]), 2.0)
+    >>> curve.at(0.5), curve.at(0.49), curve.at([0.0, 2.0])
+    (0.1, 0.3, array([0.3, 0.2]))
+    >>> curve.plateau()
+    (0.5, 0.8)
+    """
+
+    gammas: np.ndarray
+    values: np.ndarray
+    end: float
+
+    def at(self, gamma: float | np.ndarray | list[float]) -> np.ndarray | float:
+        """The value at one gamma or at many."""
+        where = np.asarray(gamma, np.float64)
+        if np.any((where < self.gammas[0]) | (where > self.end)) or np.isnan(where).any():
+            raise LevelheadError(f"expected gamma within [{self.gammas[0]:g}, {self.end:g}], got {gamma}")
+        found = self.values[np.searchsorted(self.gammas, where, side="right") - 1]
+        return float(found) if found.ndim == 0 else found
+
+    def plateau(self, tolerance: float = 1e-12) -> tuple[float, float]:
+        """Where the curve is lowest: the widest stretch (a, b) of its minimum, the first of equally wide ones.
+
+        Values within `tolerance` of each other are equal: sums of the same terms in another order.
+        """
+        low = self.values <= self.values.min() + tolerance
+        starts = np.flatnonzero(low & ~np.r_[False, low[:-1]])
+        stops = np.flatnonzero(low & ~np.r_[low[1:], False])
+        a, b = self.gammas[starts], np.r_[self.gammas, self.end][stops + 1]
+        widest = int(np.argmax(b - a))
+        return float(a[widest]), float(b[widest])
+
+    def complement(self) -> Curve:
+        """``1 - self``: errors from accuracies."""
+        return Curve(self.gammas, 1 - self.values, self.end)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The path at one gamma. Errors and accuracies are shares; class_accuracy [K] is NaN for a class with no sample.
+    The plateau is the stretch of gammas around it over which the metric asked for does not change."""
+
+    gamma: float
+    error: float
+    balanced_error: float
+    class_accuracy: np.ndarray
+    groups: dict[str, float]
+    plateau: tuple[float, float]
+
+
+def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:
+    """The curve that begins at `start` and changes by steps[i] at gammas[i], which ascend."""
+    gammas, totals = np.concatenate([range[:1], gammas]), np.cumsum(np.concatenate([[start], steps]))
+    same = gammas[1:] == gammas[:-1]
+    if same.any():
+        last = np.append(~same, True)  # of several steps at one gamma
+        gammas, totals = gammas[last], totals[last]
+    return Curve(gammas, totals, range[1])
+
+
+def ascending(gammas: np.ndarray) -> np.ndarray:
+    """np.argsort in half the time: each gamma's last bits give way to its position, and plain numbers are sorted.
+
+    Where that is not their order (two that differ in those bits only, or negative ones), they are sorted as they are.
+
+    >>> ascending(np.array([0.5, 0.1, 0.3]))
+    array([1, 2, 0])
+    """
+    taken = (1 << len(gammas).bit_length()) - 1
+    order = np.sort(gammas.view(np.int64) & ~taken | np.arange(len(gammas))) & taken
+    ordered = gammas[order]
+    return order if (ordered[1:] >= ordered[:-1]).all() else np.argsort(gammas)

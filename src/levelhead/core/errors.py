@@ -1,0 +1,71 @@
+"""The one error class, and the checks that several rooms share.
+
+The library speaks of parameters. The command line speaks of its options: it takes `parameter` and `advice` from the
+error and puts its own words in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+
+class Advice(NamedTuple):
+    """A parameter that helps, the value to give it (None where only the user knows it), and what that does."""
+
+    parameter: str
+    value: str | None
+    effect: str
+
+
+class LevelheadError(ValueError):
+    """An input that cannot be used: what was expected, what came and, where it helps, what to do.
+
+    Args:
+        message: one line.
+        parameter: the parameter at fault, which stands before the message; None if the message says it all.
+        advice: another parameter of the same function that helps.
+
+    >>> str(LevelheadError("expected 'scale' or 'keep', got 'drop'", parameter="bias"))
+    "bias: expected 'scale' or 'keep', got 'drop'"
+    >>> str(LevelheadError("class 3 has no samples", advice=Advice("missing", "neutral", "to leave it as it is")))
+    "class 3 has no samples; pass missing='neutral' to leave it as it is"
+    """
+
+    def __init__(self, message: str, *, parameter: str | None = None, advice: Advice | None = None):
+        super().__init__(message)
+        self.message, self.parameter, self.advice = message, parameter, advice
+
+    def __str__(self) -> str:
+        subject = "" if self.parameter is None else f"{self.parameter}: "
+        if self.advice is None:
+            return f"{subject}{self.message}"
+        name, value, effect = self.advice
+        return f"{subject}{self.message}; pass {name if value is None else f'{name}={value!r}'} {effect}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.message, self.parameter, self.advice)
+
+
+def _restore(kind: type[LevelheadError], message: str, parameter: str | None, advice: Advice | None) -> LevelheadError:
+    return kind(message, parameter=parameter, advice=advice)
+
+
+def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:
+    """Raise LevelheadError unless the value is one of the choices.
+
+    >>> check_choice("bias", "scale", ("scale", "keep"))
+    """
+    known = tuple(choices)
+    if value not in known:
+        raise LevelheadError(f"expected {one_of(known)}, got {value!r}", parameter=parameter)
+
+
+def one_of(choices: Iterable[str]) -> str:
+    """Return the choices as words.
+
+    >>> one_of(["rescale", "tau", "shift"])
+    "'rescale', 'tau' or 'shift'"
+    """
+    *others, last = map(repr, choices)
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,0 +1,195 @@
+"""Heads in ONNX models: the last Gemm, MatMul (+ Add) or 1x1 Conv that feeds an output, found by walking back from it.
+
+The graph is read with the onnx library, the head's numbers are then changed where they lie in the file (or in its
+external data), and the note is appended as metadata: every other byte stays. Where it must be, for a new name of an
+external file or a second note, the graph is serialized again; its tensors stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import LevelheadError
+from .edits import Edit
+from .find import NoHead
+from .format import Format, Note
+from .onnx_graph import Graph, Layer, heads_of, tensors
+from .protobuf import locate
+from .spans import NOTE, Found, Place, Span, names_beside, note_entries, note_from
+
+DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
+TYPED = {1: 4, 11: 10}  # the field that holds the numbers of a tensor without raw bytes: float_data, double_data
+
+
+def find(path: Path, *, named: str | None = None, classes: int | None = None) -> Found:
+    """The head that feeds the output of an ONNX model."""
+    graph = _parse(path)
+    found, reasons = {}, []
+    for output in graph.model.graph.output:
+        try:
+            layers = tuple({layer.weight: layer for layer in heads_of(graph, output.name)}.values())
+        except ValueError as reason:
+            reasons.append(f"{path}: output {output.name!r}: {reason}")
+            continue
+        except RecursionError:
+            reasons.append(f"{path}: output {output.name!r}: comes from itself, or from too long a chain of nodes")
+            continue
+        titles = {output.name, *(title for layer in layers for title in (layer.key, layer.weight, layer.node.name))}
+        if named is None or titles.issuperset(named.split(",")):
+            weights = tuple(layer.weight for layer in layers)
+            if weights not in found or not layers[0].plain:  # of two outputs of one head, the one that is harder to fit
+                found[weights] = tuple(_place(graph, layer) for layer in layers)
+    fitting = [places for places in found.values() if classes is None or named or places[0].classes == classes]
+    if len(fitting) == 1:
+        names = names_beside(path, fitting[0][0].classes)
+        return Found(path, fitting[0], files(path), names, _note(graph), detail=graph)
+    listed = ", ".join(f"{place.key} {list(place.shape)}" for places in found.values() for place in places)
+    if len(fitting) > 1:
+        raise LevelheadError(f"{path}: more than one layer could be the head; name it with --head: {listed}")
+    if listed:
+        raise NoHead(f"{path}: no head found with {classes} classes; there is {listed}")
+    if named is not None and not reasons:
+        raise LevelheadError(f"{path}: no output or head is called {named!r}; leave out --head to have it found")
+    raise LevelheadError(reasons[0] if reasons else f"{path}: the model has no output")
+
+
+def files(path: Path) -> tuple[Path, ...]:
+    """The model's file, and those its weights are kept in."""
+    places = [_external(tensor, path) for tensor in tensors(_parse(path).model.graph)]
+    names = dict.fromkeys(place["location"] for place in places if place)
+    for name in names:
+        if Path(name).name != name or not (path.parent / name).is_file():
+            raise LevelheadError(f"{path}: its weights are in {name!r}, which is not beside it; put it there")
+    return (path, *(path.parent / name for name in names))
+
+
+def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
+    """The edits of a file, with the note in the model's metadata and the new names of external files."""
+    renamed = {file.name: name for file, name in names.items() if file != found.path and file.name != name}
+    if source != found.path or (note is None and not renamed):
+        return edits
+    data = found.detail.data
+    if note and not found.note and not renamed:  # protobuf fields may stand in any order: ours go to the end
+        return [*edits, Edit(len(data), 0, _metadata(note).SerializeToString())]
+    for edit in edits:
+        data = data[: edit.offset] + edit.data + data[edit.offset + edit.length :]
+    model = _onnx().ModelProto.FromString(data)
+    for tensor in tensors(model.graph):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = renamed.get(entry.value, entry.value)
+    if note is not None:
+        kept = [entry for entry in model.metadata_props if entry.key not in NOTE]
+        del model.metadata_props[:]
+        model.metadata_props.extend([*kept, *_metadata(note).metadata_props])
+    return [Edit(0, len(found.detail.data), model.SerializeToString(deterministic=True))]
+
+
+def note_in(path: Path) -> Note | None:
+    """What an earlier adjustment recorded."""
+    return _note(_parse(path))
+
+
+def check(path: Path) -> None:
+    """Run the onnx checker on a written model; external weights, which it would want beside it, are left out."""
+    model = _onnx().load(str(path), load_external_data=False)
+    for tensor in tensors(model.graph):
+        if _external(tensor, path):
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.dims[:] = [0]
+    try:
+        _onnx().checker.check_model(model)
+    except _onnx().checker.ValidationError as error:
+        raise LevelheadError(f"the model does not pass onnx.checker: {error}") from None
+
+
+def _place(graph: Graph, layer: Layer) -> Place:
+    weight = _span(graph, layer.weight, layer.transposed)
+    bias = None if layer.bias is None else _span(graph, layer.bias)
+    place = Place(layer.key, weight, bias, layer.plain)
+    if bias is not None and prod(bias.shape) != place.classes:
+        raise LevelheadError(f"{graph.path}: its bias {bias.key!r} has shape {list(bias.shape)}, not [{place.classes}]")
+    return place
+
+
+def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
+    """Where in a file a constant's numbers are."""
+    tensor, steps = graph.constants[name]
+    shape = tuple(tensor.dims)
+    if tensor.data_type not in DTYPES:
+        kind = _onnx().TensorProto.DataType.Name(tensor.data_type)
+        raise LevelheadError(f"{graph.path}: {name} holds {kind}, a quantized type; adjust the model before quantizing")
+    dtype, external = DTYPES[tensor.data_type], _external(tensor, graph.path)
+    if external:
+        file, offset = graph.path.parent / external["location"], int(external.get("offset", 0))
+        span = Span(name, file, offset, dtype, shape, transposed)
+        _check_untied(graph, tensor, span)
+        return span
+    number = TYPED.get(tensor.data_type, 9)
+    start, end = locate(graph.data, [*steps, (9 if tensor.HasField("raw_data") else number, 0)])
+    span = Span(name, graph.path, start, dtype, shape, transposed)
+    if end - start != span.nbytes:
+        raise LevelheadError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")
+    return span
+
+
+def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
+    """No other tensor may have the same bytes of an external file."""
+    for other in tensors(graph.model.graph):
+        place = _external(other, graph.path)
+        if other is tensor or not place or place["location"] != span.file.name:
+            continue
+        start, said = int(place.get("offset", 0)), place.get("length", "")
+        size = _onnx().helper.tensor_dtype_to_np_dtype(other.data_type).itemsize
+        length = int(said) if said.isdecimal() else size * prod(other.dims)
+        if span.offset < start + length and start < span.offset + span.nbytes:
+            raise LevelheadError(f"{graph.path}: {span.key!r} has the same bytes of {span.file.name} as {other.name!r}, "
+                             "and scaling it would change both; give each its own")
+
+
+def _external(tensor: Any, path: Path) -> dict[str, str]:
+    """Where in which other file a tensor's numbers are; empty if they are in the model's own."""
+    if tensor.data_location != 1:
+        return {}
+    found = {entry.key: entry.value for entry in tensor.external_data}
+    if "location" not in found or not found.get("offset", "0").isdecimal():
+        raise LevelheadError(f"{path}: {tensor.name!r} is kept in another file, and it is not said where; export it again")
+    return found
+
+
+def _note(graph: Graph) -> dict[str, Any] | None:
+    return note_from({entry.key: entry.value for entry in graph.model.metadata_props}, graph.path)
+
+
+def _metadata(note: Note) -> Any:
+    model = _onnx().ModelProto()
+    for key, value in note_entries(note).items():
+        model.metadata_props.add(key=key, value=value)
+    return model
+
+
+def _parse(path: Path) -> Graph:
+    data, kind = path.read_bytes(), _onnx().ModelProto
+    try:
+        model = kind.FromString(data)
+    except Exception as error:  # protobuf's DecodeError, whose home differs between its versions
+        raise LevelheadError(f"{path}: cut short, or no ONNX model ({error}); export or download it again") from None
+    if not model.graph.node:
+        raise LevelheadError(f"{path}: no ONNX model, its graph is empty")
+    return Graph(path, model, data)
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise ImportError("reading an .onnx file needs onnx: pip install 'levelhead[onnx]'") from None
+    return onnx
+
+
+FORMAT = Format("ONNX", (".onnx",), find, files, note_in, complete, check)
+read, write = FORMAT.read, FORMAT.write

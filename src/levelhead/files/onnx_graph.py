@@ -1,0 +1,230 @@
+"""Walking back through an ONNX graph, from an output to the layers that are its head."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import LevelheadError
+
+# What may follow a head: nothing that mixes classes, but softmax.
+HARMLESS = (
+    "Identity",
+    "Cast",
+    "Dropout",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Reshape",
+    "Softmax",
+    "LogSoftmax",
+    "Sigmoid",
+    "Relu",
+    "GlobalAveragePool",
+    "AveragePool",
+    "ArgMax",
+    "TopK",
+)
+# Of these, and of sums, those that leave every axis where it is.
+IN_PLACE = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool")
+SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
+LINEAR = ("Gemm", "MatMul", "Conv")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A parsed model and who makes and uses each of its values."""
+
+    path: Path
+    model: Any
+    data: bytes
+
+    @cached_property
+    def makers(self) -> dict[str, Any]:
+        return {name: node for node in self.model.graph.node for name in node.output}
+
+    @cached_property
+    def uses(self) -> Counter[str]:
+        used = Counter(output.name for output in self.model.graph.output)
+        used.update(name for graph in graphs(self.model.graph) for node in graph.node for name in node.input)
+        return used
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """How many axes each value has, where that can be told."""
+        from onnx.shape_inference import infer_shapes
+
+        graph = infer_shapes(self.model).graph
+        return {
+            value.name: len(value.type.tensor_type.shape.dim)
+            for value in (*graph.input, *graph.value_info, *graph.output)
+            if value.type.tensor_type.HasField("shape")
+        }
+
+    @cached_property
+    def constants(self) -> dict[str, tuple[Any, list[tuple[int, int]]]]:
+        """{name: (tensor, where it is in the file, as field numbers and indices)}."""
+        found = {tensor.name: (tensor, [(7, 0), (5, i)]) for i, tensor in enumerate(self.model.graph.initializer)}
+        for i, node in enumerate(self.model.graph.node):
+            for j, attribute in enumerate(node.attribute):
+                if node.op_type == "Constant" and attribute.name == "value":
+                    found[node.output[0]] = (attribute.t, [(7, 0), (1, i), (5, j), (5, 0)])
+        return found
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A head in the graph: the node, the values that are its weight and bias; plain if its output is ``W x + b``."""
+
+    node: Any
+    weight: str
+    bias: str | None
+    transposed: bool
+    plain: bool
+
+    @property
+    def key(self) -> str:
+        return self.weight.removesuffix(".weight")
+
+
+def heads_of(graph: Graph, value: str) -> Iterator[Layer]:
+    """The heads whose outputs become this value."""
+    node = graph.makers.get(value)
+    op = "an input of the model" if node is None else node.op_type
+    if node is not None and op in LINEAR:
+        yield _layer(graph, node, None)
+    elif node is not None and op in HARMLESS:
+        yield from heads_of(graph, node.input[0])
+    elif node is not None and op == "ReduceMean":
+        if not _keeps_classes(graph, node):
+            raise LevelheadError(
+                f"between it and the head stands ReduceMean {node.name!r}, whose mean may be over the classes"
+            )
+        yield from heads_of(graph, node.input[0])
+    elif node is not None and op in SUMS:
+        fixed = [name for name in node.input if _is_constant(graph, name)]
+        moving = [name for name in node.input if name not in fixed]
+        under = graph.makers.get(moving[0]) if len(moving) == 1 else None
+        if op == "Add" and len(fixed) == 1 and under is not None and under.op_type in LINEAR:
+            yield _layer(graph, under, fixed[0])
+        elif (op in ("Mul", "Div") and moving == [node.input[0]] and _is_one_number(graph, fixed)) or (
+            op in ("Add", "Sum", "Mean") and not fixed
+        ):
+            for name in dict.fromkeys(moving):
+                yield from (replace(layer, plain=False) for layer in heads_of(graph, name))
+        else:
+            raise LevelheadError(f"between it and the head stands {op} {node.name!r}, which may mix or shift the classes")
+    elif "Integer" in op or op.startswith(("Q", "Dequantize", "DynamicQuantize")):
+        raise LevelheadError(f"its head is quantized ({op}); adjust the model before quantizing it")
+    else:
+        raise LevelheadError(f"comes from {op}; expected a Gemm, MatMul or 1x1 Conv with constant weights")
+
+
+def _keeps_classes(graph: Graph, node: Any) -> bool:
+    """Whether a ReduceMean surely leaves the axis of the classes alone."""
+    classes, rank = _class_axis(graph, node.input[0]), graph.ranks.get(node.input[0])
+    axes = next((list(one.ints) for one in node.attribute if one.name == "axes"), [])
+    if len(node.input) > 1 and node.input[1] in graph.constants:
+        from onnx.numpy_helper import to_array
+
+        axes = to_array(graph.constants[node.input[1]][0]).ravel().tolist()
+    return bool(axes) and rank is not None and classes is not None and classes not in [axis % rank for axis in axes]
+
+
+def _class_axis(graph: Graph, value: str) -> int | None:
+    """Which axis of a value has one entry per class; None if it cannot be told."""
+    node, rank = graph.makers.get(value), graph.ranks.get(value)
+    if node is None or rank is None:
+        return None
+    if node.op_type in LINEAR:
+        return 1 if node.op_type == "Conv" else rank - 1
+    moving = [name for name in node.input if not _is_constant(graph, name)]
+    return _class_axis(graph, moving[0]) if node.op_type in (*IN_PLACE, *SUMS) and moving else None
+
+
+def _layer(graph: Graph, node: Any, added: str | None) -> Layer:
+    attributes = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
+    weight, turned = _origin(graph, node.input[1])
+    own = node.input[2] if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2] else None
+    if own and added:
+        raise LevelheadError(f"something is added to {node.op_type} {node.name!r} that has a bias already")
+    bias = own or added
+    if attributes.get("transA"):
+        raise LevelheadError(f"{node.op_type} {node.name!r} has its features transposed")
+    rows_last = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB"))
+    shape = graph.constants[weight][0].dims
+    if node.op_type == "Conv" and attributes.get("group", 1) != 1:
+        raise LevelheadError(
+            f"comes from Conv {node.name!r} in {attributes['group']} groups; expected a 1x1 convolution of one group"
+        )
+    if node.op_type == "Conv" and any(n != 1 for n in shape[2:]):
+        raise LevelheadError(
+            f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected a 1x1 convolution"
+        )
+    if (turned or node.op_type != "Conv") and len(shape) != 2:
+        raise LevelheadError(f"the weight {weight!r} has shape {list(shape)}; expected a matrix")
+    plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
+    return Layer(node, weight, _origin(graph, bias)[0] if bias else None, rows_last != turned, plain)
+
+
+def _origin(graph: Graph, name: str) -> tuple[str, bool]:
+    """The constant behind a value, and whether it is transposed on the way; used by nobody else."""
+    turned = False
+    while True:
+        if graph.uses[name] > 1:
+            raise LevelheadError(
+                f"{name!r} is shared with another node, and scaling it would change both; give each its own"
+            )
+        node = graph.makers.get(name)
+        if name in graph.constants:
+            return name, turned
+        if node is None or node.op_type not in ("Identity", "Cast", "Transpose"):
+            how = "quantized" if node is not None and "Quantize" in node.op_type else "computed, not constant"
+            raise LevelheadError(
+                f"its weights {name!r} are {how} ({'an input' if node is None else node.op_type}); "
+                "adjust the model before it is quantized or folded"
+            )
+        turned ^= node.op_type == "Transpose" and _turns(node)
+        name = node.input[0]
+
+
+def _turns(node: Any) -> bool:
+    """Whether a Transpose makes rows of columns, or leaves all as it is; a ValueError if it does anything else."""
+    order = next((list(one.ints) for one in node.attribute if one.name == "perm"), [1, 0])
+    if order not in ([1, 0], sorted(order)):
+        raise LevelheadError(f"Transpose {node.name!r} orders its axes as {order}; expected a matrix, turned by [1, 0]")
+    return order == [1, 0]
+
+
+def _is_constant(graph: Graph, name: str) -> bool:
+    while name not in graph.constants:
+        node = graph.makers.get(name)
+        if node is None or node.op_type not in ("Identity", "Cast", "Transpose", "DequantizeLinear"):
+            return False
+        name = node.input[0]
+    return True
+
+
+def _is_one_number(graph: Graph, names: list[str]) -> bool:
+    return len(names) == 1 and names[0] in graph.constants and prod(graph.constants[names[0]][0].dims) == 1
+
+
+def graphs(graph: Any) -> Iterator[Any]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from graphs(inner)
+
+
+def tensors(graph: Any) -> Iterator[Any]:
+    for one in graphs(graph):
+        yield from one.initializer
+        for node in one.node:
+            for attribute in node.attribute:
+                yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)

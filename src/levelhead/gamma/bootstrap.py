@@ -1,0 +1,38 @@
+"""How much each sample of a labelled set counts: by weights that are given, or as often as a resample draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..core.array import Array, to_numpy
+from ..core.errors import LevelheadError
+
+
+def check_weights(weights: Array, size: int) -> np.ndarray:
+    """Weights of the samples, [N], in float64; none negative, and not all 0."""
+    masses = to_numpy(weights)
+    if masses.shape != (size,) or masses.dtype.kind not in "fiub":
+        raise LevelheadError(f"expected weights [{size}] as numbers, got {masses.dtype} of shape {list(masses.shape)}")
+    if not np.isfinite(masses).all() or (masses < 0).any() or not masses.any():
+        raise LevelheadError("expected finite weights, none negative, not all 0")
+    return masses.astype(np.float64)
+
+
+def resamples(
+    labels: np.ndarray, n: int, rng: np.random.Generator, *, stratified: bool = True
+) -> Iterator[np.ndarray]:
+    """n times, how often each sample is drawn in a resample with replacement, [N]; within its class if stratified.
+
+    >>> float(next(resamples(np.array([0, 1, 1, 1]), 1, np.random.default_rng(0)))[0])  # alone in its class
+    1.0
+    """
+    order = np.argsort(labels, kind="stable") if stratified else np.arange(len(labels))
+    group = labels[order] if stratified else np.zeros(len(labels), np.int64)
+    size = np.bincount(group)
+    first, size = (np.cumsum(size) - size)[group], size[group]
+    for _ in range(n):
+        times = np.empty(len(labels))
+        times[order] = np.bincount(first + (rng.random(len(labels)) * size).astype(np.int64), minlength=len(labels))
+        yield times

@@ -1,0 +1,350 @@
+"""The exact path of predictions over gamma: every gamma at which any sample turns right or wrong.
+
+Everybody sweeps a grid; the whole curve costs less. Of each sample we keep the intervals of gammas at which it is right
+(`intervals.py`, and `ahead.py` where there are several): sort their ends and the curve is known, breakpoint by
+breakpoint, and with it per-class curves, any weights, bootstrap replicates, and merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.adjust import RuleName
+from ..core.array import Array, as_array
+from ..core.counts import Counts, check_labels, groups, resolve
+from ..core.curve import Curve, Metric, Point, accumulate, ascending, check_metric
+from ..core.errors import LevelheadError
+from ..core.measure import Kind, check_shape
+from .bootstrap import check_weights, resamples
+from .chunks import Progress, chunks
+from .engines import Engine, solve
+from .envelope import Envelope, trace
+from .rule import Rule, check_range, make_rule, prior
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class GammaPath:
+    """Where each sample is right, and every curve that follows from it.
+
+    A sample is right at gamma if and only if ``lo <= gamma <= hi`` for one of its pieces, to the last bit: where an end
+    is open (a tie goes to the first class) the float next to it is stored. For top-1 without a kept bias, piece i is
+    that of sample i, and a sample that is never right has lo > hi; else a sample may have any number of pieces.
+
+    Args:
+        sample, lo, hi: [M], the pieces.
+        labels: [N].
+        counts: [K], training samples of each class.
+        rule: what gamma does.
+        range: of gamma.
+        k: right means among the first k.
+        weights: [N] of the samples, or None.
+        target: [K], what each class weighs in `balanced_error`; None is uniform over the classes present.
+        logits: what the path was computed from, kept by reference for `predictions`; () after a merge of class shards.
+    """
+
+    sample: np.ndarray
+    lo: np.ndarray
+    hi: np.ndarray
+    labels: np.ndarray
+    counts: np.ndarray
+    rule: Rule
+    range: tuple[float, float]
+    k: int = 1
+    weights: np.ndarray | None = None
+    target: np.ndarray | None = None
+    logits: tuple[Array, ...] = ()
+    kind: Kind = "logits"
+
+    def curve(self, coefficients: np.ndarray) -> Curve:
+        """``sum_i coefficients[i] [sample i is right]`` over gamma: every metric here is one of these."""
+        start, at, sign, sample = self._events
+        return accumulate(float(coefficients[start].sum()), at, sign * coefficients[sample], self.range)
+
+    @cached_property
+    def error_curve(self) -> Curve:
+        """Share of samples that are wrong, over gamma."""
+        return self.curve(self._of_error(self._weights)).complement()
+
+    @cached_property
+    def balanced_error_curve(self) -> Curve:
+        """Mean over the classes of each class's own error, over gamma."""
+        return self.curve(self._of_balance(self._weights)).complement()
+
+    @property
+    def gammas(self) -> np.ndarray:
+        """Every gamma at which a sample turns right or wrong, ascending, [B]; the first is the range's beginning."""
+        return self.error_curve.gammas
+
+    @property
+    def error(self) -> np.ndarray:
+        """Share of samples that are wrong from gammas[i] on, [B]."""
+        return self.error_curve.values
+
+    @property
+    def balanced_error(self) -> np.ndarray:
+        """Mean over the classes (weighted by `target`) of each class's own error from gammas[i] on, [B]."""
+        return self.balanced_error_curve.values
+
+    def class_curve(self, i: int) -> Curve:
+        """Accuracy of class i over gamma, on that class's own breakpoints; NaN if it has no sample."""
+        if not 0 <= i < len(self.counts):
+            raise LevelheadError(f"expected a class from 0 to {len(self.counts) - 1}, got {i}")
+        if not self._totals[i]:
+            return Curve(np.array(self.range[:1]), np.array([np.nan]), self.range[1])
+        start, at, sign, sample = self._events
+        own, weight = self.labels[sample] == i, self._weights / self._totals[i]
+        base = weight[start][self.labels[start] == i].sum()
+        return accumulate(float(base), at[own], (sign * weight[sample])[own], self.range)
+
+    def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray | None = None) -> np.ndarray:
+        """Accuracy of every class at given gammas, [..., K], or at all B breakpoints, [B, K], which takes 8 B K bytes;
+        NaN for a class with no sample."""
+        if gammas is None:
+            return np.stack([self.class_curve(i).at(self.gammas) for i in range(len(self.counts))], axis=1)
+        wanted = np.atleast_1d(np.asarray(gammas, np.float64))
+        found = np.stack([np.bincount(self.labels, self.right(g) * self._weights, len(self.counts)) for g in wanted])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = found / self._totals
+        return found[0] if np.ndim(gammas) == 0 else found
+
+    @property
+    def groups(self) -> dict[str, Curve]:
+        """Mean class accuracy of the many-, medium- and few-shot classes (rule: `counts.groups`) over gamma."""
+        return {name: self.curve(self._of_classes(members, self._weights)) for name, members in self._groups.items()}
+
+    def right(self, gamma: float) -> np.ndarray:
+        """Whether each sample is right at gamma, [N] bool."""
+        if not self.range[0] <= gamma <= self.range[1]:
+            raise LevelheadError(f"expected gamma within [{self.range[0]:g}, {self.range[1]:g}], got {gamma:g}; "
+                             "compute the path over a wider range")
+        found = np.zeros(len(self.labels), bool)
+        found[self.sample[(self.lo <= gamma) & (gamma <= self.hi)]] = True
+        return found
+
+    def at(self, gamma: float) -> Point:
+        """Everything at one gamma; its plateau is that of all samples: no sample changes within."""
+        gamma = float(gamma)
+        accuracy = self.class_accuracy(gamma)
+        i = int(np.searchsorted(self.gammas, gamma, side="right"))
+        return Point(
+            gamma=gamma,
+            error=float(self.error_curve.at(gamma)),
+            balanced_error=float(self.balanced_error_curve.at(gamma)),
+            class_accuracy=accuracy,
+            groups={name: float(np.nanmean(accuracy[members])) for name, members in self._groups.items()},
+            plateau=(float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])),
+        )
+
+    def best(self, metric: Metric = "balanced_error") -> Point:
+        """The middle of the widest plateau on which the metric is lowest."""
+        check_metric(metric)
+        a, b = getattr(self, f"{metric}_curve").plateau()
+        middle = a + (b - a) / 2
+        return replace(self.at(a if middle == b else middle), plateau=(a, b))  # of one float, b is already beyond it
+
+    def predictions(self, gamma: float) -> np.ndarray:
+        """The class predicted at gamma, [N], computed from the logits: at any gamma, within the range or not."""
+        if not np.isfinite(gamma):
+            raise LevelheadError(f"expected a finite gamma, got {gamma}")
+        return np.concatenate([self.rule.scores(chunk, gamma).argmax(axis=1)
+                               for part in self._sources() for _, chunk in chunks(part, kind=self.kind)])
+
+    def confusion(self, gamma: float) -> np.ndarray:
+        """[K, K] at gamma: row is the true class, column the predicted one; counts, or sums of weights."""
+        size = len(self.counts)
+        table = np.bincount(self.labels * size + self.predictions(gamma), self.weights, size * size)
+        return table.reshape(size, size)
+
+    @cached_property
+    def envelope(self) -> Envelope:
+        """Every change of every prediction over the range."""
+        parts = [trace(part, self.rule, self.range, kind=self.kind) for part in self._sources()]
+        return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
+
+    def shares(self, gamma: float) -> np.ndarray:
+        """Predicted share of each class at gamma, [K], every true class weighing what it weighs in `balanced_error`:
+        the mean over classes y of ``P(predicted = j | true = y)``."""
+        return np.bincount(self.predictions(gamma), self._of_balance(self._weights), len(self.counts))
+
+    def share_mismatch(self, target: Array | None = None) -> Curve:
+        """Total variation between those shares and a target prior (uniform if not given), over gamma."""
+        return self.envelope.mismatch(prior(target, len(self.counts)), self._of_balance(self._weights))
+
+    def bootstrap(
+        self, n: int, rng: np.random.Generator | int, *, metric: Metric = "balanced_error", stratified: bool = True,
+        gammas: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """n curves [n, G] of the metric, each of a resample of the samples, on the breakpoints or on given gammas.
+
+        Args:
+            n: how many.
+            rng: a generator, or the seed of one.
+            metric: `error` or `balanced_error`.
+            stratified: resample within each class, so that none is lost; else all samples together.
+            gammas: where, ascending; at all B breakpoints if not given, which takes 8 n B bytes.
+        """
+        check_metric(metric)
+        where = self.gammas if gammas is None else np.asarray(gammas, np.float64)
+        if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
+            raise LevelheadError(f"expected gammas [G], ascending within [{self.range[0]:g}, {self.range[1]:g}]")
+        start, at, sign, sample = self._events
+        bins = np.searchsorted(where, at)  # the first place at which the event has happened
+        coefficients = self._of_error if metric == "error" else self._of_balance
+        curves = np.empty((n, len(where)))
+        drawn = resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
+        for row, times in zip(curves, drawn, strict=True):
+            c = coefficients(self._weights * times)
+            steps = np.bincount(bins, sign * c[sample], len(where) + 1)[: len(where)]
+            row[:] = 1 - (c[start].sum() + np.cumsum(steps))
+        return curves
+
+    def merge(self, other: GammaPath) -> GammaPath:
+        """The path of both sets of samples together, these first."""
+        self._check_same(other)
+        n = len(self.labels)
+        weights = None if self.weights is None and other.weights is None else np.r_[self._weights, other._weights]
+        whole = bool(self.logits and other.logits)
+        return replace(
+            self, sample=np.r_[self.sample, other.sample + n], lo=np.r_[self.lo, other.lo],
+            hi=np.r_[self.hi, other.hi], labels=np.r_[self.labels, other.labels], weights=weights,
+            logits=self.logits + other.logits if whole else (),
+        )
+
+    def merge_classes(self, other: GammaPath) -> GammaPath:
+        """The path of the same samples against the classes of both shards: ``max lo``, ``min hi``."""
+        self._check_same(other)
+        if self.k > 1 or self.rule.bias is not None or not np.array_equal(self.labels, other.labels):
+            raise LevelheadError("expected two shards of the same samples, for top-1 without a kept bias")
+        lo, hi = np.maximum(self.lo, other.lo), np.minimum(self.hi, other.hi)
+        never = lo > hi
+        return replace(self, lo=np.where(never, np.inf, lo), hi=np.where(never, -np.inf, hi), logits=())
+
+    def plot(self, ax: Axes | None = None, *, gamma: float | None = None) -> Axes:
+        """Draw error and balanced error over gamma (extra `plot`), on new Axes if none are given; `gamma` is marked."""
+        from ..show.plot import draw_path
+
+        return draw_path(self, ax, gamma=gamma)
+
+    def __repr__(self) -> str:
+        return (f"GammaPath({len(self.labels)} samples, {len(self.counts)} classes, rule {self.rule.name}, gamma "
+                f"{self.range[0]:g} to {self.range[1]:g})")
+
+    def _repr_html_(self) -> str:
+        from ..show.html import path_html
+
+        return path_html(self)
+
+    @cached_property
+    def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Samples right at the beginning; then gamma, sign and sample of every change within the range, by gamma."""
+        (begin, end), some = self.range, self.lo <= self.hi
+        enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
+        at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])
+        order = ascending(at)
+        sign = np.repeat([1.0, -1.0], [len(enters), len(leaves)])
+        sample = self.sample[np.concatenate([enters, leaves])]
+        return self.sample[self.lo <= np.minimum(self.hi, begin)], at[order], sign[order], sample[order]
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return np.ones(len(self.labels)) if self.weights is None else self.weights
+
+    @cached_property
+    def _totals(self) -> np.ndarray:
+        return np.bincount(self.labels, self._weights, len(self.counts))
+
+    @property
+    def _groups(self) -> dict[str, np.ndarray]:
+        present = {name: members[self._totals[members] > 0] for name, members in groups(self.counts).items()}
+        return {name: members for name, members in present.items() if len(members)}
+
+    def _of_error(self, weights: np.ndarray) -> np.ndarray:
+        return weights / weights.sum()
+
+    def _of_balance(self, weights: np.ndarray) -> np.ndarray:
+        return self._of_classes(np.arange(len(self.counts)), weights, self.target)
+
+    def _of_classes(self, members: np.ndarray, weights: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
+        """Coefficients of a mean of class accuracies, over those of the classes that are present."""
+        totals = np.bincount(self.labels, weights, len(self.counts))
+        share = np.zeros(len(self.counts))
+        share[members] = 1 if target is None else target[members]
+        share[totals == 0] = 0
+        each = np.divide(share / share.sum(), totals, out=np.zeros_like(share), where=totals > 0)
+        return weights * each[self.labels]
+
+    def _sources(self) -> tuple[Array, ...]:
+        if not self.logits:
+            raise LevelheadError("this path was merged from class shards and no longer has the logits of all classes")
+        return self.logits
+
+    def _check_same(self, other: GammaPath) -> None:
+        def facts(path: GammaPath) -> list[Any]:
+            return [path.range, path.k, path.kind, path.rule.name, path.rule.ratios, path.rule.bias, path.target]
+
+        if not all(map(np.array_equal, facts(self), facts(other))):
+            raise LevelheadError("expected paths over the same range, k, kind, rule, counts, bias and target")
+
+
+def gamma_path(
+    logits: Array, labels: Array, counts: Counts, *, range: tuple[float, float] = (0.0, 2.0),
+    rule: RuleName = "rescale", k: int = 1, bias: Array | None = None, weights: Array | None = None,
+    target: Array | None = None, norms: Array | None = None, names: Sequence[str] | None = None, kind: Kind = "logits",
+    shard: tuple[Array, Array] | None = None, engine: Engine = "auto", progress: Progress | None = None,
+) -> GammaPath:
+    """The exact path over gamma.
+
+    Args:
+        logits: [N, K]: an array, a tensor on any device, or a memory-mapped file larger than memory.
+        labels: [N], class indices.
+        counts: training samples of each class.
+        range: of gamma.
+        rule: `rescale` (``l_k r_k^gamma``, r_k = n_max / n_k), `tau` (``l_k / ||w_k||^gamma``, with `norms`), or
+            `shift` (``l_k + gamma log r_k``).
+        k: right means among the first k.
+        bias: [K], a bias that was added to the logits and is kept while the weights are scaled:
+            ``(l_k - b_k) r_k^gamma + b_k``.
+        weights: [N], of the samples.
+        target: [K] or {class: share}, prior of the classes where the model will be used; weighs them in
+            `balanced_error`.
+        norms: [K], weight norms of the head, for `tau`.
+        names: class names, if counts are given by name.
+        kind: `probabilities` only with `shift`, which works on their logarithms.
+        shard: (classes, true): the columns of logits are these classes only [k], and the true class's logits are given
+            [N]. Join the paths of all shards with `merge_classes`.
+        engine: what computes it, to the same result: `numpy`, `numba`, `torch`, or `auto` (see `solve`).
+        progress: called with (rows done, rows in all).
+
+    >>> path = gamma_path(np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), np.array([0, 1, 1]), [400, 100])
+    >>> path.gammas.round(3), path.error.round(3)
+    (array([0.   , 0.208, 0.5  , 1.   ]), array([0.667, 0.333, 0.667, 0.333]))
+    >>> path.best("error").gamma
+    1.5
+    """
+    if kind == "probabilities" and rule != "shift":
+        raise LevelheadError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
+    reach, logits = check_range(range), as_array(logits)
+    check_shape(logits.shape if shard is None else (len(logits), 2))
+    n = resolve(counts, None if shard is not None else logits.shape[1], names=names, offers=["names"])
+    labels = check_labels(labels, len(n))
+    if len(labels) != len(logits):
+        raise LevelheadError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
+    if not (isinstance(k, int | np.integer) and 1 <= k < len(n)):
+        raise LevelheadError(f"expected k from 1 to {len(n) - 1}, got {k}")
+    if shard is not None and (k > 1 or bias is not None):
+        raise LevelheadError("class shards are merged for top-1 without a kept bias; give the logits of all classes")
+    made = make_rule(rule, n, norms=norms, bias=bias)
+    sample, lo, hi = solve(logits, labels, made, reach, int(k), kind=kind, engine=engine, shard=shard,
+                           progress=progress)
+    return GammaPath(sample, lo, hi, labels, n, made, reach, k,
+                     None if weights is None else check_weights(weights, len(labels)),
+                     None if target is None else prior(target, len(n), names), () if shard is not None else (logits,),
+                     kind)

@@ -1,0 +1,153 @@
+"""A chosen gamma, with everything needed to judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..core.adjust import RuleName
+from ..core.curve import Curve, Metric
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """What `tune`, `cross_fit` and `match_prior` answer. Errors, gains and shares are shares of 1, not percent.
+
+    Args:
+        gamma: the chosen one: the middle of the plateau on which the criterion is lowest.
+        interval: of gamma, over bootstrap replicates of the whole choice; None if none were asked for.
+        rule: what gamma does: `rescale`, `tau` or `shift`.
+        criterion: what was minimized: `guided`, `balanced_error`, or `shares` (no labels).
+        metric: what the gain is of, and what `guided` guides: `balanced_error` or `error`.
+        chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which is not what test data are for.
+        n: samples it was chosen on.
+        classes: K.
+        plateau: the stretch of gammas that serve as well on these samples.
+        curve: the metric over gamma (without labels: the mismatch of shares), exact.
+        criterion_curve: what was minimized over gamma, exact.
+        level: of both intervals.
+        error, balanced_error: at gamma, on these samples, the second with classes weighed by the target; None without
+            labels.
+        error_at_zero, balanced_error_at_zero: the same with nothing done.
+        gain: by how much gamma lowers the metric on samples like these: what it does on them, less the optimism of
+            having been chosen on them, which only the bootstrap tells: without one, that is still in it.
+        gain_interval: of the gain, by the same bootstrap.
+        mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were looked at.
+        missing: classes without a labelled sample, which are neutral.
+        warnings: one line each.
+    """
+
+    gamma: float
+    interval: tuple[float, float] | None
+    rule: RuleName
+    criterion: str
+    chosen_on: str
+    n: int
+    classes: int
+    plateau: tuple[float, float]
+    curve: Curve
+    criterion_curve: Curve
+    metric: Metric = "balanced_error"
+    level: float = 0.95
+    error: float | None = None
+    balanced_error: float | None = None
+    error_at_zero: float | None = None
+    balanced_error_at_zero: float | None = None
+    gain: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    mismatch: float | None = None
+    mismatch_at_zero: float | None = None
+    missing: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def gain_is_certain(self) -> bool:
+        """Whether the interval of the gain lies above 0."""
+        return self.gain_interval is not None and self.gain_interval[0] > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `levelhead tune --json` prints; plain numbers, no curve."""
+        names = ("gamma", "interval", "rule", "criterion", "metric", "chosen_on", "n", "classes", "plateau", "level",
+                 "error", "balanced_error", "error_at_zero", "balanced_error_at_zero", "gain", "gain_interval",
+                 "mismatch", "mismatch_at_zero", "missing", "warnings")
+        values = {name: getattr(self, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def facts(self) -> dict[str, str]:
+        """The answer in words, part by part; `verdict` is there where 0 may be the better gamma."""
+        parts = {"gamma": f"{self.gamma:.3f}{_between(self.interval, '.3f')} for rule {self.rule}, chosen on "
+                          f"{self._source} ({self.n} samples)"}
+        if self.balanced_error is not None:
+            parts[self.title] = self._change(self.metric)
+        if self.gain is not None:
+            where = "these" if self.gain_interval is None else "new"  # only the bootstrap knows how much is flattery
+            between = _between(self.gain_interval, ".2f", 100)
+            parts[f"gain on {where} samples"] = f"{100 * self.gain:.2f} points{between}"
+        if (doubt := doubt_of(self.gamma, self.gain, self.gain_interval)) is not None:
+            parts["verdict"] = doubt
+        if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
+            parts["predicted shares"] = f"off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}"
+        return parts
+
+    def __str__(self) -> str:
+        return "; ".join(self._lines())
+
+    def report(self) -> str:
+        """The answer for people: a picture of the curve, the numbers, and what they mean."""
+        from ..show.curve_text import text
+
+        lines = [text(self.curve, self.gamma, self.interval), f"{self.title} over gamma; ^ chosen, - its interval", "",
+                 *self._lines()]
+        if self.error is not None:
+            other, named = ("error", "plain error") if self.metric == "balanced_error" else ("balanced_error",
+                                                                                            "balanced error")
+            lines.append(f"{named} on these samples {self._change(other)}")
+        return "\n".join(lines)
+
+    @property
+    def title(self) -> str:
+        """What `curve` is of."""
+        return "mismatch of shares" if self.balanced_error is None else self.metric.replace("_", " ")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the curve, the chosen gamma and its interval (extra `plot`), on new Axes if none are given."""
+        from ..show.plot import draw_tuned
+
+        return draw_tuned(self, ax)
+
+    def __repr__(self) -> str:
+        return f"Tuned({self})"
+
+    def _repr_html_(self) -> str:
+        from ..show.html import tuned_html
+
+        return tuned_html(self)
+
+    def _lines(self) -> list[str]:
+        titles = {"gamma": "gamma = ", "verdict": ""}
+        return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
+
+    def _change(self, metric: Metric) -> str:
+        return f"{getattr(self, f'{metric}_at_zero'):.2%} -> {getattr(self, metric):.2%}"
+
+    @property
+    def _source(self) -> str:
+        return "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
+
+
+def doubt_of(gamma: float, gain: float | None, interval: Sequence[float] | None) -> str | None:
+    """Why 0 may be better than gamma; None where the gain is certain, or nothing is known of it."""
+    if gamma == 0 or interval is None or interval[0] > 0:
+        return None
+    if interval[1] < 0:
+        return "gamma = 0 is better: keep it"
+    likely = "no gain is to be expected" if gain is not None and gain <= 0 else "the interval of the gain holds 0"
+    return f"{likely}: keeping gamma = 0 is a valid answer"
+
+
+def _between(interval: tuple[float, float] | None, form: str, factor: float = 1.0) -> str:
+    return "" if interval is None else f" ({factor * interval[0]:{form}} to {factor * interval[1]:{form}})"

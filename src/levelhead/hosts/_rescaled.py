@@ -1,0 +1,122 @@
+"""What the fixed and the tuned classifier share: checks at the door, and predictions from adjusted scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context
+from sklearn.utils import get_tags
+from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.metadata_routing import _raise_for_params
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
+
+from ..core.adjust import RuleName
+from ..core.counts import Counts, Missing
+from ..core.errors import LevelheadError
+from ..core.measure import log_softmax
+from ..gamma.diagnostics import balanced, issue
+from ..gamma.rule import make_rule
+from ..heads.sklearn import innermost
+from ._scores import count, is_frozen, scores
+
+CALLER = 4  # of `fit`, for warnings in `_fit`: it, `fit` and scikit-learn's wrapper lie between
+
+
+class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier around another, whose scores are adjusted by counts: what the fixed and the tuned one share.
+
+    A subclass says how it is fitted (`_fit`, which learns `estimator_`, `counts_` and `rule_`) and at which `_gamma`.
+    """
+
+    estimator: Any
+    counts: Counts | None
+    missing: Missing
+    estimator_: Any
+    counts_: np.ndarray
+    rule_: RuleName
+    _gamma: float
+    _fit: Callable[..., None]
+
+    _parameter_constraints: ClassVar[dict] = {
+        "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"])],
+        "counts": [None, "array-like", dict],
+        "missing": [StrOptions({"error", "neutral"})],
+        "rule": [StrOptions({"auto", "rescale", "shift"})],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=False)  # the estimator's own parameters are not checked yet
+    def fit(self, X: Any, y: Any, **params: Any):
+        """Fit the classifier and learn what its scores are to be adjusted by.
+
+        Args:
+            X: [N, d], as the classifier takes it.
+            y: [N], class labels.
+            params: metadata for the classifier's `fit` (and for the splitter and scorer, where there are any), such as
+                sample_weight, by scikit-learn's metadata routing. Counts are of samples and know no weights.
+        """
+        _raise_for_params(params, self, None)
+        X, y = indexable(X, y)
+        kind = type_of_target(y, input_name="y", raise_unknown=True)
+        if kind not in ("binary", "multiclass"):
+            raise LevelheadError(f"expected one class a sample. Unknown label type: {kind}")
+        self._fit(X, column_or_1d(y, warn=True), **params)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        return self
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The class labels, [K]."""
+        return self.estimator_.classes_
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Adjusted scores: [N, K], or [N] for two classes, where a positive value means the second."""
+        values = self._adjusted(X)
+        return values[:, 1] - values[:, 0] if values.shape[1] == 2 else values
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of the largest adjusted score, [N]."""
+        best = self._adjusted(X).argmax(axis=1)
+        return self.classes_[best]
+
+    @available_if(_estimator_has("predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Softmax of the adjusted scores, [N, K]. It ranks as `predict` does and is not calibrated."""
+        return np.exp(self.predict_log_proba(X))
+
+    @available_if(_estimator_has("predict_proba"))
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithm of `predict_proba`, [N, K]."""
+        return log_softmax(self._adjusted(X))
+
+    @property
+    def _trained(self) -> bool:
+        """Whether the classifier was trained before it came here, on samples that nobody here has seen."""
+        return is_frozen(self.estimator)
+
+    def _count(self, y: np.ndarray) -> np.ndarray:
+        """Counts [K] of what the classifier was trained on: those given; else y stands for it."""
+        counts = count(y, self.classes_, self.counts, self.missing)
+        if self.counts is None and self._trained:
+            issue([balanced(counts, type(innermost(self.estimator_)).__name__)], stacklevel=CALLER + 1)
+        return counts
+
+    def _adjusted(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "estimator_")
+        return make_rule(self.rule_, self.counts_).scores(self._scores(X), self._gamma)
+
+    def _scores(self, X: Any) -> np.ndarray:
+        return scores(self.estimator_, X)
+
+    def __sklearn_tags__(self):
+        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        tags.input_tags = inner.input_tags
+        if inner.classifier_tags is not None:
+            tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
+            tags.classifier_tags.poor_score = inner.classifier_tags.poor_score
+        return tags

@@ -1,0 +1,67 @@
+"""A method by name: of the table, with RS after it, or a user's own from a file."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from ..core.errors import LevelheadError
+from .method import Method
+from .rs import plus_rs
+from .table import METHODS
+
+
+def method_named(name: str) -> Method:
+    """The method of that name.
+
+    Args:
+        name: one of `METHODS`; `NAME+rs` for any of them with RS after training; or `FILE.py:NAME` for one of your own.
+
+    >>> method_named("re-weighting+rs").trained_as
+    're-weighting'
+    """
+    if name in METHODS:
+        return METHODS[name]
+    if name.endswith("+rs"):
+        return plus_rs(method_named(name.removesuffix("+rs")))
+    if ".py" in name:
+        return load(name)
+    trained = [known for known in METHODS if not known.endswith("+rs")]
+    raise LevelheadError(
+        f"unknown method {name!r}; the methods are {', '.join(trained)}; any of them with +rs, or FILE.py:NAME"
+    )
+
+
+def place(where: str) -> tuple[Path, str]:
+    """The file and the name of a user's own method, `FILE.py:NAME`; the file is there, and is not run."""
+    file, _, name = where.rpartition(":")
+    if not name.isidentifier() or Path(file).suffix != ".py":
+        raise LevelheadError(f"expected a method as FILE.py:NAME, got {where!r}")
+    if not Path(file).is_file():
+        raise LevelheadError(f"no file {file}; expected a Python file that defines {name} as a levelhead Method")
+    return Path(file), name
+
+
+def load(where: str) -> Method:
+    """A user's own method, `FILE.py:NAME`: runs the file and takes the `Method` of that name from it."""
+    path, name = place(where)
+    file = str(path)
+    module_name = f"levelhead_user_{path.stem}"
+    spec = spec_from_file_location(module_name, path)
+    assert spec is not None  # .py files always have a loader
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses and pickle look a class's module up by name
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module_name]
+        raise LevelheadError(f"{file} does not run: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        there = [key for key, value in vars(module).items() if isinstance(value, Method)]
+        raise LevelheadError(f"{file} has no {name}; its methods are {', '.join(there) or 'none'}")
+    method = getattr(module, name)
+    if not isinstance(method, Method):
+        raise LevelheadError(f"{where}: expected a levelhead.methods.Method, got {type(method).__name__}")
+    return method

@@ -1,0 +1,132 @@
+"""What all figures of the reproduction share: where they are drawn from, what comes with them, and how they look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import LevelheadError
+from ..io.snapshot import Snapshot
+from ..show.plot import headless, save
+from .cells import Record, runs
+from .claims import Finding
+
+# Okabe and Ito's colors, told apart by the color-blind; classes and ratios run along viridis, from dark to light.
+BASELINE, WVN, THIRD, GRAY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#6b7280", "#d1d5db"
+WIDTH = 7.2  # inches
+
+
+class Missing(LevelheadError):
+    """What a figure would be drawn from is not there."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What figures are drawn from.
+
+    Args:
+        records: of runs.
+        snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
+        planar: what `planar.planar` gave.
+        points: what `figure_features.embed` gave.
+    """
+
+    records: Sequence[Record]
+    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
+    planar: dict[str, Any] | None = None
+    points: dict[str, Any] | None = None
+
+    def runs(self, column: str, method: str = "baseline") -> list[Record]:
+        """Those of a cell, at least one."""
+        found = runs(self.records, column, method)
+        if not found:
+            raise Missing(f"no record of {column}:{method}")
+        return found
+
+    def snapshot(self, method: str) -> Snapshot:
+        if method not in self.snapshots:
+            raise Missing(f"no snapshot of {method}")
+        return self.snapshots[method]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, one sentence that says what is drawn from how many networks, and what becomes of the paper's claims."""
+
+    figure: Any
+    caption: str
+    findings: tuple[Finding, ...]
+
+
+def findings(*found: Finding | None) -> tuple[Finding, ...]:
+    """Those there are."""
+    return tuple(finding for finding in found if finding is not None)
+
+
+def panels(across: int = 1, down: int = 1, *, height: float, **options: Any) -> tuple[Any, np.ndarray]:
+    """A figure as wide as a page, and its axes [down, across]."""
+    figure, axes = headless().subplots(down, across, figsize=(WIDTH, height), layout="constrained", squeeze=False,
+                                       **options)
+    for one in axes.flat:
+        one.tick_params(labelsize=8.5, color=LIGHT)
+        one.spines[:].set_color(LIGHT)
+        one.xaxis.label.set_size(9)
+        one.yaxis.label.set_size(9)
+    return figure, axes
+
+
+def title(axes: Any, text: str) -> None:
+    axes.set_title(text, fontsize=9.5, loc="left")
+
+
+def shades(n: int) -> list[Any]:
+    """n colors from dark to light, light enough to tell apart and dark enough to see."""
+    return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
+
+
+def label_ends(
+    axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], *, size: float = 8.5, gap: float = 0.0
+) -> None:
+    """Write each line's name beside its end, {name: (y, color)}, moved apart so that none covers another."""
+    axes.get_figure().draw_without_rendering()  # what the layout leaves for the axes is known only then
+    low, high = axes.get_ylim()
+    apart = (high - low) * size * 1.2 / 72 * axes.get_figure().dpi / axes.get_window_extent().height
+    names = sorted(ends, key=lambda name: ends[name][0])
+    places = spread([ends[name][0] for name in names], apart)
+    places = [y - max(0.0, places[-1] - high) for y in places]
+    for name, y in zip(names, places, strict=True):
+        axes.annotate(name, (x, ends[name][0]), xytext=(x + gap, y), textcoords="data", color=ends[name][1],
+                      fontsize=size, va="center", ha="left", annotation_clip=False)
+
+
+def spread(values: Sequence[float], apart: float) -> list[float]:
+    """Sorted values moved as little as may be, so that neighbors are at least so far apart.
+
+    >>> spread([0.0, 0.1, 5.0], 1.0)
+    [-0.45, 0.55, 5.0]
+    """
+    groups: list[list[float]] = []  # [center, members]: as in isotonic regression, groups that touch become one
+    for value in values:
+        groups.append([value, 1])
+        while len(groups) > 1 and groups[-1][0] - groups[-2][0] < apart * (groups[-1][1] + groups[-2][1]) / 2:
+            (a, n), (b, m) = groups[-2:]
+            groups[-2:] = [[(a * n + b * m) / (n + m), n + m]]
+    return [round(center + apart * (i - (n - 1) / 2), 12) for center, n in groups for i in range(int(n))]
+
+
+def networks(records: Sequence[Record]) -> str:
+    """How many, and by which seeds."""
+    seeds = ", ".join(str(record["seed"]) for record in records)
+    return f"one network (seed {seeds})" if len(records) == 1 else f"{len(records)} networks (seeds {seeds})"
+
+
+def save_both(figure: Any, out: Path, name: str) -> list[Path]:
+    """As SVG and PNG; the same figure gives the same bytes."""
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / f"{name}.svg", out / f"{name}.png"]
+    save(figure, *paths, dpi=120)
+    return paths

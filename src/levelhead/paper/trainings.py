@@ -1,0 +1,156 @@
+"""Which trainings the tables of the paper need, the most valuable first, and which of them have a record."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ..core import counts
+from ..core.errors import LevelheadError
+from ..methods import METHODS
+from ..runs.spec import Spec
+
+Table = Literal["table1", "table2", "table3", "strong"]
+TABLES: tuple[Table, ...] = get_args(Table)
+TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
+SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest class, classes
+HOLD_OUT = 0.1
+REPEATED = ("baseline", "wvn")  # rows with several seeds, and with a companion run that holds 10 % out to choose gamma
+RELEASED = ("cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10")  # columns of `wvn-released`
+SAME_WHEN_BALANCED = {  # what only reads counts does nothing where they are equal: the row, and the one it then is
+    "over-sample": "baseline", "under-sample": "baseline", "re-weighting": "baseline", "class-balanced": "baseline",
+    "ldam-drw": "ldam",
+}
+
+
+@cache
+def tables() -> dict[str, Any]:
+    """Grids and published numbers, as tables.toml has them."""
+    return tomllib.loads(files("levelhead.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
+
+
+def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list[str]:
+    """Table 1's columns, of one data set or of both; only those of a ratio above 1, if asked.
+
+    >>> table1_columns("cifar10", imbalanced=True)
+    ['cifar10:200', 'cifar10:100', 'cifar10:50', 'cifar10:20', 'cifar10:10']
+    """
+    found = [column for column in tables()["table1"]["columns"] if data in (None, column.split(":")[0])]
+    return [column for column in found if not (imbalanced and column.endswith(":1"))]
+
+
+def title_of(column: str) -> str:
+    """A column in words.
+
+    >>> title_of("cifar10:100")
+    'CIFAR-10, ratio 100'
+    """
+    data, ratio = column.split(":")
+    return f"{TITLES[data]}, ratio {ratio}"
+
+
+@dataclass(frozen=True)
+class Training:
+    """One network to train for a table: a spec, and the column it belongs to."""
+
+    column: str
+    spec: Spec
+
+    @property
+    def name(self) -> str:
+        """Of its record."""
+        held = "-held" if self.spec.hold_out else ""
+        return f"{self.spec.title}{held}-{self.spec.key}"
+
+    @property
+    def images(self) -> int:
+        """How many training images it goes through: what it costs."""
+        largest, classes = SIZES[self.spec.data]
+        profile = counts.step if self.spec.profile == "step" else counts.long_tail
+        n = profile(largest, classes, self.spec.ratio)
+        an_epoch = n.min() * classes if self.spec.method == "under-sample" else n.sum()
+        return int(an_epoch * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
+
+    def has_record(self, results: Path) -> bool:
+        return (results / f"{self.name}.json").is_file()
+
+
+def trainings(
+    table: Table, *, root: str | None = None, seeds: int = 3, only: Sequence[str] = (), dtype: str = "bfloat16",
+    unofficial: bool = False,
+) -> list[Training]:
+    """Every training a table needs, once: RS shares its network's, a balanced set makes some rows the baseline.
+
+    Args:
+        table: `table1`, `table2`, `table3`, whose networks are among Table 1's, or `strong`, a stronger recipe.
+        root: folder of the data sets.
+        seeds: how many, for the rows that are repeated.
+        only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns of either, `cifar10:*`; all if
+            empty.
+        dtype: of activations.
+        unofficial: take data files of another md5, such as a part of them.
+    """
+    columns, rows = _grid(table)
+    found = [
+        Training(column, replace(_spec(column, row, seed, hold_out, root, dtype), unofficial=unofficial))
+        for seed in range(seeds)
+        for row in sorted(rows, key=lambda row: row not in REPEATED)
+        for column in columns
+        for hold_out in ((0.0, HOLD_OUT) if row in REPEATED and seed == 0 else (0.0,))
+        if _needed(column, row, seed, hold_out)
+    ]
+    _check_only(only, found)
+    return [t for t in found if not only or any(_matches(t, cell) for cell in only)]
+
+
+def _grid(table: Table) -> tuple[list[str], list[str]]:
+    """Columns, and the methods that are trained in them."""
+    if table == "strong":
+        return tables()[table]["columns"], list(REPEATED)
+    if table == "table3":  # its columns name the network too: cifar10:100:wvn
+        return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
+    rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
+    return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
+
+
+def _needed(column: str, row: str, seed: int, hold_out: float) -> bool:
+    balanced = column.endswith(":1")
+    if row == "wvn-released" and column not in RELEASED:
+        return False
+    if balanced:
+        return row not in SAME_WHEN_BALANCED and seed == 0 and not hold_out
+    return seed == 0 or (row in REPEATED and column not in tables()["table2"]["columns"])
+
+
+def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None, dtype: str) -> Spec:
+    recipe, _, rest = column.rpartition("/")
+    data, *profile, ratio = rest.split(":")
+    shape: Any = profile[0] if profile else "long-tail"
+    ours = _of_table2(column) if data == "tiny-imagenet" else {"recipe": recipe or None}
+    return Spec(data, root=root, method=method, profile="given" if ratio == "1" else shape, ratio=float(ratio),
+                hold_out=hold_out, seed=seed, engine="fast", dtype=dtype, **ours)  # type: ignore[arg-type]
+
+
+def _of_table2(column: str) -> dict[str, Any]:
+    """What the paper leaves open there: recipe, stem and epochs, as we chose them."""
+    table = tables()["table2"]
+    return {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
+
+
+def _matches(training: Training, cell: str) -> bool:
+    return fnmatchcase(training.column, cell) or fnmatchcase(f"{training.column}:{training.spec.method}", cell)
+
+
+def _check_only(only: Sequence[str], found: Sequence[Training]) -> None:
+    for cell in only:
+        if not any(_matches(training, cell) for training in found):
+            columns = dict.fromkeys(training.column for training in found)
+            rows = dict.fromkeys(training.spec.method for training in found)
+            raise LevelheadError(f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, * stands for any; columns are "
+                             f"{', '.join(columns)}; methods are {', '.join(rows)}")

@@ -1,0 +1,74 @@
+"""Pictures of a curve that need no library: as text for a terminal, as a small SVG for a notebook."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core.curve import Curve
+from .plot import ACCENT, percent
+
+
+def text(
+    curve: Curve, gamma: float, interval: tuple[float, float] | None = None, *, width: int = 64, height: int = 8
+) -> str:
+    """The curve in a few lines of characters, each column its mean over a stretch of gammas.
+
+    Below it, ^ marks a gamma and - its interval.
+
+    >>> curve = Curve(np.array([0.0, 0.5, 1.5]), np.array([0.4, 0.2, 0.3]), 2.0)
+    >>> print(text(curve, 1.0, (0.6, 1.4), width=16, height=3))
+    40.00% |****
+    30.00% |            ****
+    20.00% |    ********
+           +---------------
+           0   ----^---   2
+    """
+    low, high = float(curve.gammas[0]), curve.end
+    values = _columns(curve, width)
+    top, bottom = values.max(), values.min()
+    level = np.rint((top - values) / max(top - bottom, 1e-12) * (height - 1)).astype(int)
+    labels = [f"{top - (top - bottom) * i / (height - 1):.2%}" for i in range(height)]
+    margin = max(map(len, labels))
+    rows = ["".join("*" if level[c] == r else " " for c in range(width)).rstrip() for r in range(height)]
+    marks = [" "] * width
+    column = lambda g: int(np.clip((g - low) / (high - low) * width, 0, width - 1))  # noqa: E731
+    if interval is not None:
+        for c in range(column(interval[0]), column(interval[1]) + 1):
+            marks[c] = "-"
+    marks[column(gamma)] = "^"
+    ends = f"{low:g}", f"{high:g}"
+    axis = "".join(marks)
+    axis = ends[0] + axis[len(ends[0]):] if axis[: len(ends[0])].strip() == "" else axis
+    axis = axis[: -len(ends[1])] + ends[1] if axis[-len(ends[1]):].strip() == "" else axis
+    blank = " " * margin
+    return "\n".join([*(f"{label:>{margin}} |{row}" for label, row in zip(labels, rows, strict=True)),
+                      f"{blank} +{'-' * (width - 1)}", f"{blank} {axis}"])
+
+
+def sparkline(
+    curve: Curve, gamma: float | None = None, interval: tuple[float, float] | None = None, *, width: int = 220,
+    height: int = 48,
+) -> str:
+    """The curve as an inline SVG without words, in the color of the text around it; a gamma and its interval marked.
+
+    >>> curve = Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0)
+    >>> sparkline(curve, 1.0, (0.5, 1.5), width=4, height=10)
+    '<svg width="4" ...<polyline points="0.5,2.0 1.5,2.0 2.5,8.0 3.5,8.0" ...<path d="M2.0 0V10" ...</svg>'
+    """
+    low, high = float(curve.gammas[0]), curve.end
+    values, x = _columns(curve, width), lambda g: (g - low) / (high - low) * width
+    heights = height - 2 - (height - 4) * (values - values.min()) / max(np.ptp(values), 1e-12)
+    points = " ".join(f"{i + 0.5:.1f},{y:.1f}" for i, y in enumerate(heights))
+    label = f"curve over gamma, {percent(curve.values[0])} at {low:g}, {percent(curve.values[-1])} at {high:g}"
+    a, b = (0.0, 0.0) if interval is None else map(x, interval)
+    span = f'<rect x="{a:.1f}" y="0" width="{b - a:.1f}" height="{height}" fill="{ACCENT}" opacity="0.2"/>' * (b > a)
+    mark = "" if gamma is None else f'<path d="M{x(gamma):.1f} 0V{height}" stroke="{ACCENT}" stroke-width="1.5"/>'
+    return (f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
+            f'{span}<polyline points="{points}" fill="none" stroke="currentColor"/>{mark}</svg>')
+
+
+def _columns(curve: Curve, width: int) -> np.ndarray:
+    """The curve's mean over each of so many stretches of gamma."""
+    low, high = float(curve.gammas[0]), curve.end
+    fine = np.asarray(curve.at(low + (high - low) * (np.arange(width * 20) + 0.5) / (width * 20)))
+    return fine.reshape(width, 20).mean(axis=1)

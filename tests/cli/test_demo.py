@@ -1,0 +1,55 @@
+"""The demo, and the real networks that come with the package."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from levelhead import gamma_path
+from levelhead.cli import demo_digits as on_digits
+from levelhead.cli.demo import text
+from levelhead.lab.recipe import recipe
+from levelhead.paper.cells import load
+from levelhead.paper.shipped import shipped
+
+RECORDS = Path(__file__).parents[2] / "results" / "records"
+ROWS = ["Baseline", "Baseline+RS", "WVN", "WVN+RS"]
+
+
+def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(levelhead, monkeypatch, tmp_path):
+    monkeypatch.setattr(on_digits, "recipe", lambda name: recipe(name).over(12))
+    status, out, err = levelhead("demo", "--json", "--report", tmp_path / "page.html")
+    assert (status, err) == (0, "")
+    result = json.loads(out)
+    for part in ("cifar10", "digits"):
+        rows = result[part]["rows"]
+        assert [row["method"] for row in rows] == ROWS
+        assert rows[1]["gamma"] > 0
+        assert rows[1]["error"] < rows[0]["error"]
+    assert "<html" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text(result).splitlines()[-1] == f"Look at it: {tmp_path / 'page.html'}"
+    assert [line.split()[0] for line in text(result).splitlines()[-6:-2]] == ROWS
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(levelhead, monkeypatch, tmp_path):
+    monkeypatch.setattr(on_digits, "recipe", lambda name: pytest.fail("training began"))
+    status, out, err = levelhead("demo", "--report", tmp_path / "nowhere" / "page.html")
+    assert (status, out) == (2, "")
+    assert "expected a page as .html, in a folder that exists" in err
+
+
+def test_the_shipped_networks_are_those_of_their_records():
+    for method, snapshot in shipped().items():
+        record = next(r for r in load(RECORDS) if r["name"] == snapshot.meta["record"])
+        path = gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts)
+        assert (record["method"], record["column"]) == (method, "cifar10:100")
+        assert record["counts"] == snapshot.counts.tolist()
+        assert path.at(0.0).error == pytest.approx(record["error"], abs=1e-6)
+        assert path.best("error").error == pytest.approx(record["best_on_test"]["error"], abs=1e-6)
+
+
+def test_the_shipped_networks_fit_in_six_megabytes():
+    folder = files("levelhead.paper")
+    sizes = [len(folder.joinpath(f"cifar10-100-{method}.safetensors").read_bytes()) for method in shipped()]
+    assert sum(sizes) <= 6_000_000

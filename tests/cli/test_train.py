@@ -1,0 +1,180 @@
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from levelhead.core.adjust import rescale
+from levelhead.lab.data import load
+from levelhead.runs import run as runs
+from levelhead.runs.evaluate import evaluate
+from levelhead.runs.export import load as load_leveled
+from levelhead.runs.run import Run
+
+from .. import layouts
+
+
+@pytest.fixture
+def pets(tmp_path) -> Path:
+    return layouts.image_folder(tmp_path / "pets", {"cat": 40, "dog": 20, "newt": 10}, size=16)
+
+
+def small(*words):
+    return ["train", "--size", "8", "--net", "digits", "--epochs", "2", "--hold-out", "0.2", *words]
+
+
+@pytest.mark.parametrize("method", ["wvn", "ldam"])
+def test_ones_own_folder_in_one_command(levelhead, pets, tmp_path, method):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    status, out, err = levelhead(*small("--data", pets, "--method", method, "--runs", tmp_path / "runs"))
+    assert (status, err) == (0, "")
+    assert "balanced error" in out
+    assert "class newt (n = 6), found" in out
+    [there] = (tmp_path / "runs").iterdir()
+    left = Run.open(there).snapshot
+    expected = left.logits("test", evaluate(left).head)
+    images = load(str(pets), size=8).test.images
+    with torch.no_grad():
+        from_file = load_leveled(there / "leveled.safetensors")(torch.from_numpy(images)).numpy()
+    np.testing.assert_allclose(from_file, expected, atol=1e-4)
+    session = onnxruntime.InferenceSession(there / "leveled.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"images": images})[0], expected, atol=1e-4)
+    np.testing.assert_allclose(session.run(None, {"images": images[:1]})[0], expected[:1], atol=1e-4)
+
+
+def test_json_and_a_second_time_without_training(levelhead, pets, tmp_path, monkeypatch):
+    words = small("--data", pets, "--runs", tmp_path / "runs", "--json", "--gamma", "0.5")
+    first = json.loads(levelhead(*words)[1])
+    assert first["gamma"] == 0.5
+    assert first["tuned"] is None
+    assert all(Path(file).is_file() for file in first["files"])
+    monkeypatch.setattr(runs, "fit", lambda *_, **__: pytest.fail("trained again"))
+    assert json.loads(levelhead(*words)[1]) == first
+    left = Run.open(first["run"]).snapshot
+    wrong = left.logits("test", rescale(left.head, left.counts, gamma=0.5)).argmax(axis=1) != left.labels["test"]
+    assert first["after"]["error"] == pytest.approx(wrong.mean())
+
+
+def test_the_command_on_the_page_of_a_run_can_be_run(levelhead, pets, tmp_path, monkeypatch):
+    levelhead(*small("--data", pets, "--runs", tmp_path / "runs"))
+    [there] = (tmp_path / "runs").iterdir()
+    monkeypatch.chdir(tmp_path)
+    assert levelhead("report", there, "-o", "p.html")[0] == 0
+    text = (tmp_path / "p.html").read_text(encoding="utf-8")
+    command = json.loads('"' + re.search(r'"command":"((?:[^"\\]|\\.)*)"', text)[1] + '"')
+    Path("counts.json").write_text(json.dumps(Run.open(there).snapshot.counts.tolist()))
+    program, *words = shlex.split(command.replace("{gamma}", "0.5"))
+    assert (program, levelhead(*words)[0]) == ("levelhead", 0)
+
+
+def test_evaluate_chooses_gamma_on_held_out_data(levelhead, pets, tmp_path):
+    trained = json.loads(levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--json"))[1])
+    judged = json.loads(levelhead("evaluate", trained["run"], "--json")[1])
+    assert judged["tuned"]["chosen_on"] == "held-out"
+    assert judged["tuned"]["n"] == 11
+    assert {key: judged[key] for key in ("gamma", "before", "after")} == {
+        key: trained[key] for key in ("gamma", "before", "after")}
+    assert set(judged["after"]["groups"]) == {"medium", "few"}
+    status, out, _ = levelhead("evaluate", trained["run"], "--gamma", "0", "--rule", "shift")
+    assert status == 0
+    assert "gamma = 0: the head is as it was trained" in out
+    assert levelhead("evaluate", tmp_path)[2].startswith(f"levelhead: {tmp_path}: no run here")
+    assert levelhead("evaluate", trained["run"], "--rule", "twist")[0] == 2
+
+
+def test_nothing_held_out_is_said(levelhead, pets, tmp_path):
+    words = small("--data", pets, "--runs", tmp_path / "runs")
+    words[words.index("0.2")] = "0"
+    status, out, _ = levelhead(*words)
+    assert status == 0
+    assert "nothing was held out to choose gamma on" in out
+    [there] = (tmp_path / "runs").iterdir()
+    assert "this run held nothing out" in levelhead("evaluate", there)[2]
+
+
+def test_counts_of_ones_own_by_name(levelhead, pets, tmp_path):
+    (tmp_path / "counts.json").write_text('{"newt": 4, "cat": 20, "dog": 10}')
+    words = small("--data", pets, "--counts", tmp_path / "counts.json", "--runs", tmp_path / "runs", "--json")
+    assert json.loads(levelhead(*words)[1])["counts"] == [16, 8, 3]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard_gets_every_epoch(levelhead, pets, tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    words = small("--data", pets, "--runs", tmp_path / "runs", "--track", "tensorboard", "--json")
+    there = Path(json.loads(levelhead(*words)[1])["run"])
+    seen = events.EventAccumulator(str(there / "tensorboard"))
+    seen.Reload()
+    logged = [record["loss"] for record in Run.open(there).log]
+    assert [event.value for event in seen.Scalars("loss")] == pytest.approx(logged)
+    assert [event.step for event in seen.Scalars("test_error")] == [1, 2]
+
+
+def test_mlflow_that_is_not_installed_is_said(levelhead, pets, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    status, _, err = levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow"))
+    assert (status, err) == (2, "levelhead: --track mlflow needs MLflow: pip install 'levelhead[track]'\n")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_gets_every_epoch(levelhead, pets, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    words = small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow", "--json")
+    there = json.loads(levelhead(*words)[1])
+    assert levelhead(*words)[0] == 0  # finished: nothing is trained, and nothing tracked
+    [tracked] = mlflow.search_runs(output_format="list")
+    assert (tracked.info.run_name, tracked.info.status) == (Path(there["run"]).name, "FINISHED")
+    assert tracked.data.params["method"] == "wvn"
+    logged = mlflow.MlflowClient().get_metric_history(tracked.info.run_id, "loss")
+    assert [(point.step, point.value) for point in logged] == [
+        (record["epoch"], pytest.approx(record["loss"])) for record in Run.open(there["run"]).log]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_where_mlflow_takes_no_runs_is_said_before_training(levelhead, pets, tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere:///mlflow.db")
+    status, _, err = levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow"))
+    assert status == 2
+    assert err.startswith("levelhead: --track mlflow: nowhere:///mlflow.db does not take runs (")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["--data", "nowhere"], "no data 'nowhere'"),
+    (["--data", "cifar10"], "--root DIR"),
+    (["--data", "cifar10", "--root", "."], "no cifar10 here"),
+    (["--data", "digits", "--ratio", "0.5"], "imbalance ratio of at least 1, got 0.5"),
+    (["--data", "digits", "--ratio", "10", "--largest", "5000"], "the profile asks for 5000"),
+    (["--data", "digits", "--method", "nothing"], "unknown method 'nothing'"),
+    (["--data", "digits", "--profile", "bell", "--ratio", "2"], "profile long-tail, step or given, got 'bell'"),
+    (["--data", "digits", "--profile", "step"], "--profile step shapes what --ratio makes: give --ratio too"),
+    (["--data", "digits", "--track", "paper"], "--track tensorboard or mlflow, got 'paper'"),
+    (["--data", "digits", "--ratio", "100", "--hold-out", "0.1"], "only one training image"),
+    (["--data", "digits", "--recipe", "kim2020"], "mean and std of 3 channels, the images have 1"),
+    (["--data", "digits", "--threads", "0"], "at least one thread, got 0"),
+    (["--data", "digits", "--engine", "slow"], "engine auto, plain or fast, got 'slow'"),
+])
+def test_bad_input_is_one_line_and_exit_2(levelhead, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = levelhead("train", *words)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_unreadable_images_on_the_command_line(levelhead, pets, tmp_path):
+    (pets / "cat" / "broken.jpg").write_bytes(b"\xff\xd8 no more")
+    words = small("--data", pets, "--runs", tmp_path / "runs")
+    status, _, err = levelhead(*words)
+    assert status == 2
+    assert "broken.jpg" in err
+    assert not (tmp_path / "runs").exists()
+    assert levelhead(*words, "--skip-bad")[0] == 0

@@ -1,0 +1,186 @@
+"""`levelhead tune`, from files on disk to an answer on the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import levelhead as lh
+from levelhead.cli.tune_files import save
+
+COUNTS = [1000, 300, 90, 27]
+NAMES = ["cat", "dog", "owl", "ant"]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), [60, 30, 15, 8])
+    logits = (5 + rng.normal(size=(113, 4)) + 2 * np.eye(4)[labels]) * (np.array(COUNTS) / 1000) ** 0.3
+    np.save(tmp_path / "L.npy", logits)
+    np.save(tmp_path / "Y.npy", labels)
+    np.savetxt(tmp_path / "L.csv", logits, delimiter=",", header=",".join(NAMES), comments="", fmt="%.17g")
+    (tmp_path / "Y.csv").write_text("\n".join(NAMES[y] for y in labels))
+    (tmp_path / "C.json").write_text(json.dumps(COUNTS))
+    (tmp_path / "named.json").write_text(json.dumps(dict(zip(NAMES, COUNTS, strict=True))))
+    monkeypatch.chdir(tmp_path)
+    return logits, labels
+
+
+HELD_OUT = ("tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", "--bootstrap", "50")
+
+
+def test_json_is_what_tune_answers(files, levelhead):
+    status, out, err = levelhead(*HELD_OUT, "--json")
+    assert (status, err) == (0, "")
+    assert json.loads(out) == lh.tune(*files, COUNTS, bootstrap=50).to_dict()
+
+
+def test_one_file_may_hold_logits_labels_and_counts(files, levelhead, tmp_path):
+    np.savez("all.npz", logits=files[0], labels=files[1], counts=COUNTS)
+    status, out, err = levelhead("tune", "--logits", "all.npz", "--bootstrap", "50", "--json", "-o", "tuned.json")
+    assert status == 0
+    assert json.loads(out) == json.loads(levelhead(*HELD_OUT, "--json")[1])
+    assert err == ("levelhead: labels and counts are those in all.npz; to leave them out, name the logits alone: "
+                   "all.npz:logits\n")
+    assert levelhead("report", "tuned.json", "-o", "page.html")[::2] == (0, "")
+    alone = levelhead("tune", "--logits", "all.npz:logits", "--counts", "all.npz", "--json")
+    assert json.loads(alone[1])["chosen_on"] == "unlabelled"
+
+
+def test_text_shows_the_curve_the_choice_and_the_gain(files, levelhead):
+    status, out, _ = levelhead(*HELD_OUT)
+    assert status == 0
+    assert "gamma = 0.3" in out
+    assert "^" in out
+    assert "gain on new samples" in out
+
+
+def test_names_in_tables_are_looked_up(files, levelhead):
+    by_name = levelhead("tune", "--logits", "L.csv", "--labels", "Y.csv", "--counts", "named.json", "--bootstrap", "50",
+                        "--json")
+    assert json.loads(by_name[1]) == json.loads(levelhead(*HELD_OUT, "--json")[1])
+
+
+def test_without_labels_shares_are_matched_to_the_target(files, levelhead):
+    logits, labels = files
+    shares = np.bincount(labels) / len(labels)
+    status, out, _ = levelhead("tune", "--logits", "L.npy", "--counts", "C.json", "--bootstrap", "20", "--json",
+                               "--target", ",".join(map(str, shares)))
+    expected = lh.match_prior(logits, COUNTS, shares, bootstrap=20)
+    assert status == 0
+    assert json.loads(out) == expected.to_dict()
+    assert json.loads(out)["chosen_on"] == "unlabelled"
+
+
+def test_a_target_may_be_a_file_of_shares_by_name(files, levelhead, tmp_path):
+    (tmp_path / "T.json").write_text(json.dumps({"owl": 0.2, "ant": 0.1, "cat": 0.4, "dog": 0.3}))
+    named = levelhead("tune", "--logits", "L.csv", "--counts", "C.json", "--target", "T.json", "--json")
+    listed = levelhead("tune", "--logits", "L.npy", "--counts", "C.json", "--target", "0.4,0.3,0.2,0.1", "--json")
+    assert named[0] == 0
+    assert json.loads(named[1]) == json.loads(listed[1])
+
+
+def test_out_is_written_once_and_replaced_only_by_force(files, levelhead, tmp_path):
+    assert "written" not in levelhead(*HELD_OUT)[1]
+    status, out, _ = levelhead(*HELD_OUT, "-o", "tuned.json")
+    assert (status, out.splitlines()[-1]) == (0, "written: tuned.json")
+    first = json.loads((tmp_path / "tuned.json").read_text())
+    assert {"gamma", "rule"} <= first.keys()
+    status, out, err = levelhead(*HELD_OUT, "-o", "tuned.json", "--seed", "1")
+    assert (status, out) == (2, "")
+    assert err == "levelhead: tuned.json exists; pass --force to replace it\n"
+    assert levelhead(*HELD_OUT, "-o", "tuned.json", "--seed", "1", "--force")[0] == 0
+    assert json.loads((tmp_path / "tuned.json").read_text())["interval"] != first["interval"]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_failed_write_leaves_what_was_there(files, tmp_path, monkeypatch):
+    (tmp_path / "tuned.json").write_text("old")
+    monkeypatch.setattr("levelhead.core.atomic.os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save(lh.tune(*files, COUNTS, bootstrap=0), tmp_path / "tuned.json")
+    assert (tmp_path / "tuned.json").read_text() == "old"
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_warnings_are_one_line_each_on_stderr_and_in_the_json(files, levelhead, tmp_path):
+    np.save(tmp_path / "L.npy", files[0] - 5)
+    status, out, err = levelhead(*HELD_OUT, "--json")
+    assert status == 0
+    assert err.startswith("levelhead: NegativeLogitsWarning: ")
+    assert err.count("\n") == 1
+    assert json.loads(out)["warnings"] == [err.removeprefix("levelhead: ").strip()]
+
+
+def test_test_data_are_named_loudly(files, levelhead):
+    assert "TEST DATA" in levelhead(*HELD_OUT, "--chosen-on", "test")[1]
+
+
+def test_picture_is_drawn(files, levelhead, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert levelhead(*HELD_OUT, "--plot", "curve.png")[0] == 0
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert levelhead(*HELD_OUT, "--plot", "curve.svg")[0] == 0
+    assert "gamma" in (tmp_path / "curve.svg").read_text()
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("--logits", "none.npy"), "none.npy: no such file; expected logits"),
+    (("--logits", "all.npz"), "all.npz holds labels too, and Y.npy differs from them; leave out --labels, or name"),
+    (("--labels", "L.npy"), "L.npy: expected labels [N], got shape [113, 4]"),
+    (("--rule", "cosine"), "expected --rule rescale, tau or shift, got 'cosine'"),
+    (("--rule", "tau"), "--rule tau needs the weight norms of the head (--norms)"),
+    (("--target", "much"), "expected --target as 4 shares with commas between them, or a file of them, got 'much'"),
+    (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), and the logits have no column titles"),
+    (("--plot", "curve.jpg"), "curve.jpg: expected a picture as .png, .svg, .pdf, got .jpg"),
+    (("--criterion", "f1"), "expected --criterion guided or balanced_error, got 'f1'"),
+    (("--bootstrap", "-1"), "expected bootstrap, a number of replicates, of 0 or more, got -1"),
+    (("--kind", "probabilities", "--rule", "shift"), "expected probabilities, from 0 to 1, got "),
+    (("--counts", "none.json"), "none.json: no such file; expected counts"),
+    (("--counts", "nothing.npy"), "nothing.npy: not a file of counts (it is empty)"),
+    (("--out", "nowhere/tuned.json"), "nowhere: no such folder to write tuned.json into"),
+    (("--plot", "nowhere/curve.png"), "nowhere: no such folder to write curve.png into"),
+    (("--report", "page.html", "--force"), "page.html: a folder; expected the name of a file to write"),
+    (("--out", "L.npy", "--force"), "L.npy is an input, which is never overwritten; give another name"),
+    (("--out", "C.json"), "C.json is an input, which is never overwritten; give another name"),
+    (("--out", "x.html", "--report", "x.html"), "x.html: expected a file of its own for each of --out, --plot and"),
+    (("--out", "dangling.json"), "dangling.json exists; pass --force to replace it"),
+    (("--out", "n" * 250), f"{'n' * 250}: file name too long"),
+    (("--seed", "-1"), "expected a seed of 0 or more, got -1"),
+    (("--unlabelled", "narrow.npy"), "expected unlabelled logits [M, 4], got shape [5, 2]"),
+    (("--unlabelled", "no.npy"), "expected unlabelled logits [M, 4], got shape [0, 4]"),
+    (("--training", "words.npy"), "expected training logits as floating-point numbers, got text"),
+    (("--rule", "tau", "--norms", "words.npy"), "expected norms as numbers, got text"),
+    (("--logits", "no.npy"), "no.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
+    (("--out", ".", "--force"), ".: a folder; expected the name of a file to write"),
+])
+def test_bad_input_ends_with_one_line_and_status_2(files, levelhead, words, message):
+    open("nothing.npy", "wb").close()
+    os.mkdir("page.html")
+    os.symlink("gone.json", "dangling.json")
+    np.save("narrow.npy", np.ones((5, 2)))
+    np.save("no.npy", np.ones((0, 4)))
+    np.save("words.npy", np.full((5, 4), "a"))
+    np.savez("all.npz", logits=files[0], labels=files[1][::-1])
+    status, out, err = levelhead(*HELD_OUT, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"levelhead: {message}")
+    assert err.count("\n") == 1
+
+
+def test_logits_alone_need_counts(files, levelhead):
+    status, out, err = levelhead("tune", "--logits", "L.npy")
+    assert (status, out) == (2, "")
+    assert err == ("levelhead: L.npy: expected --counts, the training samples of each class, or an array `counts` "
+                   "beside the logits in an .npz or .safetensors\n")
+
+
+def test_long_input_shows_progress_on_a_terminal_only(files, levelhead, monkeypatch):
+    monkeypatch.setattr("levelhead.cli.tune_files.LONG", 1)
+    assert levelhead(*HELD_OUT)[2] == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert "bootstrap" in levelhead(*HELD_OUT)[2]

@@ -1,0 +1,46 @@
+"""What rounding to half precision can flip, against heads that were really rounded; and what scaling cannot flip."""
+
+import numpy as np
+import pytest
+import torch
+
+import levelhead as lh
+from levelhead import Head
+from levelhead.core import adjust
+
+
+@pytest.mark.parametrize(("dtype", "gamma"), [(torch.bfloat16, 0.5), (torch.float16, 0.31)])
+def test_every_prediction_that_rounding_flips_was_counted(dtype, gamma):
+    """Against the real thing: the same head scaled and rounded, and scaled in float64."""
+    flipped, counted = 0, 0
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        head = Head(torch.randn(6, 12, generator=generator).to(dtype), torch.randn(6, generator=generator).to(dtype))
+        features, counts = torch.randn(200, 12, generator=generator).double(), [900, 500, 70, 30, 11, 3]
+        exact = Head(head.weight.double(), head.bias.double())
+        by = lh.factors(counts, gamma)
+        rounded = lh.rescale(head, counts, gamma=gamma)
+        wide = Head(rounded.weight.double(), rounded.bias.double()).logits(features)
+        flipped += int((wide.argmax(1) != lh.rescale(exact, counts, gamma=gamma).logits(features).argmax(1)).sum())
+        counted += adjust.rounding_flips(exact.logits(features), by, dtype, head=head, features=features)
+    assert 0 < flipped <= counted < 40 * 200 / 4
+
+
+def test_rounding_flips_nothing_where_nothing_is_rounded():
+    logits = np.array([[1.0, 1.0, 0.0], [2.0, 1.0, 0.5]])
+    assert adjust.rounding_flips(logits, np.array([1.0, 1.0, 1.0]), "float16") == 0
+    assert adjust.rounding_flips(logits, np.array([1.0, 2.0, 4.0]), np.float16) == 0  # powers of two
+    assert adjust.rounding_flips(logits, np.array([1.0, 1.999, 1.0]), "bfloat16") == 1
+    with pytest.raises(ValueError, match="expected one of float16, bfloat16"):
+        adjust.rounding_flips(logits, np.ones(3), "int8")
+    with pytest.raises(ValueError, match=r"expected logits \[N, 2\]"):
+        adjust.rounding_flips(logits, np.ones(2), "float16")
+
+
+@pytest.mark.parametrize(("rows", "bias", "able"), [
+    ([[1.0, 2.0], [-2.0, -4.0]], None, False), ([[1.0, 2.0], [-2.0, -4.0]], [1.0, -2.0], False),
+    ([[1.0, 2.0], [-2.0, -4.0]], [1.0, 1.0], True), ([[1.0, 2.0], [-1.0, 2.0]], None, True),
+    ([[1.0, 2.0]], None, False), ([[1.0], [-1.0], [0.5]], None, True),
+])
+def test_only_one_class_or_two_opposite_rows_cannot_be_flipped(rows, bias, able):
+    assert adjust.can_flip(Head(np.array(rows), None if bias is None else np.array(bias))) is able

@@ -1,0 +1,205 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from levelhead.files.find import NoHead, find
+from levelhead.files.spans import Span
+
+
+@pytest.fixture
+def spans(tmp_path):
+    """Tensors of a file: `key shape` each."""
+    file = tmp_path / "m"
+    file.write_bytes(np.random.default_rng(0).bytes(20_000))
+
+    def make(*entries, dtype="F32"):
+        found, at = {}, 0
+        for entry in entries:
+            key, *shape = entry.split()
+            found[key] = Span(key, file, at, dtype, tuple(map(int, shape)))
+            at += found[key].nbytes if dtype == "F32" else 0
+        return found
+
+    return make
+
+
+@pytest.fixture
+def head(spans):
+    return lambda *entries, **how: [place.key for place in find("m", spans(*entries), **how)]
+
+
+BACKBONE = ("conv1.weight 8 3 3 3", "conv1.bias 8", "bn1.weight 8", "layer.0.weight 8 8")
+
+FOUND = [
+    ("torchvision resnet", (*BACKBONE, "fc.weight 10 8", "fc.bias 10"), None, ["fc"]),
+    (
+        "vgg: the last of a Sequential",
+        ("classifier.0.weight 16 8", "classifier.3.weight 16 16", "classifier.6.weight 10 16"),
+        None,
+        ["classifier.6"],
+    ),
+    (
+        "an eleventh layer comes after the second",
+        ("classifier.2.weight 10 8", "classifier.10.weight 10 10"),
+        10,
+        ["classifier.10"],
+    ),
+    ("vit", ("heads.head.weight 10 8", *BACKBONE), None, ["heads.head"]),
+    ("one logit", (*BACKBONE, "fc.weight 1 8", "fc.bias 1"), None, ["fc"]),
+    (
+        "a stem whose norm is as wide as there are classes",
+        ("conv1.weight 10 3 3 3", "bn1.weight 10", "bn1.bias 10", "bn1.running_mean 10", "fc.weight 10 8"),
+        10,
+        ["fc"],
+    ),
+    (
+        "inputs that are normed, as many as there are classes",
+        ("body.weight 8 10", "fc.weight 10 8", "norm.weight 10", "norm.bias 10"),
+        10,
+        ["fc"],
+    ),
+    ("a norm before a square head", ("fc.weight 8 8", "norm.weight 8", "norm.bias 8"), 8, ["fc"]),
+    ("a numbered norm before it", ("0.weight 10", "0.bias 10", "3.weight 10 8"), 10, ["3"]),
+    ("class weights of a loss", (*BACKBONE, "criterion.weight 10", "fc.weight 10 8", "fc.bias 10"), 10, ["fc"]),
+    ("one logit after a hidden layer", ("classifier.0.weight 8 4", "classifier.2.weight 1 8"), None, ["classifier.2"]),
+    ("one logit beside a head", (*BACKBONE, "classifier.weight 10 8", "score.weight 1 8"), None, ["classifier"]),
+    (
+        "squeezenet: 1x1 convolution",
+        (*BACKBONE, "classifier.1.weight 10 8 1 1", "classifier.1.bias 10"),
+        10,
+        ["classifier.1"],
+    ),
+    (
+        "roberta",
+        ("roberta.x.weight 8 8", "classifier.dense.weight 8 8", "classifier.out_proj.weight 3 8"),
+        3,
+        ["classifier.out_proj"],
+    ),
+    (
+        "bert with two classes",
+        ("bert.embeddings.token_type_embeddings.weight 2 8", "classifier.weight 2 8"),
+        2,
+        ["classifier"],
+    ),
+    (
+        "ddp and compile wrappers",
+        ("module._orig_mod.fc.weight 10 8", "module._orig_mod.conv.weight 8 3 3 3"),
+        None,
+        ["module._orig_mod.fc"],
+    ),
+    ("deit: two heads feed one output", ("head.weight 10 8", "head_dist.weight 10 8"), 10, ["head", "head_dist"]),
+    (
+        "hf deit",
+        ("cls_classifier.weight 10 8", "distillation_classifier.weight 10 8", "deit.x.weight 8 8"),
+        10,
+        ["cls_classifier", "distillation_classifier"],
+    ),
+    ("timm mlp head", ("head.fc1.weight 8 8", "head.fc2.weight 10 8"), 10, ["head.fc2"]),
+    ("an unknown name, but the only shape", ("backbone.a.weight 8 8", "my_own.weight 5 8"), 5, ["my_own"]),
+    (
+        "a hidden layer as wide as there are classes",
+        ("block.up.weight 8 4", "block.down.weight 4 8", "fc.weight 8 4"),
+        8,
+        ["fc"],
+    ),
+    ("a bare layer", ("weight 3 8", "bias 3"), None, [""]),
+]
+
+
+@pytest.mark.parametrize(
+    ("entries", "classes", "expected"), [case[1:] for case in FOUND], ids=[case[0] for case in FOUND]
+)
+def test_found(head, entries, classes, expected):
+    assert head(*entries, classes=classes) == expected
+
+
+REFUSED = [
+    (
+        "crossvit: numbered heads whose outputs are averaged",
+        ("head.0.weight 10 4", "head.1.weight 10 8"),
+        10,
+        r"more than one.*head\.0 \[10, 4\], head\.1 \[10, 8\]",
+    ),
+    ("a LayerNorm after it", ("fc.weight 10 8", "norm.weight 10", "norm.bias 10"), 10, "fc is not the head: norm of"),
+    ("an RMSNorm after it", ("m.fc.weight 10 8", "m.norm.weight 10"), 10, r"m\.fc is not the head: m\.norm of"),
+    ("a bare BatchNorm after it", ("bn.running_mean 10", "fc.weight 10 8", "fc.bias 10"), 10, "not the head: bn of"),
+    ("a later number", (*BACKBONE, "4.weight 10 8", "4.bias 10", "5.weight 10", "5.bias 10"), 10, "not the head: 5 of"),
+    ("two of a kind", ("a.weight 10 8", "b.weight 10 8"), 10, r"more than one.*--head: a \[10, 8\], b \[10, 8\]"),
+    ("an auxiliary head beside it", ("fc.weight 10 8", "aux.weight 10 8"), 10, "more than one.*fc.*aux"),
+    ("nothing fits and K is not known", BACKBONE[:3], None, "no head found"),
+    ("weight norm, old", ("fc.weight_g 10 1", "fc.weight_v 10 8", "x.weight 8 8"), 10, "fc is parametrized"),
+    (
+        "weight norm, new",
+        ("fc.parametrizations.weight.original0 10 1", "fc.parametrizations.weight.original1 10 8"),
+        10,
+        "fc is parametrized",
+    ),
+    (
+        "lora",
+        ("base_model.model.classifier.base_layer.weight 10 8", "base_model.model.classifier.lora_A.default.weight 2 8"),
+        10,
+        "classifier is wrapped by LoRA.*merge",
+    ),
+    ("gptq", ("classifier.qweight 10 8", "classifier.scales 10 1", "x.weight 8 8"), 10, "classifier is quantized"),
+    ("bitsandbytes", ("fc.weight 10 8", "fc.SCB 10"), 10, "fc is quantized"),
+    ("cosine", ("fc.weight 10 8", "fc.scale 1"), 10, "fc has a scale of its own"),
+    ("bias of another size", ("fc.weight 10 8", "fc.bias 9"), 10, r"fc\.bias has shape \[9\]"),
+    (
+        "two state dicts in one file",
+        ("state_dict.fc.weight 10 8", "state_dict_ema.fc.weight 10 8"),
+        10,
+        "more than one",
+    ),
+    ("only a language model's head", ("lm_head.weight 100 8", "embed_tokens.weight 100 8"), 100, "no head found"),
+]
+
+
+@pytest.mark.parametrize(
+    ("entries", "classes", "reason"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+)
+def test_refused_with_the_reason(head, entries, classes, reason):
+    with pytest.raises(ValueError, match=reason):
+        head(*entries, classes=classes)
+
+
+def test_a_named_layer_is_taken_by_layer_or_by_weight(head):
+    two = ("a.weight 10 8", "b.weight 10 8")
+    assert head(*two, named="b") == head(*two, named="b.weight") == ["b"]
+
+
+def test_an_unknown_name_lists_the_layers_there_are(head):
+    with pytest.raises(ValueError, match=r"no layer 'clf'.*fc \[10, 8\]"):
+        head("fc.weight 10 8", named="clf")
+
+
+def test_a_named_convolution_must_be_1x1(head):
+    with pytest.raises(ValueError, match=r"conv1 has a weight of shape \[8, 3, 3, 3\]"):
+        head(*BACKBONE, named="conv1")
+
+
+def test_a_quantized_dtype_is_refused(spans):
+    with pytest.raises(ValueError, match=r"fc\.weight holds F8_E4M3"):
+        find("m", spans("fc.weight 10 8", dtype="F8_E4M3"))
+
+
+def test_the_same_bytes_under_two_keys_are_tied(spans):
+    one = spans("fc.weight 10 8")["fc.weight"]
+    with pytest.raises(ValueError, match=r"fc\.weight is tied to embed\.weight"):
+        find("m", {"fc.weight": one, "embed.weight": replace(one, key="embed.weight")})
+
+
+def test_a_copy_of_the_whole_matrix_is_tied_but_not_within_a_pair(spans, tmp_path):
+    (tmp_path / "m").write_bytes(bytes(range(64)) * 2)
+    with pytest.raises(ValueError, match=r"fc\.weight is tied to embed\.weight"):
+        find("m", spans_of(tmp_path / "m", "fc.weight", "embed.weight"))
+    assert len(find("m", spans_of(tmp_path / "m", "head.weight", "head_dist.weight"))) == 2
+
+
+def spans_of(file, first, second):
+    return {first: Span(first, file, 0, "F32", (4, 4)), second: Span(second, file, 64, "F32", (4, 4))}
+
+
+def test_no_head_of_that_size_is_told_apart_from_other_refusals(head):
+    with pytest.raises(NoHead, match=r"no weight matrix .* with 9 rows.*fc \[10, 8\]"):
+        head("fc.weight 10 8", classes=9)

@@ -1,0 +1,411 @@
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+from levelhead.files import onnx as heads
+from levelhead.files.rescale import rescale_file
+from levelhead.files.undo import undo_file
+
+K, D = 5, 8
+COUNTS = [400, 100, 25, 16, 4]
+FACTORS = np.array([1, 2, 4, 5, 10])
+RNG = np.random.default_rng(0)
+W, B = RNG.standard_normal((K, D)).astype(np.float32), RNG.standard_normal(K).astype(np.float32)
+X = RNG.standard_normal((6, D)).astype(np.float32)
+raw = numpy_helper.from_array
+
+
+def typed(values, name, kind=T.FLOAT):
+    return helper.make_tensor(name, kind, values.shape, values.ravel())
+
+
+def node(op, inputs, output, **attributes):
+    return helper.make_node(op, inputs.split(), [output], name=f"n_{output}", **attributes)
+
+
+def constant(values, output):
+    return helper.make_node("Constant", [], [output], value=raw(values))
+
+
+def save(path, nodes, tensors, *, outputs=("y",), inputs=(("x", ["N", D]),), **how):
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, T.FLOAT, shape) for name, shape in inputs],
+        [helper.make_tensor_value_info(name, T.FLOAT, ["N", "C"]) for name in outputs],
+        tensors,
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    made.metadata_props.add(key="author", value="somebody")
+    onnx.save(made, path, **how)
+    return path
+
+
+def run(path, x=X):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x})
+
+
+GEMM = node("Gemm", "x W b", "y", transB=1)
+MODELS = {
+    "Gemm, transB=1": ([GEMM], [raw(W, "W"), raw(B, "b")]),
+    "Gemm, transB=0": ([node("Gemm", "x W b", "y")], [raw(W.T.copy(), "W"), raw(B, "b")]),
+    "Gemm, alpha and beta": ([node("Gemm", "x W b", "y", transB=1, alpha=0.5, beta=3.0)], [raw(W, "W"), raw(B, "b")]),
+    "Gemm, no bias": ([node("Gemm", "x W", "y", transB=1)], [raw(W, "W")]),
+    "MatMul": ([node("MatMul", "x W", "y")], [raw(W.T.copy(), "W")]),
+    "MatMul, Add": ([node("MatMul", "x W", "h"), node("Add", "h b", "y")], [raw(W.T.copy(), "W"), raw(B, "b")]),
+    "Add first": ([node("MatMul", "x W", "h"), node("Add", "b h", "y")], [raw(W.T.copy(), "W"), raw(B[None], "b")]),
+    "typed numbers": ([GEMM], [typed(W, "W"), typed(B, "b")]),
+    "Constant nodes": ([constant(W.T.copy(), "W"), constant(B, "b"), node("Gemm", "x W b", "y")], []),
+    "a transposed weight": ([node("Transpose", "V", "W", perm=[1, 0]), node("MatMul", "x W", "y")], [raw(W, "V")]),
+    "a weight that Transpose leaves as it is": (
+        [node("Transpose", "V", "W", perm=[0, 1]), node("MatMul", "x W", "y")],
+        [raw(W.T.copy(), "V")],
+    ),
+    "a weight transposed as Transpose does unless told": (
+        [node("Transpose", "V", "W"), node("MatMul", "x W", "y")],
+        [raw(W, "V")],
+    ),
+    "a square weight that Transpose leaves as it is": (
+        [node("Gemm", "x V", "h"), node("Transpose", "S", "W", perm=[0, 1]), node("MatMul", "h W", "y")],
+        [raw(W.T.copy(), "V"), raw(RNG.standard_normal((K, K)).astype(np.float32), "S")],
+    ),
+    "a half-precision weight, cast": (
+        [node("Cast", "V", "W", to=T.FLOAT), GEMM],
+        [raw(W.astype(np.float16), "V"), raw(B, "b")],
+    ),
+    "Flatten, Identity after it": (
+        [node("Gemm", "x W b", "h", transB=1), node("Identity", "h", "i"), node("Flatten", "i", "y")],
+        [raw(W, "W"), raw(B, "b")],
+    ),
+    "a temperature after it": (
+        [node("Gemm", "x W b", "h", transB=1), node("Div", "h t", "y")],
+        [raw(W, "W"), raw(B, "b"), raw(np.float32(2), "t")],
+    ),
+    "a factor after it": (
+        [node("Gemm", "x W b", "h", transB=1), node("Mul", "h t", "i"), node("Identity", "i", "y")],
+        [raw(W, "W"), raw(B, "b"), raw(np.float32(-3), "t")],
+    ),
+    "three times what it gives": (
+        [node("Gemm", "x W b", "h", transB=1), node("Identity", "h", "i"), node("Sum", "h h i", "y")],
+        [raw(W, "W"), raw(B, "b")],
+    ),
+    "1x1 Conv, pooled": (
+        [
+            node("Unsqueeze", "x a", "x4"),
+            node("Conv", "x4 W b", "c"),
+            node("GlobalAveragePool", "c", "p"),
+            node("Flatten", "p", "y"),
+        ],
+        [raw(W[:, :, None, None], "W"), raw(B, "b"), raw(np.array([2, 3]), "a")],
+    ),
+    "a hidden layer before it": (
+        [node("Gemm", "x V", "h"), node("Relu", "h", "r"), node("Gemm", "r W b", "y", transB=1)],
+        [raw(np.eye(D, dtype=np.float32), "V"), raw(W, "W"), raw(B, "b")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rescaling_the_file_scales_the_logits_that_onnxruntime_computes(tmp_path, name):
+    path = save(tmp_path / "m.onnx", *MODELS[name])
+    done = rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    np.testing.assert_allclose(done.factors, FACTORS)
+    rounding = 2e-3 if "half" in name else 1e-5
+    before, after = run(path)[0] * FACTORS, run(tmp_path / "o.onnx")[0]
+    np.testing.assert_allclose(after, before, rtol=rounding, atol=rounding * np.abs(before).max())
+    onnx.checker.check_model(str(tmp_path / "o.onnx"))
+    undo_file(tmp_path / "o.onnx", tmp_path / "b.onnx")
+    assert (tmp_path / "b.onnx").read_bytes() == path.read_bytes()
+
+
+def test_everything_but_the_head_and_our_metadata_stays_byte_for_byte(tmp_path):
+    path = save(tmp_path / "m.onnx", *MODELS["a hidden layer before it"])
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    old, new = path.read_bytes(), (tmp_path / "o.onnx").read_bytes()
+    differs = [i for i in range(len(old)) if old[i] != new[i]]
+    weight, bias = old.index(W.tobytes()), old.index(B.tobytes())
+    inside = set(range(weight, weight + W.nbytes)) | set(range(bias, bias + B.nbytes))
+    assert differs
+    assert set(differs) <= inside
+    made = onnx.load(tmp_path / "o.onnx")
+    assert {p.key for p in made.metadata_props} >= {"author", "levelhead.gamma", "levelhead.counts", "levelhead.sha256"}
+
+
+def test_metadata_under_our_name_that_is_no_note_stays(tmp_path):
+    path = save(tmp_path / "m.onnx", *MODELS["Gemm, transB=1"])
+    made = onnx.load(path)
+    made.metadata_props.add(key="levelhead.model", value="not even JSON")
+    onnx.save(made, path)
+    rescale_file(path, tmp_path / "once.onnx", COUNTS, gamma=0.5)
+    rescale_file(tmp_path / "once.onnx", tmp_path / "twice.onnx", COUNTS, gamma=0.5, again=True)
+    undo_file(tmp_path / "once.onnx", tmp_path / "back.onnx")
+    assert (tmp_path / "back.onnx").read_bytes() == path.read_bytes()
+    (tmp_path / "once.onnx.original").unlink()
+    undo_file(tmp_path / "once.onnx", tmp_path / "divided.onnx")
+    found = {name: {one.key: one.value for one in onnx.load(tmp_path / f"{name}.onnx").metadata_props}
+             for name in ("once", "twice", "divided")}
+    kept = {"author": "somebody", "levelhead.model": "not even JSON"}
+    assert found["divided"] == kept
+    assert all(entries.items() > kept.items() for entries in (found["once"], found["twice"]))
+
+
+@settings(max_examples=15, deadline=None)
+@given(name=st.sampled_from([name for name in MODELS if "," not in name or "Gemm" in name]))
+def test_read_then_write_changes_no_bit(tmp_path_factory, name):
+    folder = tmp_path_factory.mktemp("noop")
+    path = save(folder / "m.onnx", *MODELS[name])
+    heads.write(path, folder / "o.onnx", heads.read(path))
+    assert (folder / "o.onnx").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["Gemm, transB=1", "Gemm, transB=0", "typed numbers", "1x1 Conv, pooled"])
+def test_read_gives_rows_by_class(tmp_path, name):
+    head = heads.read(save(tmp_path / "m.onnx", *MODELS[name]))
+    np.testing.assert_array_equal(head.weight, W)
+    np.testing.assert_array_equal(head.bias, B)
+
+
+def test_a_softmax_after_the_head_is_walked_through(tmp_path):
+    path = save(
+        tmp_path / "m.onnx",
+        [node("Gemm", "x W b", "h", transB=1), node("Softmax", "h", "y")],
+        [raw(W, "W"), raw(B, "b")],
+    )
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    logits = (X @ W.T + B) * FACTORS
+    expected = np.exp(logits - logits.max(1, keepdims=True))
+    np.testing.assert_allclose(
+        run(tmp_path / "o.onnx")[0], expected / expected.sum(1, keepdims=True), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_heads_whose_outputs_are_averaged_are_scaled_together(tmp_path):
+    path = save(
+        tmp_path / "m.onnx",
+        [node("Gemm", "x W b", "h", transB=1), node("MatMul", "x V", "d"), node("Mean", "h d", "y")],
+        [raw(W, "W"), raw(B, "b"), raw(W[::-1].T.copy(), "V")],
+    )
+    assert rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5).head == ("W", "V")
+    np.testing.assert_allclose(run(tmp_path / "o.onnx")[0], run(path)[0] * FACTORS, rtol=1e-5, atol=1e-4)
+
+
+def test_logits_and_probabilities_as_two_outputs_have_one_head(tmp_path):
+    path = save(tmp_path / "m.onnx", [GEMM, node("Softmax", "y", "p")], [raw(W, "W"), raw(B, "b")], outputs=("p", "y"))
+    assert [place.key for place in heads.find(path).places] == ["W"]
+
+
+def test_of_two_heads_one_must_be_named_unless_the_counts_tell(tmp_path):
+    nodes = [GEMM, node("MatMul", "x V", "z")]
+    path = save(
+        tmp_path / "m.onnx",
+        nodes,
+        [raw(W, "W"), raw(B, "b"), raw(np.ones((D, 3), np.float32), "V")],
+        outputs=("y", "z"),
+    )
+    with pytest.raises(ValueError, match=r"more than one.*W \[5, 8\], V \[3, 8\]"):
+        heads.find(path)
+    assert heads.find(path, classes=3).places[0].key == "V"
+    for title in ("z", "V", "n_z"):
+        assert heads.find(path, named=title).places[0].key == "V"
+    with pytest.raises(ValueError, match="no output or head is called 'q'"):
+        heads.find(path, named="q")
+
+
+Q = [raw(np.zeros((D, K), np.int8), "Q"), raw(np.float32(0.1), "s"), raw(np.int8(0), "o")]
+REFUSED = {
+    "shared with another node": (
+        [GEMM, node("Gemm", "x W", "z", transB=1)],
+        [raw(W, "W"), raw(B, "b")],
+        "'W' is shared with another node",
+    ),
+    "a quantized weight": ([node("DequantizeLinear", "Q s o", "W"), node("MatMul", "x W", "y")], Q, "quantized"),
+    "integer arithmetic": (
+        [node("DynamicQuantizeLinear", "x", "q"), node("MatMulInteger", "q Q", "h"), node("Cast", "h", "y", to=1)],
+        Q,
+        "quantized",
+    ),
+    "a computed weight": (
+        [node("Relu", "V", "W"), node("MatMul", "x W", "y")],
+        [raw(W.T.copy(), "V")],
+        "computed, not constant",
+    ),
+    "no linear layer": ([node("Tanh", "x", "y")], [], "comes from Tanh"),
+    "straight from the input": ([node("Identity", "x", "y")], [], "comes from an input of the model"),
+    "a shift behind the bias": (
+        [node("Gemm", "x W b", "h", transB=1), node("Add", "h b2", "y")],
+        [raw(W, "W"), raw(B, "b"), raw(B, "b2")],
+        "has a bias already",
+    ),
+    "classes mixed after it": (
+        [node("Gemm", "x W b", "h", transB=1), node("Mul", "h b2", "y")],
+        [raw(W, "W"), raw(B, "b"), raw(B, "b2")],
+        "Mul",
+    ),
+    "a 3x3 convolution": (
+        [node("Conv", "x4 C", "c"), node("GlobalAveragePool", "c", "y")],
+        [raw(np.ones((K, 2, 3, 3), np.float32), "C")],
+        r"kernel of \[3, 3\]",
+    ),
+    "a kernel turned into another": (
+        [node("Transpose", "V", "C", perm=[1, 0, 2, 3]), node("Conv", "x4 C", "c"), node("Flatten", "c", "y")],
+        [raw(np.ones((2, K, 1, 1), np.float32), "V")],
+        r"Transpose 'n_C' orders its axes as \[1, 0, 2, 3\]",
+    ),
+    "a kernel turned around": (
+        [node("Transpose", "V", "C"), node("Conv", "x4 C", "c"), node("Flatten", "c", "y")],
+        [raw(np.ones((K, 2, 1), np.float32), "V")],
+        r"'V' has shape \[5, 2, 1\]; expected a matrix",
+    ),
+    "a grouped convolution": (
+        [node("Conv", "x4 C", "c", group=2), node("GlobalAveragePool", "c", "y")],
+        [raw(np.ones((K, 1, 1, 1), np.float32), "C")],
+        "in 2 groups; expected a 1x1 convolution of one group",
+    ),
+    "halves as a list of integers": (
+        [node("Cast", "V", "W", to=1), GEMM],
+        [typed(W.astype(np.float16), "V", T.FLOAT16), raw(B, "b")],
+        "not stored as plain bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_the_reason(tmp_path, name):
+    nodes, tensors, reason = REFUSED[name]
+    outputs = ("y", "z") if "shared" in name else ("y",)
+    inputs = (("x4", ["N", 2, 4, 4]),) if any(op.op_type == "Conv" for op in nodes) else (("x", ["N", D]),)
+    path = save(tmp_path / "m.onnx", nodes, tensors, outputs=outputs, inputs=inputs)
+    with pytest.raises(ValueError, match=reason):
+        heads.find(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff" * 40, b"PK\x03\x04 something else"])
+def test_what_is_no_model_is_refused_and_named(tmp_path, data):
+    (tmp_path / "m.onnx").write_bytes(data)
+    with pytest.raises(ValueError, match=r"m\.onnx: .*no ONNX model"):
+        heads.find(tmp_path / "m.onnx")
+
+
+@pytest.fixture
+def external(tmp_path):
+    (tmp_path / "in").mkdir()
+    nodes, tensors = MODELS["a hidden layer before it"]
+    copies = [T.FromString(tensor.SerializeToString()) for tensor in tensors]
+    return save(
+        tmp_path / "in" / "m.onnx", nodes, copies, save_as_external_data=True, location="m.onnx.data", size_threshold=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("out", "data"), [("in/o.onnx", "in/o.onnx.data"), ("elsewhere/o.onnx", "elsewhere/m.onnx.data")]
+)
+def test_external_weights_are_copied_changed_and_put_back(tmp_path, external, out, data):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "back").mkdir()
+    before = {file.name: file.read_bytes() for file in external.parent.iterdir()}
+    rescale_file(external, tmp_path / out, COUNTS, gamma=0.5)
+    assert (tmp_path / data).is_file()
+    np.testing.assert_allclose(run(tmp_path / out)[0], run(external)[0] * FACTORS, rtol=1e-5, atol=1e-4)
+    onnx.checker.check_model(str(tmp_path / out))
+    assert {name: (external.parent / name).read_bytes() for name in before} == before
+    undo_file(tmp_path / out, tmp_path / "back" / "m.onnx")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "back").iterdir()} == before
+
+
+def test_external_weights_that_are_not_there_are_named(external):
+    (external.parent / "m.onnx.data").unlink()
+    with pytest.raises(ValueError, match=r"its weights are in 'm\.onnx\.data', which is not beside it"):
+        heads.find(external)
+
+
+@pytest.mark.parametrize("name", ["Gemm, alpha and beta", "a temperature after it", "a factor after it",
+                                  "three times what it gives"])
+def test_a_constant_scale_fits_only_the_rule_that_multiplies(tmp_path, name):
+    path = save(tmp_path / "m.onnx", *MODELS[name])
+    with pytest.raises(ValueError, match="by a constant"):
+        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
+
+
+@pytest.mark.parametrize("outputs", [("y", "z"), ("z", "y")])
+def test_a_constant_scale_before_one_of_two_outputs_counts_unless_the_other_is_named(tmp_path, outputs):
+    nodes, tensors = [GEMM, node("Div", "y t", "z")], [raw(W, "W"), raw(B, "b"), raw(np.float32(2), "t")]
+    path = save(tmp_path / "m.onnx", nodes, tensors, outputs=outputs)
+    with pytest.raises(ValueError, match="by a constant"):
+        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
+    done = rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift", head="y")
+    at = outputs.index("y")
+    np.testing.assert_allclose(run(tmp_path / "o.onnx")[at] - run(path)[at], np.tile(done.factors, (6, 1)), rtol=1e-4)
+
+
+def test_a_graph_in_a_circle_is_refused(tmp_path):
+    path = save(tmp_path / "m.onnx", [node("Identity", "z", "y"), node("Identity", "y", "z")], [])
+    with pytest.raises(ValueError, match=r"m\.onnx: output 'y': comes from itself"):
+        heads.find(path)
+
+
+@pytest.mark.parametrize(("key", "value"), [("offset", "-8"), ("offset", "x"), ("location", None)])
+def test_external_numbers_that_are_nowhere_are_refused(tmp_path, key, value):
+    path = save(tmp_path / "m.onnx", *MODELS["Gemm, transB=1"], save_as_external_data=True, location="d",
+                size_threshold=0)
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        kept = {entry.key: entry.value for entry in tensor.external_data} | {key: value}
+        del tensor.external_data[:]
+        for name, text in kept.items():
+            if text is not None:
+                tensor.external_data.add(key=name, value=text)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match=r"m\.onnx: 'W' is kept in another file, and it is not said where"):
+        heads.find(path)
+
+
+@pytest.mark.parametrize(("of", "to", "offset"), [("V", "W", 0), ("V", "W", -4), ("b", "W", 4)])
+def test_external_bytes_that_two_tensors_have_are_tied(external, of, to, offset):
+    model = onnx.load(external, load_external_data=False)
+    entries = {tensor.name: {entry.key: entry for entry in tensor.external_data} for tensor in model.graph.initializer}
+    entries[of]["offset"].value = str(int(entries[to]["offset"].value) + offset)
+    external.write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match=rf"m\.onnx: '{to}' has the same bytes of m\.onnx\.data as '{of}'"):
+        heads.find(external)
+
+
+def reduced(path, head, shape, *, opset=17, **how):
+    """A head, then a ReduceMean with these attributes or, since opset 18, axes as an input."""
+    axes = [raw(np.array(how.pop("axes")), "axes")] if opset >= 18 and "axes" in how else []
+    weight = W.T.copy() if head == "MatMul" else W[:, :, None, None]
+    nodes = [node(head, "x W", "h"), node("Relu", "h", "r"), node("ReduceMean", "r axes" if axes else "r", "y", **how)]
+    values = [helper.make_tensor_value_info(name, T.FLOAT, dims) for name, dims in (("x", shape), ("y", ["N", "C"]))]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [raw(weight, "W"), *axes])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
+    return path
+
+
+IMAGE, TIME = ["N", D, 3, 3], ["N", K, D]  # as many steps as classes
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize(("head", "shape", "axes"), [
+    ("MatMul", TIME, [1]), ("MatMul", TIME, [-2]), ("Conv", IMAGE, [2, 3]), ("Conv", IMAGE, [-1, -2]),
+])
+def test_a_mean_over_time_or_place_is_walked_through(tmp_path, head, shape, axes, opset):
+    path = reduced(tmp_path / "m.onnx", head, shape, axes=axes, keepdims=0, opset=opset)
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    x = RNG.standard_normal([2, *shape[1:]]).astype(np.float32)
+    np.testing.assert_allclose(run(tmp_path / "o.onnx", x)[0], run(path, x)[0] * FACTORS, rtol=1e-4)
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize(("head", "shape", "how"), [
+    ("MatMul", TIME, {"axes": [2]}), ("MatMul", TIME, {"axes": [-1]}), ("Conv", IMAGE, {"axes": [1]}),
+    ("Conv", IMAGE, {"axes": [3, -3]}), ("MatMul", TIME, {}), ("MatMul", None, {"axes": [1]}),
+])
+def test_a_mean_over_the_classes_is_refused(tmp_path, head, shape, how, opset):
+    path = reduced(tmp_path / "m.onnx", head, shape, keepdims=0, opset=opset, **how)
+    with pytest.raises(ValueError, match="ReduceMean 'n_y', whose mean may be over the classes"):
+        heads.find(path)

@@ -1,0 +1,355 @@
+"""The contract of every file format, driven by the table of formats; and the same head through all of them."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import helper, numpy_helper
+from safetensors.torch import save_file
+from torch import nn
+
+import levelhead as lh
+from levelhead.files.inspect import inspect_file
+from levelhead.files.rescale import FORMATS, find, format_of, rescale_file, strength
+from levelhead.files.undo import undo_file
+
+K, D = 6, 16
+COUNTS = np.array([1000, 300, 90, 40, 9, 2])
+
+
+def head(bias=True, dtype=np.float32) -> lh.Head:
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((K, D)).astype(dtype)
+    return lh.Head(weight, rng.standard_normal(K).astype(dtype) if bias else None)
+
+
+def tensors(head):
+    made = {"body.weight": torch.ones(D, D), "fc.weight": torch.from_numpy(head.weight)}
+    return made if head.bias is None else {**made, "fc.bias": torch.from_numpy(head.bias)}
+
+
+def save_onnx(head, path):
+    weights = [numpy_helper.from_array(head.weight, "fc.weight")]
+    weights += [] if head.bias is None else [numpy_helper.from_array(head.bias, "fc.bias")]
+    inputs = ["x", *(tensor.name for tensor in weights)]
+    kind = helper.np_dtype_to_tensor_dtype(head.weight.dtype)
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", inputs, ["y"], transB=1)],
+        "g",
+        [helper.make_tensor_value_info("x", kind, ["N", D])],
+        [helper.make_tensor_value_info("y", kind, ["N", K])],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+SAVE = {
+    "safetensors": (".safetensors", lambda head, path: save_file(tensors(head), path, {"format": "pt"})),
+    "ONNX": (".onnx", save_onnx),
+    "state dict": (".pt", lambda head, path: torch.save(tensors(head), path)),
+}
+
+
+@pytest.fixture(params=[one.name for one in FORMATS])
+def saved(request, tmp_path):
+    """A model's file of each format: (save a head, the path, where to write)."""
+    suffix, save = SAVE[request.param]
+    path = tmp_path / f"m{suffix}"
+    save(head(), path)
+    return lambda one: save(one, path), path, tmp_path / f"o{suffix}"
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read(path, key=None):
+    return format_of(path).read(path, key)
+
+
+@pytest.mark.parametrize("bias", ["scale", "keep"])
+def test_the_file_has_what_rescale_gives_bit_for_bit(saved, bias):
+    _, path, out = saved
+    rescale_file(path, out, COUNTS, gamma=0.7, bias=bias)
+    expected, got = lh.rescale(head(), COUNTS, gamma=0.7, bias=bias), read(out, None)
+    assert got.weight.tobytes() == expected.weight.tobytes()
+    assert got.bias.tobytes() == expected.bias.tobytes()
+
+
+@pytest.mark.parametrize("rule", ["tau", "shift"])
+def test_the_other_rules_are_written_and_undone_too(saved, rule):
+    _, path, out = saved
+    done = rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
+    expected = lh.tau_normalize(head(), 0.5) if rule == "tau" else lh.shift_logits(head(), COUNTS, 0.5)
+    assert read(out).weight.tobytes() == expected.weight.tobytes()
+    assert read(out).bias.tobytes() == expected.bias.tobytes()
+    os.unlink(done.original)
+    undo_file(out, out.with_name(f"b{out.suffix}"))
+    back = read(out.with_name(f"b{out.suffix}"))
+    np.testing.assert_allclose(back.weight, head().weight, rtol=1e-6)
+    np.testing.assert_allclose(back.bias, head().bias, rtol=1e-5, atol=1e-6)
+
+
+def test_undo_gives_back_the_very_file(saved):
+    _, path, out = saved
+    back = out.with_name(f"b{out.suffix}")
+    done = rescale_file(path, out, COUNTS, gamma=0.5)
+    undone = undo_file(out, back)
+    assert undone.exact
+    assert digest(back) == digest(path) == done.sha256[out.name] == undone.sha256[back.name]
+
+
+@pytest.mark.parametrize("facts", [{}, {"m": {"name": "m", "sha256": "0", "edits": [[0, 10**9, 0]]}}])
+def test_undo_does_not_trust_what_was_kept_for_another_file(saved, facts):
+    _, path, out = saved
+    done = rescale_file(path, out, COUNTS, gamma=0.5)
+    Path(done.original).write_text(json.dumps({"levelhead": "original", "files": facts}) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"(belongs to no file, not to|is not the file that .* was kept for)"):
+        undo_file(out, out.with_name(f"b{out.suffix}"))
+
+
+@pytest.mark.parametrize("bits", [0o600, 0o444])
+def test_what_is_written_is_as_private_as_the_input(saved, bits):
+    _, path, out = saved
+    back, plain = out.with_name(f"b{out.suffix}"), out.with_name(f"p{out.suffix}")
+    path.chmod(bits)
+    done = rescale_file(path, out, COUNTS, gamma=0.5)
+    undo_file(out, back)
+    os.unlink(done.original)
+    undo_file(out, plain)
+    rescale_file(path, out, COUNTS, gamma=0.6, force=True)
+    assert [file.stat().st_mode & 0o777 for file in (out, Path(done.original), back, plain)] == [bits] * 4
+
+
+def test_a_replaced_file_does_not_become_less_private(saved):
+    _, path, out = saved
+    path.chmod(0o644)
+    out.touch(0o600)
+    rescale_file(path, out, COUNTS, gamma=0.5, force=True)
+    assert out.stat().st_mode & 0o777 == 0o600
+
+
+def test_undo_works_under_another_name_and_refuses_a_file_that_was_changed(saved):
+    _, path, out = saved
+    rescale_file(path, out, COUNTS, gamma=0.5)
+    moved = out.with_name(f"moved{out.suffix}")
+    out.rename(moved)
+    out.with_name(f"{out.name}.original").rename(moved.with_name(f"{moved.name}.original"))
+    undo_file(moved, out.with_name(f"b{out.suffix}"))
+    assert digest(out.with_name(f"b{out.suffix}")) == digest(path)
+    moved.write_bytes(moved.read_bytes() + b"!")
+    before = sorted(os.listdir(path.parent))
+    with pytest.raises(ValueError, match=r"changed since|cut short"):
+        undo_file(moved, out.with_name(f"c{out.suffix}"))
+    assert sorted(os.listdir(path.parent)) == before
+
+
+def test_without_the_original_undo_divides_and_says_so(saved):
+    _, path, out = saved
+    done = rescale_file(path, out, COUNTS, gamma=0.5, original=False)
+    assert done.original is None
+    assert sorted(file.name for file in path.parent.iterdir()) == sorted([path.name, out.name])
+    back = out.with_name(f"b{out.suffix}")
+    assert not undo_file(out, back).exact
+    np.testing.assert_allclose(read(back).weight, head().weight, rtol=2e-7)
+    assert find(back).note is None
+
+
+def test_the_note_says_all_that_was_done(saved):
+    _, path, out = saved
+    rescale_file(path, out, COUNTS, gamma=0.5, bias="keep")
+    note = find(out).note
+    assert note == {
+        "version": lh.__version__,
+        "rule": "rescale",
+        "gamma": 0.5,
+        "bias": "keep",
+        "counts": COUNTS.tolist(),
+        "head": ["fc"],
+        "factors": lh.factors(COUNTS, 0.5).tolist(),
+        "sha256": digest(path),
+    }
+    assert inspect_file(out).adjusted == note
+
+
+def test_a_second_adjustment_must_be_asked_for_and_is_undone_step_by_step(saved):
+    _, path, out = saved
+    twice, once, none = (out.with_name(f"{name}{out.suffix}") for name in ("twice", "once", "none"))
+    rescale_file(path, out, COUNTS, gamma=0.5)
+    with pytest.raises(ValueError, match=r"was adjusted before \(rescale, gamma 0.5\)"):
+        rescale_file(out, twice, COUNTS, gamma=0.25)
+    rescale_file(out, twice, COUNTS, gamma=0.25, again=True)
+    expected = lh.rescale(lh.rescale(head(), COUNTS, gamma=0.5), COUNTS, gamma=0.25)
+    assert read(twice).weight.tobytes() == expected.weight.tobytes()
+    assert find(twice).note["before"] == find(out).note
+    undo_file(twice, once)
+    assert digest(once) == digest(out)
+    os.unlink(f"{twice}.original")
+    undo_file(twice, none)  # by division: the first adjustment is still there, and noted
+    assert find(none).note == find(out).note
+
+
+def test_the_output_may_not_be_the_input_by_any_name(saved):
+    _, path, out = saved
+    link, hard = out.with_name(f"link{out.suffix}"), out.with_name(f"hard{out.suffix}")
+    link.symlink_to(path)
+    os.link(path, hard)
+    before = digest(path)
+    for target in (path, link, hard, path.parent / "." / path.name):
+        with pytest.raises(ValueError, match="is the input itself"):
+            rescale_file(path, target, COUNTS, gamma=0.5, force=True)
+    assert digest(path) == before
+
+
+def test_what_exists_is_replaced_only_by_force(saved):
+    _, path, out = saved
+    out.write_bytes(b"mine")
+    with pytest.raises(ValueError, match=r"exists.*--force"):
+        rescale_file(path, out, COUNTS, gamma=0.5)
+    assert out.read_bytes() == b"mine"
+    rescale_file(path, out, COUNTS, gamma=0.5, force=True)
+    assert read(out).classes == K
+
+
+def test_an_interrupted_write_leaves_nothing(saved):
+    _, path, out = saved
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rescale_file(path, out, COUNTS, gamma=0.5, progress=interrupt)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+def test_half_precision_is_scaled_in_float32_and_rounded_once_as_torch_does(tmp_path, dtype, suffix):
+    weight = torch.from_numpy(head().weight).to(dtype)
+    save = save_file if suffix == ".safetensors" else torch.save
+    save({"fc.weight": weight}, tmp_path / f"m{suffix}")
+    rescale_file(tmp_path / f"m{suffix}", tmp_path / f"o{suffix}", COUNTS, gamma=0.5)
+    expected = lh.rescale(lh.Head(weight), COUNTS, gamma=0.5).weight
+    np.testing.assert_array_equal(read(tmp_path / f"o{suffix}").weight, expected.float().numpy())
+
+
+def test_logits_tell_how_many_predictions_rounding_could_flip(tmp_path):
+    save_file({"fc.weight": torch.from_numpy(head().weight).bfloat16()}, tmp_path / "m.safetensors")
+    by = lh.factors(COUNTS, 0.5)
+    logits = np.stack([1 / by, np.r_[10, np.zeros(K - 1)]])  # all tied once scaled; and a clear case
+    done = rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=0.5, logits=logits)
+    assert done.flips == 1
+    save_file(tensors(head()), tmp_path / "n.safetensors")
+    done = rescale_file(tmp_path / "n.safetensors", tmp_path / "p.safetensors", COUNTS, gamma=0.5, logits=logits)
+    assert done.flips is None
+
+
+def test_a_head_without_a_bias_cannot_be_shifted(tmp_path):
+    save_file(tensors(head(bias=False)), tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match="fc has no bias to shift"):
+        rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=1, rule="shift")
+
+
+@pytest.mark.parametrize("named", ["b", "b,a"])
+def test_what_was_named_is_what_is_undone(tmp_path, named):
+    made = {key: torch.from_numpy(head().weight) + i for i, key in enumerate(("a.weight", "b.weight"))}
+    save_file(made, tmp_path / "m.safetensors")
+    rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=0.5, head=named, original=False)
+    undo_file(tmp_path / "o.safetensors", tmp_path / "b.safetensors")
+    for key in ("a", "b"):
+        changed = read(tmp_path / "o.safetensors", key).weight[-1, 0] != made[f"{key}.weight"][-1, 0]
+        assert changed == (key in named)
+        np.testing.assert_allclose(read(tmp_path / "b.safetensors", key).weight, made[f"{key}.weight"], rtol=1e-6)
+
+
+def test_labels_are_counted(saved):
+    _, path, out = saved
+    labels = np.repeat(np.arange(K), [32, 16, 8, 4, 2, 1])
+    assert rescale_file(path, out, labels, gamma=1).factors.tolist() == [1, 2, 4, 8, 16, 32]
+
+
+def test_sharded_models_are_undone_too(tmp_path):
+    (tmp_path / "m").mkdir()
+    save_file({"fc.weight": torch.from_numpy(head().weight)}, tmp_path / "m" / "1.safetensors")
+    save_file({"x.weight": torch.ones(D, D)}, tmp_path / "m" / "2.safetensors")
+    index = {"weight_map": {"fc.weight": "1.safetensors", "x.weight": "2.safetensors"}}
+    (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    rescale_file(tmp_path / "m", tmp_path / "o", COUNTS, gamma=0.5)
+    assert (tmp_path / "o.original").is_file()
+    for name, path in (("b", tmp_path / "o"), ("c", tmp_path / "o" / "model.safetensors.index.json")):
+        undo_file(path, tmp_path / name)
+        for file in (tmp_path / "m").iterdir():
+            assert (tmp_path / name / file.name).read_bytes() == file.read_bytes()
+    with pytest.raises(ValueError, match="is the input itself"):
+        rescale_file(tmp_path / "m", tmp_path / "m", COUNTS, gamma=0.5, force=True)
+
+
+def test_tuned_json_says_gamma_and_rule(tmp_path):
+    (tmp_path / "t.json").write_text('{"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}', encoding="utf-8")
+    chosen = {"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}
+    assert strength(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift", "chosen": chosen}
+    with pytest.raises(ValueError, match="chosen for rule='shift', not 'tau'"):
+        strength(None, "tau", tmp_path / "t.json")
+    for other in ("[]", "7", '{"gamma": NaN, "rule": "shift", "chosen_on": "held-out"}', '{"gamma": 0.3}',
+                  json.dumps(chosen | {"gain_interval": "wide"}), json.dumps(chosen | {"gain": "much"})):
+        (tmp_path / "t.json").write_text(other, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"t\.json: not what `levelhead tune -o` writes"):
+            strength(None, None, tmp_path / "t.json")
+
+
+def test_the_same_head_predicts_the_same_through_torch_every_file_and_numpy(tmp_path):
+    rng, gamma, one = np.random.default_rng(1), 0.6, head()
+    features = rng.standard_normal((2000, D)).astype(np.float32)
+    answers = {"numpy": lh.rescale(one, COUNTS, gamma=gamma).logits(features)}
+    for name, (suffix, save) in SAVE.items():
+        save(one, tmp_path / f"m{suffix}")
+        rescale_file(tmp_path / f"m{suffix}", tmp_path / f"o{suffix}", COUNTS, gamma=gamma)
+        answers[name] = read(tmp_path / f"o{suffix}").logits(features)
+    session = onnxruntime.InferenceSession(tmp_path / "o.onnx", providers=["CPUExecutionProvider"])
+    answers["onnxruntime"] = session.run(None, {"x": features})[0]
+    layer = nn.Linear(D, K)
+    layer.load_state_dict({key[3:]: value for key, value in tensors(one).items() if key.startswith("fc.")})
+    lh.rescale_(layer, COUNTS.tolist(), gamma=gamma)
+    answers["torch"] = layer(torch.from_numpy(features)).detach().numpy()
+    truth = lh.rescale(lh.Head(one.weight.astype(float), one.bias.astype(float)), COUNTS, gamma=gamma).logits(
+        features.astype(float)
+    )
+    size = np.abs(truth).max(axis=1, keepdims=True)
+    top = np.sort(truth, axis=1)
+    clear = (top[:, -1] - top[:, -2]) > 1e-5 * size[:, 0]
+    assert clear.mean() > 0.99
+    for name, logits in answers.items():
+        assert (np.abs(logits - truth) / size).max() < 1e-5, name
+        assert (logits.argmax(1) == truth.argmax(1))[clear].all(), name
+
+
+def test_inspect_reports_layers_norms_correlation_and_warnings(saved):
+    save, path, _ = saved
+    rows = lh.normalize(head()).weight
+    follow = np.sqrt(COUNTS)[:, None].astype(np.float32)
+    save(lh.Head(rows * follow, np.full(K, 2, np.float32)))
+    seen = inspect_file(path, counts=COUNTS)
+    assert [(layer.key, layer.shape, layer.dtype) for layer in seen.layers] == [("fc", (K, D), "F32")]
+    np.testing.assert_allclose(seen.norms, follow[:, 0], rtol=1e-5)
+    assert seen.correlation == pytest.approx(1)
+    assert seen.warnings == ()
+    assert seen.bias_gap == pytest.approx(2 * (np.sqrt(500) - 1))
+    save(lh.Head(rows / follow, np.zeros(K, np.float32)))
+    assert [text.split(":")[0] for text in inspect_file(path, counts=COUNTS).warnings] == ["NormWarning"]
+    assert inspect_file(path).correlation is None
+
+
+def test_inspect_warns_of_a_head_that_scaling_cannot_move(tmp_path):
+    row = torch.ones(1, D)
+    save_file({"fc.weight": torch.cat([row, -row])}, tmp_path / "m.safetensors")
+    assert any(text.startswith("BinaryHeadWarning") for text in inspect_file(tmp_path / "m.safetensors").warnings)
+
+
+def test_every_format_of_the_table_is_covered_here():
+    assert {one.name for one in FORMATS} == set(SAVE)

@@ -1,0 +1,170 @@
+import pickle
+import zipfile
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from levelhead.files import state_dict, zip
+from levelhead.files.rescale import rescale_file
+from levelhead.files.undo import undo_file
+
+COUNTS = [16, 4, 1]
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+
+
+def weights(dtype=torch.float32, classes=3, bias=True):
+    torch.manual_seed(0)
+    net = nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 8, 3), bn=nn.BatchNorm2d(8), fc=nn.Linear(8, classes, bias=bias)))
+    return {key: value.to(dtype) if key.startswith("fc") else value for key, value in net.state_dict().items()}
+
+
+@settings(max_examples=15, deadline=None)
+@given(dtype=st.sampled_from(DTYPES), classes=st.integers(2, 9), bias=st.booleans())
+def test_read_then_write_changes_no_bit(tmp_path_factory, dtype, classes, bias):
+    folder = tmp_path_factory.mktemp("noop")
+    torch.save(weights(dtype, classes, bias), folder / "m.pt")
+    state_dict.write(folder / "m.pt", folder / "o.pt", state_dict.read(folder / "m.pt"))
+    assert (folder / "o.pt").read_bytes() == (folder / "m.pt").read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["pt", "pth", "bin", "ckpt"])
+@pytest.mark.parametrize("mmap", [False, True])
+def test_torch_loads_what_was_written_and_only_the_head_differs(tmp_path, suffix, mmap):
+    path, out = tmp_path / f"m.{suffix}", tmp_path / f"o.{suffix}"
+    torch.save(weights(), path)
+    rescale_file(path, out, COUNTS, gamma=0.5)
+    before, after = weights(), torch.load(out, weights_only=True, mmap=mmap)
+    assert {key for key in before if not torch.equal(before[key], after[key])} == {"fc.weight", "fc.bias"}
+    for key in ("fc.weight", "fc.bias"):
+        ratio = (after[key] / before[key]).reshape(3, -1)[:, 0]
+        torch.testing.assert_close(ratio, torch.tensor([1.0, 2, 4]))
+
+
+def test_the_zip_stays_sound_and_the_note_is_a_record_of_it(tmp_path):
+    torch.save(weights(), tmp_path / "m.pt")
+    rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
+    with zipfile.ZipFile(tmp_path / "m.pt") as old, zipfile.ZipFile(tmp_path / "o.pt") as new:
+        assert new.testzip() is None
+        assert new.namelist() == [*old.namelist(), "m/levelhead.json"]
+        same = {name for name in old.namelist() if old.read(name) == new.read(name)}
+    assert len(old.namelist()) - len(same) == 2
+
+
+@pytest.mark.parametrize("key", ["state_dict", "model", "model_state_dict"])
+def test_a_state_dict_inside_a_checkpoint_is_found_and_the_rest_kept(tmp_path, key):
+    momentum = {"state": {0: {"exp_avg": torch.ones(3, 8)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    torch.save({key: weights(), "optimizer": momentum, "epoch": 7}, tmp_path / "m.pt")
+    done = rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
+    after = torch.load(tmp_path / "o.pt", weights_only=True)
+    assert done.head == (f"{key}.fc",)
+    assert after["epoch"] == 7
+    assert torch.equal(after["optimizer"]["state"][0]["exp_avg"], torch.ones(3, 8))
+    torch.testing.assert_close(after[key]["fc.weight"][2], weights()["fc.weight"][2] * 4)
+
+
+def test_of_a_model_and_its_moving_average_one_must_be_named(tmp_path):
+    torch.save({"state_dict": weights(), "state_dict_ema": {k: v + 1 for k, v in weights().items()}}, tmp_path / "m.pt")
+    with pytest.raises(ValueError, match=r"more than one.*state_dict\.fc.*state_dict_ema\.fc"):
+        state_dict.find(tmp_path / "m.pt")
+    assert state_dict.find(tmp_path / "m.pt", named="state_dict_ema.fc").places[0].key == "state_dict_ema.fc"
+
+
+def test_a_head_that_is_a_view_of_a_larger_storage_or_transposed(tmp_path):
+    flat = torch.arange(60, dtype=torch.float32)
+    torch.save(
+        {"x.weight": flat[:32].view(4, 8), "fc.weight": flat[32:56].view(8, 3).t(), "fc.bias": flat[56:59]},
+        tmp_path / "m.pt",
+    )
+    head = state_dict.read(tmp_path / "m.pt")
+    np.testing.assert_array_equal(head.weight, flat[32:56].view(8, 3).t())
+    rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
+    after = torch.load(tmp_path / "o.pt", weights_only=True)
+    torch.testing.assert_close(after["fc.weight"], flat[32:56].view(8, 3).t() * torch.tensor([[1.0], [2], [4]]))
+    torch.testing.assert_close(after["fc.bias"], flat[56:59] * torch.tensor([1.0, 2, 4]))
+    assert torch.equal(after["x.weight"], flat[:32].view(4, 8))
+    with zipfile.ZipFile(tmp_path / "o.pt") as new:
+        assert new.testzip() is None
+    undo_file(tmp_path / "o.pt", tmp_path / "b.pt")
+    assert (tmp_path / "b.pt").read_bytes() == (tmp_path / "m.pt").read_bytes()
+
+
+def test_tied_weights_are_refused(tmp_path):
+    shared = torch.randn(3, 8)
+    torch.save({"fc.weight": shared, "embed.weight": shared}, tmp_path / "m.pt")
+    with pytest.raises(ValueError, match=r"fc\.weight is tied to embed\.weight"):
+        state_dict.find(tmp_path / "m.pt")
+
+
+class Bomb:
+    def __reduce__(self):
+        return (print, ("the file's code was run",))
+
+
+def write_pickle(path):
+    path.write_bytes(pickle.dumps({"fc.weight": Bomb()}))
+
+
+def write_torchscript(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("m/data.pkl", pickle.dumps({}))
+        file.writestr("m/code/__torch__.py", "raise SystemExit")
+
+
+REFUSED = {
+    "a whole module": (
+        lambda path: torch.save(nn.Linear(8, 3), path),
+        r"needs torch\.nn\.modules\.linear\.Linear to open",
+    ),
+    "an object with code": (lambda path: torch.save({"fc.weight": Bomb()}, path), "would run its code"),
+    "a plain pickle": (write_pickle, "a pickle or torch's format before 1.6"),
+    "the old format": (
+        lambda path: torch.save(weights(), path, _use_new_zipfile_serialization=False),
+        "a pickle or torch's format before 1.6",
+    ),
+    "TorchScript": (write_torchscript, "a TorchScript or export archive"),
+    "no tensors": (lambda path: torch.save({"a": 1}, path), "holds no state dict of tensors"),
+    "a list": (lambda path: torch.save([torch.ones(3, 8)], path), "holds no state dict of tensors"),
+    "cut short": (lambda path: path.write_bytes(b"PK\x03\x04" + bytes(100)), "cut short, or no state dict"),
+    "empty": (lambda path: path.write_bytes(b""), "cut short, or no state dict"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_state_dict_is_refused_and_no_code_of_it_run(tmp_path, capsys, name):
+    make, reason = REFUSED[name]
+    make(tmp_path / "m.pt")
+    with pytest.raises(ValueError, match=rf"m\.pt: .*{reason}.*save model\.state_dict\(\)"):
+        state_dict.find(tmp_path / "m.pt")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_file_cut_in_its_middle_is_refused(tmp_path):
+    torch.save(weights(), tmp_path / "m.pt")
+    data = (tmp_path / "m.pt").read_bytes()
+    (tmp_path / "m.pt").write_bytes(data[: len(data) // 2])
+    with pytest.raises(ValueError, match="cut short"):
+        state_dict.find(tmp_path / "m.pt")
+
+
+@pytest.mark.parametrize(("data", "how"), [(b"{}", zipfile.ZIP_DEFLATED), (b" " * 1001, zipfile.ZIP_STORED)])
+def test_a_record_that_we_would_not_write_is_not_read(tmp_path, monkeypatch, data, how):
+    monkeypatch.setattr(zip, "LONGEST", 1000)
+    torch.save(weights(), tmp_path / "m.pt")
+    with zipfile.ZipFile(tmp_path / "m.pt", "a", how) as file:
+        file.writestr("m/levelhead.json", data)
+    with pytest.raises(ValueError, match=r"m\.pt: its record levelhead\.json is compressed or too long"):
+        state_dict.find(tmp_path / "m.pt")
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"\xff", b"{}", b"9" * 5000, b'{"gamma": 1e999'])
+def test_a_record_that_is_no_note_is_refused(tmp_path, data):
+    torch.save(weights(), tmp_path / "m.pt")
+    with zipfile.ZipFile(tmp_path / "m.pt", "a") as file:
+        file.writestr("m/levelhead.json", data)
+    with pytest.raises(ValueError, match=r"m\.pt: its record of an earlier adjustment is damaged"):
+        state_dict.find(tmp_path / "m.pt")

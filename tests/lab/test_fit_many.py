@@ -1,0 +1,246 @@
+"""The fast engine against the plain loop: the same trainings, step for step, in float64."""
+
+import copy
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from levelhead.lab import data, features, nets, pack, recipe, stacked, train
+from levelhead.lab.fit_many import _packs, fit_many
+from levelhead.lab.pack import Job
+from levelhead.methods import METHODS
+
+RECIPE = replace(recipe.recipe("digits"), epochs=4, milestones=(2, 3), batch=32, flip=True, cutout=4)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.imbalance(data.digits(), "long-tail", ratio=20, largest=60)
+
+
+def job(digits, method, seed, *, net="digits", how=RECIPE):
+    built = nets.build(net, digits.classes, head=METHODS[method].head, shape=digits.shape, seed=seed).double()
+    return Job(built, digits, how, METHODS[method], seed)
+
+
+def by_plain_loop(job):
+    """The same training by train.fit: the network, and its records with errors."""
+    net, records = copy.deepcopy(job.net), []
+    look = features.View(job.recipe, job.data, torch.float64)
+
+    def on_epoch(state, record):
+        records.append(record | {f"{title}_error": e for title, e in features.errors(net, job.data, look).items()})
+
+    train.fit(net, job.data, job.recipe, job.method, seed=job.seed, on_epoch=on_epoch)
+    return net, records
+
+
+def largest_difference(a, b):
+    return max((x.double() - y.double()).abs().max().item() for x, y in zip(a.values(), b.values(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    """Jobs, and what the plain loop makes of them: networks and records.
+
+    Baseline and focal have other losses, ldam another head beside, wvn projects after the step and wvn-released before
+    it, over-sample draws otherwise. 201 samples are 7 steps, the last of 9 samples: 28 steps in all.
+    """
+    assert len(digits.train) == 201
+    names = ["baseline", "wvn", "wvn-released", "focal", "over-sample", "ldam"]
+    jobs = [job(digits, name, seed) for seed, name in enumerate(names)]
+    return jobs, [by_plain_loop(each) for each in jobs]
+
+
+@pytest.mark.parametrize(("slots", "ahead"), [(1, 32), (3, 2), (1, 3)])  # 7 steps: in 0, 3 or 2 parts, and the rest
+def test_the_fast_engine_equals_the_plain_loop(trained, slots, ahead, monkeypatch):
+    monkeypatch.setattr(pack, "AHEAD", ahead)
+    jobs = [replace(each, net=copy.deepcopy(each.net)) for each in trained[0]]
+    found = {}
+    states = fit_many(jobs, slots=slots, device="cpu", dtype=torch.float64, stacked=slots > 1,
+                           on_epoch=lambda i, record: found.setdefault(i, []).append(record))
+    for i, (each, state, (net, records)) in enumerate(zip(jobs, states, trained[1], strict=True)):
+        learned = {k: v for k, v in net.state_dict().items() if "num_batches" not in k}
+        assert largest_difference({k: state.weights[k] for k in learned}, learned) < 1e-12
+        assert largest_difference({k: each.net.state_dict()[k] for k in learned}, learned) < 1e-12
+        assert len(found[i]) == len(records) == 4
+        for ours, theirs in zip(found[i], records, strict=True):
+            assert ours.keys() == theirs.keys()
+            for key, value in theirs.items():
+                np.testing.assert_allclose(ours[key], value, rtol=0, atol=1e-12, err_msg=key)
+
+
+def test_what_the_fast_engine_is_held_against_on_a_gpu_is_the_plain_loop(digits, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    import _plain  # type: ignore[import-not-found]
+
+    each = job(digits, "baseline", 3)
+    expected, records = by_plain_loop(each)
+    assert _plain.train([_plain.Plain(each.net, digits, RECIPE, 3)]) == [records[-1]["test_error"]]
+    assert largest_difference(each.net.state_dict(), expected.state_dict()) == 0
+
+
+@pytest.mark.parametrize("name", ["ldam-drw", "crt"])
+def test_changes_inside_a_training_come_when_the_plain_loop_has_them(digits, name, monkeypatch):
+    # ldam-drw: another loss from progress 0.8 on, and a cosine head; crt: a new head on frozen features, and a learning
+    # rate that falls from step to step
+    monkeypatch.setattr(pack, "AHEAD", 2)
+    how = replace(RECIPE, epochs=6, cutout=0)  # 42 steps and a scale of 30: rounding comes to 3e-13
+    jobs = [job(digits, name, seed, how=how) for seed in (0, 1)]
+    expected = [by_plain_loop(each) for each in jobs]
+    states = fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True)
+    for state, (net, _) in zip(states, expected, strict=True):
+        learned = {k: v for k, v in net.state_dict().items() if "num_batches" not in k}
+        assert largest_difference({k: state.weights[k] for k in learned}, learned) < 1e-12
+
+
+@pytest.mark.parametrize("shortcut", ["A", "B"])
+@pytest.mark.parametrize("training", [True, False])
+def test_stacked_residual_networks_are_the_networks_one_by_one(shortcut, training):
+    each = [nets.build("resnet32", 4, shortcut=shortcut, seed=seed).double().train(training) for seed in range(2)]
+    stack = stacked.Stack(each[0], 2, torch.device("cpu"), torch.float64, kernels=False)
+    x = torch.randn(2, 3, 3, 16, 16, dtype=torch.float64)
+    for run, net in enumerate(each):
+        for statistic in net.buffers():  # so that evaluation has something to read
+            if statistic.is_floating_point():
+                torch.nn.init.uniform_(statistic, 0.5, 1.5)
+        stack.load(run, net)
+    logits = stack.logits(stack.features(x.permute(0, 1, 3, 4, 2), training=training))
+    gradient = stack.gather(torch.autograd.grad(logits.square().sum(), stack.leaves))
+    for run, net in enumerate(each):
+        own = net(x[run])
+        torch.testing.assert_close(logits[run], own, rtol=0, atol=1e-11)
+        expected = torch.autograd.grad(own.square().sum(), list(net.parameters()))
+        packed = [g.permute(stack.order) if g.ndim == 4 else g for g in expected]
+        torch.testing.assert_close(gradient[run], torch.cat([g.reshape(-1) for g in packed]), rtol=1e-9, atol=1e-9)
+        before = {k: v.clone() for k, v in net.state_dict().items()}
+        stack.store(run, net)
+        assert largest_difference({k: v for k, v in net.state_dict().items() if "num_batches" not in k},
+                                  {k: v for k, v in before.items() if "num_batches" not in k}) < 1e-12
+
+
+def test_jobs_that_differ_in_steps_or_data_are_not_stacked(digits):
+    other = data.imbalance(data.digits(), "long-tail", ratio=5, largest=60)
+    jobs = [job(digits, "baseline", 0), job(digits, "under-sample", 0), job(other, "baseline", 0),
+            job(digits, "focal", 0), job(digits, "ldam", 0), job(digits, "baseline", 1)]
+    packs = [[position for position, _ in pack] for pack in _packs(jobs, lambda job: 2)]
+    assert sorted(map(sorted, packs)) == [[0, 5], [1], [2], [3, 4]]
+
+
+def test_more_jobs_than_slots_are_all_trained(digits):
+    how = replace(RECIPE, epochs=1)
+    jobs = [job(digits, "baseline", seed, how=how) for seed in range(5)]
+    starts = [copy.deepcopy(each.net.state_dict()) for each in jobs]
+    seen, ended = [], {}
+    states = fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True, on_end=ended.__setitem__,
+                           on_epoch=lambda i, record: seen.append((i, len(ended))))
+    assert sorted(i for i, _ in seen) == list(range(5))
+    assert max(n for _, n in seen) == 4  # those that ended were handed over before the last was trained
+    assert [ended[i] for i in range(5)] == states
+    assert all(largest_difference(state.weights, start) > 1e-3 for state, start in zip(states, starts, strict=True))
+
+
+@pytest.mark.parametrize("name", ["wvn", "ldam-drw", "crt"])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_training_goes_on_from_where_it_was_kept(digits, name, stacked):
+    how = replace(RECIPE, epochs=6)
+    def jobs(starts=(None, None)):
+        return [replace(job(digits, name, seed, how=how), start=start) for seed, start in enumerate(starts)]
+
+    kept, slots = {}, 2 if stacked else 1
+    ends = fit_many(jobs(), slots=slots, device="cpu", dtype=torch.float64, stacked=stacked, save_every=0,
+                         on_save=lambda i, state: kept.setdefault(i, []).append(state))
+    assert [state.epoch for state in kept[1]] == [*range(1, kept[1][-1].epoch + 1)]
+    for at in (1, 4):
+        seen = []
+        again = fit_many(jobs([kept[0][at], kept[1][at]]), slots=slots, device="cpu", dtype=torch.float64,
+                              stacked=stacked, on_epoch=lambda i, record: seen.append(record["epoch"]))  # noqa: B023
+        assert min(seen) == at + 2
+        for one, other in zip(ends, again, strict=True):
+            assert largest_difference(one.weights, other.weights) == 0
+
+
+def test_a_training_with_dropout_goes_on_with_the_same_masks_beside_others(digits):
+    def jobs(start=None):
+        made = [job(digits, "baseline", seed) for seed in (0, 1)]
+        for each in made:
+            each.net.body = torch.nn.Sequential(each.net.body, torch.nn.Dropout(0.5))
+        return [replace(made[0], start=start), made[1]]
+
+    kept = []
+    ends = fit_many(jobs(), slots=2, device="cpu", dtype=torch.float64, save_every=0,
+                         on_save=lambda i, state: kept.append(state) if i == 0 else None)
+    alone = fit_many(jobs(kept[1])[:1], device="cpu", dtype=torch.float64)
+    assert kept[1].epoch == 2
+    assert largest_difference(ends[0].weights, alone[0].weights) == 0
+
+
+def test_a_kept_state_is_one_of_the_plain_loop_too(digits):
+    how, kept = replace(RECIPE, epochs=4), []
+    fit_many([job(digits, "baseline", 0, how=how)], device="cpu", dtype=torch.float64, stacked=True, save_every=0,
+                  on_save=lambda _, state: kept.append(state))
+    each = job(digits, "baseline", 0, how=how)
+    expected, _ = by_plain_loop(each)
+    train.fit(each.net, digits, how, each.method, seed=0, start=kept[1])
+    learned = {k: v for k, v in each.net.state_dict().items() if "num_batches" not in k}
+    assert largest_difference(learned, {k: expected.state_dict()[k] for k in learned}) < 1e-12
+    inside = replace(each, start=replace(kept[1], step=3))
+    with pytest.raises(ValueError, match="from the end of an epoch, not from step 3"):
+        fit_many([inside], device="cpu", dtype=torch.float64)
+
+
+def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained, monkeypatch):
+    jobs = [replace(trained[0][0], net=copy.deepcopy(trained[0][0].net))]
+    found, looks, look = [], [], pack.Pack._look
+    monkeypatch.setattr(pack.Pack, "_look", lambda self: (looks.append(self.epoch), look(self)))
+    fit_many(jobs, device="cpu", dtype=torch.float64, early=False, on_epoch=lambda _, record: found.append(record))
+    expected = [record | ({"test_error": None} if record["epoch"] <= 2 else {}) for record in trained[1][0][1]]
+    assert [record["test_error"] for record in found] == [record["test_error"] for record in expected]
+    assert looks == [2, 3]
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours["norms"], theirs["norms"], rtol=0, atol=1e-12)
+        assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-12)
+
+
+def test_a_diverging_run_is_named_and_harms_no_other(digits):
+    how = replace(RECIPE, epochs=2)
+    jobs = [job(digits, "baseline", seed, how=how) for seed in range(2)]
+    expected, _ = by_plain_loop(jobs[1])
+    with torch.no_grad():
+        jobs[0].net.head.weight.fill_(1e300)
+    ended = {}
+    with pytest.raises(ValueError, match=r"the loss of run 1 of 2 is nan in epoch 1: .* lower .* 1 of the runs are"):
+        fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True, on_end=ended.__setitem__)
+    assert list(ended) == [1]
+    learned = {k: v for k, v in expected.state_dict().items() if "num_batches" not in k}
+    assert largest_difference({k: jobs[1].net.state_dict()[k] for k in learned}, learned) < 1e-12
+
+
+def test_networks_without_a_stacked_form_are_known(digits):
+    assert stacked.stackable(nets.build("resnet32", 10), kernels=True)
+    assert stacked.stackable(nets.build("digits", 10, shape=(1, 8, 8)), kernels=True)
+    assert not stacked.stackable(nets.build("resnet18-64", 10), kernels=True)  # wider than the kernels
+    assert not stacked.stackable(nets.build("resnet18-64", 10, stem="imagenet"), kernels=False)
+    imagenet = nets.build("resnet18-64", 10, stem="imagenet")
+    with pytest.raises(stacked.Unstackable, match=r"body\.0 is no plain 1x1 or 3x3 convolution"):
+        stacked.Stack(imagenet, 2, torch.device("cpu"), torch.float32, kernels=False)
+
+
+def test_no_slots_are_refused(digits):
+    with pytest.raises(ValueError, match="expected at least one slot, got 0"):
+        fit_many([job(digits, "baseline", 0)], slots=0, device="cpu")
+
+
+def test_the_kernels_are_the_layers(tmp_path):
+    """Every kernel under Triton's interpreter, or on the GPU where there is one, against torch in float64."""
+    pytest.importorskip("triton")
+    environment = os.environ | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
+    script = Path(__file__).with_name("check_kernels.py")
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,144 @@
+"""Cells are held against records written by hand."""
+
+import pytest
+
+from levelhead.paper.cells import Cell, at_gamma, cell, companion_gamma, share_of_gap, top5_cell
+from levelhead.paper.markdown import beyond, fill, has_place, headline, other_recipe, table1, table2, table3
+from levelhead.paper.record import GRID
+
+
+def made(method: str, seed: int, error: float, held_out: dict | None = None, column: str = "cifar10:100") -> dict:
+    """A record whose curve falls from its error by 0.1 a unit of gamma."""
+    return {"column": column, "method": method, "seed": seed, "hold_out": 0.1 if held_out else 0.0, "error": error,
+            "best_epoch": {"epoch": 3, "error": error - 0.01}, "held_out": held_out,
+            "match_prior": {"gamma": 0.4, "error": error - 0.04}, "best_on_test": {"gamma": 2.0, "error": error - 0.2},
+            "curve": [error - 0.1 * gamma for gamma in GRID], "oracle": {"error": error - 0.25}, "top": None,
+            "nearest_mean_error": error - 0.05}
+
+
+CHOSEN = {"gamma": 0.5012, "error": 0.28}
+HELD = {"n": 1240, "rescale": CHOSEN, "tau": CHOSEN, "shift": CHOSEN, "rescale-then-shift": CHOSEN}
+RECORDS = [made("baseline", 0, 0.30), made("baseline", 1, 0.28), made("wvn", 0, 0.31),
+           made("baseline", 0, 0.33, held_out=HELD)]
+
+
+def test_a_cell_is_the_runs_on_the_whole_training_set():
+    assert cell(RECORDS, "cifar10:100", "baseline").errors == pytest.approx((30.0, 28.0))
+    assert cell(RECORDS, "cifar10:100", "baseline").text == "29.00 ± 1.41 (2)"
+    assert cell(RECORDS, "cifar10:100", "wvn").text == "31.00"
+    assert cell(RECORDS, "cifar10:50", "wvn") == Cell(())
+
+
+def test_the_best_epoch_is_never_worse_than_the_last():
+    assert cell(RECORDS, "cifar10:100", "wvn", "best epoch on test").text == "30.00"
+    rounded = {**made("wvn", 0, 0.31), "best_epoch": {"epoch": 180, "error": 0.3104}}  # by an engine in half precision
+    assert cell([rounded], "cifar10:100", "wvn", "best epoch on test").text == "31.00"
+    unknown = {**rounded, "best_epoch": None}
+    assert cell([unknown], "cifar10:100", "wvn", "best epoch on test") == Cell(())
+
+
+def test_gamma_of_a_column_comes_from_its_companion_and_is_read_off_each_curve():
+    assert companion_gamma(RECORDS, "cifar10:100", "baseline") == 0.5012
+    assert companion_gamma(RECORDS, "cifar10:100", "wvn") is None
+    assert at_gamma(RECORDS[0]["curve"], 0.5012) == pytest.approx(0.30 - 0.1 * 0.5)
+    found = cell(RECORDS, "cifar10:100", "baseline", "gamma from a hold-out")
+    assert found.errors == pytest.approx((25.0, 23.0))
+    assert cell(RECORDS, "cifar10:100", "wvn", "gamma from a hold-out") == Cell(())
+
+
+def test_rows_that_are_the_baseline_on_balanced_data_are_read_from_it():
+    balanced = [made("baseline", 0, 0.07, column="cifar10:1")]
+    assert cell(balanced, "cifar10:1", "over-sample").text == "7.00"
+    assert cell(balanced, "cifar10:1", "focal") == Cell(())
+
+
+def test_on_balanced_data_rs_is_the_identity_and_needs_no_hold_out():
+    same = {"gamma": 0.0, "error": 0.07}
+    balanced = [{**made("baseline", 0, 0.07, column="cifar10:1"), "match_prior": same, "best_on_test": same}]
+    assert cell(balanced, "cifar10:1", "baseline", "gamma from a hold-out").text == "7.00"
+    assert "| *Baseline+RS, published* | *27.02* | *21.36* | *17.16* | *13.46* | *11.86* | *6.32* (+0.68) |" in table1(
+        balanced, "cifar10")
+
+
+def test_a_table_has_our_cells_and_the_published_ones_with_the_difference():
+    text = table1(RECORDS, "cifar10")
+    assert "| Baseline |  | 29.00 ± 1.41 (2) |  |  |  |  |" in text
+    assert "| *Baseline, published* | *35.67* | *29.71* (-0.71) |" in text
+    assert "| Baseline+RS, best gamma on test |  | 9.00 ± 1.41 (2) |" in text
+    assert "| Baseline+RS: regret of the hold-out's gamma |  | 15.00 |" in text
+    assert "| LDAM |" not in text
+    assert "| *LDAM, published* |" in text
+    with_drw = table1([*RECORDS, made("ldam", 0, 0.40), made("ldam-drw", 0, 0.25)], "cifar10")
+    assert "| LDAM |  | 40.00 |" in with_drw
+    assert "| *LDAM, published* | *28.09* | *22.97* (+2.03) |" in with_drw  # the paper's numbers are those with DRW
+
+
+def test_a_cell_without_a_run_keeps_its_place_in_the_headline():
+    assert "| Baseline | 29.00 ± 1.41 (2), *29.71* (-0.71) | *13.26* | *60.38* | *43.52* |" in headline(RECORDS)
+
+
+def test_top_5_is_read_at_the_same_gamma():
+    column = "tiny-imagenet:step:10"
+    top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
+    records = [{**made("wvn", 0, 0.5, column=column), "top": top}]
+    assert top5_cell(records, column, "wvn", "gamma from unlabelled images").text == "22.00"
+    assert top5_cell(records, column, "wvn").text == "30.00"
+    assert "| WVN+RS, gamma from unlabelled images |  |  |  | 46.00 / 22.00 |" in table2(records)
+    assert "| *WVN+RS, published* | *59.74 / 36.61* |" in table2(records)
+
+
+def test_table_2_is_set_against_the_gamma_it_was_published_with():
+    column = "tiny-imagenet:step:10"
+    top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
+    found = table2([{**made("baseline", 0, 0.5, column=column), "top": top},
+                    made("baseline", 0, 0.5, held_out=HELD, column=column)])
+    assert "| Baseline+RS, gamma of the paper, 0.1 |  |  |  | 49.00 / 28.00 |" in found
+    assert "*60.07 / 35.64* | *46.77 / 23.14* (+2.23 / +4.86) |" in found
+    assert "*63.82 / 44.09* | *50.89 / 27.06* (-0.89 / +2.94) |" in found
+    assert "| Baseline+RS: regret of the hold-out's gamma |  |  |  | 15.00 |" in found
+
+
+def test_what_has_no_oracle_is_shown_without_a_share():
+    columns = ["tiny-imagenet:long-tail:100", "tiny-imagenet:step:10"]
+    record = {**made("baseline", 0, 0.5, held_out=HELD, column=columns[1]), "oracle": None}
+    found = beyond([record], columns, "baseline")
+    assert found.startswith("| Tiny ImageNet, Baseline | long-tail, ratio 100 | step, ratio 10 |")
+    assert "| shift |  | 28.00 |" in found
+    assert "oracle" not in found
+    assert "%" not in found
+
+
+def test_the_share_of_the_gap_is_how_far_towards_the_oracle():
+    assert share_of_gap(0.3, 0.2, 0.1) == pytest.approx(0.5)
+    assert share_of_gap(0.1, 0.1, 0.1) is None
+    assert "| gap closed by RS, best gamma on test | 80% | 80% |  |  |" in table3(RECORDS)
+    columns = [f"cifar10:{ratio}" for ratio in (200, 100, 50, 20, 10)]
+    assert beyond(RECORDS, columns, "wvn") == ""
+    text = beyond(RECORDS, columns, "baseline")
+    assert "| tau-normalization |  | 28.00 (20%) |  |  |  |" in text
+    assert "| oracle head |  | 8.00 |" in text
+    assert "| held-out images |  | 1,240 |" in text
+
+
+def test_networks_of_another_recipe_have_columns_of_their_own():
+    strong = [made("baseline", 0, 0.27, column="strong/cifar10:100")]
+    assert other_recipe(RECORDS, ["strong/cifar10:100"]) == ""
+    text = other_recipe(strong + RECORDS, ["strong/cifar10:100", "strong/cifar100:10"])
+    assert "| ratio | CIFAR-10, 100 | CIFAR-100, 10 |" in text
+    assert "| Baseline | 27.00 |  |" in text
+    assert cell(strong, "cifar10:100", "baseline") == Cell(())
+
+
+def test_a_page_is_filled_between_its_marks_and_only_there(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- x -->\nold\n<!-- end of x -->\nb\n")
+    fill(page, "x", "new")
+    assert page.read_text() == "a\n<!-- x -->\nnew\n<!-- end of x -->\nb\n"
+    page.write_text(page.read_text() + "as said: <!-- end of x -->, c\n")
+    fill(page, "x", "newer")
+    assert page.read_text() == "a\n<!-- x -->\nnewer\n<!-- end of x -->\nb\nas said: <!-- end of x -->, c\n"
+    with pytest.raises(ValueError, match="no place for 'y'"):
+        fill(page, "y", "new")
+    assert has_place(page, "x")
+    assert not has_place(page, "y")
+    assert not has_place(tmp_path / "gone.md", "x")

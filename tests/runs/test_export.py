@@ -1,0 +1,80 @@
+"""The leveled model's files: what they were made of is recorded in them, as in any file that was adjusted."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from levelhead.files.rescale import find, format_of, rescale_file
+from levelhead.files.undo import undo_file
+from levelhead.runs import export
+from levelhead.runs.train_command import conclude
+from levelhead.runs.run import Run, Spec, run
+
+from .. import layouts
+
+IMAGES = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (5, 1, 8, 8)).astype(np.uint8))
+
+
+@pytest.fixture(scope="module", params=["wvn", "tau-norm"])
+def trained(request, tmp_path_factory) -> tuple[Run, Spec]:
+    folder = tmp_path_factory.mktemp(request.param)
+    layouts.small(folder, epochs=1)
+    spec = Spec(str(folder / "small.npz"), method=request.param, net="digits", hold_out=0.2,
+                recipe=str(folder / "short.toml"))
+    return run(spec, folder / "runs"), spec
+
+
+def head_of(file):
+    return format_of(file).read(file)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
+def test_a_leveled_file_is_not_leveled_twice_unnoticed_and_can_be_undone(levelhead, trained, tmp_path, suffix):
+    there, spec = trained
+    result, _ = conclude(there, spec, 0.5)
+    left, [file] = there.snapshot, [name for name in result["files"] if name.endswith(suffix)]
+    note = find(file).note
+    assert (note["rule"], note["gamma"], note["counts"]) == (result["rule"], 0.5, left.counts.tolist())
+    (tmp_path / "counts.json").write_text(json.dumps(left.counts.tolist()))
+    status, _, err = levelhead("rescale", file, "--counts", tmp_path / "counts.json", "--gamma", "0.5", "-o",
+                               tmp_path / f"twice{suffix}")
+    assert status == 2
+    assert f"was adjusted before ({result['rule']}, gamma 0.5)" in err
+    assert not undo_file(file, tmp_path / f"back{suffix}").exact
+    np.testing.assert_allclose(head_of(tmp_path / f"back{suffix}").weight, left.head.weight, rtol=1e-6)
+    assert not np.allclose(head_of(file).weight, left.head.weight)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
+def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
+    result, _ = conclude(*trained, 0.0)
+    [file] = [name for name in result["files"] if name.endswith(suffix)]
+    assert find(file).note is None
+    np.testing.assert_array_equal(head_of(file).weight, trained[0].snapshot.head.weight)
+
+
+def test_a_leveled_file_loads_after_another_adjustment_and_without_a_record_of_the_first(trained, tmp_path):
+    there, spec = trained
+    file, *_ = conclude(there, spec, 0.5)[0]["files"]
+    with torch.no_grad():
+        logits = export.load(file)(IMAGES)
+        done = rescale_file(file, tmp_path / "again.safetensors", there.snapshot.counts, gamma=0.25, again=True)
+        again = export.load(tmp_path / "again.safetensors")(IMAGES)
+        with safe_open(file, "pt") as old:
+            save_file(load_file(file), tmp_path / "old.safetensors", {export.KEY: old.metadata()[export.KEY]})
+        before = export.load(tmp_path / "old.safetensors")(IMAGES)
+    torch.testing.assert_close(again, logits * torch.tensor(done.factors, dtype=torch.float32))
+    assert torch.equal(before, logits)
+
+
+def test_a_rescaled_network_of_a_run_is_still_one(trained, tmp_path):
+    there, _ = trained
+    rescale_file(there.path / "model.safetensors", tmp_path / "model.safetensors", there.snapshot.counts, gamma=0.5)
+    with torch.no_grad():
+        from_run, rescaled = (export.classifier(folder, there.snapshot.head)[0](IMAGES)
+                              for folder in (there.path, tmp_path))
+    assert torch.equal(from_run, rescaled)

@@ -1,0 +1,117 @@
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+
+from levelhead.runs.run import Run, Spec, run
+from levelhead.runs.sweep import sweep
+
+from .. import layouts
+
+
+@pytest.fixture
+def specs(tmp_path) -> list[Spec]:
+    """Two trainings of a second each, and a third name for the first of them."""
+    layouts.small(tmp_path, epochs=4)
+    base = Spec(str(tmp_path / "small.npz"), net="digits", recipe=str(tmp_path / "short.toml"))
+    return [base, replace(base, method="wvn"), replace(base, method="baseline+rs")]
+
+
+def test_each_spec_is_trained_once_and_a_failure_stops_no_other(specs, tmp_path):
+    bad = replace(specs[0], data=str(tmp_path / "gone.npz"))
+    told = []
+    found = sweep([*specs, bad], tmp_path / "runs", report=lambda spec, what: told.append((spec.method, what)))
+    assert [outcome.error is None for outcome in found] == [True, True, True, False]
+    assert "no data" in found[3].error
+    assert found[0].run == found[2].run
+    assert sorted(told) == [("baseline", "failed"), ("baseline", "finished"), ("wvn", "finished")]
+    assert len(list((tmp_path / "runs").glob("*/done.json"))) == 2
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")}
+    sweep(specs, tmp_path / "runs")
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")} == before
+
+
+def test_packed_on_one_device(specs, tmp_path):
+    seeds = [replace(specs[0], seed=seed, dtype="float64") for seed in range(3)]
+    found = sweep(seeds, tmp_path / "packed", executor="packed", workers=2, options={"device": "cpu"})
+    plain = [run(spec, tmp_path / "plain") for spec in seeds]
+    for ours, theirs in zip(found, plain, strict=True):
+        np.testing.assert_allclose(ours.run.snapshot.head.weight, theirs.snapshot.head.weight, rtol=0, atol=1e-12)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to pack them on")
+def test_without_a_gpu_to_pack_them_on_nothing_is_begun(specs, tmp_path):
+    found = sweep(specs[:1], tmp_path / "runs", executor="packed")
+    assert (found[0].error or "").startswith("many networks at once are trained on a CUDA GPU, and torch sees none")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_packed_runs_beside_one_that_diverges_are_trained(specs, tmp_path):
+    (tmp_path / "wild.toml").write_text("epochs = 4\nbatch = 20\nlr = 1e30\n")
+    told = []
+    found = sweep([specs[0], replace(specs[1], recipe=str(tmp_path / "wild.toml"))], tmp_path / "runs",
+                  executor="packed", report=lambda spec, what: told.append((spec.method, what)),
+                  options={"device": "cpu"})
+    assert told == [("baseline", "finished"), ("wvn", "failed")]
+    assert found[0].error is None
+    assert "diverged" in (found[1].error or "")
+
+
+def kill_whoever_holds(lock: Path) -> None:
+    """kill -9 the process that holds the run's lock, as soon as it has logged an epoch."""
+    while not (lock.with_name("log.jsonl").is_file() and lock.with_name("log.jsonl").stat().st_size):
+        time.sleep(0.02)
+    for held in Path("/proc/locks").read_text().splitlines():
+        _, kind, _, _, process, file, *_ = held.split()
+        if kind == "FLOCK" and file.endswith(f":{lock.stat().st_ino}"):
+            os.kill(int(process), signal.SIGKILL)
+
+
+def lose_a_worker(specs, tmp_path, executor):
+    slow = replace(specs[0], epochs=40)
+    lock = Run.of(slow, tmp_path / "runs").path / "lock"
+    killer = Thread(target=kill_whoever_holds, args=(lock,), daemon=True)
+    killer.start()
+    told = []
+    found = sweep([slow], tmp_path / "runs", executor=executor, workers=2, report=lambda _, what: told.append(what))
+    assert found[0].error is None
+    assert told == ["lost", "finished"]
+    assert [record["epoch"] for record in found[0].run.log] == list(range(1, 41))
+
+
+def test_a_lost_workers_spec_is_taken_up_again(specs, tmp_path):
+    lose_a_worker(specs, tmp_path, "local")
+
+
+def test_a_worker_lost_every_time_is_a_failure(specs, tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    spec = replace(specs[0], method=f"{broken}:METHOD")
+    found = sweep([spec], tmp_path / "runs", workers=1, tries=2)
+    assert found[0].error == "its worker was lost 2 times"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_on_a_real_ray_with_a_worker_killed(specs, tmp_path):
+    ray = pytest.importorskip("ray")
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        found = sweep(specs[1:2], tmp_path / "runs", executor="ray", workers=2)
+        assert found[0].error is None
+        assert found[0].run.finished
+        lose_a_worker(specs, tmp_path, "ray")
+    finally:
+        ray.shutdown()
+
+
+def test_bad_input(specs, tmp_path):
+    with pytest.raises(ValueError, match="executor local, packed or ray, got 'cloud'"):
+        sweep(specs, tmp_path, executor="cloud")
+    with pytest.raises(ValueError, match="at least one worker"):
+        sweep(specs, tmp_path, workers=0)

@@ -1,0 +1,69 @@
+"""Systems without what Linux has: what neither locks nor masks signals works there, and training says what it needs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from levelhead.core.head import Head
+from levelhead.runs.signals import deaf
+from levelhead.paper.reproduce import reproduce
+from levelhead.io.snapshot import Snapshot
+
+from .. import layouts
+
+RECORDS = Path(__file__).parents[2] / "results" / "records"
+WINDOWS = """
+import signal, sys
+sys.modules["fcntl"] = None
+del signal.pthread_sigmask
+from levelhead.cli import main
+main()
+"""
+
+
+def on_windows(folder: Path, *words: object) -> tuple[int, str]:
+    """A command where there is no fcntl: its exit status, and what it says."""
+    done = subprocess.run([sys.executable, "-c", WINDOWS, *map(str, words)], cwd=folder, text=True, timeout=100,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    return done.returncode, done.stdout
+
+
+def test_a_run_is_judged_where_none_can_be_trained(tmp_path):
+    labels = np.arange(20) % 2
+    left = Snapshot(Head(3 * np.eye(2)), np.array([90, 10]), {"test": np.eye(2)[labels]}, {"test": labels})
+    left.save(tmp_path / "snapshot.safetensors")
+    for name in ("spec.json", "done.json"):
+        (tmp_path / name).write_text("{}")
+    status, said = on_windows(tmp_path, "evaluate", tmp_path, "--gamma", "0.5")
+    assert status == 0, said
+    assert "balanced error" in said
+
+
+def test_what_a_table_lacks_is_said(tmp_path):
+    status, said = on_windows(tmp_path, "reproduce", "table1", "--dry-run", "--results", RECORDS)
+    assert status == 0, said
+    assert "networks have a record" in said
+
+
+def test_training_says_in_one_line_what_it_needs(tmp_path):
+    layouts.small(tmp_path, epochs=1)
+    words = ["train", "--data", "small.npz", "--net", "digits", "--recipe", "short.toml"]
+    status, said = on_windows(tmp_path, *words)
+    assert status == 2, said
+    assert said == "levelhead: training locks its folder, which needs a POSIX system, such as Linux or macOS\n"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_where_no_signal_can_be_masked_workers_are_begun_all_the_same(monkeypatch):
+    monkeypatch.delattr("signal.pthread_sigmask")
+    with deaf():
+        begun = True
+    assert begun
+
+
+def test_cores_are_counted_where_no_process_is_bound_to_some(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert reproduce([], tmp_path / "records", tmp_path / "runs", device="cpu") == 0

@@ -1,0 +1,116 @@
+"""Tasks that are done by workers. Here a task is a piece of Python, and doing it is `exec`."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelhead.runs import workers
+from levelhead.runs.workers import spread
+
+DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def leave(file: Path, text: str = "'done'", first: str = "") -> str:
+    return f"{first}\nimport pathlib\npathlib.Path({str(file)!r}).write_text({text})"
+
+
+def send_much(answer, do, task) -> None:
+    answer.send((0.0, "x" * 200_000))
+
+
+def send_half(answer, do, task) -> None:
+    os.write(answer.fileno(), (1000).to_bytes(4, "big") + b"half")  # the length of what should follow
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CannotBeRead:
+    """As a task of code that the worker's machine does not have."""
+
+    def __reduce__(self):
+        return exec, ("raise ImportError('no such thing here')",)
+
+
+@pytest.mark.parametrize("where", ["here", "processes"])
+def test_a_failure_is_told_in_one_line_and_stops_no_other(where, tmp_path):
+    tasks = ["raise ValueError('two\\nlines')", leave(tmp_path / "made"), "raise TypeError('a bug')"]
+    found = {ended.task: ended for ended in spread(tasks, exec, where=where, workers=2)}
+    assert [(found[task].what, found[task].error) for task in tasks] == [
+        ("failed", "two lines"), ("finished", ""), ("failed", "TypeError: a bug")]
+    assert (tmp_path / "made").is_file()
+
+
+@pytest.mark.parametrize("where", ["here", "processes"])
+def test_of_a_long_story_the_start_and_the_end_are_told(where):
+    long = "raise ValueError('first ' + 'x' * 200_000 + ' last')"  # more than a pipe holds
+    found = {ended.task: ended for ended in spread([long, "pass"], exec, where=where, workers=2)}
+    assert found["pass"].what == "finished"
+    assert found[long].what == "failed"
+    assert len(found[long].error) < 2100
+    assert found[long].error.startswith("first xxx")
+    assert found[long].error.endswith("xxx last")
+    assert "characters left out" in found[long].error
+
+
+def test_an_answer_larger_than_a_pipe_holds_is_read_while_its_worker_waits(monkeypatch):
+    monkeypatch.setattr(workers, "_send", send_much)
+    found = list(spread(["pass"], exec, where="processes", workers=1))
+    assert [(ended.what, len(ended.error)) for ended in found] == [("failed", 200_000)]
+
+
+def test_a_worker_that_dies_amid_its_answer_is_lost(monkeypatch):
+    monkeypatch.setattr(workers, "_send", send_half)
+    found = list(spread(["pass"], exec, where="processes", workers=1, tries=1))
+    assert [(ended.what, ended.error) for ended in found] == [("failed", "its worker was lost 1 times")]
+
+
+def test_once_time_is_up_nothing_is_begun():
+    tasks = ["import time; time.sleep(0.3)"] * 3
+    assert list(spread(tasks, exec, where="here", until=-1)) == []
+    found = list(spread(tasks, exec, where="here", until=0.2))
+    assert [ended.what for ended in found] == ["finished"]
+    assert 0.3 <= found[0].seconds < 5
+
+
+def test_processes_work_at_the_same_time_and_the_first_to_end_is_told_first(tmp_path):
+    quick = leave(tmp_path / "quick")
+    slow = f"import os, time\nfor _ in range(1000):\n if os.path.exists({str(tmp_path / 'quick')!r}): break\n" \
+           " time.sleep(0.01)\nelse: raise ValueError('alone')\ntime.sleep(0.5)"
+    found = list(spread([slow, quick], exec, where="processes", workers=2))
+    assert [(ended.task, ended.what) for ended in found] == [(quick, "finished"), (slow, "finished")]
+
+
+def test_the_task_of_a_lost_worker_is_the_next_to_be_begun(tmp_path):
+    mark = tmp_path / "mark"
+    once = f"import os\nif not os.path.exists({str(mark)!r}):\n open({str(mark)!r}, 'w').close()\n {DIE}"
+    found = list(spread([once, "pass"], exec, where="processes", workers=1))
+    assert [(ended.task == once, ended.what) for ended in found] == [
+        (True, "lost"), (True, "finished"), (False, "finished")]
+
+
+def test_a_worker_lost_every_time_is_a_failure_of_its_task_alone():
+    found = list(spread([DIE, "pass"], exec, where="processes", workers=1, tries=2))
+    assert [(ended.what, ended.error) for ended in found] == [
+        ("lost", ""), ("failed", "its worker was lost 2 times"), ("finished", "")]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray")
+    ray.init("local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    monkeypatch.chdir(tmp_path)  # a relative path is ours, not one of where Ray was begun
+    try:
+        for device, gpus in ((None, 1), ("cuda", 1), ("cpu", 0)):
+            task = leave(Path("gpus"), "str(len(ray.get_gpu_ids()))", first="import ray")
+            assert [ended.what for ended in spread([task], exec, where="ray", device=device)] == ["finished"]
+            assert (tmp_path / "gpus").read_text() == str(gpus)
+        unknown: list[Any] = [CannotBeRead()]
+        found = list(spread(unknown, exec, where="ray"))
+        assert [(ended.what, ended.error) for ended in found] == [("failed", "ImportError: no such thing here")]
+        found = list(spread([DIE, "raise TypeError('a bug')"], exec, where="ray", workers=1, tries=2))
+        assert [(ended.what, ended.error) for ended in found] == [
+            ("lost", ""), ("failed", "its worker was lost 2 times"), ("failed", "TypeError: a bug")]
+    finally:
+        ray.shutdown()

@@ -1,0 +1,33 @@
+"""One name, one meaning: a public top-level name is defined in one module, unless it is a contract listed here."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import levelhead
+
+SOURCE = Path(levelhead.__file__).parent
+CONTRACTS = {"METHOD", "FORMAT", "read", "write", "load"}  # every method, file format and reader has its own
+TWINS = {"WVNCallback", "RescaleCallback"}  # the same callback for another trainer
+
+
+def public_names(path: Path) -> set[str]:
+    """Return the public functions, classes and values that a module defines at its top level."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_a_public_name_has_one_meaning():
+    homes = defaultdict(list)
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = path.relative_to(SOURCE).parts[0]
+        for name in public_names(path) - CONTRACTS - TWINS:
+            if room != "cli":  # a command has the name of the function that it calls
+                homes[name].append(str(path.relative_to(SOURCE)))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
