@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 import levelhead as lh
 from levelhead import gamma_path, measure
 from levelhead.core.curve import Curve, ascending
+from levelhead.gamma.bootstrap import resamples
 from levelhead.gamma.envelope import envelope
 
 GRID = np.linspace(0, 2, 41)
@@ -213,7 +214,7 @@ def test_bootstrap_curves_are_curves_of_resamples():
     path = gamma_path(logits, labels, counts)
     for stratified in (True, False):
         curves = path.bootstrap(3, np.random.default_rng(5), stratified=stratified)
-        drawn = list(lh.path.resamples(labels, 3, np.random.default_rng(5), stratified=stratified))
+        drawn = list(resamples(labels, 3, np.random.default_rng(5), stratified=stratified))
         for curve, times in zip(curves, drawn, strict=True):
             times = times.astype(int)
             assert times.sum() == 60

@@ -251,7 +251,7 @@ def test_told_to_stop_makers_of_records_end_with_what_they_are_at(tmp_path):
         "    for process in (os.getppid(), os.getpid()):\n        os.kill(process, signal.SIGINT)\n"
         "def make(i):\n    Path(str(i)).touch()\n"
         "if __name__ == '__main__':\n"
-        "    from levelhead.lab.stop import deaf, stoppable\n    from levelhead.paper.reproduce import _makers\n"
+        "    from levelhead.runs.signals import deaf, stoppable\n    from levelhead.paper.reproduce import _makers\n"
         "    with stoppable(lambda: 'some are made', print), _makers(1) as others:\n"
         "        with deaf():\n            made = [others.submit(make, i) for i in range(100)]\n"
         "        time.sleep(60)\n")

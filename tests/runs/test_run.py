@@ -127,7 +127,7 @@ def test_the_plain_loop_goes_on_with_what_the_fast_engine_left_in_a_second_stage
     with pytest.raises(Interrupted):
         runs.run_packed([both], tmp_path / "runs", device="cpu", report=stop, save_every=0)
     there = run(both, tmp_path / "runs", device="cpu")
-    np.testing.assert_allclose(there.snapshot.head.weight, atomic.snapshot.head.weight, atol=1e-5)
+    np.testing.assert_allclose(there.snapshot.head.weight, whole.snapshot.head.weight, atol=1e-5)
 
 
 @pytest.mark.parametrize("text", ["", '{"epoch": 1, "seconds": 0.1}\n', "{not JSON}\n", "{}\n"])
@@ -177,7 +177,7 @@ def test_an_interrupted_run_ends_as_if_nothing_had_happened(spec, tmp_path, afte
     parts = run(spec, tmp_path / "parts")
     assert weights_of(parts) == weights_of(whole)
     assert [r["epoch"] for r in parts.log] == [1, 2, 3]
-    assert [r["loss"] for r in parts.log] == [r["loss"] for r in atomic.log]
+    assert [r["loss"] for r in parts.log] == [r["loss"] for r in whole.log]
 
 
 def test_threads_of_the_first_part_are_those_of_the_second(spec, tmp_path):
@@ -224,8 +224,8 @@ def test_a_flipped_byte_is_found_and_the_checkpoint_before_is_taken(spec, tmp_pa
 TORCHRUN = """
 import os, sys, time
 import torch.distributed as dist
-from levelhead.lab import checkpoint
-from levelhead.lab.run import Spec, run
+from levelhead.runs import checkpoint
+from levelhead.runs.run import Spec, run
 
 def slowly(path, read=checkpoint.read):
     time.sleep(0.5 * dist.get_rank())

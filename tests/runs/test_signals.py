@@ -18,8 +18,8 @@ from .. import layouts
 
 WORK = """
 import os, signal, sys, time
-from levelhead.lab.stop import stoppable
-from levelhead.lab.workers import spread
+from levelhead.runs.signals import stoppable
+from levelhead.runs.workers import spread
 
 if sys.argv[1] == "importing" and __name__ != "__main__":
     os.kill(os.getpid(), signal.SIGINT)  # must not be heard
