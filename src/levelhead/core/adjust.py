@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
 from .array import Array, is_torch, narrow, row_norms, scale_rows, to_numpy, widen
-from .counts import Counts, Missing, resolve
+from .choices import BiasPolicy, Missing, RuleName
+from .counts import Counts, resolve
 from .errors import LevelheadError
 from .head import Head, check_finite
 
-BiasPolicy = Literal["scale", "keep"]
-RuleName = Literal["rescale", "tau", "shift"]
 RULES: tuple[RuleName, ...] = ("rescale", "tau", "shift")
 RULE_TITLES: dict[RuleName, str] = {"rescale": "RS", "tau": "tau-normalization", "shift": "logit shift"}
 _ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}

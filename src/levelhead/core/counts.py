@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ..io import csv_table, text
 from .array import described, is_torch, to_numpy
+from .choices import Missing
 from .errors import LevelheadError
 from .per_class import as_mapping, in_order, listed, title, without_repeats
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
-Missing = Literal["error", "neutral"]
 
 
 def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None) -> np.ndarray:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from .array import Array, described, to_numpy
+from .choices import Kind
 from .counts import Counts, check_labels, groups, resolve
 from .errors import LevelheadError
 
-Kind = Literal["logits", "probabilities"]
 MOST = 1 + 1e-3  # that a probability may be: a softmax in half precision rounds up
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
 from ..core.adjust import RuleName
 from ..core.array import Array, as_array
+from ..core.choices import Criterion
 from ..core.counts import Counts, resolve
 from ..core.curve import Metric, check_metric
 from ..core.errors import LevelheadError
@@ -27,7 +27,6 @@ from .path import GammaPath, gamma_path
 from .rule import check_range, make_rule, prior
 from .tuned import Tuned
 
-Criterion = Literal["guided", "balanced_error"]
 Fold = tuple[Array, Array, Counts]  # logits [N, K], labels [N], and the counts that this fold's model was trained on
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
 

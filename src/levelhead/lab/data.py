@@ -7,14 +7,14 @@ from bisect import bisect
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ..core import counts as count
+from ..core.choices import Profile
 from ..core.errors import LevelheadError
 
-Profile = Literal["long-tail", "step", "given"]
 SIZE = 32  # to which an image folder's images are resized, unless said otherwise
 
 

@@ -9,14 +9,14 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from ..core import counts
+from ..core.choices import PaperTable as Table
 from ..core.errors import LevelheadError
 from ..methods import METHODS
 from ..runs.spec import Spec
 
-Table = Literal["table1", "table2", "table3", "strong"]
 TABLES: tuple[Table, ...] = get_args(Table)
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
 SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest class, classes

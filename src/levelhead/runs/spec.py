@@ -14,6 +14,7 @@ from ..methods.lookup import place
 from ..io.fields import settle_
 from ..lab.data import Data, Profile, hold_out, imbalance, load
 from ..lab.recipe import Recipe, recipe
+from ..core.choices import TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
 
 DEFAULTS = {  # data -> (network, recipe); a folder or a file of one's own has the last
@@ -68,8 +69,8 @@ class Spec:
     recipe: str | None = None
     epochs: int | None = None
     seed: int = 0
-    engine: Literal["auto", "plain", "fast"] = "auto"
-    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    engine: TrainingEngine = "auto"
+    dtype: TrainingDtype = "float32"
 
     def __post_init__(self) -> None:
         settle_(self, but="wanted")  # which is checked when the classes are known

@@ -8,13 +8,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from .run import Run, Spec, check_finished, run, run_packed
 from .workers import Where, spread
+from ..core.choices import Executor
 from ..core.errors import LevelheadError
 
-Executor = Literal["local", "packed", "ray"]
 _WHERE: dict[Executor, Where] = {"local": "processes", "packed": "here", "ray": "ray"}
 Report = Callable[[Spec, str], None]  # a spec, and what happened to it: finished, failed, lost
 

@@ -1,0 +1,18 @@
+"""The words that parameters and options accept.
+
+This module imports nothing, so the command line can list, check and complete its choices without loading numpy.
+"""
+
+from typing import Literal
+
+BiasPolicy = Literal["scale", "keep"]
+Criterion = Literal["guided", "balanced_error"]
+Executor = Literal["local", "packed", "ray"]
+Kind = Literal["logits", "probabilities"]
+Missing = Literal["error", "neutral"]
+PaperTable = Literal["table1", "table2", "table3", "strong"]
+Profile = Literal["long-tail", "step", "given"]
+RuleName = Literal["rescale", "tau", "shift"]
+Tracker = Literal["tensorboard", "mlflow"]
+TrainingDtype = Literal["float32", "float64", "bfloat16"]
+TrainingEngine = Literal["auto", "plain", "fast"]
