@@ -13,7 +13,8 @@ from safetensors.numpy import save_file
 from typer.main import get_command
 
 from levelhead import cli
-from levelhead.cli.errors import spoken
+from levelhead.cli.errors import in_cli_words, options_of
+from levelhead.core.errors import Advice, LevelheadError
 
 COUNTS = [400, 100, 25, 4]
 LABELS = np.repeat(np.arange(4), [12, 8, 6, 4])
@@ -138,11 +139,28 @@ def test_a_file_called_like_an_argument_keeps_its_name(folder, levelhead):
         assert told == f"levelhead: {name}: no such file; expected logits\n"
 
 
-def test_only_the_options_that_a_command_has_are_named():
-    said = "use rule='shift', or engine='numpy' (bias='keep', norms=head.norms)"
-    assert spoken(said, {"rule": "--rule"}) == "use --rule shift, or engine='numpy'"
-    assert spoken(said, {"norms": "--norms", "bias": "--bias"}).endswith(" (--bias keep, --norms)")
-    assert spoken("a wider range= may do", {"range": "--max"}) == "a wider --max may do"
+def options(command: str) -> dict[str, str]:
+    return options_of(get_command(cli.app).commands[command])  # type: ignore[attr-defined]
+
+
+def test_a_parameter_is_named_as_the_option_of_the_command():
+    assert in_cli_words(LevelheadError("expected 2", parameter="norms"), options("tune")) == "--norms: expected 2"
+    assert in_cli_words(LevelheadError("expected 2", parameter="norms"), options("undo")) == "norms: expected 2"
+    for parameter, option in {"range": "--max", "rng": "--seed", "chosen_on": "--chosen-on", "out": "--out"}.items():
+        assert in_cli_words(LevelheadError("no", parameter=parameter), options("tune")) == f"{option}: no"
+
+
+def test_advice_is_given_only_where_the_command_has_the_option():
+    error = LevelheadError("no bias", parameter="rule", advice=Advice("rule", "rescale", "instead"))
+    assert in_cli_words(error, options("rescale")) == "--rule: no bias; pass --rule rescale instead"
+    assert in_cli_words(error, options("undo")) == "rule: no bias"
+    unknown = LevelheadError("too short", advice=Advice("norms", None, "as the head has them"))
+    assert in_cli_words(unknown, options("tune")) == "too short; pass --norms as the head has them"
+    assert in_cli_words(unknown, {}) == "too short"
+
+
+def test_a_message_of_several_lines_becomes_one():
+    assert in_cli_words(LevelheadError("expected one\n    line", parameter="text"), {}) == "text: expected one line"
 
 
 def test_nothing_asked_is_answered_with_help(levelhead):

@@ -9,7 +9,7 @@ import typer
 
 from . import models, training  # noqa: F401  (their commands join the app, in this order)
 from .common import app, say
-from .errors import EXPECTED, told
+from .errors import EXPECTED, message_for
 
 __all__ = ["app", "main"]
 
@@ -23,6 +23,6 @@ def main() -> None:
     except EXPECTED as error:
         if os.environ.get("LEVELHEAD_DEBUG"):
             raise
-        say(told(error, typer.main.get_command(app), sys.argv[1:]))
+        say(message_for(error, typer.main.get_command(app), sys.argv[1:]))
         code = 2
     sys.exit(code)

@@ -1,77 +1,71 @@
-"""An error, told on the command line: in one line, and in the words of the command that was typed.
+"""Errors on the command line: one line each, in the words of the command that was typed.
 
-The library speaks of its arguments as Python does, `rule='shift'`. Where the command has an option of that name, that
-is told, `--rule shift`. A parenthesis that speaks of an argument is a way out for whoever has it: where the command has
-no such option it is left out.
+The library speaks of parameters, the command line of its options. A LevelheadError carries the parameter at fault and,
+where another parameter helps, that advice. Here both are turned into options of the command.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
 
-Usage: Any = typer.BadParameter.__mro__[1]  # click's UsageError, which typer has under no name of its own
-EXPECTED = (ValueError, OSError, ImportError, Usage)  # what is told; anything else is our mistake, and shown whole
+from ..core.errors import LevelheadError
+
+UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
+EXPECTED = (ValueError, OSError, ImportError, UsageError)  # reported in one line; any other error is a bug of ours
 EXTRAS = {"torch": "torch", "sklearn": "sklearn", "onnx": "onnx", "matplotlib": "plot", "ray": "ray", "numba": "fast",
-          "pyarrow": "parquet"}  # module -> extra
-
-_TEXT = r"'[^']*'"
-_ARGUMENT = re.compile(rf"\b(\w+)=({_TEXT}(?:(?:, | or ){_TEXT})*|(?=[\s;,)]|$))")  # a file may be called rule=a.npy
-_ASIDE = re.compile(r" \([^()]*\b\w+=[^()]*\)")
-_VALUE = re.compile(r"(?<==)[\w.]+")  # in an aside, what Python would be given
+          "pyarrow": "parquet"}  # module: the extra that installs it
+OTHER_NAMES = {"range": "--max", "rng": "--seed"}  # parameters whose option has another name
 
 
-def told(error: BaseException, group: Any, words: Sequence[str]) -> str:
-    """What to print of an error.
+def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
+    """Return the line to print for an error.
 
     Args:
         error: what a command raised.
-        group: all commands, as typer makes them of the app.
+        group: all commands, as typer makes them from the app.
         words: what was typed after `levelhead`.
     """
     name = next((word for word in words if word in group.commands), "")
-    if isinstance(error, Usage):
+    if isinstance(error, UsageError):
         text = error.format_message().rstrip(".")  # pyright: ignore[reportAttributeAccessIssue]
         return f"{text[:1].lower()}{text[1:]} ({f'levelhead {name}'.strip()} -h explains)"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"this needs {error.name}: pip install 'levelhead[{EXTRAS[error.name]}]'"
     if isinstance(error, OSError) and error.strerror:
         return ": ".join([*([str(error.filename)] if error.filename is not None else []), error.strerror.lower()])
-    text = " ".join(str(error).split()) or type(error).__name__
-    return spoken(text, _options(group.commands[name]) if name else {})
+    if isinstance(error, LevelheadError):
+        return in_cli_words(error, options_of(group.commands[name]) if name else {})
+    return " ".join(str(error).split()) or type(error).__name__
 
 
-def spoken(text: str, options: Mapping[str, str]) -> str:
-    """A message of the library in the words of a command.
+def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
+    """Return the message of an error in the words of a command.
 
     Args:
-        text: the message, whose arguments are written `name='value'`, or `name=` alone; in an aside, `name=value` too.
-        options: of the command, by the name of the argument they are.
+        error: its parameter is named as the option that sets it, its advice given only where the command has the option.
+        options: {parameter: option} of the command.
 
-    >>> spoken("expected rule='rescale', 'tau' or 'shift', got 'cosine'", {"rule": "--rule"})
-    "expected --rule rescale, tau or shift, got 'cosine'"
-    >>> message = "class 3 has no samples; leave it out (or pass missing='neutral')"
-    >>> spoken(message, {"missing": "--missing"})
-    'class 3 has no samples; leave it out (or pass --missing neutral)'
-    >>> spoken(message, {})
-    'class 3 has no samples; leave it out'
+    >>> from levelhead.core.errors import Advice
+    >>> in_cli_words(LevelheadError("expected 'scale' or 'keep', got 'x'", parameter="bias"), {"bias": "--bias"})
+    "--bias: expected 'scale' or 'keep', got 'x'"
+    >>> error = LevelheadError("class 3 has no samples", advice=Advice("missing", "neutral", "to leave it as it is"))
+    >>> in_cli_words(error, {"missing": "--missing"})
+    'class 3 has no samples; pass --missing neutral to leave it as it is'
+    >>> in_cli_words(error, {})
+    'class 3 has no samples'
     """
-    def option(found: re.Match[str]) -> str:
-        name, value = found.groups()
-        if name not in options:
-            return found[0]
-        return " ".join([options[name], *([value.replace("'", "")] if value.startswith("'") else [])])
-
-    def aside(found: re.Match[str]) -> str:
-        named = _VALUE.sub("", found[0])
-        return named if all(one[1] in options for one in _ARGUMENT.finditer(named)) else ""
-
-    return _ARGUMENT.sub(option, _ASIDE.sub(aside, text))
+    subject = "" if error.parameter is None else f"{options.get(error.parameter, error.parameter)}: "
+    text = " ".join(f"{subject}{error.message}".split())
+    if error.advice is None or error.advice.parameter not in options:
+        return text
+    parameter, value, effect = error.advice
+    return f"{text}; pass {options[parameter]}{'' if value is None else f' {value}'} {effect}"
 
 
-def _options(command: Any) -> dict[str, str]:
-    """{argument of the function: how its option is typed}."""
-    return {each.name: max(each.opts, key=len) for each in command.params if each.opts[0].startswith("-")}
+def options_of(command: Any) -> dict[str, str]:
+    """Return {parameter: option} of a command, under the library's name for the parameter too."""
+    options = {each.name: max(each.opts, key=len) for each in command.params if each.opts[0].startswith("-")}
+    return options | {name: option for name, option in OTHER_NAMES.items() if option in options.values()}
