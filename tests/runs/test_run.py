@@ -340,9 +340,9 @@ def test_identity_is_what_makes_the_numbers(spec, tmp_path):
 def test_a_number_is_one_identity_however_it_is_written(spec, tmp_path):
     tail = replace(spec, profile="long-tail", ratio=10, hold_out=0)
     assert tail.key == replace(tail, ratio=10.0, hold_out=0.0).key
-    own = replace(spec, wanted=(40, 30, 20, 10))
-    assert own.key == replace(own, wanted=(40.0, 30.0, 20.0, 10.0)).key
-    assert replace(own, wanted=(("a", 40),)).key == replace(own, wanted=(("a", 40.0),)).key
+    own = replace(spec, counts=(40, 30, 20, 10))
+    assert own.key == replace(own, counts=(40.0, 30.0, 20.0, 10.0)).key
+    assert replace(own, counts=(("a", 40),)).key == replace(own, counts=(("a", 40.0),)).key
     keys = set()
     for lr, mean in ((1, [0]), (1.0, [0.0])):
         (tmp_path / "short.toml").write_text(f"epochs = 3\nbatch = 25\nlr = {lr}\nmean = {mean}\nstd = [0.5]\n")

@@ -8,7 +8,6 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -103,7 +102,7 @@ class Work:
                  "shortcut": self.spec.shortcut, "stem": self.spec.stem, "shape": self.data.shape,
                  "method": self.spec.trained_as, "counts": self.data.counts.tolist(), "names": list(self.data.names),
                  "mean": self.view.mean, "std": self.view.std}
-        meta = {"spec": asdict(self.spec), "seconds": seconds}
+        meta = {"spec": self.spec.to_dict(), "seconds": seconds}
         last = read_log(self.folder)[-1]
         result = {key: value for key, value in last.items() if key.endswith("error") or key in ("epoch", "loss")}
         result |= {"seconds": seconds, "parameters": parameters(net)}
@@ -190,7 +189,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 def _facts(spec: Spec, data: Data, place: torch.device) -> dict[str, Any]:
     packages = {package: version(package) for package in ("torch", "numpy", "safetensors")}
     return {
-        "spec": asdict(spec), "identity": spec.identity(), "seed": spec.seed,
+        "spec": spec.to_dict(), "identity": spec.identity(), "seed": spec.seed,
         "versions": {"levelhead": __version__, "python": platform.python_version(), **packages},
         "machine": platform.machine(),
         "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",

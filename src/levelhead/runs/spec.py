@@ -1,4 +1,4 @@
-"""A spec: everything that decides what a training run computes, as one value, and its identity."""
+"""A spec: everything that decides what a training computes, as one value with an identity."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from ..methods import Method, method_named
 from ..methods.lookup import place
-from ..io.fields import settle_
+from ..io.fields import convert_fields_
 from ..lab.data import Data, Profile, hold_out, imbalance, load
 from ..lab.recipe import Recipe, recipe
 from ..core.choices import TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
 
-DEFAULTS = {  # data -> (network, recipe); a folder or a file of one's own has the last
+DEFAULTS = {  # data -> (network, recipe); the last is for the user's own images
     "cifar10": ("resnet32", "kim2020"),
     "cifar100": ("resnet32", "kim2020"),
     "tiny-imagenet": ("resnet18-64", "kim2020-64"),
@@ -25,8 +25,8 @@ DEFAULTS = {  # data -> (network, recipe); a folder or a file of one's own has t
     "": ("resnet32", "images"),
 }
 
-OFFICIAL = ("cifar10", "cifar100", "tiny-imagenet")  # whose files do not change
-_read_once = lru_cache(maxsize=1)(load)  # the columns of a table are cut from one set
+OFFICIAL = ("cifar10", "cifar100", "tiny-imagenet")  # their files never change
+_load_once = lru_cache(maxsize=1)(load)  # the columns of a table are parts of one data set
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class Spec:
 
     Args:
         data: `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or .npz file.
-        root: folder of the official files.
-        method: a name of `METHODS`, with `+rs` or not, or FILE.py:NAME.
+        root: folder of the official files of the first three.
+        method: a name in `METHODS`, with or without `+rs`, or FILE.py:NAME.
         profile, ratio, subset, largest: see `lab.data.imbalance`.
-        wanted: counts of one's own, in class order or as (class, n) pairs.
-        hold_out: share of each class kept from training, for choosing gamma.
-        size, skip_bad: of an image folder.
-        unofficial: take CIFAR files of another md5, such as a part of them.
-        net: see `lab.nets.build`; the data's usual one if None.
-        shortcut, stem: its options.
-        recipe: a preset or a .toml file; the data's usual one if None.
-        epochs: to which the recipe is stretched or shortened; its own if None.
+        counts: samples to keep per class, in class order or as (class, n) pairs.
+        hold_out: share of each class held out of training, on which gamma is chosen.
+        size: to which the images of a folder are resized.
+        skip_bad: leave unreadable images of a folder out.
+        unofficial: accept CIFAR files with another md5, such as a part of them.
+        net, shortcut, stem: see `lab.nets.build`; the usual network of the data if None.
+        recipe: a preset or a .toml file; the usual recipe of the data if None.
+        epochs: length to which the recipe is stretched or shortened; its own if None.
         seed: of initial weights, batches and crops.
-        engine: `plain`, `fast` (CUDA), or `auto`: fast where there is CUDA.
-        dtype: float32, float64, or bfloat16 (fast engine).
+        engine: `plain`, `fast` (CUDA), or `auto`: fast where CUDA is available.
+        dtype: float32, float64, or bfloat16 (fast engine only).
     """
 
     data: str
@@ -58,7 +58,7 @@ class Spec:
     ratio: float = 1.0
     subset: str | int = "first"
     largest: int | None = None
-    wanted: tuple[float, ...] | tuple[tuple[str, float], ...] | None = None
+    counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None = None
     hold_out: float = 0.0
     size: int = 32
     skip_bad: bool = False
@@ -73,66 +73,70 @@ class Spec:
     dtype: TrainingDtype = "float32"
 
     def __post_init__(self) -> None:
-        settle_(self, but="wanted")  # which is checked when the classes are known
+        convert_fields_(self, but="counts")  # checked when the classes are known
         check_seed(self.seed)
         if self.epochs is not None and self.epochs < 1:
-            raise LevelheadError(f"expected at least 1 epoch, got {self.epochs}")
+            raise LevelheadError(f"expected at least 1 epoch, got {self.epochs}", parameter="epochs")
         if self.profile == "given" and self.ratio != 1:
-            raise LevelheadError(f"a ratio ({self.ratio:g}) needs a profile: long-tail or step")
+            raise LevelheadError(f"a ratio of {self.ratio:g} needs the profile 'long-tail' or 'step'", parameter="ratio")
         if self.profile == "given" and self.largest is not None:
-            raise LevelheadError(f"a largest count ({self.largest}) needs a profile: long-tail or step, and a ratio")
-        if self.profile == "given" and self.wanted is None and self.subset != "first":
-            raise LevelheadError(f"a subset ({self.subset}) needs a profile, or counts, for which it is chosen")
+            raise LevelheadError("needs a ratio, and the profile 'long-tail' or 'step'", parameter="largest")
+        if self.profile == "given" and self.counts is None and self.subset != "first":
+            raise LevelheadError("needs a profile or counts to choose the samples for", parameter="subset")
 
     @property
     def title(self) -> str:
-        """How people call the run."""
+        """The run's name for people, without the key."""
         data = Path(self.data).stem or Path(self.data).resolve().name
         shape = "" if self.profile == "given" else f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
         return f"{data}{shape}-{self.trained_as.split('/')[-1].replace('.py:', '-')}-{self.seed}"
 
     @property
     def trained_as(self) -> str:
-        """The method's name without what it does after training: Baseline and Baseline+RS are one run."""
+        """The method's name without its adjustment after training: Baseline and Baseline+RS are one run."""
         if ".py" in self.method:
             return self.method.removesuffix("+rs")
         return self.resolve_method().trained_as or self.method
 
     def resolve_method(self) -> Method:
-        """The method by its name."""
+        """Return the method."""
         return method_named(self.method)
 
     def resolve_net(self) -> str:
-        """The network's name."""
+        """Return the network's name."""
         return self.net or DEFAULTS.get(self.data, DEFAULTS[""])[0]
 
     def resolve_recipe(self) -> Recipe:
-        """The recipe, over the epochs asked for."""
+        """Return the recipe, stretched or shortened to the epochs asked for."""
         return recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).over(self.epochs)
 
     def load(self) -> Data:
-        """The data, made imbalanced, with its held-out part."""
-        read = _read_once if self.data in OFFICIAL else load
+        """Return the data, made imbalanced, with its held-out part."""
+        read = _load_once if self.data in OFFICIAL else load
         whole = read(self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial)
-        named = self.wanted is not None and isinstance(self.wanted[0], tuple)
+        named = self.counts is not None and isinstance(self.counts[0], tuple)
         part = imbalance(whole, self.profile, ratio=self.ratio, subset=self.subset, largest=self.largest,
-                         wanted=dict(self.wanted) if named else self.wanted)  # type: ignore[arg-type]
+                         wanted=dict(self.counts) if named else self.counts)  # type: ignore[arg-type]
         return hold_out(part, self.hold_out)
 
     @property
     def official(self) -> bool:
-        """Whether the data's name says what they are, so that nobody need look."""
+        """Whether the name alone identifies the data, so that they need not be read."""
         return self.data in (*OFFICIAL, "digits") and not self.unofficial
 
     @property
     def data_key(self) -> tuple[Any, ...]:
-        """What `load` depends on: specs of one key train on the same data."""
-        return (self.data, self.root, self.profile, self.ratio, self.subset, self.largest, self.wanted, self.hold_out,
+        """What `load` depends on: specs with equal keys train on the same data."""
+        return (self.data, self.root, self.profile, self.ratio, self.subset, self.largest, self.counts, self.hold_out,
                 self.size, self.skip_bad, self.unofficial)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as run folders hold them: `counts` is written as `wanted`, its first name."""
+        return {"wanted" if name == "counts" else name: value for name, value in asdict(self).items()}
+
     def identity(self) -> dict[str, Any]:
-        """All that makes the numbers of this run, and nothing that does not: no paths, no adjustment."""
-        facts = asdict(self)
+        """Return everything that decides the numbers of this run and nothing else: no paths, no adjustment."""
+        facts = self.to_dict()
         for key in ("root", "skip_bad", "unofficial", "epochs"):
             del facts[key]
         facts["data"] = Path(self.data).name or Path(self.data).resolve().name
@@ -140,20 +144,18 @@ class Spec:
         facts["net"] = self.resolve_net()
         facts["recipe"] = asdict(self.resolve_recipe())
         if not facts["recipe"]["cutout"]:
-            del facts["recipe"]["cutout"]  # as in runs of before there was any
+            del facts["recipe"]["cutout"]  # as in runs older than this field
         if ".py" in self.method:
             facts["method_sha256"] = hashlib.sha256(place(self.trained_as)[0].read_bytes()).hexdigest()
         return json.loads(json.dumps(facts))
 
     @property
     def key(self) -> str:
-        """Eight hex digits of the identity."""
+        """The first eight hex digits of the identity's hash."""
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:8]
 
 
 def check_seed(seed: int) -> None:
-    """A ValueError if torch has no such seed."""
-    if seed < 0:
-        raise LevelheadError(f"expected a seed from 0 on, got {seed}")
-    if seed >= 2**64:
-        raise LevelheadError(f"expected a seed below 2**64, got {seed}")
+    """Raise LevelheadError unless torch takes the seed."""
+    if not 0 <= seed < 2**64:
+        raise LevelheadError(f"expected a seed from 0 to 2**64 - 1, got {seed}", parameter="seed")

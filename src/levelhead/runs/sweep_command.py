@@ -33,7 +33,7 @@ def read(path: str | Path) -> list[Spec]:
         grid = tomllib.loads(read_text(path))
     except ValueError as error:
         raise LevelheadError(f"{path}: not TOML: {error}") from None
-    known = [field.name for field in fields(Spec) if field.name != "wanted"]
+    known = [field.name for field in fields(Spec) if field.name != "counts"]
     for key in grid:
         if key not in known:
             raise LevelheadError(f"{path}: unknown key {key!r}; the keys are {', '.join(known)}")

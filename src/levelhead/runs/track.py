@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ class _MLflow:
             raise LevelheadError(f"--track mlflow: {mlflow.get_tracking_uri()} does not take runs ({said}); set "
                              f"MLFLOW_TRACKING_URI to a server, or to sqlite:///FILE.db") from None
         self.mlflow, self.name, self.begun = mlflow, folder.name, False
-        self.parameters = {key: value for key, value in asdict(spec).items() if value is not None}
+        self.parameters = {key: value for key, value in spec.to_dict().items() if value is not None}
 
     def __call__(self, record: dict[str, Any]) -> None:
         if not self.begun:

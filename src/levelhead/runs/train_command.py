@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..core import counts as count
+from ..io.counts_file import read_counts
 from . import checkpoint
 from .evaluate import evaluate, rule_of
 from .export import export
@@ -86,7 +86,7 @@ def spec_of(
         raise LevelheadError(f"--subset chooses what --ratio or --counts keep: give one, or leave --subset {subset} out")
     given: dict[str, Any] = {
         "profile": "given" if ratio is None else profile, "ratio": 1.0 if ratio is None else ratio,
-        "wanted": None if counts is None else _wanted(counts),
+        "counts": None if counts is None else _wanted(counts),
         "subset": int(subset) if subset.isdigit() else subset, "root": None if root is None else str(root),
         "engine": engine, "dtype": dtype,
     }
@@ -96,7 +96,7 @@ def spec_of(
 
 def _wanted(file: Path) -> tuple[Any, ...]:
     """Counts of one's own as plain numbers, or as pairs of a class and its number."""
-    found = count.read(file)
+    found = read_counts(file)
     if len(found) == 0:
         raise LevelheadError(f"{file}: expected one count per class, got none")
     return tuple(found.items() if isinstance(found, dict) else np.asarray(found, object).tolist())
