@@ -19,7 +19,7 @@ import numpy as np
 
 import levelhead as lh
 from levelhead.paper.markdown import fill
-from levelhead.paper.shipped import shipped
+from levelhead.paper.record import shipped_snapshots
 from levelhead.show.plot import ACCENT, headless, save
 
 RESULT = Path("results/snapshots.json")
@@ -94,7 +94,7 @@ def _spread(values: list[float]) -> str:
 def draw(runs: list[dict[str, Any]], path: str) -> None:
     """Recall of each class before and after, mean over seeds, most frequent class first."""
     recall = np.mean([run["recall"] for run in runs], axis=0) * 100
-    names = shipped()["baseline"].head.names if runs[0]["data"] == "cifar10" else None
+    names = shipped_snapshots()["baseline"].head.names if runs[0]["data"] == "cifar10" else None
     figure, axes = headless().subplots(figsize=(8.6, 3.4), layout="constrained")
     place = np.arange(recall.shape[1])
     axes.bar(place - 0.2, recall[0], 0.38, color="#9aa5b1", label="as trained")

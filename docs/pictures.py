@@ -18,8 +18,8 @@ from levelhead.lab.features import View, snapshot
 from levelhead.lab.nets import build
 from levelhead.lab.recipe import recipe
 from levelhead.lab.train import fit
-from levelhead.paper.markdown import fill, grid
-from levelhead.paper.shipped import shipped
+from levelhead.paper.markdown import fill, markdown_table
+from levelhead.paper.record import shipped_snapshots
 from levelhead.show.plot import ACCENT, INK, SOFT, headless, save
 
 HERE = Path(__file__).parent
@@ -30,7 +30,7 @@ COOL = "#0f766e"
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", lh.LevelheadWarning)
-    real, data = shipped()["baseline"], hold_out(imbalance(digits(), "long-tail", ratio=50), 0.2)
+    real, data = shipped_snapshots()["baseline"], hold_out(imbalance(digits(), "long-tail", ratio=50), 0.2)
     plain = [train(data, "baseline", seed) for seed in SEEDS]
     kept = [train(data, "wvn", seed) for seed in SEEDS]
     adam = [train_with_adam(data, seed) for seed in SEEDS]
@@ -195,7 +195,7 @@ def calibration_in_words(one: lh.Snapshot) -> str:
             for name, logits in (scaled(one) | shifted(one)).items()]
     source = (f"The ResNet-32 that comes with the package, on {len(labels):,} test images of CIFAR-10, with gamma and "
               "temperature from as many others:")
-    return f"{source}\n\n{grid(['', 'error, %', 'expected calibration error, points'], rows)}"
+    return f"{source}\n\n{markdown_table(['', 'error, %', 'expected calibration error, points'], rows)}"
 
 
 def _ratio(one: lh.Snapshot) -> float:

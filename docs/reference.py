@@ -13,8 +13,8 @@ from levelhead.cli import app
 from levelhead.core.warnings import LevelheadWarning
 from levelhead.methods import METHODS, Method
 from levelhead.methods.card import changes, reference
-from levelhead.paper.markdown import grid
-from levelhead.paper.shipped import shipped
+from levelhead.paper.markdown import markdown_table
+from levelhead.paper.record import shipped_snapshots
 from levelhead.report import of_snapshot
 from levelhead.report import write as write_page
 
@@ -35,7 +35,7 @@ def write_example(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LevelheadWarning)  # the page shows them
-        subject = of_snapshot(shipped()["baseline"], title="ResNet-32 on long-tailed CIFAR-10")
+        subject = of_snapshot(shipped_snapshots()["baseline"], title="ResNet-32 on long-tailed CIFAR-10")
         write_page(folder / "example-page.html", [subject], command="levelhead demo")
 
 
@@ -61,7 +61,7 @@ def table() -> str:
     """The methods as a table: name, what it changes, and the paper it comes from, as its card has it."""
     rows = [(f"[`{method.name}`](#method-{_anchor(method)})", [_changed(method), method.head, _paper(method)])
             for method in METHODS.values()]
-    return grid(["method", "what it changes", "head", "from"], rows) + "\n"
+    return markdown_table(["method", "what it changes", "head", "from"], rows) + "\n"
 
 
 def cards() -> str:

@@ -10,8 +10,8 @@ from levelhead import gamma_path
 from levelhead.cli import demo_digits as on_digits
 from levelhead.cli.demo import text
 from levelhead.lab.recipe import recipe
-from levelhead.paper.cells import load
-from levelhead.paper.shipped import shipped
+from levelhead.paper.cells import load_records
+from levelhead.paper.record import shipped_snapshots
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 ROWS = ["Baseline", "Baseline+RS", "WVN", "WVN+RS"]
@@ -40,8 +40,8 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(lev
 
 
 def test_the_shipped_networks_are_those_of_their_records():
-    for method, snapshot in shipped().items():
-        record = next(r for r in load(RECORDS) if r["name"] == snapshot.meta["record"])
+    for method, snapshot in shipped_snapshots().items():
+        record = next(r for r in load_records(RECORDS) if r["name"] == snapshot.meta["record"])
         path = gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts)
         assert (record["method"], record["column"]) == (method, "cifar10:100")
         assert record["counts"] == snapshot.counts.tolist()
@@ -51,5 +51,5 @@ def test_the_shipped_networks_are_those_of_their_records():
 
 def test_the_shipped_networks_fit_in_six_megabytes():
     folder = files("levelhead.paper")
-    sizes = [len(folder.joinpath(f"cifar10-100-{method}.safetensors").read_bytes()) for method in shipped()]
+    sizes = [len(folder.joinpath(f"cifar10-100-{method}.safetensors").read_bytes()) for method in shipped_snapshots()]
     assert sum(sizes) <= 6_000_000

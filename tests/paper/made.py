@@ -8,13 +8,13 @@ import numpy as np
 
 from levelhead import counts as count
 from levelhead.paper.record import GRID
-from levelhead.paper.trainings import SIZES
+from levelhead.paper.trainings import DATA_SIZES
 
 
 def counts_of(column: str) -> np.ndarray:
     data, *profile, ratio = column.split(":")
     shape = count.step if profile == ["step"] else count.long_tail
-    return shape(*SIZES[data], float(ratio))
+    return shape(*DATA_SIZES[data], float(ratio))
 
 
 def made(

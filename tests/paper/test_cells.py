@@ -2,8 +2,17 @@
 
 import pytest
 
-from levelhead.paper.cells import Cell, at_gamma, cell, companion_gamma, share_of_gap, top5_cell
-from levelhead.paper.markdown import beyond, fill, has_place, headline, other_recipe, table1, table2, table3
+from levelhead.paper.cells import Cell, cell, companion_gamma, share_of_gap, top5_cell, value_at
+from levelhead.paper.markdown import (
+    fill,
+    has_place,
+    headline_table,
+    other_recipe_table,
+    post_hoc_table,
+    table1,
+    table2,
+    table3,
+)
 from levelhead.paper.record import GRID
 
 
@@ -40,7 +49,7 @@ def test_the_best_epoch_is_never_worse_than_the_last():
 def test_gamma_of_a_column_comes_from_its_companion_and_is_read_off_each_curve():
     assert companion_gamma(RECORDS, "cifar10:100", "baseline") == 0.5012
     assert companion_gamma(RECORDS, "cifar10:100", "wvn") is None
-    assert at_gamma(RECORDS[0]["curve"], 0.5012) == pytest.approx(0.30 - 0.1 * 0.5)
+    assert value_at(RECORDS[0]["curve"], 0.5012) == pytest.approx(0.30 - 0.1 * 0.5)
     found = cell(RECORDS, "cifar10:100", "baseline", "gamma from a hold-out")
     assert found.errors == pytest.approx((25.0, 23.0))
     assert cell(RECORDS, "cifar10:100", "wvn", "gamma from a hold-out") == Cell(())
@@ -74,7 +83,7 @@ def test_a_table_has_our_cells_and_the_published_ones_with_the_difference():
 
 
 def test_a_cell_without_a_run_keeps_its_place_in_the_headline():
-    assert "| Baseline | 29.00 ± 1.41 (2), *29.71* (-0.71) | *13.26* | *60.38* | *43.52* |" in headline(RECORDS)
+    assert "| Baseline | 29.00 ± 1.41 (2), *29.71* (-0.71) | *13.26* | *60.38* | *43.52* |" in headline_table(RECORDS)
 
 
 def test_top_5_is_read_at_the_same_gamma():
@@ -101,7 +110,7 @@ def test_table_2_is_set_against_the_gamma_it_was_published_with():
 def test_what_has_no_oracle_is_shown_without_a_share():
     columns = ["tiny-imagenet:long-tail:100", "tiny-imagenet:step:10"]
     record = {**made("baseline", 0, 0.5, held_out=HELD, column=columns[1]), "oracle": None}
-    found = beyond([record], columns, "baseline")
+    found = post_hoc_table([record], columns, "baseline")
     assert found.startswith("| Tiny ImageNet, Baseline | long-tail, ratio 100 | step, ratio 10 |")
     assert "| shift |  | 28.00 |" in found
     assert "oracle" not in found
@@ -113,8 +122,8 @@ def test_the_share_of_the_gap_is_how_far_towards_the_oracle():
     assert share_of_gap(0.1, 0.1, 0.1) is None
     assert "| gap closed by RS, best gamma on test | 80% | 80% |  |  |" in table3(RECORDS)
     columns = [f"cifar10:{ratio}" for ratio in (200, 100, 50, 20, 10)]
-    assert beyond(RECORDS, columns, "wvn") == ""
-    text = beyond(RECORDS, columns, "baseline")
+    assert post_hoc_table(RECORDS, columns, "wvn") == ""
+    text = post_hoc_table(RECORDS, columns, "baseline")
     assert "| tau-normalization |  | 28.00 (20%) |  |  |  |" in text
     assert "| oracle head |  | 8.00 |" in text
     assert "| held-out images |  | 1,240 |" in text
@@ -122,8 +131,8 @@ def test_the_share_of_the_gap_is_how_far_towards_the_oracle():
 
 def test_networks_of_another_recipe_have_columns_of_their_own():
     strong = [made("baseline", 0, 0.27, column="strong/cifar10:100")]
-    assert other_recipe(RECORDS, ["strong/cifar10:100"]) == ""
-    text = other_recipe(strong + RECORDS, ["strong/cifar10:100", "strong/cifar100:10"])
+    assert other_recipe_table(RECORDS, ["strong/cifar10:100"]) == ""
+    text = other_recipe_table(strong + RECORDS, ["strong/cifar10:100", "strong/cifar100:10"])
     assert "| ratio | CIFAR-10, 100 | CIFAR-100, 10 |" in text
     assert "| Baseline | 27.00 |  |" in text
     assert cell(strong, "cifar10:100", "baseline") == Cell(())

@@ -12,7 +12,7 @@ from .made import made
 
 
 def verdicts(claim, *cases) -> list[str]:
-    return [finding.verdict if (finding := claim(records)) else "nothing" for records in cases]
+    return [finding.outcome if (finding := claim(records)) else "nothing" for records in cases]
 
 
 EACH = ["reproduced", "partly", "not reproduced"]
@@ -65,7 +65,7 @@ def test_each_class_is_compared_with_itself_on_balanced_data():
     balanced["geometry"]["sigma_test"] = [None, *own[1:]]
     record["geometry"]["sigma_test"] = [a * (1 + 0.01 * i) for i, a in enumerate(own)]  # a little wider, the rarer
     finding = claims.rare_test_clusters_are_wider([record, balanced])
-    assert finding.verdict == "not reproduced"  # judged by what the paper says
+    assert finding.outcome == "not reproduced"  # judged by what the paper says
     assert "; 1.00 with each class relative to itself on balanced data" in finding.seen
 
 
@@ -137,7 +137,7 @@ def test_the_oracles_of_both_and_what_is_left_to_them():
 
 
 def test_the_page_names_what_did_not_reproduce_and_what_was_not_judged():
-    text = claims.page([made(power=-0.1)])
+    text = claims.claims_markdown([made(power=-0.1)])
     assert "| **not reproduced** |" in text
     assert "Not reproduced:\n\n- The norm of a class's weight vector follows its sample frequency. We saw:" in text
     assert "Only partly reproduced: none." in text
@@ -165,7 +165,7 @@ def test_norms_part_with_ratio():
 def test_step_norms_part():
     def case(spread: float, power: float = 0.2) -> list[dict]:
         rng = np.random.default_rng(0)
-        found = [made(column, power=power) for column in figure_claims.STEPS]
+        found = [made(column, power=power) for column in figure_claims.STEP_COLUMNS]
         for record in found:
             record["norms"] = (np.array(record["norms"]) + spread * rng.normal(size=200)).tolist()
         return found
@@ -216,7 +216,7 @@ def test_rare_classes_gain_and_frequent_ones_may_not_pay():
     before = snapshot(0, 0, recall=(0.9, 0.4))
     after = [snapshot(0, 0, recall=pair) for pair in ((0.9, 0.8), (0.7, 0.8), (0.9, 0.3))]
     found = [figure_claims.rare_classes_gain(before, one, 0.0) for one in after]
-    assert [finding.verdict for finding in found] == EACH
+    assert [finding.outcome for finding in found] == EACH
     assert found[0].number == pytest.approx(40)
 
 

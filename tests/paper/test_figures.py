@@ -8,9 +8,9 @@ import pytest
 
 from levelhead import Head, Snapshot
 from levelhead.paper import figures
-from levelhead.paper.figure_features import digest
-from levelhead.paper.figure_style import Missing, Sources, save_both, spread
-from levelhead.paper.two_features import planar
+from levelhead.paper.figure_features import head_digest
+from levelhead.paper.figure_style import MissingSource, Sources, move_apart, save_figure
+from levelhead.paper.two_features import train_two_features
 from levelhead.show.plot import pyplot
 
 from .made import made
@@ -68,9 +68,9 @@ def test_all_nine_are_written_alike_every_time_and_stand_on_the_page(tmp_path, s
     assert sorted(kept) == sorted(f"{name}.{kind}" for name in figures.FIGURES for kind in ("svg", "png"))
     assert max(len(content) for name, content in kept.items() if name.endswith("png")) < 120_000
     assert b"<dc:date>" not in kept["gamma.svg"]
-    sources = figures.gather(where, snapshots)
+    sources = figures.collect_sources(where, snapshots)
     for name in ("norms-over-epochs", "tsne", "over-sampling"):
-        for path in save_both(figures.FIGURES[name][1](sources).figure, tmp_path / "again", name):
+        for path in save_figure(figures.FIGURES[name][1](sources).figure, tmp_path / "again", name):
             assert path.read_bytes() == kept[path.name]
     text = page.read_text()
     assert text.count("![") == 9
@@ -91,7 +91,7 @@ def test_what_is_missing_is_named_and_not_drawn(tmp_path, two_features):
 
 def test_a_companion_chooses_gamma_of_the_confusion_matrix_or_there_is_none(snapshot):
     both = {"baseline": snapshot, "wvn": snapshot}
-    with pytest.raises(Missing, match="no record of cifar10:100:wvn with a hold-out"):
+    with pytest.raises(MissingSource, match="no record of cifar10:100:wvn with a hold-out"):
         figures.FIGURES["confusion"][1](Sources([made(method="wvn")], both))
     drawn = figures.FIGURES["confusion"][1](Sources([made(method="wvn", gamma=0.61)], both))
     assert "gamma = 0.61, chosen on the hold-out" in drawn.caption
@@ -99,14 +99,14 @@ def test_a_companion_chooses_gamma_of_the_confusion_matrix_or_there_is_none(snap
 
 def test_the_map_is_made_anew_for_another_snapshot_and_only_then(tmp_path, snapshot, two_features):
     where = results(tmp_path / "results", [], boundary=two_features)
-    points = figures.gather(where, {"baseline": snapshot}).points
+    points = figures.collect_sources(where, {"baseline": snapshot}).points
     assert points is not None
     assert [len(part) for part in points["points"]["train"]] == [40, 40]
     assert [len(part) for part in points["points"]["test"]] == [30, 30]
     (where / "figures" / "tsne.json").write_text(json.dumps({**points, "seed": "kept"}))
-    assert figures.gather(where, {"baseline": snapshot}).points["seed"] == "kept"
+    assert figures.collect_sources(where, {"baseline": snapshot}).points["seed"] == "kept"
     other = Snapshot(Head(np.asarray(snapshot.head.weight) + 1), snapshot.counts, snapshot.features, snapshot.labels)
-    assert figures.gather(where, {"baseline": other}).points["of"] == digest(other)
+    assert figures.collect_sources(where, {"baseline": other}).points["of"] == head_digest(other)
 
 
 def test_captions_say_how_many_networks(snapshot):
@@ -116,7 +116,7 @@ def test_captions_say_how_many_networks(snapshot):
 
 
 def test_networks_with_two_features_have_them(two_features):
-    found = planar(seeds=1, epochs=1)
+    found = train_two_features(seeds=1, epochs=1)
     assert np.shape(found["baseline"]["weights"]) == (1, 4, 2)
     assert np.shape(found["wvn"]["features"]) == (200, 2)
     np.testing.assert_allclose(np.linalg.norm(found["wvn"]["weights"], axis=2), 1, atol=1e-3)
@@ -124,7 +124,7 @@ def test_networks_with_two_features_have_them(two_features):
 
 
 def test_labels_are_moved_apart_and_no_farther_than_needed():
-    assert spread([1.0, 2.0, 3.0], 1.0) == [1.0, 2.0, 3.0]
-    assert spread([1.0, 1.0, 1.0], 1.0) == [0.0, 1.0, 2.0]
-    moved = spread(sorted(np.random.default_rng(0).random(20)), 0.04)
+    assert move_apart([1.0, 2.0, 3.0], 1.0) == [1.0, 2.0, 3.0]
+    assert move_apart([1.0, 1.0, 1.0], 1.0) == [0.0, 1.0, 2.0]
+    moved = move_apart(sorted(np.random.default_rng(0).random(20)), 0.04)
     assert np.diff(moved).min() >= 0.04 - 1e-9

@@ -10,7 +10,7 @@ import pytest
 
 from levelhead.methods.class_balanced import weights
 from levelhead.paper import page
-from levelhead.paper.cells import cell, load, runs
+from levelhead.paper.cells import cell, full_runs, load_records
 from levelhead.paper.claims import CLAIMS
 from levelhead.paper.trainings import REPEATED, table1_columns, tables
 
@@ -58,7 +58,7 @@ def test_a_network_of_another_recipe_costs_too_and_counts_for_no_claim():
 
 
 def test_no_cell_of_the_papers_tables_is_empty():
-    found = page.places(load(TEMPLATE.parents[1] / "results" / "records"))
+    found = page.places(load_records(TEMPLATE.parents[1] / "results" / "records"))
     for name, rows in (("table1-cifar10", 28), ("table1-cifar100", 28), ("table2", 23), ("table3", 10)):
         lines = [line for line in found[name].splitlines()[2:] if "as released" not in line]  # trained at two ratios
         assert len(lines) == rows
@@ -85,7 +85,7 @@ def test_without_a_record_it_says_so():
 
 def test_what_the_page_says_of_table_2_was_measured():
     said = " ".join(TEMPLATE.read_text(encoding="utf-8").split())
-    records = load(TEMPLATE.parents[1] / "results" / "records")
+    records = load_records(TEMPLATE.parents[1] / "results" / "records")
     table = tables()["table2"]
 
     def errors(method: str, reading: str, columns: list[str]) -> list[float]:
@@ -107,9 +107,9 @@ def test_what_the_page_says_of_table_2_was_measured():
     pairs = [(cell(records, column, method, "gamma from unlabelled images").text, cell(records, column, method).text)
              for method in REPEATED]
     assert "{} where the network alone has {}, with WVN {} where it has {}.".format(*pairs[0], *pairs[1]) in said
-    assert all(max(runs(records, column, method)[0]["recall"][100:]) == 0 for method in REPEATED)  # never found
+    assert all(max(full_runs(records, column, method)[0]["recall"][100:]) == 0 for method in REPEATED)  # never found
 
-    record = runs(records, column, "class-balanced-focal")[0]
+    record = full_runs(records, column, "class-balanced-focal")[0]
     n = np.array(record["counts"])
     assert f"but {(weights(n) * n).sum() / n.sum():.2f} over the training images" in said
     first, *_, last = [mean(norms[:20]) for norms in record["norms_over_epochs"]["norms"]]  # every fifth of 200 classes
@@ -118,7 +118,7 @@ def test_what_the_page_says_of_table_2_was_measured():
 
 def test_what_the_page_says_of_the_stronger_recipe_was_measured():
     said = " ".join(TEMPLATE.read_text(encoding="utf-8").split())
-    records, strong = load(TEMPLATE.parents[1] / "results" / "records"), tables()["strong"]
+    records, strong = load_records(TEMPLATE.parents[1] / "results" / "records"), tables()["strong"]
     held, best = "gamma from a hold-out", "best gamma on test"
 
     def error(column: str, method: str, reading: str) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from levelhead import Head, Snapshot, rescale
 from levelhead.core.adjust import factors
-from levelhead.paper.record import GRID, record
+from levelhead.paper.record import GRID, make_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::levelhead.NeverPredictedWarning")  # a record keeps no cautions
 CLASSES, WIDTH, COUNTS = 10, 16, [200, 120, 70, 40, 25, 15, 9, 5, 3, 2]
@@ -30,7 +30,7 @@ def snapshot() -> Snapshot:
 @pytest.fixture(scope="module")
 def found(snapshot) -> dict:
     log = [{"epoch": e + 1, "test_error": abs(e - 20) / 100 + 0.1, "norms": [float(e)] * CLASSES} for e in range(40)]
-    return record(snapshot, log, {"seed": 3}, top=5)
+    return make_record(snapshot, log, {"seed": 3}, top=5)
 
 
 def test_the_curve_is_the_error_of_the_rescaled_head_at_every_point_of_the_grid(snapshot, found):
@@ -44,7 +44,7 @@ def test_no_oracle_is_fitted_that_could_learn_the_test_set_by_heart(snapshot, fo
     assert found["oracle"]["error"] < found["best_on_test"]["error"]
     few = {split: labels[::5] for split, labels in snapshot.labels.items()}  # 80 test images, 160 weights
     some = {split: features[::5] for split, features in snapshot.features.items()}
-    assert record(Snapshot(snapshot.head, snapshot.counts, some, few), [], {})["oracle"] is None
+    assert make_record(Snapshot(snapshot.head, snapshot.counts, some, few), [], {})["oracle"] is None
 
 
 def test_best_on_test_is_no_worse_than_any_other_choice(found):
@@ -55,7 +55,7 @@ def test_best_on_test_is_no_worse_than_any_other_choice(found):
 
 def test_gamma_of_the_hold_out_is_chosen_without_test_labels(snapshot, found):
     labels = {**snapshot.labels, "test": np.roll(snapshot.labels["test"], 40)}
-    other = record(Snapshot(snapshot.head, snapshot.counts, snapshot.features, labels), [], {})
+    other = make_record(Snapshot(snapshot.head, snapshot.counts, snapshot.features, labels), [], {})
     assert other["held_out"]["rescale"]["gamma"] == found["held_out"]["rescale"]["gamma"]
     assert other["match_prior"]["gamma"] == found["match_prior"]["gamma"]
     assert other["best_on_test"]["error"] != found["best_on_test"]["error"]

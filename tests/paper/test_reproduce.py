@@ -11,9 +11,16 @@ import pytest
 import torch
 
 from levelhead.methods import METHODS
-from levelhead.paper.cells import load
-from levelhead.paper.reproduce import command, cost, groups, missing, reproduce, write
-from levelhead.paper.trainings import SAME_WHEN_BALANCED, SIZES, Training, trainings
+from levelhead.paper.cells import load_records
+from levelhead.paper.reproduce import (
+    expected_seconds,
+    group_trainings,
+    missing,
+    reproduce_table,
+    train_missing,
+    write_record,
+)
+from levelhead.paper.trainings import DATA_SIZES, SAME_WHEN_BALANCED, Training, trainings
 from levelhead.runs.run import Run
 from levelhead.runs.spec import Spec
 
@@ -76,20 +83,20 @@ def test_the_cost_is_the_images_that_are_trained_on():
 
 @pytest.mark.parametrize("table", ["table1", "table2"])
 def test_the_cost_shown_in_advance_is_what_the_records_took(table):
-    took = {record["name"]: record["seconds"] for record in load(RECORDS)}
+    took = {record["name"]: record["seconds"] for record in load_records(RECORDS)}
     trained = [training for training in trainings(table) if training.name in took]
-    assert cost(trained) == pytest.approx(sum(took[training.name] for training in trained), rel=0.1)
+    assert expected_seconds(trained) == pytest.approx(sum(took[training.name] for training in trained), rel=0.1)
 
 
 def test_a_group_is_full_of_whole_columns_and_every_run_is_in_one():
     wanted = trainings("table1", seeds=1)
-    found = groups(wanted, 16)
+    found = group_trainings(wanted, 16)
     assert all(len(group) <= 16 for group in found)
     assert sorted(t.name for group in found for t in group) == sorted(t.name for t in wanted)
     columns = [list(dict.fromkeys(t.column for t in group)) for group in found]
     assert sum(map(len, columns)) == 12  # no column is in two groups
     assert max(map(len, columns)) > 1
-    assert [len(group) for group in groups(trainings("table1", seeds=1, only=["cifar10:100"]), 4)] == [4, 4, 4]
+    assert [len(group) for group in group_trainings(trainings("table1", seeds=1, only=["cifar10:100"]), 4)] == [4, 4, 4]
 
 
 def test_only_takes_cells_and_columns_and_names_what_it_does_not_know():
@@ -103,7 +110,7 @@ def test_only_takes_cells_and_columns_and_names_what_it_does_not_know():
 
 def test_what_has_a_record_is_not_missing(tmp_path):
     found = trainings("table3", seeds=1)
-    write(tmp_path / f"{found[0].name}.json", {"error": 0.1})
+    write_record(tmp_path / f"{found[0].name}.json", {"error": 0.1})
     assert json.loads((tmp_path / f"{found[0].name}.json").read_text()) == {"error": 0.1}
     assert missing(found, tmp_path) == found[1:]
 
@@ -122,7 +129,7 @@ def test_a_dry_run_lists_and_trains_nothing(levelhead, tmp_path):
 @pytest.fixture
 def column(monkeypatch) -> list[Training]:
     """A column of digits, two epochs each, one of them a companion."""
-    monkeypatch.setitem(SIZES, "digits", (100, 10))
+    monkeypatch.setitem(DATA_SIZES, "digits", (100, 10))
     specs = [("baseline", 0.0), ("wvn", 0.0), ("under-sample", 0.0), ("ldam", 0.0), ("wvn", 0.1)]
     return [Training("digits:20", Spec("digits", method=method, profile="long-tail", ratio=20.0, hold_out=hold_out,
                                        epochs=2, engine="fast", dtype="float32"))
@@ -144,7 +151,7 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tm
     lines: list[str] = []
     rows: list[dict] = []
     results, runs = tmp_path / "records", tmp_path / "runs"
-    assert reproduce(column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append,
+    assert train_missing(column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append,
                      report=rows.append) == 5
     assert [(row["title"], row["epoch"], row["of"]) for row in rows[-2:]] == (
         [("digits:20", 1, 2), ("digits:20", 2, 2)] if executor == "local" else [])
@@ -155,10 +162,10 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tm
     assert any("digits:20: 4 runs" in line for line in lines)
     errors = [epoch["test_error"] for epoch in Run.of(column[0].spec, runs).log]
     assert [error is None for error in errors] == [True, False]  # measured once the learning rate is lowered
-    assert reproduce(column, results, runs, executor=executor, device="cpu", say=lines.append) == 0
+    assert train_missing(column, results, runs, executor=executor, device="cpu", say=lines.append) == 0
     if executor == "ray":
         with pytest.raises(ValueError, match="this Ray cluster has no GPU"):
-            reproduce(column, tmp_path / "others", runs, executor=executor, device="cuda")
+            train_missing(column, tmp_path / "others", runs, executor=executor, device="cuda")
 
 
 @pytest.mark.usefixtures("ray")
@@ -177,7 +184,7 @@ def test_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(column,
     deadly = replace(column[0].spec, method=f"{tmp_path / 'deadly.py'}:METHOD", epochs=20)
     group = [column[0], replace(column[0], spec=deadly)]
     lines: list[str] = []
-    assert reproduce(group, results, runs, executor="ray", device="cpu", say=lines.append) == 2
+    assert train_missing(group, results, runs, executor="ray", device="cpu", say=lines.append) == 2
     assert mark.exists()
     assert "a worker was lost" in lines[0]
     assert "2 runs in" in lines[1]
@@ -190,7 +197,7 @@ def test_a_run_that_diverges_is_told_and_the_others_are_recorded(column, tmp_pat
     (tmp_path / "wild.toml").write_text("epochs = 2\nbatch = 20\nlr = 1e30\n")
     wild = replace(column[0], spec=replace(column[0].spec, recipe=str(tmp_path / "wild.toml"), seed=1))
     lines: list[str] = []
-    assert reproduce([wild, *column[:2]], tmp_path / "r", tmp_path / "runs", device="cpu", say=lines.append) == 2
+    assert train_missing([wild, *column[:2]], tmp_path / "r", tmp_path / "runs", device="cpu", say=lines.append) == 2
     assert missing([wild, *column[:2]], tmp_path / "r") == [wild]
     assert lines[0].startswith("digits:20: 3 runs in ")
     assert "1 left" in lines[0]
@@ -200,7 +207,7 @@ def test_a_run_that_diverges_is_told_and_the_others_are_recorded(column, tmp_pat
 
 def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path):
     lines: list[str] = []
-    assert reproduce(column, tmp_path / "r", tmp_path / "runs", slots=4, device="cpu", until=-1, say=lines.append) == 0
+    assert train_missing(column, tmp_path / "r", tmp_path / "runs", slots=4, device="cpu", until=-1, say=lines.append) == 0
     assert "5 to go" in lines[-1]
 
 
@@ -234,13 +241,13 @@ def test_what_this_machine_lacks_is_told_once_before_anything_is_begun(levelhead
     assert not (tmp_path / "runs").exists()
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="are trained on a CUDA GPU, and torch sees none here"):
-            reproduce(column, tmp_path / "r", tmp_path / "runs")
+            train_missing(column, tmp_path / "r", tmp_path / "runs")
 
 
 def test_what_was_not_trained_is_no_success(tmp_path, monkeypatch):
-    monkeypatch.setattr("levelhead.paper.reproduce.reproduce", lambda *_, **__: 0)  # every run has failed
+    monkeypatch.setattr("levelhead.paper.reproduce.train_missing", lambda *_, **__: 0)  # every run has failed
     with pytest.raises(ValueError, match="2 of 2 networks were not trained, for the reasons above"):
-        command("table1", tmp_path, ["cifar10:100:baseline"], seeds=1, results=tmp_path / "r", runs=tmp_path, slots=4,
+        reproduce_table("table1", tmp_path, ["cifar10:100:baseline"], seeds=1, results=tmp_path / "r", runs=tmp_path, slots=4,
                 minutes=None, executor="local", dry_run=False, unofficial=False, say=print)
 
 
@@ -251,8 +258,8 @@ def test_told_to_stop_makers_of_records_end_with_what_they_are_at(tmp_path):
         "    for process in (os.getppid(), os.getpid()):\n        os.kill(process, signal.SIGINT)\n"
         "def make(i):\n    Path(str(i)).touch()\n"
         "if __name__ == '__main__':\n"
-        "    from levelhead.runs.signals import deaf, stoppable\n    from levelhead.paper.reproduce import _makers\n"
-        "    with stoppable(lambda: 'some are made', print), _makers(1) as others:\n"
+        "    from levelhead.runs.signals import deaf, stoppable\n    from levelhead.paper.reproduce import _record_makers\n"
+        "    with stoppable(lambda: 'some are made', print), _record_makers(1) as others:\n"
         "        with deaf():\n            made = [others.submit(make, i) for i in range(100)]\n"
         "        time.sleep(60)\n")
     done = subprocess.run([sys.executable, "work.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)

@@ -9,7 +9,7 @@ import numpy as np
 
 from levelhead.core.head import Head
 from levelhead.runs.signals import deaf
-from levelhead.paper.reproduce import reproduce
+from levelhead.paper.reproduce import train_missing
 from levelhead.io.snapshot import Snapshot
 
 from .. import layouts
@@ -66,4 +66,4 @@ def test_where_no_signal_can_be_masked_workers_are_begun_all_the_same(monkeypatc
 
 def test_cores_are_counted_where_no_process_is_bound_to_some(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert reproduce([], tmp_path / "records", tmp_path / "runs", device="cpu") == 0
+    assert train_missing([], tmp_path / "records", tmp_path / "runs", device="cpu") == 0

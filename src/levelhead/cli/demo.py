@@ -12,7 +12,7 @@ from ..core.warnings import LevelheadWarning
 from ..gamma.tune import match_prior
 from ..io.snapshot import Snapshot
 from ..methods import METHODS
-from ..paper.shipped import COLUMN, shipped
+from ..paper.record import SHIPPED_COLUMN, shipped_snapshots
 from ..paper.trainings import tables
 from ..report import of_snapshot, write
 from ..runs.evaluate import evaluate
@@ -31,8 +31,8 @@ def demo(
         seed: of the training on digits.
         progress: called after every epoch of it with its record.
     """
-    began, networks = time.monotonic(), shipped()
-    published = {row["method"]: row["published"][tables()["table1"]["columns"].index(COLUMN)]
+    began, networks = time.monotonic(), shipped_snapshots()
+    published = {row["method"]: row["published"][tables()["table1"]["columns"].index(SHIPPED_COLUMN)]
                  for row in tables()["table1"]["rows"]}
     rows = [{**row, "published": published.get(row["key"])}
             for method, snapshot in networks.items() for row in _leveled(method, snapshot)]

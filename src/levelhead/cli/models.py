@@ -30,11 +30,11 @@ def inspect(
 
     Its layers, its norms against the counts, the bias, an earlier adjustment. None of the file's code is run.
     """
-    from ..core.counts import read
     from ..files.describe import inspection_text
     from ..files.inspect import inspect_file
+    from ..io.counts_file import read_counts
 
-    seen = inspect_file(model, counts=None if counts is None else read(counts), head=head)
+    seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head)
     show(seen.json(), inspection_text(seen), as_json)
 
 
@@ -64,16 +64,16 @@ def rescale(
 
     All other bytes are copied as they are.
     """
-    from ..core.counts import read
     from ..files.describe import done_text
     from ..files.rescale import rescale_file, strength
     from ..io import arrays
+    from ..io.counts_file import read_counts
     from ..show.progress import progress_bar
 
     scores = None if logits is None else arrays.read(logits)
     with progress_bar(model) as bar:
         done = rescale_file(
-            model, out, read(counts), **strength(gamma, rule, tuned), head=head, bias=bias, missing=missing,  # type: ignore[arg-type]
+            model, out, read_counts(counts), **strength(gamma, rule, tuned), head=head, bias=bias, missing=missing,  # type: ignore[arg-type]
             original=original, force=force, again=again, logits=scores, progress=bar,
         )
     show(done.json(), done_text(done), as_json)
@@ -108,8 +108,9 @@ def tune(
     The whole curve over gamma, exactly; what the choice gains, and how sure that is.
     """
     from ..io.samples import read
+    from ..io.tuned_json import describe_sources, write_tuned
     from ..show.plot import picture
-    from .tune_files import check_new, save, sources, tune_files
+    from .tune_files import check_new, tune_files
 
     check_new(out, plot, report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training))
     samples = read(logits, labels, counts, say=say)
@@ -117,7 +118,7 @@ def tune(
                        norms=norms, training=training, kind=kind, chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)  # type: ignore[arg-type]
     files = {**samples.files, "norms": norms}
     if out is not None:
-        save(tuned, out, sources(samples.counts, kind, target, **files))  # type: ignore[arg-type]
+        write_tuned(tuned.to_dict(), out, describe_sources(samples.counts, kind, target, **files))  # type: ignore[arg-type]
     if plot is not None:
         picture(tuned, plot)
     if report is not None:
@@ -171,14 +172,14 @@ def report(
 
     A verdict in words, and a gamma to turn. It needs no network and no server: open it, mail it, print it.
     """
-    from ..paper.cells import load
+    from ..paper.cells import load_records
     from ..paper.markdown import every_table
     from ..report import Table, is_records, of_file, write
     from .tune_files import check_new
 
     check_new(None, None, out, force=force)
     tables = [Table.of_markdown(title, text) for path in inputs if is_records(path)
-              for title, text in every_table(load(path)).items()]
+              for title, text in every_table(load_records(path)).items()]
     subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,  # type: ignore[arg-type]
                         chosen_on=chosen_on, bootstrap=bootstrap, say=say) for path in inputs if not is_records(path)]
     page = write(out, subjects, tables=tables, command=typed())

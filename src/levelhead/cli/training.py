@@ -144,13 +144,13 @@ def reproduce(
 
     `figures` trains nothing: it draws every figure, and fills the tables of the page, from the records alone.
     """
-    from ..paper.reproduce import command, draw
+    from ..paper.reproduce import draw_figures, reproduce_table
 
     say = partial(typer.echo, err=True)
     if table == "figures":
-        result, text = draw(results, page, pictures, say=say)
+        result, text = draw_figures(results, page, pictures, say=say)
     else:
-        result, text = command(table, root, only or (), seeds=seeds, results=results, runs=runs, slots=slots, say=say,
+        result, text = reproduce_table(table, root, only or (), seeds=seeds, results=results, runs=runs, slots=slots, say=say,
                                minutes=minutes, executor=executor, dry_run=dry_run, unofficial=unofficial,
                                show=not as_json)
     show(result, text, as_json)

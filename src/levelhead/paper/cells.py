@@ -36,7 +36,7 @@ class Cell:
         return f"*{published:.2f}*" + (f" ({mean(self.errors) - published:+.2f})" if self.errors else "")
 
 
-def load(results: str | Path) -> list[Record]:
+def load_records(results: str | Path) -> list[Record]:
     """Every record in a folder."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(results).glob("*.json"))]
 
@@ -52,7 +52,7 @@ def companion_gamma(records: Sequence[Record], column: str, method: str) -> floa
     return None if record is None else record["held_out"]["rescale"]["gamma"]
 
 
-def at_gamma(curve: Sequence[float], gamma: float) -> float:
+def value_at(curve: Sequence[float], gamma: float) -> float:
     """The value at gamma of a curve in a record: that of the nearest of its points."""
     return curve[int(np.abs(GRID[:len(curve)] - gamma).argmin())]
 
@@ -63,7 +63,7 @@ GAMMAS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
     "gamma from unlabelled images": lambda _, record: record["match_prior"]["gamma"],
     "best gamma on test": lambda _, record: record["best_on_test"]["gamma"],
 }
-PAPERS = "gamma of the paper"  # which states one for Table 2 alone
+PAPER_GAMMA = "gamma of the paper"  # which states one for Table 2 alone
 # What else can stand in a cell: one record -> error, None where it is not known.
 READINGS: dict[str, Callable[[Record], float | None]] = {
     "last epoch": lambda record: record["error"],
@@ -72,7 +72,7 @@ READINGS: dict[str, Callable[[Record], float | None]] = {
 }
 
 
-def runs(records: Sequence[Record], column: str, method: str) -> list[Record]:
+def full_runs(records: Sequence[Record], column: str, method: str) -> list[Record]:
     """All runs of a method in a column that were trained on the whole training set, by seed."""
     trained = SAME_WHEN_BALANCED.get(method, method) if column.endswith(":1") else method
     found = [r for r in records if r["column"] == column and r["method"] == trained and not r["hold_out"]]
@@ -82,7 +82,7 @@ def runs(records: Sequence[Record], column: str, method: str) -> list[Record]:
 def cell(records: Sequence[Record], column: str, method: str, reading: str = "last epoch") -> Cell:
     """The runs of a method in a column, read one way: as `READINGS` has it, or after RS with a gamma of `GAMMAS`,
     or the paper's."""
-    found = runs(records, column, method)
+    found = full_runs(records, column, method)
     if reading in READINGS:
         errors = [READINGS[reading](record) for record in found]
     else:
@@ -93,8 +93,8 @@ def cell(records: Sequence[Record], column: str, method: str, reading: str = "la
 def top5_cell(records: Sequence[Record], column: str, method: str, gamma: str | None = None) -> Cell:
     """Top-5 errors of the network, or after RS with a gamma of `GAMMAS`, or the paper's."""
     found = [(record["top"], _gamma(records, record, gamma) if gamma else 0.0)
-             for record in runs(records, column, method)]
-    return Cell(tuple(100 * at_gamma(top["curve"], at) for top, at in found if top and at is not None))
+             for record in full_runs(records, column, method)]
+    return Cell(tuple(100 * value_at(top["curve"], at) for top, at in found if top and at is not None))
 
 
 def companion(records: Sequence[Record], column: str, method: str) -> Record | None:
@@ -119,8 +119,8 @@ def _leveled(records: Sequence[Record], record: Record, gamma: str) -> float | N
     if gamma in exact:
         return record[exact[gamma]]["error"]
     chosen = _gamma(records, record, gamma)
-    return None if chosen is None else at_gamma(record["curve"], chosen)
+    return None if chosen is None else value_at(record["curve"], chosen)
 
 
 def _gamma(records: Sequence[Record], record: Record, name: str) -> float | None:
-    return tables()["table2"]["gamma"] if name == PAPERS else GAMMAS[name](records, record)
+    return tables()["table2"]["gamma"] if name == PAPER_GAMMA else GAMMAS[name](records, record)

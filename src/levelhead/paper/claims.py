@@ -11,17 +11,17 @@ import numpy as np
 
 from ..core.geometry import rank_correlation
 from ..methods import METHODS
-from .cells import Record, cell, runs, share_of_gap
-from .markdown import grid
+from .cells import Record, cell, full_runs, share_of_gap
+from .markdown import markdown_table
 from .record import GRID
-from .trainings import table1_columns, tables, title_of
+from .trainings import column_title, table1_columns, tables
 
-Verdict = Literal["reproduced", "partly", "not reproduced"]
+Outcome = Literal["reproduced", "partly", "not reproduced"]
 STRONG, WEAK = 0.7, 0.3  # of a rank correlation
 BY_CORRELATION = f"reproduced from {STRONG:g} on, partly from {WEAK:g} on"
 WITHIN = 0.01  # of the best error: how far a gamma may be off and still be called good
 LOSSES = ("re-weighting", "focal", "class-balanced", "ldam", "ldam-drw")
-HELD = "gamma from a hold-out"
+FROM_HOLD_OUT = "gamma from a hold-out"
 
 
 @dataclass(frozen=True)
@@ -32,37 +32,37 @@ class Finding:
         says: the paper's claim.
         number: what was measured.
         seen: the number in words, with what it is over.
-        verdict: of the number against the rule.
+        outcome: of the number against the rule.
         rule: the thresholds, in words.
     """
 
     says: str
     number: float
     seen: str
-    verdict: Verdict
+    outcome: Outcome
     rule: str
 
 
-def judge(number: float, reproduced: float, partly: float) -> Verdict:
+def outcome_for(number: float, reproduced: float, partly: float) -> Outcome:
     """Two thresholds, each met by what is not below it."""
     return "reproduced" if number >= reproduced else "partly" if number >= partly else "not reproduced"
 
 
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
     """Rank correlation of weight norms with counts, baseline."""
-    return by_rank(records, "The norm of a class's weight vector follows its sample frequency.",
+    return rank_finding(records, "The norm of a class's weight vector follows its sample frequency.",
                    lambda r: r["norms"], "of weight norm with count", sign=1)
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
     """Rank correlation of sigma-test with counts, baseline, sign turned."""
-    return by_rank(records, "At test time, features of less frequent classes form wider clusters.",
+    return rank_finding(records, "At test time, features of less frequent classes form wider clusters.",
                    lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
     """Rank correlation of the angle between train and test center with counts, baseline, sign turned."""
-    return by_rank(records, "The rarer a class, the farther apart the centers of its train and test features.",
+    return rank_finding(records, "The rarer a class, the farther apart the centers of its train and test features.",
                    lambda r: r["geometry"].get("center_gap"), "of the angle between centers with rarity", sign=-1)
 
 
@@ -70,7 +70,7 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
     """How wide the range of gammas within a point of the best is, WVN's over the baseline's."""
     ratios = {}
     for column in table1_columns(imbalanced=True):
-        width = {m: [good_gammas(r["curve"]) for r in runs(records, column, m)] for m in ("baseline", "wvn")}
+        width = {m: [near_best_width(r["curve"]) for r in full_runs(records, column, m)] for m in ("baseline", "wvn")}
         if all(width.values()):
             ratios[column] = mean(width["wvn"]) / mean(width["baseline"])
     if not ratios:
@@ -81,7 +81,7 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
     return Finding(
         "WVN is more robust to the choice of gamma: it flattens the curve of the error over gamma.", number,
         f"the range of gammas within {100 * WITHIN:g} point of the best error is {number:.1f} times as wide with WVN "
-        f"(geometric mean over {_columns(ratios)}); it is wider in {wider} of them",
+        f"(geometric mean over {_column_count(ratios)}); it is wider in {wider} of them",
         "reproduced" if everywhere else "partly" if number > 1 else "not reproduced",
         "reproduced if it is 1.5 times as wide and wider in every column, partly if it is wider in the mean")
 
@@ -91,7 +91,7 @@ def rs_closes_the_gap(records: Sequence[Record]) -> Finding | None:
     shares: dict[str, list[float]] = {"baseline": [], "wvn": []}
     for column in table1_columns(imbalanced=True):
         for method, found in shares.items():
-            errors = [cell(records, column, method, reading).errors for reading in ("last epoch", HELD, "oracle")]
+            errors = [cell(records, column, method, reading).errors for reading in ("last epoch", FROM_HOLD_OUT, "oracle")]
             share = share_of_gap(*(mean(e) for e in errors)) if all(errors) else None
             found += [] if share is None else [share]
     every = [share for found in shares.values() for share in found]
@@ -102,14 +102,14 @@ def rs_closes_the_gap(records: Sequence[Record]) -> Finding | None:
     return Finding(
         "RS closes most of the gap between a network and its oracle head.", mean(every),
         f"with gamma from a hold-out RS goes {mean(every):.0%} of the way ({split})",
-        judge(mean(every), 0.5, 0.25), "reproduced from half of the way on, in the mean; partly from a quarter on")
+        outcome_for(mean(every), 0.5, 0.25), "reproduced from half of the way on, in the mean; partly from a quarter on")
 
 
 def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
     """Mean over columns of each loss-based row's error less Baseline+RS's, gamma from a hold-out."""
     margins, most = {}, 0
     for method in LOSSES:
-        pairs = [(cell(records, c, method).errors, cell(records, c, "baseline", HELD).errors)
+        pairs = [(cell(records, c, method).errors, cell(records, c, "baseline", FROM_HOLD_OUT).errors)
                  for c in table1_columns(imbalanced=True)]
         found = [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]
         if found:
@@ -131,7 +131,7 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
     for name, columns in (("Table 1", table1_columns(imbalanced=True)), ("Table 2", tables()["table2"]["columns"])):
         ahead, leads = [], []
         for column in columns:
-            ours, plain = (cell(records, column, method, HELD).errors for method in ("wvn", "baseline"))
+            ours, plain = (cell(records, column, method, FROM_HOLD_OUT).errors for method in ("wvn", "baseline"))
             if ours and plain:
                 others = [cell(records, column, m).errors for m in METHODS if not m.startswith("wvn")]
                 ahead.append(mean(plain) - mean(ours))
@@ -152,7 +152,7 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
 
 def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
     """In how many columns the oracle head on the plain network's features is better than on WVN's."""
-    both = _pairs(lambda column, method: cell(records, column, method, "oracle").errors)
+    both = _baseline_and_wvn(lambda column, method: cell(records, column, method, "oracle").errors)
     if not both:
         return None
     less = mean(plain < kept for plain, kept in both)
@@ -160,16 +160,16 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
         "The oracle head of the plain network is better than that of WVN: its features have more to give.", less,
         f"in {sum(plain < kept for plain, kept in both)} of {len(both)} columns of Table 1, by "
         f"{mean(kept - plain for plain, kept in both):.2f} points in the mean",
-        judge(less, 0.8, 0.5), "reproduced if in four columns of five, partly if in half of them")
+        outcome_for(less, 0.8, 0.5), "reproduced if in four columns of five, partly if in half of them")
 
 
 def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
     """In how many columns less is left between RS, gamma from a hold-out, and the oracle head with WVN."""
     def left(column: str, method: str) -> list[float]:
-        errors = [cell(records, column, method, reading).errors for reading in (HELD, "oracle")]
+        errors = [cell(records, column, method, reading).errors for reading in (FROM_HOLD_OUT, "oracle")]
         return [mean(errors[0]) - mean(errors[1])] if all(errors) else []
 
-    both = _pairs(left)
+    both = _baseline_and_wvn(left)
     if not both:
         return None
     less = mean(kept < plain for plain, kept in both)
@@ -178,7 +178,7 @@ def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
         "With WVN, RS comes much closer to the oracle head.", less,
         f"with gamma from a hold-out {kept:.2f} points are left in the mean, without WVN {plain:.2f}; with it less is "
         f"left in {sum(kept < plain for plain, kept in both)} of {len(both)} columns of Table 1",
-        judge(less, 0.8, 0.5), "reproduced if in four columns of five, partly if in half of them")
+        outcome_for(less, 0.8, 0.5), "reproduced if in four columns of five, partly if in half of them")
 
 
 CLAIMS: tuple[Callable[[Sequence[Record]], Finding | None], ...] = (
@@ -188,7 +188,7 @@ CLAIMS: tuple[Callable[[Sequence[Record]], Finding | None], ...] = (
 )
 
 
-def page(records: Sequence[Record]) -> str:
+def claims_markdown(records: Sequence[Record]) -> str:
     """The claims as Markdown: verdict, number and rule of each, and in plain words what was not seen as claimed."""
     judged = {claim: claim(records) for claim in CLAIMS}
     found = [finding for finding in judged.values() if finding]
@@ -196,31 +196,31 @@ def page(records: Sequence[Record]) -> str:
     without = [name.replace("rs ", "RS ").replace("wvn", "WVN") for name in names]
     if not found:
         return "No claim has its records yet."
-    lines = [grid(["the paper", "we see", "number", "rule"],
-                  [(f.says, [f"**{f.verdict}**", f.seen, f.rule]) for f in found])]
+    lines = [markdown_table(["the paper", "we see", "number", "rule"],
+                  [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found])]
     for verdict, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
-        short = [f for f in found if f.verdict == verdict]
+        short = [f for f in found if f.outcome == verdict]
         lines += ["", f"{title}:" if short else f"{title}: none.", *([""] * bool(short)),
                   *(f"- {f.says} We saw: {f.seen}." for f in short)]
     return "\n".join([*lines, *(["", f"Not judged yet, for want of records: {', '.join(without)}."] * bool(without))])
 
 
-def good_gammas(curve: Sequence[float]) -> float:
+def near_best_width(curve: Sequence[float]) -> float:
     """Width of the range of gammas, of those from 0 to 2, whose error is within a point of the best.
 
-    >>> good_gammas([0.3] * 50 + [0.2] * 101 + [0.3] * 50)
+    >>> near_best_width([0.3] * 50 + [0.2] * 101 + [0.3] * 50)
     1.01
     """
     return round(float((np.asarray(curve) <= min(curve) + WITHIN).sum() * (GRID[1] - GRID[0])), 6)
 
 
-def correlation(record: Record, values: Sequence[float | None]) -> float:
+def count_correlation(record: Record, values: Sequence[float | None]) -> float:
     """Rank correlation of one value a class with the counts; a class that has none is left out."""
     there = np.array([value is not None for value in values])
     return rank_correlation(np.array(values, float)[there], np.asarray(record["counts"])[there])
 
 
-def by_rank(
+def rank_finding(
     records: Sequence[Record], says: str, values: Callable[[Record], Sequence[float | None] | None], what: str, *,
     sign: int,
 ) -> Finding | None:
@@ -231,37 +231,37 @@ def by_rank(
     """
     columns, over, chance = {}, [], {}
     for column in table1_columns(imbalanced=True):
-        found = [(r, v) for r in runs(records, column, "baseline") if (v := values(r))]
+        found = [(r, v) for r in full_runs(records, column, "baseline") if (v := values(r))]
         if not found:
             continue
-        columns[column] = mean(sign * correlation(r, v) for r, v in found)
+        columns[column] = mean(sign * count_correlation(r, v) for r, v in found)
         data = column.split(":")[0]
-        balanced = [v for r in runs(records, f"{data}:1", "baseline") if (v := values(r))]
+        balanced = [v for r in full_runs(records, f"{data}:1", "baseline") if (v := values(r))]
         if balanced:
-            chance[data] = mean(sign * correlation(found[0][0], v) for v in balanced)
-            over.append(mean(sign * correlation(r, _over(v, of)) for r, v in found for of in balanced))
+            chance[data] = mean(sign * count_correlation(found[0][0], v) for v in balanced)
+            over.append(mean(sign * count_correlation(r, _ratios(v, of)) for r, v in found for of in balanced))
     if not columns:
         return None
     low = min(columns, key=lambda c: columns[c])
     number = mean(columns.values())
-    seen = (f"rank correlation {what}, baseline: {number:.2f} over {_columns(columns)}, least {columns[low]:.2f} "
-            f"({title_of(low)})")
+    seen = (f"rank correlation {what}, baseline: {number:.2f} over {_column_count(columns)}, least {columns[low]:.2f} "
+            f"({column_title(low)})")
     if over:
         seen += (f"; {mean(over):.2f} with each class relative to itself on balanced data; balanced data alone, in the "
                  f"same order of classes: {', '.join(f'{c:.2f}' for c in chance.values())}")
-    return Finding(says, number, seen, judge(number, STRONG, WEAK), BY_CORRELATION)
+    return Finding(says, number, seen, outcome_for(number, STRONG, WEAK), BY_CORRELATION)
 
 
-def _pairs(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:
+def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:
     """Of each column of Table 1 above ratio 1 that has both, what the baseline and what WVN has, mean over seeds."""
     found = [(value(column, "baseline"), value(column, "wvn")) for column in table1_columns(imbalanced=True)]
     return [(mean(plain), mean(kept)) for plain, kept in found if plain and kept]
 
 
-def _over(values: Sequence[float | None], of: Sequence[float | None]) -> list[float | None]:
+def _ratios(values: Sequence[float | None], of: Sequence[float | None]) -> list[float | None]:
     return [None if a is None or not b else a / b for a, b in zip(values, of, strict=True)]
 
 
-def _columns(found: Iterable[str]) -> str:
+def _column_count(found: Iterable[str]) -> str:
     n = len(list(found))
     return f"{n} column{'s' * (n > 1)} of Table 1"

@@ -13,19 +13,19 @@ from ..core.geometry import angular_sigma, boundary_angles, center_gap, rank_cor
 from ..core.head import Head
 from ..core.measure import recall
 from ..io.snapshot import Snapshot
-from .cells import Record, runs
-from .claims import STRONG, Finding, by_rank, correlation, judge
-from .trainings import table1_columns, title_of
+from .cells import Record, full_runs
+from .claims import STRONG, Finding, count_correlation, outcome_for, rank_finding
+from .trainings import column_title, table1_columns
 
-STEPS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
+STEP_COLUMNS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
 
 
 def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
     """Figure 1: rank correlation of norms with counts, at the first and the last epoch recorded."""
-    logs = [r for r in runs(records, column, "baseline") if len(r["norms_over_epochs"]["epochs"]) > 1]
+    logs = [r for r in full_runs(records, column, "baseline") if len(r["norms_over_epochs"]["epochs"]) > 1]
     if not logs:
         return None
-    first, last = (mean(correlation(r, r["norms_over_epochs"]["norms"][at]) for r in logs) for at in (0, -1))
+    first, last = (mean(count_correlation(r, r["norms_over_epochs"]["norms"][at]) for r in logs) for at in (0, -1))
     grown = mean(np.mean(np.subtract(r["norms_over_epochs"]["norms"][-1], r["norms_over_epochs"]["norms"][0]) > 0)
                  for r in logs)
     aligned = last >= STRONG
@@ -39,16 +39,16 @@ def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> 
 
 def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
     """Figure 2: whether the largest norm over the smallest grows with the ratio, and the ends are the right classes."""
-    columns = [c for c in table1_columns() if runs(records, c, "baseline")]
+    columns = [c for c in table1_columns() if full_runs(records, c, "baseline")]
     sets = [[c for c in columns if c.startswith(f"{data}:")] for data in ("cifar10", "cifar100")]
     sets = [found for found in sets if len(found) > 2]
     if not sets:
         return None
-    parted = {c: mean(max(r["norms"]) / min(r["norms"]) for r in runs(records, c, "baseline")) for c in columns}
+    parted = {c: mean(max(r["norms"]) / min(r["norms"]) for r in full_runs(records, c, "baseline")) for c in columns}
     ranks = [rank_correlation(np.array([parted[c] for c in found]), np.array([int(c.split(":")[1]) for c in found]))
              for found in sets]
-    ends = [_ends_are_extreme(r) for c in columns if not c.endswith(":1") for r in runs(records, c, "baseline")]
-    number, spread = min(ranks), ", ".join(f"{parted[c]:.2f} ({title_of(c)})" for found in sets for c in found)
+    ends = [_ends_are_extreme(r) for c in columns if not c.endswith(":1") for r in full_runs(records, c, "baseline")]
+    number, spread = min(ranks), ", ".join(f"{parted[c]:.2f} ({column_title(c)})" for found in sets for c in found)
     strong = number >= STRONG
     return Finding(
         "But for ratio 1 the most frequent class has the largest norm and the least frequent one the smallest; the "
@@ -62,7 +62,7 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
 
 def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
     """Figure 4: rank correlation of sigma-train with counts."""
-    return by_rank(records, "At training time, clusters of more frequent classes are wider.",
+    return rank_finding(records, "At training time, clusters of more frequent classes are wider.",
                    lambda r: r["geometry"].get("sigma_train"), "of sigma-train with count", sign=1)
 
 
@@ -82,7 +82,7 @@ def boundary_leans(planar: dict[str, Any]) -> Finding:
         share, f"in {sum(leaning)} of {len(leaning)} networks it leans toward the rarest class ({rare:.0f} degrees "
         f"from its weight vector, {frequent:.0f} from that of the most frequent, in the mean); with WVN the two "
         f"angles differ by at most {middle:.1f} degrees",
-        judge(share, 0.8, 0.5), "reproduced if in 4 of 5 networks, partly if in half of them")
+        outcome_for(share, 0.8, 0.5), "reproduced if in 4 of 5 networks, partly if in half of them")
 
 
 def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
@@ -97,7 +97,7 @@ def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
         rare / frequent, f"its centers are {rare:.1f} degrees apart, those of the most frequent class {frequent:.1f}; "
         f"its test cluster is {sigma[pair[1]]:.1f} times as wide as its training cluster, that of the most frequent "
         f"class {sigma[pair[0]]:.1f} times",
-        judge(rare / frequent, 2.0, 1.0), "reproduced if the rare class's centers are twice as far apart, partly if "
+        outcome_for(rare / frequent, 2.0, 1.0), "reproduced if the rare class's centers are twice as far apart, partly if "
         "farther apart")
 
 
@@ -119,7 +119,7 @@ def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Findin
 
 def step_norms_part(records: Sequence[Record]) -> Finding | None:
     """Supplement, first figure: the gap between the two groups' mean norms, over the spread within a group."""
-    found = {column: [_parted(r) for r in runs(records, column, "baseline")] for column in STEPS}
+    found = {column: [_group_gap(r) for r in full_runs(records, column, "baseline")] for column in STEP_COLUMNS}
     if not all(found.values()):
         return None
     gaps = {column: mean(each) for column, each in found.items()}
@@ -127,16 +127,16 @@ def step_norms_part(records: Sequence[Record]) -> Finding | None:
     return Finding(
         "Under step imbalance too, norms vary far less within frequent and infrequent classes than between them.",
         min(gaps.values()), f"the two groups' mean norms lie {shown} standard deviations of a group apart",
-        judge(min(gaps.values()), 2.0, 1.0), "reproduced from 2 on at both ratios, partly from 1 on")
+        outcome_for(min(gaps.values()), 2.0, 1.0), "reproduced from 2 on at both ratios, partly from 1 on")
 
 
 def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
     """Supplement, second figure: how much of the norms' discrepancy over-sampling leaves, and its direction."""
-    plain, repeated = (runs(records, column, method) for method in ("baseline", "over-sample"))
+    plain, repeated = (full_runs(records, column, method) for method in ("baseline", "over-sample"))
     if not plain or not repeated:
         return None
     parted = [mean(max(r["norms"]) / min(r["norms"]) - 1 for r in rs) for rs in (plain, repeated)]
-    left, still = parted[1] / parted[0], mean(correlation(r, r["norms"]) for r in repeated)
+    left, still = parted[1] / parted[0], mean(count_correlation(r, r["norms"]) for r in repeated)
     return Finding(
         "Over-sampling remarkably decreases the discrepancy of the norms, yet they still increase with the sample "
         "frequency.",
@@ -153,7 +153,7 @@ def _ends_are_extreme(record: Record) -> bool:
     return bool(n[norms.argmax()] == n.max() and n[norms.argmin()] == n.min())
 
 
-def _parted(record: Record) -> float:
+def _group_gap(record: Record) -> float:
     norms, n = np.asarray(record["norms"]), np.asarray(record["counts"])
     frequent, rare = norms[n == n.max()], norms[n == n.min()]
     return float((frequent.mean() - rare.mean()) / np.sqrt((frequent.var() + rare.var()) / 2))

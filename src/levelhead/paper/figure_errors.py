@@ -7,29 +7,29 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..core.adjust import rescale
-from ..core.measure import confusion as table
+from ..core.measure import confusion
 from ..io.snapshot import Snapshot
-from .cells import Record, companion_gamma, runs
+from .cells import Record, companion_gamma, full_runs
 from .claims import WITHIN, wvn_flattens_the_curve
 from .figure_claims import rare_classes_gain
-from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, panels, title
+from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, Sources, known_findings, panels, set_title
 from .record import GRID
-from .trainings import TITLES, table1_columns, title_of
+from .trainings import DATA_TITLES, column_title, table1_columns
 
 COLORS = {"baseline": BASELINE, "wvn": WVN}
 
 
-def confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
+def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
     """Figure 6: of each class, the share taken for each other; baseline, and WVN+RS with gamma from a hold-out."""
     baseline, wvn = sources.snapshot("baseline"), sources.snapshot("wvn")
     gamma = companion_gamma(sources.records, column, "wvn")
     if gamma is None:
-        raise Missing(f"no record of {column}:wvn with a hold-out, which chooses gamma")
+        raise MissingSource(f"no record of {column}:wvn with a hold-out, which chooses gamma")
     figure, axes = panels(2, height=4.0, sharey=True)
     adjusted = rescale(wvn.head, wvn.counts, gamma=gamma)
     for panel, name, logits, snapshot in ((axes[0, 0], "Baseline", baseline.logits("test"), baseline),
                                           (axes[0, 1], "WVN+RS", wvn.logits("test", adjusted), wvn)):
-        counted = table(logits, snapshot.labels["test"])
+        counted = confusion(logits, snapshot.labels["test"])
         share = 100 * counted / counted.sum(axis=1, keepdims=True)
         panel.imshow(share, cmap="Blues", vmin=0, vmax=100)
         for (i, j), value in np.ndenumerate(share):
@@ -40,42 +40,42 @@ def confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
         panel.set_xlabel("taken for")
         panel.spines[:].set_visible(False)
         panel.tick_params(length=0)
-        title(panel, f"{name}: error {100 * (1 - np.trace(counted) / counted.sum()):.1f} %")
+        set_title(panel, f"{name}: error {100 * (1 - np.trace(counted) / counted.sum()):.1f} %")
     named = [f"{name}  {n:,}" for name, n in zip(_names(baseline), baseline.counts, strict=True)]
     axes[0, 0].set_yticks(range(len(named)), named)
     axes[0, 0].set_ylabel("true class, training samples")
     n = len(baseline.labels["test"])
     return Drawn(figure, f"Of every class, the share in percent taken for each class, on {n:,} test images of "
-                 f"{title_of(column)}: baseline, and WVN+RS with gamma = {gamma:.2f}, chosen on "
+                 f"{column_title(column)}: baseline, and WVN+RS with gamma = {gamma:.2f}, chosen on "
                  "the hold-out of its companion run; one network each, the shipped snapshots.",
                  (rare_classes_gain(baseline, wvn, gamma),))
 
 
-def over_gamma(sources: Sources) -> Drawn:
+def draw_error_over_gamma(sources: Sources) -> Drawn:
     """Figure 7: the error over gamma at every ratio; the stretch within a point of the best is bold."""
-    of = {data: [c for c in table1_columns(data, imbalanced=True) if all(runs(sources.records, c, m) for m in COLORS)]
+    of = {data: [c for c in table1_columns(data, imbalanced=True) if all(full_runs(sources.records, c, m) for m in COLORS)]
           for data in ("cifar10", "cifar100")}
     of = {data: columns for data, columns in of.items() if columns}
     if not of:
-        raise Missing("no column of Table 1 with records of both baseline and wvn")
+        raise MissingSource("no column of Table 1 with records of both baseline and wvn")
     figure, axes = panels(max(map(len, of.values())), len(of), height=0.5 + 2.35 * len(of), sharex="row")
     for row, (data, columns) in zip(axes, of.items(), strict=True):
         _row_over_gamma(row, sources.records, columns)
-        row[0].set_ylabel(f"{TITLES[data]}\nerror, %")
+        row[0].set_ylabel(f"{DATA_TITLES[data]}\nerror, %")
     figure.supxlabel("gamma", fontsize=9)
-    panel, drawn = axes[0, 0], sum(len(runs(sources.records, c, m)) for cs in of.values() for c in cs for m in COLORS)
+    panel, drawn = axes[0, 0], sum(len(full_runs(sources.records, c, m)) for cs in of.values() for c in cs for m in COLORS)
     handles = [*(panel.plot([], [], color=color, lw=2)[0] for color in COLORS.values()),
                panel.plot([], [], color=GRAY, lw=3.2)[0], panel.plot([], [], "v", color=GRAY, ms=6.5, lw=0)[0]]
     figure.legend(handles, ["Baseline", "WVN", "within a point of the best", "gamma chosen on a hold-out"],
                   loc="outside upper center", ncols=4, frameon=False, fontsize=8.5)
     return Drawn(figure, "Test error over gamma, baseline and WVN, mean over seeds "
                  f"({drawn} networks), read at {len(GRID)} gammas off exact curves; the panels of a row "
-                 "span as many points of error.", findings(wvn_flattens_the_curve(sources.records)))
+                 "span as many points of error.", known_findings(wvn_flattens_the_curve(sources.records)))
 
 
 def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequence[str]) -> None:
     """A panel for each column of one data set; all span as many points of error, and gammas as far as these go."""
-    every = {c: {m: _mean_curve(runs(records, c, m)) for m in COLORS} for c in columns}
+    every = {c: {m: _mean_curve(full_runs(records, c, m)) for m in COLORS} for c in columns}
     span = 4 + max(max(curve[0] for curve in both.values()) - _least(both) for both in every.values())
     reach = max(GRID[curve <= _least(both) + span].max() for both in every.values() for curve in both.values())
     for panel in row[len(columns):]:
@@ -93,7 +93,7 @@ def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequenc
         panel.yaxis.set_major_locator(_every(2 if span < 12 else 5))
         panel.xaxis.set_major_locator(_every(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2))
         panel.grid(axis="y", color=LIGHT, lw=0.5)
-        title(panel, f"ratio {column.split(':')[1]}")
+        set_title(panel, f"ratio {column.split(':')[1]}")
 
 
 def _least(curves: Mapping[str, np.ndarray]) -> float:

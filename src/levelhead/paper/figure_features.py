@@ -10,20 +10,33 @@ import numpy as np
 from ..core import adjust
 from ..core.head import Head
 from ..io.snapshot import Snapshot
-from .cells import runs
+from .cells import full_runs
 from .claims import centers_drift_apart, rare_test_clusters_are_wider
 from .figure_claims import boundary_leans, rare_class_is_scattered, train_clusters_grow
-from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, Missing, Sources, findings, networks, panels, shades, title
-from .trainings import title_of
+from .figure_style import (
+    BASELINE,
+    GRAY,
+    LIGHT,
+    WVN,
+    Drawn,
+    MissingSource,
+    Sources,
+    known_findings,
+    network_count,
+    panels,
+    set_title,
+    shades,
+)
+from .trainings import column_title
 
 GAMMA = 0.25  # of the drawing of boundaries
 TEST_POINTS = 250  # of each class in the t-SNE
 
 
-def boundary(sources: Sources) -> Drawn:
+def draw_boundary(sources: Sources) -> Drawn:
     """Figure 3: the sectors of a plane of features that each class gets; baseline, WVN, WVN+RS."""
     if sources.planar is None:
-        raise Missing("no networks with two features (planar.planar makes them, with torch and scikit-learn)")
+        raise MissingSource("no networks with two features (planar.planar makes them, with torch and scikit-learn)")
     planar, counts = sources.planar, np.asarray(sources.planar["counts"])
     heads = {name: Head(np.array(planar[name]["weights"][0])) for name in ("baseline", "wvn")}
     rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
@@ -35,7 +48,7 @@ def boundary(sources: Sources) -> Drawn:
         _sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
         rare = int(counts.argmin())
-        title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest found {right[y == rare].mean():.0%}")
+        set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest found {right[y == rare].mean():.0%}")
     handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
     figure.legend(handles, [f"digit {k}, {n} samples" for k, n in enumerate(counts)], frameon=False,
                   loc="outside lower center", ncols=len(counts), fontsize=8.5, handletextpad=0.1, columnspacing=1.2)
@@ -64,12 +77,12 @@ def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[
     panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
 
 
-def clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
+def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     """Figure 4: sigma-train, sigma-test and the angle between centers, class by class; balanced data beside it."""
     found = [r for r in sources.runs(column) if "sigma_train" in r["geometry"]]
     if not found:
-        raise Missing(f"no record of {column}:baseline with the geometry of training features")
-    balanced = [r for r in runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
+        raise MissingSource(f"no record of {column}:baseline with the geometry of training features")
+    balanced = [r for r in full_runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
                 if "sigma_train" in r["geometry"]]
     figure, axes = panels(3, height=2.9, sharey=True)
     counts = found[0]["counts"]
@@ -84,19 +97,19 @@ def clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
         panel.plot(np.tile(at, (len(found), 1)).T, values.T, "o", color=BASELINE, ms=3, alpha=0.6, mew=0, zorder=3)
         panel.set_xticks(at, [f"{n:,}" for n in counts], rotation=90)
         panel.grid(axis="y", color=LIGHT, lw=0.5)
-        title(panel, name)
+        set_title(panel, name)
     axes[0, 0].set(ylabel="degrees", ylim=(0, None))
     axes[0, 0].legend(frameon=False, fontsize=8.5, loc="upper left")
     axes[0, 1].set_xlabel("training samples of the class")
-    beside = f", and of {networks(balanced)} on balanced data" if balanced else ""
+    beside = f", and of {network_count(balanced)} on balanced data" if balanced else ""
     return Drawn(figure, "Angular spread of each class's features at training and at test time, and the angle between "
-                 f"their centers, baseline on {title_of(column)}: dots are {networks(found)}, the "
+                 f"their centers, baseline on {column_title(column)}: dots are {network_count(found)}, the "
                  f"line their mean{beside}.",
-                 findings(train_clusters_grow(sources.records), rare_test_clusters_are_wider(sources.records),
+                 known_findings(train_clusters_grow(sources.records), rare_test_clusters_are_wider(sources.records),
                           centers_drift_apart(sources.records)))
 
 
-def embed(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
+def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
     """t-SNE of unit-length features of the most and the least frequent class, train and test in one map: JSON-able.
 
     As many training samples of the frequent class as the rare one has, and `TEST_POINTS` test samples of each.
@@ -111,21 +124,21 @@ def embed(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
     places = TSNE(random_state=seed, init="pca", perplexity=30).fit_transform(x)
     edges = np.cumsum([0, *map(len, chosen)])
     names = snapshot.head.names or range(snapshot.head.classes)
-    return {"of": digest(snapshot), "seed": seed, "names": [str(names[k]) for k in pair],
+    return {"of": head_digest(snapshot), "seed": seed, "names": [str(names[k]) for k in pair],
             "counts": [int(snapshot.counts[k]) for k in pair],
             "points": {split: [np.round(places[edges[i]:edges[i + 1]], 1).tolist()
                                for i, part in enumerate(parts) if part[0] == split] for split in ("train", "test")}}
 
 
-def digest(snapshot: Snapshot) -> str:
+def head_digest(snapshot: Snapshot) -> str:
     """Of a snapshot's head: that what was computed from it is still of it."""
     return hashlib.sha256(np.asarray(snapshot.head.numpy().weight, np.float64).tobytes()).hexdigest()[:12]
 
 
-def tsne(sources: Sources) -> Drawn:
+def draw_tsne(sources: Sources) -> Drawn:
     """Figure 5: features of the most and the least frequent class, at training and at test time, in one map."""
     if sources.points is None:
-        raise Missing("no t-SNE of the shipped snapshot (figure_features.embed makes it, with scikit-learn)")
+        raise MissingSource("no t-SNE of the shipped snapshot (figure_features.embed makes it, with scikit-learn)")
     points, names, counts = (sources.points[key] for key in ("points", "names", "counts"))
     figure, axes = panels(2, height=3.4, sharex=True, sharey=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=True):
@@ -134,7 +147,7 @@ def tsne(sources: Sources) -> Drawn:
                           label=f"{name}, {n:,} training samples")
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set_visible(True)
-        title(panel, f"{split}, {len(points[split][0])} of each" + "; + those of training" * (split == "test"))
+        set_title(panel, f"{split}, {len(points[split][0])} of each" + "; + those of training" * (split == "test"))
     for places in points["train"]:
         axes[0, 1].scatter(*np.array(places).T, s=9, color="#111827", marker="+", lw=0.6)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2,

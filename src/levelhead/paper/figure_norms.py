@@ -7,32 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from .cells import Record, runs
-from .claims import correlation, norm_follows_frequency
-from .figure_claims import STEPS, norms_align_late, norms_part_with_ratio, over_sampling_levels, step_norms_part
+from .cells import Record, full_runs
+from .claims import count_correlation, norm_follows_frequency
+from .figure_claims import STEP_COLUMNS, norms_align_late, norms_part_with_ratio, over_sampling_levels, step_norms_part
 from .figure_style import (
     BASELINE,
     GRAY,
     LIGHT,
     WVN,
     Drawn,
-    Missing,
+    MissingSource,
     Sources,
-    findings,
-    label_ends,
-    networks,
+    known_findings,
+    label_line_ends,
+    network_count,
     panels,
+    set_title,
     shades,
-    title,
 )
-from .trainings import TITLES, table1_columns, title_of
+from .trainings import DATA_TITLES, column_title, table1_columns
 
 
-def norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
+def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
     """Figure 1: the norm of every weight vector, epoch by epoch, and its rank correlation with the counts."""
     found = [r for r in sources.runs(column) if r["norms_over_epochs"]["epochs"]]
     if not found:
-        raise Missing(f"no record of {column}:baseline with norms over epochs")
+        raise MissingSource(f"no record of {column}:baseline with norms over epochs")
     first = found[0]
     epochs, counts = first["norms_over_epochs"]["epochs"], first["counts"]
     norms = np.array(first["norms_over_epochs"]["norms"])
@@ -44,7 +44,7 @@ def norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
     above.set(ylabel="norm of the weight vector", ylim=(0, None), xlim=(0, epochs[-1]))
     for record in found:
         log = record["norms_over_epochs"]
-        each = [correlation(record, row) for row in log["norms"]]
+        each = [count_correlation(record, row) for row in log["norms"]]
         below.plot(log["epochs"], each, color=BASELINE, lw=1.6 if record is first else 0.8,
                    alpha=1 if record is first else 0.5)
     below.set(ylabel="rank correlation\nwith the count", xlabel="epoch", ylim=(-1.05, 1.05), yticks=[-1, 0, 1])
@@ -56,20 +56,20 @@ def norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
         above.annotate(" lr decays", (at, 0), xycoords=("data", "axes fraction"), xytext=(0, 3),
                        textcoords="offset points", fontsize=8, color=GRAY)
     names = {f"{n:,} samples" if k == 0 else f"{n:,}": (norms[-1, k], colors[k]) for k, n in enumerate(counts)}
-    label_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
-    title(above, f"{title_of(column)}: each class by its training samples")
-    return Drawn(figure, f"Norms of the weight vectors of the baseline on {title_of(column)}, epoch by epoch (seed "
-                 f"{first['seed']}), and their rank correlation with the counts ({networks(found)}; bold: seed "
-                 f"{first['seed']}).", findings(norms_align_late(sources.records, column)))
+    label_line_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
+    set_title(above, f"{column_title(column)}: each class by its training samples")
+    return Drawn(figure, f"Norms of the weight vectors of the baseline on {column_title(column)}, epoch by epoch (seed "
+                 f"{first['seed']}), and their rank correlation with the counts ({network_count(found)}; bold: seed "
+                 f"{first['seed']}).", known_findings(norms_align_late(sources.records, column)))
 
 
-def relative_norms(sources: Sources) -> Drawn:
+def draw_relative_norms(sources: Sources) -> Drawn:
     """Figure 2: each norm over the largest of its network, the most frequent class first, ratio by ratio."""
-    of = {data: [c for c in table1_columns(data) if runs(sources.records, c, "baseline")]
+    of = {data: [c for c in table1_columns(data) if full_runs(sources.records, c, "baseline")]
           for data in ("cifar10", "cifar100")}
     of = {data: columns for data, columns in of.items() if len(columns) > 1}
     if not of:
-        raise Missing("no records of the baseline at two ratios of one data set")
+        raise MissingSource("no records of the baseline at two ratios of one data set")
     figure, axes = panels(len(of), height=3.4, sharey=True)
     networks_drawn = 0
     for panel, (data, columns) in zip(axes[0], of.items(), strict=True):
@@ -79,7 +79,7 @@ def relative_norms(sources: Sources) -> Drawn:
                 continue
             found = sources.runs(column)
             networks_drawn += len(found)
-            values = _relative(found)
+            values = _relative_norms(found)
             at = np.arange(1, len(values) + 1)
             if len(values) > 20:  # neighbors in groups of five: single classes vary
                 panel.plot(at, values, color=color, lw=0.5, alpha=0.35)
@@ -89,21 +89,21 @@ def relative_norms(sources: Sources) -> Drawn:
         classes = len(found[0]["counts"])
         panel.set(xlabel="class, the most frequent first", xlim=(1, classes), ylim=(0, 1.05))
         panel.set_xticks([1, classes // 2, classes])
-        title(panel, TITLES[data])
-        label_ends(panel, classes, ends, gap=0.02 * classes)
+        set_title(panel, DATA_TITLES[data])
+        label_line_ends(panel, classes, ends, gap=0.02 * classes)
     axes[0, 0].set_ylabel("norm / largest norm")
     return Drawn(figure, "Norm of each class's weight vector over the largest one's, baseline, mean over seeds "
                  f"({networks_drawn} networks in all)" + "; on CIFAR-100 bold lines are means of five neighbors"
                  * ("cifar100" in of) + ".",
-                 findings(norm_follows_frequency(sources.records), norms_part_with_ratio(sources.records)))
+                 known_findings(norm_follows_frequency(sources.records), norms_part_with_ratio(sources.records)))
 
 
-def step_norms(sources: Sources) -> Drawn:
+def draw_step_norms(sources: Sources) -> Drawn:
     """Supplement: norms under step imbalance, all classes of the frequent half, then all of the other."""
-    found = [sources.runs(column) for column in STEPS]
-    figure, axes = panels(len(STEPS), height=3.0, sharey=True)
-    for panel, column, same in zip(axes[0], STEPS, found, strict=True):
-        values, n = _relative(same), np.sort(same[0]["counts"])[::-1]
+    found = [sources.runs(column) for column in STEP_COLUMNS]
+    figure, axes = panels(len(STEP_COLUMNS), height=3.0, sharey=True)
+    for panel, column, same in zip(axes[0], STEP_COLUMNS, found, strict=True):
+        values, n = _relative_norms(same), np.sort(same[0]["counts"])[::-1]
         at = np.arange(1, len(values) + 1)
         for count, color in ((n.max(), BASELINE), (n.min(), WVN)):
             part = n == count
@@ -112,23 +112,23 @@ def step_norms(sources: Sources) -> Drawn:
             panel.annotate(f"{count} samples each", (at[part].mean(), 0.04), ha="center", fontsize=8.5, color=color,
                            xycoords=("data", "axes fraction"))
         panel.set(xlabel="class", ylim=(0, 1.05), xlim=(0, len(values) + 1))
-        title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
+        set_title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
     axes[0, 0].set_ylabel("norm / largest norm")
     return Drawn(figure, "Norm of each of the 200 weight vectors over the largest one's, baseline on Tiny ImageNet "
-                 f"with step imbalance; lines are means of a half ({' and '.join(networks(same) for same in found)}).",
-                 findings(step_norms_part(sources.records)))
+                 f"with step imbalance; lines are means of a half ({' and '.join(network_count(same) for same in found)}).",
+                 known_findings(step_norms_part(sources.records)))
 
 
-def over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
+def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
     """Supplement: norms with over-sampling beside those without."""
     rows = {"over-sampled": (sources.runs(column, "over-sample"), WVN), "baseline": (sources.runs(column), BASELINE)}
-    balanced = runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
+    balanced = full_runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
     if balanced:
         rows["balanced data"] = (balanced, GRAY)
     figure, axes = panels(height=3.2)
     panel, ends = axes[0, 0], {}
     for name, (found, color) in rows.items():
-        values = _relative(found)
+        values = _relative_norms(found)
         at = np.arange(1, len(values) + 1)
         panel.plot(at, values, color=color, lw=1.7, marker="o", ms=3.5)
         ends[name] = (values[-1], color)
@@ -136,14 +136,14 @@ def over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
     panel.set(xlabel="training samples of the class", ylabel="norm / largest norm", ylim=(0, 1.05),
               xlim=(1, len(counts)))
     panel.set_xticks(range(1, len(counts) + 1), [f"{n:,}" for n in sorted(counts, reverse=True)])
-    label_ends(panel, len(counts), ends, gap=0.1)
-    title(panel, title_of(column))
-    return Drawn(figure, f"Norm of each class's weight vector over the largest one's on {title_of(column)}, with and "
-                 "without over-sampling: " + ", ".join(f"{name} {networks(found)}" for name, (found, _) in rows.items())
-                 + ".", findings(over_sampling_levels(sources.records, column)))
+    label_line_ends(panel, len(counts), ends, gap=0.1)
+    set_title(panel, column_title(column))
+    return Drawn(figure, f"Norm of each class's weight vector over the largest one's on {column_title(column)}, with and "
+                 "without over-sampling: " + ", ".join(f"{name} {network_count(found)}" for name, (found, _) in rows.items())
+                 + ".", known_findings(over_sampling_levels(sources.records, column)))
 
 
-def _relative(records: Sequence[Record]) -> np.ndarray:
+def _relative_norms(records: Sequence[Record]) -> np.ndarray:
     """Norms over the largest, the most frequent class first, mean over runs, [K]."""
     each: list[Any] = []
     for record in records:

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.errors import LevelheadError
 from ..io.snapshot import Snapshot
 from ..show.plot import headless, save
-from .cells import Record, runs
+from .cells import Record, full_runs
 from .claims import Finding
 
 # Okabe and Ito's colors, told apart by the color-blind; classes and ratios run along viridis, from dark to light.
@@ -20,7 +20,7 @@ BASELINE, WVN, THIRD, GRAY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#6b7280", 
 WIDTH = 7.2  # inches
 
 
-class Missing(LevelheadError):
+class MissingSource(LevelheadError):
     """What a figure would be drawn from is not there."""
 
 
@@ -42,14 +42,14 @@ class Sources:
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:
         """Those of a cell, at least one."""
-        found = runs(self.records, column, method)
+        found = full_runs(self.records, column, method)
         if not found:
-            raise Missing(f"no record of {column}:{method}")
+            raise MissingSource(f"no record of {column}:{method}")
         return found
 
     def snapshot(self, method: str) -> Snapshot:
         if method not in self.snapshots:
-            raise Missing(f"no snapshot of {method}")
+            raise MissingSource(f"no snapshot of {method}")
         return self.snapshots[method]
 
 
@@ -62,7 +62,7 @@ class Drawn:
     findings: tuple[Finding, ...]
 
 
-def findings(*found: Finding | None) -> tuple[Finding, ...]:
+def known_findings(*found: Finding | None) -> tuple[Finding, ...]:
     """Those there are."""
     return tuple(finding for finding in found if finding is not None)
 
@@ -79,7 +79,7 @@ def panels(across: int = 1, down: int = 1, *, height: float, **options: Any) -> 
     return figure, axes
 
 
-def title(axes: Any, text: str) -> None:
+def set_title(axes: Any, text: str) -> None:
     axes.set_title(text, fontsize=9.5, loc="left")
 
 
@@ -88,7 +88,7 @@ def shades(n: int) -> list[Any]:
     return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
 
 
-def label_ends(
+def label_line_ends(
     axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], *, size: float = 8.5, gap: float = 0.0
 ) -> None:
     """Write each line's name beside its end, {name: (y, color)}, moved apart so that none covers another."""
@@ -96,17 +96,17 @@ def label_ends(
     low, high = axes.get_ylim()
     apart = (high - low) * size * 1.2 / 72 * axes.get_figure().dpi / axes.get_window_extent().height
     names = sorted(ends, key=lambda name: ends[name][0])
-    places = spread([ends[name][0] for name in names], apart)
+    places = move_apart([ends[name][0] for name in names], apart)
     places = [y - max(0.0, places[-1] - high) for y in places]
     for name, y in zip(names, places, strict=True):
         axes.annotate(name, (x, ends[name][0]), xytext=(x + gap, y), textcoords="data", color=ends[name][1],
                       fontsize=size, va="center", ha="left", annotation_clip=False)
 
 
-def spread(values: Sequence[float], apart: float) -> list[float]:
+def move_apart(values: Sequence[float], apart: float) -> list[float]:
     """Sorted values moved as little as may be, so that neighbors are at least so far apart.
 
-    >>> spread([0.0, 0.1, 5.0], 1.0)
+    >>> move_apart([0.0, 0.1, 5.0], 1.0)
     [-0.45, 0.55, 5.0]
     """
     groups: list[list[float]] = []  # [center, members]: as in isotonic regression, groups that touch become one
@@ -118,13 +118,13 @@ def spread(values: Sequence[float], apart: float) -> list[float]:
     return [round(center + apart * (i - (n - 1) / 2), 12) for center, n in groups for i in range(int(n))]
 
 
-def networks(records: Sequence[Record]) -> str:
+def network_count(records: Sequence[Record]) -> str:
     """How many, and by which seeds."""
     seeds = ", ".join(str(record["seed"]) for record in records)
     return f"one network (seed {seeds})" if len(records) == 1 else f"{len(records)} networks (seeds {seeds})"
 
 
-def save_both(figure: Any, out: Path, name: str) -> list[Path]:
+def save_figure(figure: Any, out: Path, name: str) -> list[Path]:
     """As SVG and PNG; the same figure gives the same bytes."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{name}.svg", out / f"{name}.png"]

@@ -11,22 +11,22 @@ from typing import Any
 from ..core import atomic
 from ..io.snapshot import Snapshot
 from . import figure_errors, figure_features, figure_norms
-from .cells import load
-from .figure_features import digest, embed
-from .figure_style import Drawn, Missing, Sources, save_both
+from .cells import load_records
+from .figure_features import head_digest, tsne_points
+from .figure_style import Drawn, MissingSource, Sources, save_figure
 from .markdown import fill
 
 # name of the file: title, what draws it
 FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
-    "norms-over-epochs": ("Norms over epochs (Figure 1)", figure_norms.norms_over_epochs),
-    "relative-norms": ("Relative norms by ratio (Figure 2)", figure_norms.relative_norms),
-    "boundary": ("The boundary between weight vectors (Figure 3)", figure_features.boundary),
-    "clusters": ("Spread of features by class (Figure 4)", figure_features.clusters),
-    "tsne": ("Train and test features of two classes (Figure 5)", figure_features.tsne),
-    "confusion": ("Confusion matrices (Figure 6)", figure_errors.confusion),
-    "gamma": ("Error over gamma (Figure 7)", figure_errors.over_gamma),
-    "step-norms": ("Relative norms under step imbalance (supplement)", figure_norms.step_norms),
-    "over-sampling": ("Relative norms under over-sampling (supplement)", figure_norms.over_sampling),
+    "norms-over-epochs": ("Norms over epochs (Figure 1)", figure_norms.draw_norms_over_epochs),
+    "relative-norms": ("Relative norms by ratio (Figure 2)", figure_norms.draw_relative_norms),
+    "boundary": ("The boundary between weight vectors (Figure 3)", figure_features.draw_boundary),
+    "clusters": ("Spread of features by class (Figure 4)", figure_features.draw_clusters),
+    "tsne": ("Train and test features of two classes (Figure 5)", figure_features.draw_tsne),
+    "confusion": ("Confusion matrices (Figure 6)", figure_errors.draw_confusion),
+    "gamma": ("Error over gamma (Figure 7)", figure_errors.draw_error_over_gamma),
+    "step-norms": ("Relative norms under step imbalance (supplement)", figure_norms.draw_step_norms),
+    "over-sampling": ("Relative norms under over-sampling (supplement)", figure_norms.draw_over_sampling),
 }
 
 
@@ -47,38 +47,38 @@ def write(
         The pictures written.
     """
     written, parts, out = [], [], Path(out)
-    sources = gather(Path(results), snapshots or {})
+    sources = collect_sources(Path(results), snapshots or {})
     for name, (title, draw) in FIGURES.items():
         try:
             drawn = draw(sources)
-        except Missing as missing:
+        except MissingSource as missing:
             say(f"{name} is not drawn: {missing}")
             parts.append(f"### {title}\n\nNot drawn: {missing}.")
             continue
-        written += save_both(drawn.figure, out, name)
+        written += save_figure(drawn.figure, out, name)
         folder = out if page is None else Path(os.path.relpath(out, Path(page).parent))
-        parts.append(section(title, drawn, (folder / name).as_posix()))
+        parts.append(figure_section(title, drawn, (folder / name).as_posix()))
     if page is not None:
         fill(Path(page), "figures", "\n" + "\n\n".join(parts) + "\n")
     return written
 
 
-def gather(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources:
+def collect_sources(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources:
     """The records, and what is kept beside them; what is missing there, or was computed from another snapshot, is made
     and kept: the networks with two features in two minutes, the t-SNE in seconds."""
     def two_features() -> dict[str, Any]:
-        from .two_features import planar
+        from .two_features import train_two_features
 
-        return planar()
+        return train_two_features()
 
     base, kept = snapshots.get("baseline"), results / "figures"
     points = None
     if base is not None:
-        points = _kept(kept / "tsne.json", lambda: embed(base), lambda old: old["of"] == digest(base))
-    return Sources(load(results / "records"), snapshots, _kept(kept / "boundary.json", two_features), points)
+        points = _load_or_make(kept / "tsne.json", lambda: tsne_points(base), lambda old: old["of"] == head_digest(base))
+    return Sources(load_records(results / "records"), snapshots, _load_or_make(kept / "boundary.json", two_features), points)
 
 
-def section(title: str, drawn: Drawn, picture: str) -> str:
+def figure_section(title: str, drawn: Drawn, picture: str) -> str:
     """One figure as Markdown: picture, caption, and of each claim what the paper says and whether we see it.
 
     Args:
@@ -87,16 +87,16 @@ def section(title: str, drawn: Drawn, picture: str) -> str:
         picture: its path from the page, without .png or .svg.
     """
     lines = [f"### {title}", "", f"![{title}]({picture}.png)", "", f"*{drawn.caption}* ([SVG]({picture}.svg))", ""]
-    lines += [f"- The paper: {f.says} **{_sentence(f.verdict)}**: {f.seen}. ({_sentence(f.rule)}.)"
+    lines += [f"- The paper: {f.says} **{_capitalized(f.outcome)}**: {f.seen}. ({_capitalized(f.rule)}.)"
               for f in drawn.findings]
     return "\n".join(lines).rstrip()
 
 
-def _sentence(text: str) -> str:
+def _capitalized(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _kept(
+def _load_or_make(
     path: Path, make: Callable[[], dict[str, Any]], valid: Callable[[Any], bool] = lambda _: True
 ) -> dict[str, Any]:
     if path.is_file():

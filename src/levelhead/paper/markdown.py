@@ -9,13 +9,13 @@ from statistics import mean
 from ..core import atomic
 from ..core.errors import LevelheadError
 from ..methods import METHODS
-from .cells import GAMMAS, PAPERS, Cell, Record, cell, companion, share_of_gap, top5_cell
-from .trainings import REPEATED, TITLES, table1_columns, tables, title_of
+from .cells import GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, share_of_gap, top5_cell
+from .trainings import DATA_TITLES, REPEATED, column_title, table1_columns, tables
 
-RULES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift", "rescale-then-shift": "RS, then shift"}
+POST_HOC_TITLES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift", "rescale-then-shift": "RS, then shift"}
 
 
-def grid(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
     """A Markdown table; a row with nothing in it is left out."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return "\n".join([*lines, *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows if any(cells))])
@@ -77,10 +77,10 @@ def table1(records: Sequence[Record], data: str) -> str:
     ours("WVN as released", "wvn-released", "last epoch")
     ours("WVN+RS as released, best gamma on test", "wvn-released", "best gamma on test")
     rows += _regrets(records, columns)
-    return grid(["ratio", *(column.split(":")[1] for column in columns)], rows)
+    return markdown_table(["ratio", *(column.split(":")[1] for column in columns)], rows)
 
 
-def headline(records: Sequence[Record]) -> str:
+def headline_table(records: Sequence[Record]) -> str:
     """The rows the paper is about, in the columns it speaks of most."""
     table, columns = tables()["table1"], ["cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10"]
     rows = []
@@ -91,7 +91,7 @@ def headline(records: Sequence[Record]) -> str:
             published = dict(zip(table["columns"], row["published"], strict=True))
             cells = [(cell(records, column, method, reading), published[column]) for column in columns]
             rows.append((title, [", ".join(filter(None, (ours.text, ours.against(theirs)))) for ours, theirs in cells]))
-    return grid(["", *map(title_of, columns)], rows)
+    return markdown_table(["", *map(column_title, columns)], rows)
 
 
 def table2(records: Sequence[Record]) -> str:
@@ -112,14 +112,14 @@ def table2(records: Sequence[Record]) -> str:
         else:
             for gamma in GAMMAS:
                 ours(f"{title}, {gamma}", method, gamma)
-            cells = ours(f"{title}, {PAPERS}, {table['gamma']:g}", method, PAPERS)
+            cells = ours(f"{title}, {PAPER_GAMMA}, {table['gamma']:g}", method, PAPER_GAMMA)
         rows.append((f"*{title}, published*", [_both(*one) for one in zip(cells, row["published"], strict=True)]))
     ours("WVN alone", "wvn")
     rows += [(f"{METHODS[method].title}, best epoch on test (top-1)",
               _texts([cell(records, column, method, "best epoch on test") for column in columns]))
              for method in REPEATED]
     rows += _regrets(records, columns)
-    return grid(["top-1 / top-5", *(_profile(column) for column in columns)], rows)
+    return markdown_table(["top-1 / top-5", *(_profile(column) for column in columns)], rows)
 
 
 def table3(records: Sequence[Record]) -> str:
@@ -146,10 +146,10 @@ def table3(records: Sequence[Record]) -> str:
             ("*+RS, published*", beside(held, "rs")),
             ("+oracle head", _texts(oracle)), ("*+oracle head, published*", beside(oracle, "oracle")),
             *((f"gap closed by RS, {gamma}", closed(gamma)) for gamma in GAMMAS)]
-    return grid(["", *(f"{METHODS[method].title}, ratio {column.split(':')[1]}" for column, method in columns)], rows)
+    return markdown_table(["", *(f"{METHODS[method].title}, ratio {column.split(':')[1]}" for column, method in columns)], rows)
 
 
-def beyond(records: Sequence[Record], columns: Sequence[str], method: str) -> str:
+def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: str) -> str:
     """Everything that can be done to one network after training, its strength chosen on the 10 % it was not trained on.
 
     Error on test and, in parentheses, the share of the gap between the network and its oracle head, where there is
@@ -163,22 +163,22 @@ def beyond(records: Sequence[Record], columns: Sequence[str], method: str) -> st
         return ["" if record is None else _with_share(record, error(record)) for record in found]
 
     rows = [("network alone", ["" if r is None else f"{100 * r['error']:.2f}" for r in found]),
-            *((title, row(lambda r, rule=rule: r["held_out"][rule]["error"])) for rule, title in RULES.items()),
+            *((title, row(lambda r, rule=rule: r["held_out"][rule]["error"])) for rule, title in POST_HOC_TITLES.items()),
             ("nearest class mean", row(lambda r: r["nearest_mean_error"])),
             ("oracle head", [f"{100 * r['oracle']['error']:.2f}" if r and r["oracle"] else "" for r in found]),
             ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found])]
     data = columns[0].rpartition("/")[2].split(":")[0]
-    return grid([f"{TITLES[data]}, {METHODS[method].title}", *map(_profile, columns)], rows)
+    return markdown_table([f"{DATA_TITLES[data]}, {METHODS[method].title}", *map(_profile, columns)], rows)
 
 
-def other_recipe(records: Sequence[Record], columns: Sequence[str]) -> str:
+def other_recipe_table(records: Sequence[Record], columns: Sequence[str]) -> str:
     """Baseline and WVN, alone and after RS, in columns that the paper does not have; empty without a record."""
     rows, titles = [], {"last epoch": "", **{gamma: f"+RS, {gamma}" for gamma in GAMMAS}}
     for method in REPEATED:
         rows += [(METHODS[method].title + title, _texts([cell(records, column, method, reading) for column in columns]))
                  for reading, title in titles.items()]
-    head = [f"{TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
-    return grid(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
+    head = [f"{DATA_TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
+    return markdown_table(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
 
 
 def _with_share(record: Record, error: float) -> str:

@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..io.snapshot import Snapshot
-from . import claims, figures
-from .cells import Record, load
-from .markdown import beyond, fill, grid, headline, other_recipe, table1, table2, table3
-from .trainings import REPEATED, TITLES, table1_columns, tables, trainings
+from . import figures
+from .cells import Record, load_records
+from .claims import claims_markdown
+from .markdown import fill, headline_table, markdown_table, other_recipe_table, post_hoc_table, table1, table2, table3
+from .trainings import DATA_TITLES, REPEATED, table1_columns, tables, trainings
 
 
 def write(
@@ -27,11 +28,11 @@ def write(
         readme: Markdown with a place `reproduction`, for the headline.
         say: called with a line for every figure that is left out.
     """
-    records = load(Path(results) / "records")
+    records = load_records(Path(results) / "records")
     for name, text in places(records).items():
         fill(Path(page), name, f"\n{text}\n")
     if readme is not None:
-        fill(Path(readme), "reproduction", headline(records))
+        fill(Path(readme), "reproduction", headline_table(records))
     return figures.write(results, images, snapshots, page=page, say=say)
 
 
@@ -40,57 +41,57 @@ def places(records: Sequence[Record]) -> dict[str, str]:
     sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
     strong = tables()["strong"]["columns"]
     return {
-        "setup": setup(),
-        "cost": cost(records),
-        "claims": claims.page(records),
+        "setup": setup_table(),
+        "cost": cost_table(records),
+        "claims": claims_markdown(records),
         "table1-cifar10": table1(records, "cifar10"),
         "table1-cifar100": table1(records, "cifar100"),
-        "table1-notes": notes("table1"),
+        "table1-notes": table_notes("table1"),
         "table2": table2(records),
-        "table2-notes": notes("table2"),
+        "table2-notes": table_notes("table2"),
         "table3": table3(records),
-        "table3-notes": notes("table3"),
-        "beyond": _joined(beyond(records, same, method) for same in sets for method in REPEATED),
-        "strong": _joined([other_recipe(records, strong), *(
-            beyond(records, [c for c in strong if f"/{data}:" in c], method)
+        "table3-notes": table_notes("table3"),
+        "beyond": _joined(post_hoc_table(records, same, method) for same in sets for method in REPEATED),
+        "strong": _joined([other_recipe_table(records, strong), *(
+            post_hoc_table(records, [c for c in strong if f"/{data}:" in c], method)
             for data in ("cifar10", "cifar100") for method in REPEATED)]),
     }
 
 
-def setup() -> str:
+def setup_table() -> str:
     """What is trained how, as the plan of the trainings has it."""
     every = [t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)]
     planned = {spec.data: spec for spec in every}
-    recipes = [planned[data].resolve_recipe() for data in TITLES]
-    epochs = [dict.fromkeys(spec.resolve_recipe().epochs for spec in every if spec.data == data) for data in TITLES]
+    recipes = [planned[data].resolve_recipe() for data in DATA_TITLES]
+    epochs = [dict.fromkeys(spec.resolve_recipe().epochs for spec in every if spec.data == data) for data in DATA_TITLES]
     stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
-    rows = [("network", [planned[data].resolve_net() for data in TITLES]),
-            ("first layer", [stems[planned[data].stem] for data in TITLES]), ("recipe", [one.name for one in recipes]),
+    rows = [("network", [planned[data].resolve_net() for data in DATA_TITLES]),
+            ("first layer", [stems[planned[data].stem] for data in DATA_TITLES]), ("recipe", [one.name for one in recipes]),
             ("epochs", [", ".join(map(str, one)) for one in epochs])]
     for key in ("batch", "lr", "momentum", "weight_decay", "schedule", "milestones", "lr_decay", "warmup",
                 "pad", "flip"):
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
-        rows.append((key.replace("_", " "), [", ".join(map(str, v)) if isinstance(v, tuple) else _plainly(v)
+        rows.append((key.replace("_", " "), [", ".join(map(str, v)) if isinstance(v, tuple) else _yes_or_no(v)
                                               for v in values]))
-    return grid(["", *(TITLES[data] for data in TITLES)], rows)
+    return markdown_table(["", *(DATA_TITLES[data] for data in DATA_TITLES)], rows)
 
 
-def cost(records: Sequence[Record]) -> str:
+def cost_table(records: Sequence[Record]) -> str:
     """How many networks were trained, on what, and for how long, each run's share of the device's time."""
     if not records:
         return "No network has a record yet."
     rows = []
-    for data in TITLES:
+    for data in DATA_TITLES:
         these = [r for r in records if r["column"].split("/")[-1].split(":")[0] == data]
-        rows += [(TITLES[data], _spent(these))] if these else []
+        rows += [(DATA_TITLES[data], _spent(these))] if these else []
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
-    table = grid(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
+    table = markdown_table(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
     return (f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
-            f"time. {progress(records)}")
+            f"time. {records_present(records)}")
 
 
-def progress(records: Sequence[Record]) -> str:
+def records_present(records: Sequence[Record]) -> str:
     """How many of the networks each table needs have a record."""
     there = {record.get("name") for record in records}
     titles = {"table1": "Table 1", "table2": "Table 2", "strong": "the stronger recipe"}
@@ -103,7 +104,7 @@ def _joined(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part) or "No such network has a record yet."
 
 
-def notes(table: str) -> str:
+def table_notes(table: str) -> str:
     """What is odd in a published table, as a list."""
     return "\n".join(f"- {note}" for note in tables()[table]["notes"])
 
@@ -113,5 +114,5 @@ def _spent(records: Sequence[Record]) -> list[str]:
     return [str(len(records)), f"{epochs:,}", f"{sum(record['seconds'] for record in records) / 3600:.2f}"]
 
 
-def _plainly(value: object) -> str:
+def _yes_or_no(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

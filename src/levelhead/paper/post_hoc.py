@@ -14,8 +14,8 @@ from ..gamma.path import GammaPath, gamma_path
 from ..gamma.tune import tune
 from ..io.snapshot import Snapshot
 
-RULES: dict[RuleName, tuple[float, float]] = {"rescale": (0.0, 2.0), "tau": (0.0, 4.0), "shift": (0.0, 4.0)}  # ranges
-FIRST_STEPS = np.linspace(0.0, 1.0, 21)  # gammas of RS that are tried before a shift
+RANGES: dict[RuleName, tuple[float, float]] = {"rescale": (0.0, 2.0), "tau": (0.0, 4.0), "shift": (0.0, 4.0)}  # ranges
+RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # gammas of RS that are tried before a shift
 
 
 def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
@@ -23,24 +23,24 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
     lowest test error of any strength."""
     found: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
     norms = to_numpy(snapshot.head.norms)
-    for rule, reach in RULES.items():
+    for rule, reach in RANGES.items():
         tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts, rule=rule, norms=norms,
                      range=reach)
         interval = None if tuned.interval is None else [round(end, 4) for end in tuned.interval]
-        on_test = path(snapshot, rule)
-        best = at(on_test, on_test.best("error").gamma)
-        found[rule] = {**at(on_test, tuned.gamma), "interval": interval, "best": best}
+        on_test = path_on_test(snapshot, rule)
+        best = errors_at(on_test, on_test.best("error").gamma)
+        found[rule] = {**errors_at(on_test, tuned.gamma), "interval": interval, "best": best}
     return {**found, "rescale-then-shift": _rescale_then_shift(snapshot)}
 
 
-def path(snapshot: Snapshot, rule: RuleName = "rescale") -> GammaPath:
+def path_on_test(snapshot: Snapshot, rule: RuleName = "rescale") -> GammaPath:
     """The exact path of a rule over the test split."""
     norms = to_numpy(snapshot.head.norms) if rule == "tau" else None
     return gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=rule, norms=norms,
-                      range=RULES[rule])
+                      range=RANGES[rule])
 
 
-def at(path: GammaPath, strength: float) -> dict[str, float]:
+def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
     """A strength, and the errors there."""
     point = path.at(float(strength))
     return {"gamma": round(float(strength), 4), "error": round(point.error, 6),
@@ -54,7 +54,7 @@ def nearest_mean_error(snapshot: Snapshot) -> float:
     return round(measure.error(Head(means).logits(test), snapshot.labels["test"]), 6)
 
 
-def oracle(snapshot: Snapshot) -> dict[str, float] | None:
+def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
     """Test error of the head trained to convergence on the test features: what no adjustment can pass.
 
     None where it has more weights than there are images, and would learn them by heart.
@@ -73,12 +73,12 @@ def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
 
     def tuned(gamma: float):
         scaled = held * adjust.factors(counts, gamma)
-        return tune(scaled, labels["held-out"], counts, rule="shift", range=RULES["shift"],
+        return tune(scaled, labels["held-out"], counts, rule="shift", range=RANGES["shift"],
                     bootstrap=0)
 
-    gamma, found = min(((gamma, tuned(float(gamma))) for gamma in FIRST_STEPS),
+    gamma, found = min(((gamma, tuned(float(gamma))) for gamma in RESCALE_STRENGTHS),
                        key=lambda pair: pair[1].criterion_curve.values.min())
     shifted = gamma_path(test * adjust.factors(counts, float(gamma)), labels["test"], counts, rule="shift",
-                         range=RULES["shift"])
-    chosen = at(shifted, found.gamma)
+                         range=RANGES["shift"])
+    chosen = errors_at(shifted, found.gamma)
     return {**chosen, "gamma": round(float(gamma), 4), "tau": chosen["gamma"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import as_file, files
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from ..gamma.tune import match_prior
 from ..io.snapshot import Snapshot
 from . import post_hoc
 
-GRID = np.linspace(0.0, 2.0, 201)
+GRID = np.linspace(0.0, 2.0, 201)  # the gammas of every curve in a record
+SHIPPED_COLUMN = "cifar10:100"
 
 
-def record(
+def make_record(
     snapshot: Snapshot, log: list[dict[str, Any]], facts: dict[str, Any], *, top: int | None = None
 ) -> dict[str, Any]:
     """The record of one run, at most 20 KB as JSON.
@@ -27,7 +29,7 @@ def record(
         top: also top-k errors, for this k.
     """
     labels, logits = snapshot.labels["test"], snapshot.logits("test")
-    path = post_hoc.path(snapshot)
+    path = post_hoc.path_on_test(snapshot)
     best, zero = path.best("error"), path.at(0.0)
     return {
         **facts,
@@ -36,11 +38,11 @@ def record(
         "error": _share(zero.error),
         "balanced_error": _share(zero.balanced_error),
         "best_epoch": _best_epoch(log),
-        "best_on_test": post_hoc.at(path, best.gamma),
-        "match_prior": post_hoc.at(path, match_prior(logits, snapshot.counts, bootstrap=0).gamma),
+        "best_on_test": post_hoc.errors_at(path, best.gamma),
+        "match_prior": post_hoc.errors_at(path, match_prior(logits, snapshot.counts, bootstrap=0).gamma),
         "held_out": post_hoc.chosen_on_hold_out(snapshot) if "held-out" in snapshot.labels else None,
         "nearest_mean_error": post_hoc.nearest_mean_error(snapshot) if "train" in snapshot.labels else None,
-        "oracle": post_hoc.oracle(snapshot),
+        "oracle": post_hoc.oracle_error(snapshot),
         "curve": [_share(path.at(float(g)).error) for g in GRID],
         "recall": _list(zero.class_accuracy),
         "recall_at_best": _list(best.class_accuracy),
@@ -50,6 +52,18 @@ def record(
         "geometry": _geometry(snapshot),
         "top": None if top is None else _top(logits, labels, snapshot, top),
     }
+
+
+def shipped_snapshots() -> dict[str, Snapshot]:
+    """Return the two networks that come with the package by method: `baseline` and `wvn`, CIFAR-10 at ratio 100.
+
+    Each has its head, the counts, and the features of the training and test images in half precision.
+    """
+    found = {}
+    for method in ("baseline", "wvn"):
+        with as_file(files("levelhead.paper").joinpath(f"cifar10-100-{method}.safetensors")) as path:
+            found[method] = Snapshot.load(path)
+    return found
 
 
 def _geometry(snapshot: Snapshot) -> dict[str, Any]:

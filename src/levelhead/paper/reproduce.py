@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from ..core import atomic
+from ..core.choices import PaperTable
 from ..core.errors import LevelheadError
 from ..core.warnings import LevelheadWarning
 from ..runs.progress import Report, bar
@@ -22,15 +23,14 @@ from ..runs.run import Run, check_device, run_packed
 from ..runs.signals import deaf, follow, stoppable
 from ..runs.workers import spread
 from .markdown import has_place
-from .record import record
-from .shipped import shipped
-from .trainings import TABLES, Table, Training, trainings
+from .record import make_record, shipped_snapshots
+from .trainings import TABLES, Training, trainings
 
-Executor = Literal["local", "ray"]
-SECONDS_AN_IMAGE = {"resnet32": 7.0e-6, "resnet18-64": 57e-6}  # on one H200, by `seconds` of the records
+TableExecutor = Literal["local", "ray"]
+SECONDS_PER_IMAGE = {"resnet32": 7.0e-6, "resnet18-64": 57e-6}  # on one H200, by `seconds` of the records
 
 
-def command(
+def reproduce_table(
     table: str, root: Path | None, only: Sequence[str], *, seeds: int, results: Path, runs: Path, slots: int,
     minutes: float | None, executor: str, dry_run: bool, unofficial: bool, say: Callable[[str], None],
     show: bool = False,
@@ -38,17 +38,17 @@ def command(
     """What `levelhead reproduce` does: say what is missing and, unless it is a dry run, train it."""
     if table not in TABLES:
         raise LevelheadError(f"unknown table {table!r}; the tables are {', '.join(TABLES)}, and figures")
-    if executor not in get_args(Executor):
-        raise LevelheadError(f"expected the executor {' or '.join(get_args(Executor))}, got {executor!r}")
+    if executor not in get_args(TableExecutor):
+        raise LevelheadError(f"expected the executor {' or '.join(get_args(TableExecutor))}, got {executor!r}")
     if seeds < 1:
         raise LevelheadError(f"expected at least one seed, got {seeds}")
     if slots < 1:
         raise LevelheadError(f"expected at least one run on the GPU, got --slots {slots}")
     if root is not None and not dry_run and not root.is_dir():
         raise LevelheadError(f"{root}: no such folder; say with --root where the data sets are")
-    wanted = trainings(cast(Table, table), root=root and str(root), seeds=seeds, only=only, unofficial=unofficial)
+    wanted = trainings(cast(PaperTable, table), root=root and str(root), seeds=seeds, only=only, unofficial=unofficial)
     before = missing(wanted, results)
-    minutes_of = {training.name: round(cost([training]) / 60, 1) for training in before}
+    minutes_of = {training.name: round(expected_seconds([training]) / 60, 1) for training in before}
     if not dry_run and before:
         if root is None:
             raise LevelheadError(f"to train what {table} lacks, {len(before)} networks, say with --root where the data "
@@ -58,21 +58,21 @@ def command(
             return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
 
         with stoppable(standing, say), bar(show=show) as report:
-            reproduce(before, results, runs, slots=slots, executor=cast(Executor, executor),
+            train_missing(before, results, runs, slots=slots, executor=cast(TableExecutor, executor),
                       until=None if minutes is None else 60 * minutes, say=say, report=report)
     left = missing(wanted, results)
     if left and not dry_run and minutes is None:
         raise LevelheadError(f"{len(left)} of {len(before)} networks were not trained, for the reasons above; the same "
                          "command goes on with them")
     found = {"table": table, "trainings": len(wanted), "missing": [training.name for training in left],
-             "minutes": round(cost(left) / 60, 1)}
+             "minutes": round(expected_seconds(left) / 60, 1)}
     lines = [f"{training.name:48}{minutes_of[training.name]:>7.1f} min" for training in left]
     rest = f"the others take about {found['minutes']:g} minutes on one H200" if left else "nothing to train"
     return found, "\n".join([*lines, f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; "
                              f"{rest}"])
 
 
-def draw(
+def draw_figures(
     results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], str]:
     """What `levelhead reproduce figures` does: every table and figure that the records can make."""
@@ -85,10 +85,10 @@ def draw(
         warnings.simplefilter("ignore", LevelheadWarning)
         if page.is_file():
             readme = page.parent.parent / "README.md"  # of this project; another's has no such place
-            written = reproduction.write(results.parent, page, pictures, shipped(), say=say,
+            written = reproduction.write(results.parent, page, pictures, shipped_snapshots(), say=say,
                                          readme=readme if has_place(readme, "reproduction") else None)
         else:
-            written = figures.write(results.parent, pictures, shipped(), say=say)
+            written = figures.write(results.parent, pictures, shipped_snapshots(), say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
     filled = f"; {page} is filled" if page.is_file() else ""
     return found, f"{len(written)} pictures in {pictures}{filled}"
@@ -99,14 +99,14 @@ def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
     return [training for training in wanted if not training.has_record(Path(results))]
 
 
-def cost(wanted: Sequence[Training]) -> float:
+def expected_seconds(wanted: Sequence[Training]) -> float:
     """Expected seconds on one H200."""
-    return sum(training.images * SECONDS_AN_IMAGE[training.spec.resolve_net()] for training in wanted)
+    return sum(training.images * SECONDS_PER_IMAGE[training.spec.resolve_net()] for training in wanted)
 
 
-def reproduce(
+def train_missing(
     wanted: Sequence[Training], results: str | Path, runs: str | Path = "runs", *, slots: int = 16,
-    executor: Executor = "local", device: str = "cuda", until: float | None = None, say: Callable[[str], None] = print,
+    executor: TableExecutor = "local", device: str = "cuda", until: float | None = None, say: Callable[[str], None] = print,
     report: Report | None = None,
 ) -> int:
     """Train every one without a record, as many as fit together at a time; return how many records were written.
@@ -129,12 +129,12 @@ def reproduce(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers, here = max(1, cores - 2), executor == "local"
     if here and todo:
-        _check(todo, device)
-    train = partial(_train, runs=Path(runs).absolute(), slots=slots, device=device)
+        _check_machine(todo, device)
+    train = partial(_train_group, runs=Path(runs).absolute(), slots=slots, device=device)
     if here:  # else it is sent to other machines
         train = partial(train, say=say, report=report)
-    trained = spread(groups(todo, slots), train, where="here" if here else "ray", until=until, device=device)
-    with closing(trained), _makers(workers) as others:
+    trained = spread(group_trainings(todo, slots), train, where="here" if here else "ray", until=until, device=device)
+    with closing(trained), _record_makers(workers) as others:
         records = []  # made on other cores while the next runs train
         for ended in trained:
             group, seconds = ended.task, ended.seconds
@@ -145,7 +145,7 @@ def reproduce(
             of_group = sum(training.images for training in group)
             done = [(training, Run.of(training.spec, runs)) for training in group]
             with deaf():
-                records += [others.submit(keep, training, run, seconds * training.images / of_group, results)
+                records += [others.submit(keep_record, training, run, seconds * training.images / of_group, results)
                             for training, run in done if run.finished]
             images += of_group
             left = (total - images) / images * (time.monotonic() - began)
@@ -159,7 +159,7 @@ def reproduce(
     return len(records)
 
 
-def _check(wanted: Sequence[Training], device: str) -> None:
+def _check_machine(wanted: Sequence[Training], device: str) -> None:
     """A ValueError if this machine lacks the data or the device: better now than when their turn has come."""
     for spec in {training.spec.data: training.spec for training in wanted}.values():
         spec.load()
@@ -167,7 +167,7 @@ def _check(wanted: Sequence[Training], device: str) -> None:
 
 
 @contextmanager
-def _makers(workers: int) -> Iterator[ProcessPoolExecutor]:
+def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that make records. Told to stop, they begin no more: finished runs have theirs made when it goes on."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=follow) as others:
         try:
@@ -177,7 +177,7 @@ def _makers(workers: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def _train(
+def _train_group(
     group: list[Training], *, runs: Path, slots: int, device: str, say: Callable[[str], None] = print,
     report: Report | None = None,
 ) -> None:
@@ -187,29 +187,29 @@ def _train(
                report=tell)
 
 
-def keep(training: Training, run: Run, seconds: float, results: Path) -> None:
+def keep_record(training: Training, run: Run, seconds: float, results: Path) -> None:
     """Make and write one record, on one core."""
     warnings.simplefilter("ignore", LevelheadWarning)  # the record itself says what they would
-    write(results / f"{training.name}.json", facts(training, run, seconds))
+    write_record(results / f"{training.name}.json", record_of_run(training, run, seconds))
 
 
-def facts(training: Training, run: Run, seconds: float) -> dict[str, Any]:
+def record_of_run(training: Training, run: Run, seconds: float) -> dict[str, Any]:
     """The record of a finished run, with what it was trained by."""
     said = run.facts
     keys = ("identity", "seed", "versions", "device", "counts")
     given = {"name": training.name, "column": training.column, "method": training.spec.method,
              "hold_out": training.spec.hold_out, "seconds": round(seconds, 1), **{key: said[key] for key in keys}}
-    return record(run.snapshot, run.log, given, top=5 if training.spec.data == "tiny-imagenet" else None)
+    return make_record(run.snapshot, run.log, given, top=5 if training.spec.data == "tiny-imagenet" else None)
 
 
-def write(path: Path, content: dict[str, Any]) -> None:
+def write_record(path: Path, content: dict[str, Any]) -> None:
     """One line a key, atomically: small, and readable in a diff."""
     rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
     body = ",\n".join(rows)
     atomic.write(path, f"{{\n{body}\n}}\n")
 
 
-def groups(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
+def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
     """What is trained together: as many runs as there are slots, those of one column first, the most valuable ahead.
 
     Those on the same data are stacked; the others, such as runs that hold some of it out, go beside them.

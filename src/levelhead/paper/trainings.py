@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..core import counts
-from ..core.choices import PaperTable as Table
+from ..core.choices import PaperTable
 from ..core.errors import LevelheadError
 from ..methods import METHODS
 from ..runs.spec import Spec
 
-TABLES: tuple[Table, ...] = get_args(Table)
-TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
-SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest class, classes
+TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
+DATA_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
+DATA_SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest class, classes
 HOLD_OUT = 0.1
 REPEATED = ("baseline", "wvn")  # rows with several seeds, and with a companion run that holds 10 % out to choose gamma
-RELEASED = ("cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10")  # columns of `wvn-released`
+RELEASED_COLUMNS = ("cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10")  # columns of `wvn-released`
 SAME_WHEN_BALANCED = {  # what only reads counts does nothing where they are equal: the row, and the one it then is
     "over-sample": "baseline", "under-sample": "baseline", "re-weighting": "baseline", "class-balanced": "baseline",
     "ldam-drw": "ldam",
@@ -45,14 +45,14 @@ def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list
     return [column for column in found if not (imbalanced and column.endswith(":1"))]
 
 
-def title_of(column: str) -> str:
+def column_title(column: str) -> str:
     """A column in words.
 
-    >>> title_of("cifar10:100")
+    >>> column_title("cifar10:100")
     'CIFAR-10, ratio 100'
     """
     data, ratio = column.split(":")
-    return f"{TITLES[data]}, ratio {ratio}"
+    return f"{DATA_TITLES[data]}, ratio {ratio}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Training:
     @property
     def images(self) -> int:
         """How many training images it goes through: what it costs."""
-        largest, classes = SIZES[self.spec.data]
+        largest, classes = DATA_SIZES[self.spec.data]
         profile = counts.step if self.spec.profile == "step" else counts.long_tail
         n = profile(largest, classes, self.spec.ratio)
         an_epoch = n.min() * classes if self.spec.method == "under-sample" else n.sum()
@@ -82,7 +82,7 @@ class Training:
 
 
 def trainings(
-    table: Table, *, root: str | None = None, seeds: int = 3, only: Sequence[str] = (), dtype: str = "bfloat16",
+    table: PaperTable, *, root: str | None = None, seeds: int = 3, only: Sequence[str] = (), dtype: str = "bfloat16",
     unofficial: bool = False,
 ) -> list[Training]:
     """Every training a table needs, once: RS shares its network's, a balanced set makes some rows the baseline.
@@ -96,7 +96,7 @@ def trainings(
         dtype: of activations.
         unofficial: take data files of another md5, such as a part of them.
     """
-    columns, rows = _grid(table)
+    columns, rows = _columns_and_rows(table)
     found = [
         Training(column, replace(_spec(column, row, seed, hold_out, root, dtype), unofficial=unofficial))
         for seed in range(seeds)
@@ -109,7 +109,7 @@ def trainings(
     return [t for t in found if not only or any(_matches(t, cell) for cell in only)]
 
 
-def _grid(table: Table) -> tuple[list[str], list[str]]:
+def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
     """Columns, and the methods that are trained in them."""
     if table == "strong":
         return tables()[table]["columns"], list(REPEATED)
@@ -121,7 +121,7 @@ def _grid(table: Table) -> tuple[list[str], list[str]]:
 
 def _needed(column: str, row: str, seed: int, hold_out: float) -> bool:
     balanced = column.endswith(":1")
-    if row == "wvn-released" and column not in RELEASED:
+    if row == "wvn-released" and column not in RELEASED_COLUMNS:
         return False
     if balanced:
         return row not in SAME_WHEN_BALANCED and seed == 0 and not hold_out
@@ -132,12 +132,12 @@ def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None
     recipe, _, rest = column.rpartition("/")
     data, *profile, ratio = rest.split(":")
     shape: Any = profile[0] if profile else "long-tail"
-    ours = _of_table2(column) if data == "tiny-imagenet" else {"recipe": recipe or None}
+    ours = _table2_settings(column) if data == "tiny-imagenet" else {"recipe": recipe or None}
     return Spec(data, root=root, method=method, profile="given" if ratio == "1" else shape, ratio=float(ratio),
                 hold_out=hold_out, seed=seed, engine="fast", dtype=dtype, **ours)  # type: ignore[arg-type]
 
 
-def _of_table2(column: str) -> dict[str, Any]:
+def _table2_settings(column: str) -> dict[str, Any]:
     """What the paper leaves open there: recipe, stem and epochs, as we chose them."""
     table = tables()["table2"]
     return {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}

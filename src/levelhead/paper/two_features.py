@@ -16,7 +16,7 @@ from ..lab.train import fit
 from ..methods import METHODS
 
 
-def planar(*, classes: int = 4, ratio: float = 20.0, seeds: int = 5, epochs: int | None = None) -> dict[str, Any]:
+def train_two_features(*, classes: int = 4, ratio: float = 20.0, seeds: int = 5, epochs: int | None = None) -> dict[str, Any]:
     """Train the baseline and WVN on the first few of scikit-learn's digits, cut to a long tail, through a plane.
 
     The body of the network `digits` is followed by a linear map to two features, and the head has no bias: class i
@@ -29,7 +29,7 @@ def planar(*, classes: int = 4, ratio: float = 20.0, seeds: int = 5, epochs: int
         `features` [N, 2] and `labels` [N] of the test set, rounded.
     """
     torch.set_num_threads(1)
-    schedule, data = recipe("digits").over(epochs), imbalance(_first(digits(), classes), "long-tail", ratio=ratio)
+    schedule, data = recipe("digits").over(epochs), imbalance(_first_classes(digits(), classes), "long-tail", ratio=ratio)
     found: dict[str, Any] = {"data": "digits", "ratio": ratio, "seeds": seeds, "counts": data.counts.tolist()}
     for name in ("baseline", "wvn"):
         kept = []
@@ -54,7 +54,7 @@ def _network(data: Data, seed: int) -> Net:
         return Net(nn.Sequential(body, nn.Linear(64, 2)), nn.Linear(2, data.classes, bias=False))
 
 
-def _first(data: Data, classes: int) -> Data:
+def _first_classes(data: Data, classes: int) -> Data:
     """Only the first classes."""
     def keep(split: Split) -> Split:
         return split[np.flatnonzero(split.labels < classes)]
