@@ -22,7 +22,7 @@ import _plain
 import numpy as np
 import torch
 
-from levelhead.lab import data, features, fit_many, nets, recipe
+from levelhead.lab import data, features, fit_many, load, nets, recipe
 from levelhead.lab.pack import Job, Pack
 from levelhead.methods import METHODS
 
@@ -42,7 +42,7 @@ def main() -> None:
     if args.root is None or not torch.cuda.is_available():
         print("training: not measured; it needs a CUDA GPU and --root DIR, the folder of CIFAR-10's files")
         return
-    cifar = data.imbalance(data.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO)
+    cifar = data.imbalance(load.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO)
     path = Path(args.out)
     found = json.loads(path.read_text()) if path.is_file() else {}
     if args.parity:

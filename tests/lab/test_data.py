@@ -1,3 +1,4 @@
+import hashlib
 import pickle
 import shutil
 from dataclasses import replace
@@ -5,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from levelhead.core.errors import LevelheadError
 from levelhead.lab import cifar, image_folder
-from levelhead.lab.data import Data, Split, choose, digits, hold_out, imbalance, load, split
+from levelhead.lab.data import Data, Split, hold_out, imbalance, split, subset_indices
+from levelhead.lab.load import digits, load
 from levelhead.runs.spec import Spec
 
 from .. import layouts
@@ -17,7 +20,7 @@ TOTALS = {  # the reading notes: ratio -> images, CIFAR-10 and CIFAR-100
 
 
 def of_labels(labels, classes, largest=None):
-    """Data of one pixel an image: profiles read labels only."""
+    """Return data with one pixel per image: profiles only read labels."""
     whole = Split(np.zeros((len(labels), 1, 1, 1), np.uint8), labels)
     return Data("labels", tuple(map(str, range(classes))), whole, whole[:classes], largest=largest)
 
@@ -34,10 +37,10 @@ def test_long_tail_totals_match_the_notes(ratio):
 def test_subset_first_is_the_first_in_file_order_and_a_seed_gives_another():
     labels = np.array([1, 0, 0, 1, 0, 1, 0])
     names = ("a", "b")
-    assert choose(labels, np.array([2, 1]), names=names).tolist() == [0, 1, 2]
-    chosen = choose(labels, np.array([2, 1]), subset=3, names=names)
-    assert chosen.tolist() == sorted(chosen) == choose(labels, np.array([2, 1]), subset=3, names=names).tolist()
-    others = {tuple(choose(labels, np.array([2, 1]), subset=seed, names=names)) for seed in range(20)}
+    assert subset_indices(labels, np.array([2, 1]), names=names).tolist() == [0, 1, 2]
+    chosen = subset_indices(labels, np.array([2, 1]), subset=3, names=names)
+    assert chosen.tolist() == sorted(chosen) == subset_indices(labels, np.array([2, 1]), subset=3, names=names).tolist()
+    others = {tuple(subset_indices(labels, np.array([2, 1]), subset=seed, names=names)) for seed in range(20)}
     assert len(others) > 3
     assert all(np.bincount(labels[list(other)]).tolist() == [2, 1] for other in others)
 
@@ -46,7 +49,7 @@ def test_step_and_given_profiles():
     data = of_labels(np.repeat(np.arange(4), 20), 4)
     assert imbalance(data, "step", ratio=10).counts.tolist() == [20, 20, 2, 2]
     assert imbalance(data, "given").counts.tolist() == [20] * 4
-    assert imbalance(data, "given", wanted=[5, 1, 2, 3]).counts.tolist() == [5, 1, 2, 3]
+    assert imbalance(data, "given", counts=[5, 1, 2, 3]).counts.tolist() == [5, 1, 2, 3]
 
 
 def test_largest_count_is_the_largest_that_fits():
@@ -57,7 +60,7 @@ def test_largest_count_is_the_largest_that_fits():
 
 def test_profile_larger_than_the_data_names_the_class():
     data = of_labels(np.repeat(np.arange(3), [100, 12, 30]), 3)
-    with pytest.raises(ValueError, match=r"class 1 \(1\) has 12 training images, the profile asks for 31"):
+    with pytest.raises(ValueError, match=r"class 1 \(1\) has 12 training images, but 31 are asked for"):
         imbalance(data, "long-tail", ratio=10, largest=100)
     with pytest.raises(ValueError, match="ratio of at least 1"):
         imbalance(data, "long-tail", ratio=0.5)
@@ -119,13 +122,13 @@ def test_binary_label_beyond_the_classes(tmp_path):
 
 def test_binary_cifar10_only_with_the_official_md5_or_if_said_so(tmp_path):
     layouts.binary10(tmp_path)
-    with pytest.raises(ValueError, match="official file's is 5dd7e06a14cb22eb9f671a540d1b7c25"):
+    with pytest.raises(ValueError, match="official file is 5dd7e06a14cb22eb9f671a540d1b7c25"):
         load("cifar10", tmp_path)
 
 
 def test_python_cifar10_only_with_the_official_md5_or_if_said_so(tmp_path):
     images = layouts.python10(tmp_path)
-    with pytest.raises(ValueError, match="official file's is c99cafc152244af753f735de768cd75f"):
+    with pytest.raises(ValueError, match="official file is c99cafc152244af753f735de768cd75f"):
         load("cifar10", tmp_path)
     np.testing.assert_array_equal(load("cifar10", tmp_path, unofficial=True).train.images, images)
 
@@ -148,7 +151,7 @@ def test_hostile_pickle_is_refused_and_does_not_run(tmp_path, monkeypatch, proto
     layouts.python10(tmp_path)
     hostile = tmp_path / "cifar-10-batches-py" / "data_batch_2"
     hostile.write_bytes(pickle.dumps({"data": Runs()}, protocol=protocol))
-    with pytest.raises(ValueError, match=r"data_batch_2: not a CIFAR python file .*exec, and only numpy arrays"):
+    with pytest.raises(ValueError, match=r"data_batch_2: not a CIFAR python file .*exec, but only numpy arrays"):
         load("cifar10", tmp_path, unofficial=True)
     assert not (tmp_path / "harm").exists()
 
@@ -170,13 +173,16 @@ def _python2_array(size):
     return make + b"(K\x01(K\x01M" + size.to_bytes(2, "little") + b"t" + dtype + b"\x89" + raw + b"tb"
 
 
-def test_cifar_that_is_not_there(tmp_path):
-    with pytest.raises(ValueError, match="no cifar100 here; expected the folder cifar-100-binary"):
+def test_missing_data_are_named_with_what_was_expected(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no cifar100 here; expected the folder cifar-100-binary"):
         load("cifar100", tmp_path)
-    with pytest.raises(ValueError, match="--root DIR"):
+    with pytest.raises(LevelheadError, match=r"root: expected the folder that holds the files of cifar10, got none"):
         load("cifar10")
-    with pytest.raises(ValueError, match="no data 'cifar11'"):
+    with pytest.raises(FileNotFoundError, match="cifar11: no such file or folder; expected a folder of images, an .npz"):
         load("cifar11")
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(LevelheadError, match=r"notes\.txt: expected a folder of images or an \.npz file"):
+        load(str(tmp_path / "notes.txt"))
 
 
 def test_tiny_imagenet(tmp_path):
@@ -185,7 +191,7 @@ def test_tiny_imagenet(tmp_path):
     assert data.train.images.shape == (6, 3, 64, 64)
     assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert data.test.labels.tolist() == [1, 0]
-    assert abs(int(data.train.images[3].mean()) - 10) <= 1  # the grey one, in three equal channels
+    assert abs(int(data.train.images[3].mean()) - 10) <= 1  # the gray one, in three equal channels
     assert (data.train.images[3, 0] == data.train.images[3, 2]).all()
 
 
@@ -220,7 +226,7 @@ def test_unreadable_images_are_named_and_skipped_only_if_said_so(tmp_path):
     (tmp_path / "cat" / "bad.jpg").write_bytes(b"no image")
     whole = (tmp_path / "dog" / "000.png").read_bytes()
     (tmp_path / "dog" / "half.png").write_bytes(whole[:len(whole) // 2])
-    with pytest.raises(ValueError, match=r"2 of 12 images cannot be read: .*bad.jpg, .*half.png .*--skip-bad"):
+    with pytest.raises(ValueError, match=r"2 of 12 images cannot be read: .*bad.jpg, .*half.png .*pass skip_bad to leave them out"):
         load(str(tmp_path))
     data = load(str(tmp_path), skip_bad=True)
     assert len(data.train) + len(data.test) == 10
@@ -228,7 +234,7 @@ def test_unreadable_images_are_named_and_skipped_only_if_said_so(tmp_path):
 
 def test_large_folders_are_decoded_once(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(image_folder, "WORTH_KEEPING", 4)
+    monkeypatch.setattr(image_folder, "CACHED_FROM", 4)
     place = layouts.image_folder(tmp_path / "pets", {"cat": 3, "dog": 3})
     first = load(str(place))
     monkeypatch.setattr(image_folder, "_decode", lambda *_: pytest.fail("decoded again"))
@@ -255,7 +261,7 @@ def test_npz_layouts(tmp_path):
     ({"x_train": np.zeros((4, 8, 8), np.uint8), "y_train": np.array([0, 1, 0, 1]),
       "x_test": np.zeros((1, 8, 8), np.uint8), "y_test": np.array([5])}, "expected labels from 0 to 1, got 5"),
     ({"x_train": np.zeros((4, 8, 8), np.uint8), "y_train": np.array([0, 1, 0]),
-      "x_test": np.zeros((1, 8, 8), np.uint8), "y_test": np.array([1])}, "4 train images but 3 labels"),
+      "x_test": np.zeros((1, 8, 8), np.uint8), "y_test": np.array([1])}, "got 4 train images but 3 labels"),
 ])
 def test_npz_that_is_wrong(tmp_path, arrays, message):
     np.savez(tmp_path / "data.npz", **arrays)
@@ -265,10 +271,10 @@ def test_npz_that_is_wrong(tmp_path, arrays, message):
 
 def test_npz_with_objects_is_refused(tmp_path):
     np.savez(tmp_path / "data.npz", images=np.array([Runs()], object), labels=np.zeros(1, int))
-    with pytest.raises(ValueError, match=r"not a whole \.npz file of plain arrays"):
+    with pytest.raises(ValueError, match=r"not a valid \.npz file of plain arrays"):
         load(str(tmp_path / "data.npz"))
     (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(ValueError, match=r"text\.npz: not a whole"):
+    with pytest.raises(ValueError, match=r"text\.npz: not a valid"):
         load(str(tmp_path / "text.npz"))
 
 
@@ -297,8 +303,17 @@ def test_an_official_set_is_read_once_for_all_its_columns_and_a_folder_each_time
     own = Spec(str(layouts.image_folder(tmp_path / "own", {"a": 5, "b": 5})))
     assert len(own.load().train) == 8
     shutil.rmtree(tmp_path / "own")
-    with pytest.raises(ValueError, match="no data"):
+    with pytest.raises(FileNotFoundError, match="own: no such file or folder"):
         own.load()
+
+
+def test_the_hash_of_a_split_is_that_of_its_shape_images_and_labels():
+    images, labels = layouts.pictures(6, size=4), np.array([0, 1, 2, 0, 1, 2])
+    content = b"(6, 3, 4, 4)" + images.tobytes() + b"".join(int(y).to_bytes(8, "little") for y in labels)
+    assert Split(images, labels).sha256 == hashlib.sha256(content).hexdigest()
+    reversed_twice = np.ascontiguousarray(images[:, ::-1])[:, ::-1]  # the same values, in another order in memory
+    assert Split(reversed_twice, labels.astype(np.uint8)).sha256 == Split(images, labels).sha256
+    assert Split(images, labels)[::2].sha256 != Split(images, labels).sha256
 
 
 def test_data_are_known_by_what_is_in_them():

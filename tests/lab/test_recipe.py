@@ -48,7 +48,7 @@ def test_shortened_recipes_keep_their_shape(name):
     ("epochs = 1\nbatch = 2", "recipe mine: lr is missing"),
     ("epochs = 0\nbatch = 2\nlr = 1", "expected epochs as a whole number from 1 on, got 0"),
     ("epochs = 1.5\nbatch = 2\nlr = 1", "expected epochs as a whole number from 1 on, got 1.5"),
-    (f"epochs = 1\nbatch = 2\nlr = {10**400}", "expected lr as a number, got 1000"),
+    (f"epochs = 1\nbatch = 2\nlr = {10**400}", "lr: expected a number, got 1000"),
     ("epochs = 1\nbatch = 2\nlr = inf", "expected lr of at least 0, got inf"),
     ("epochs = 1\nbatch = 2\nlr = -1", "expected lr of at least 0, got -1"),
     ("epochs = 1\nbatch = 2\nlr = 1\nschedule = 'zigzag'", "expected schedule 'step' or 'cosine', got 'zigzag'"),

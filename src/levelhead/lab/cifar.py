@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from the official files: the binary version, or the python version without trusting pickle."""
+"""CIFAR-10 and CIFAR-100 from the official files: the binary version, or the python version without running pickle."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core.errors import LevelheadError
+from ..core.errors import Advice, LevelheadError
 from .data import Data, Split
 
-TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-# The folder of each layout, and its training and test files.
-BINARY = {
+# For each version: the folder, the training files and the test files.
+BINARY_FILES = {
     "cifar10": ("cifar-10-batches-bin", [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]),
     "cifar100": ("cifar-100-binary", ["train.bin"], ["test.bin"]),
 }
-PYTHON = {
+PYTHON_FILES = {
     "cifar10": ("cifar-10-batches-py", [f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]),
     "cifar100": ("cifar-100-python", ["train"], ["test"]),
 }
 
-# md5 of the official files: the python version's as torchvision lists them, CIFAR-10's binary version's as several
-# other libraries do. None is known of CIFAR-100's binary version.
+# md5 of the official files: of the python version as torchvision lists them, of CIFAR-10's binary version as several
+# other libraries do. No md5 is known of CIFAR-100's binary version.
 MD5 = {
     "cifar10": {
         "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
@@ -47,16 +47,16 @@ MD5 = {
 
 
 def load(name: str, root: Path, *, unofficial: bool = False) -> Data:
-    """`cifar10` or `cifar100` from below root, or from root itself; of two versions the binary one."""
+    """Read `cifar10` or `cifar100` from its folder below root, or from root itself; the binary version comes first."""
     classes = 10 if name == "cifar10" else 100
-    for layouts, read in ((BINARY, _read_binary), (PYTHON, _read_python)):
-        folder, train, test = layouts[name]
+    for versions, read in ((BINARY_FILES, _read_binary), (PYTHON_FILES, _read_python)):
+        folder, train, test = versions[name]
         for place in (root / folder, root):
             if (place / train[0]).is_file() and (place / test[0]).is_file():
                 parts = [_join([read(place / file, name, unofficial) for file in files]) for files in (train, test)]
-                return Data(name, _names(place, name, classes), parts[0], parts[1], largest=50_000 // classes)
-    raise LevelheadError(f"{root}: no {name} here; expected the folder {BINARY[name][0]} (binary version) or "
-                     f"{PYTHON[name][0]} (python version), as unpacked from the official archive")
+                return Data(name, _class_names(place, name, classes), *parts, largest=50_000 // classes)
+    raise FileNotFoundError(f"{root}: no {name} here; expected the folder {BINARY_FILES[name][0]} (binary version) or "
+                            f"{PYTHON_FILES[name][0]} (python version), as unpacked from the official archive")
 
 
 def _read_binary(path: Path, name: str, unofficial: bool) -> Split:
@@ -64,36 +64,36 @@ def _read_binary(path: Path, name: str, unofficial: bool) -> Split:
     record = label_bytes + 3072
     content = np.fromfile(path, np.uint8)
     if content.size == 0 or content.size % record:
-        raise LevelheadError(f"{path}: expected records of {record} bytes, got {content.size} bytes; the file is cut "
-                         f"short, or no CIFAR binary file")
+        raise LevelheadError(f"{path}: expected records of {record} bytes, got {content.size} bytes; the file is "
+                             "truncated, or not a CIFAR binary file")
     rows = content.reshape(-1, record)
-    _check(path, name, content.tobytes(), unofficial)
+    _check_md5(path, name, content.tobytes(), unofficial)
     return Split(rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64))
 
 
 def _read_python(path: Path, name: str, unofficial: bool) -> Split:
     content, key = path.read_bytes(), "labels" if name == "cifar10" else "fine_labels"
-    _check(path, name, content, unofficial)
+    _check_md5(path, name, content, unofficial)
     batch = unpickle(content, path)
     try:
         images, labels = np.asarray(batch[b"data"]), np.asarray(batch[key.encode()])
         return Split(images.reshape(-1, 3, 32, 32), labels.astype(np.int64))
     except (KeyError, TypeError, ValueError) as error:
-        raise LevelheadError(f"{path}: expected a dict of data [N, 3072] and {key} [N] ({error!r})") from None
+        raise LevelheadError(f"{path}: expected a dict with data [N, 3072] and {key} [N] ({error!r})") from None
 
 
-def _check(path: Path, name: str, content: bytes, unofficial: bool) -> None:
+def _check_md5(path: Path, name: str, content: bytes, unofficial: bool) -> None:
     official = MD5[name].get(path.name)
     if official is None or unofficial:
         return
     found = hashlib.md5(content).hexdigest()
     if found != official:
-        raise LevelheadError(f"{path}: md5 is {found}, the official file's is {official}; download it again, or pass "
-                         f"--unofficial if it is meant to differ")
+        raise LevelheadError(f"{path}: the md5 is {found}, but that of the official file is {official}; download it again",
+                             advice=Advice("unofficial", None, "if the file is meant to differ"))
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Builds numpy arrays and plain containers. Any other name a pickle asks for is refused, so nothing can run."""
+class _ArrayUnpickler(pickle.Unpickler):
+    """A reader of numpy arrays and plain containers. It refuses any other name in a pickle, so nothing can run."""
 
     KNOWN: ClassVar[dict[tuple[str, str], Any]] = {
         ("numpy", "ndarray"): np.ndarray,
@@ -104,14 +104,14 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.KNOWN:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, and only numpy arrays are allowed")
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, but only numpy arrays are allowed")
         return self.KNOWN[module, name]
 
 
 def unpickle(content: bytes, path: Path) -> Any:
-    """The value of a pickle that holds nothing but containers, strings, numbers and numpy arrays."""
+    """Return the value of a pickle that holds nothing but containers, strings, numbers and numpy arrays."""
     try:
-        return _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a broken or hostile pickle can raise anything
         raise LevelheadError(f"{path}: not a CIFAR python file ({error})") from None
 
@@ -120,9 +120,9 @@ def _join(parts: list[Split]) -> Split:
     return Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
 
 
-def _names(place: Path, name: str, classes: int) -> tuple[str, ...]:
+def _class_names(place: Path, name: str, classes: int) -> tuple[str, ...]:
     if name == "cifar10":
-        return TEN
+        return CIFAR10_NAMES
     text, meta = place / "fine_label_names.txt", place / "meta"
     if text.is_file():
         names = text.read_text(encoding="utf-8").split()
@@ -130,7 +130,7 @@ def _names(place: Path, name: str, classes: int) -> tuple[str, ...]:
         try:
             names = [item.decode() for item in unpickle(meta.read_bytes(), meta)[b"fine_label_names"]]
         except (LookupError, TypeError, AttributeError) as error:
-            raise LevelheadError(f"{meta}: expected a dict with fine_label_names, byte strings ({error!r})") from None
+            raise LevelheadError(f"{meta}: expected a dict with fine_label_names as byte strings ({error!r})") from None
     else:
         names = [str(i) for i in range(classes)]
     if len(names) != classes:

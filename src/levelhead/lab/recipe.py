@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ..core.errors import LevelheadError
 from ..io import text
-from ..io.fields import settle_
+from ..io.fields import convert_fields_
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Recipe:
         if self.schedule not in ("step", "cosine"):
             raise LevelheadError(f"recipe {self.name}: expected schedule 'step' or 'cosine', got {self.schedule!r}")
         try:
-            settle_(self)
+            convert_fields_(self)
         except ValueError as error:
             raise LevelheadError(f"recipe {self.name}: {error}") from None
         if self.nesterov and not self.momentum:

@@ -1,0 +1,106 @@
+"""Whole data sets by name or path: CIFAR, Tiny ImageNet, digits, an image folder or an .npz file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.counts import check_labels
+from ..core.errors import LevelheadError
+from . import cifar, image_folder
+from .data import Data, Split, train_and_test
+
+OFFICIAL = ("cifar10", "cifar100", "tiny-imagenet")  # read from official files, which do not change
+
+
+def load(
+    data: str, root: str | Path | None = None, *, size: int = image_folder.SIZE, skip_bad: bool = False,
+    unofficial: bool = False,
+) -> Data:
+    """Read a whole data set.
+
+    Args:
+        data: `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or an .npz file.
+        root: the folder that holds the official files of the first three.
+        size: the side to which the images of a folder are resized.
+        skip_bad: leave out the unreadable images of a folder, instead of naming them and stopping.
+        unofficial: accept CIFAR files whose md5 is not the official one.
+    """
+    path = Path(data).expanduser()
+    if size != image_folder.SIZE and (data in (*OFFICIAL, "digits") or path.suffix == ".npz"):
+        raise LevelheadError(f"only the images of a folder can be resized, not those of {data}", parameter="size")
+    if data == "digits":
+        return digits()
+    if data in OFFICIAL:
+        if root is None:
+            raise LevelheadError(f"expected the folder that holds the files of {data}, got none", parameter="root")
+        if data == "tiny-imagenet":
+            return image_folder.tiny_imagenet(Path(root), skip_bad=skip_bad)
+        return cifar.load(data, Path(root), unofficial=unofficial)
+    if path.suffix == ".npz" and path.is_file():
+        return npz(path)
+    if path.is_dir():
+        return image_folder.load(path, size=size, skip_bad=skip_bad)
+    if path.exists():
+        raise LevelheadError(f"{path}: expected a folder of images or an .npz file")
+    raise FileNotFoundError(f"{path}: no such file or folder; expected a folder of images, an .npz file, or one of "
+                            f"{', '.join(OFFICIAL)}, digits")
+
+
+def digits() -> Data:
+    """Return scikit-learn's 8x8 digits, 1,797 images; the last 50 of each class are the test set."""
+    from sklearn.datasets import load_digits
+
+    bunch: Any = load_digits()
+    whole = Split(np.round(bunch.images * (255 / 16)).astype(np.uint8)[:, None], bunch.target.astype(np.int64))
+    last = np.sort(np.concatenate([np.flatnonzero(whole.labels == i)[-50:] for i in range(10)]))
+    rest = np.setdiff1d(np.arange(len(whole)), last)
+    return Data("digits", tuple("0123456789"), whole[rest], whole[last])
+
+
+def npz(path: Path) -> Data:
+    """Read an .npz file: x_train, y_train, x_test, y_test; or images, labels, of which a fifth becomes the test set.
+
+    Images are uint8, [N, H, W], [N, H, W, C] or [N, C, H, W], with C of 1 or 3; `names` may list the classes.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except OSError:
+        raise
+    except Exception as error:  # a damaged archive can raise anything
+        raise LevelheadError(f"{path}: not a valid .npz file of plain arrays ({error})") from None
+    if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
+        train, test = (_samples(path, arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+    elif {"images", "labels"} <= arrays.keys():
+        whole = _samples(path, arrays["images"], arrays["labels"])
+        if len(whole.images) != len(whole):
+            raise LevelheadError(f"{path}: got {len(whole.images)} images but {len(whole)} labels")
+        train, test = train_and_test(whole, path)
+    else:
+        raise LevelheadError(f"{path}: expected x_train, y_train, x_test, y_test, or images, labels; got "
+                             f"{', '.join(sorted(arrays)) or 'nothing'}")
+    names = arrays["names"].tolist() if "names" in arrays else range(int(train.labels.max(initial=0)) + 1)
+    return Data(path.stem, tuple(map(str, names)), train, test)
+
+
+def _samples(path: Path, images: np.ndarray, labels: np.ndarray) -> Split:
+    try:
+        return Split(_channels_first(images), check_labels(labels.ravel()))
+    except ValueError as error:
+        raise LevelheadError(f"{path}: {error}") from None
+
+
+def _channels_first(images: np.ndarray) -> np.ndarray:
+    if images.dtype != np.uint8:
+        raise LevelheadError(f"expected images of uint8, 0 to 255, got {images.dtype}")
+    if images.ndim == 3:
+        return images[:, None]
+    if images.ndim == 4 and images.shape[1] in (1, 3):
+        return images
+    if images.ndim == 4 and images.shape[3] in (1, 3):
+        return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    raise LevelheadError(f"expected images [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3, got "
+                         f"{list(images.shape)}")
