@@ -104,18 +104,18 @@ LOOKS = "expected logits, got what looks like probabilities, rows in [0, 1] that
     ([*TUNE, "--counts", "word.txt"], "word.txt: not a file of counts ('two' is no number)"),
     ([*TUNE, "--counts", "word.json"], "word.json: expected counts as numbers, got 'two' for class 1"),
     ([*TUNE, "--counts", "latin.csv"],
-     "latin.csv: not a file of counts (it is no text in UTF-8; save it as that)"),
+     "latin.csv: not a file of counts (not valid UTF-8; save the file as UTF-8)"),
     ([*TUNE, "--counts", "none.json"], "none.json: not a file of counts (it is empty)"),
     ([*TUNE, "--target", "none.json"], "none.json: not a file of shares (it is empty)"),
     ([*TUNE, "--target", "nan,1,1,1"], "expected finite target shares, got nan for class 0"),
-    ([*RESCALE[:-2], "--tuned", "C.json"], "C.json: not what `levelhead tune -o` writes (it is no JSON object)"),
+    ([*RESCALE[:-2], "--tuned", "C.json"], "C.json: not a file that `levelhead tune` wrote (not a JSON object)"),
     ([*RESCALE[:-2], "--tuned", "zero.safetensors"],
-     "zero.safetensors: not what `levelhead tune -o` writes (it is no text in UTF-8; save it as that)"),
-    ([*RESCALE[:-2], "--tuned", "word.txt"], "word.txt: not what `levelhead tune -o` writes (it is no JSON)"),
-    (["report", "named.json", "-o", "p.html"], "named.json: not what `levelhead tune -o` writes (it has no gamma)"),
-    (["sweep", "L.npy"], "L.npy: not TOML: it is no text in UTF-8; save it as that"),
+     "zero.safetensors: not a file that `levelhead tune` wrote (not valid UTF-8; save the file as UTF-8)"),
+    ([*RESCALE[:-2], "--tuned", "word.txt"], "word.txt: not a file that `levelhead tune` wrote (not JSON)"),
+    (["report", "named.json", "-o", "p.html"], "named.json: not a file that `levelhead tune` wrote (no 'gamma')"),
+    (["sweep", "L.npy"], "L.npy: not TOML: not valid UTF-8; save the file as UTF-8"),
     (["train", "--data", "digits", "--recipe", "latin.toml"],
-     "latin.toml: not a TOML file (it is no text in UTF-8; save it as that)"),
+     "latin.toml: not a TOML file (not valid UTF-8; save the file as UTF-8)"),
     ([*RESCALE[:-1], "1000"],
      "the scaled head (in float32) has NaN or infinite weight values in class 1; use a strength nearer to 0"),
     # what cannot be replaced is not
@@ -173,12 +173,12 @@ def test_an_interrupted_command_ends_as_a_shell_has_it(levelhead, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("levelhead.methods.card.table", interrupted)
+    monkeypatch.setattr("levelhead.methods.card.format_table", interrupted)
     assert levelhead("methods") == (130, "", "")
 
 
 def test_a_mistake_of_ours_is_shown_whole(monkeypatch):
-    monkeypatch.setattr("levelhead.methods.card.table", lambda _: {}["key"])
+    monkeypatch.setattr("levelhead.methods.card.format_table", lambda _: {}["key"])
     monkeypatch.setattr(sys, "argv", ["levelhead", "methods"])
     with pytest.raises(KeyError):
         cli.main()

@@ -146,7 +146,7 @@ BAD = {
     "no file": (rescale("x.safetensors"), "x.safetensors: no such file"),
     "no tuned.json": (
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "x.json"],
-        "levelhead: x.json: no such file; expected what `levelhead tune -o` writes",
+        "levelhead: x.json: no such file; expected a file that `levelhead tune` wrote",
     ),
     "a gamma chosen for other classes": (
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "tuned-7.json"],

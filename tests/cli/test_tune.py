@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.cli.tune_files import save
+from levelhead.io.tuned_json import write_tuned
 
 COUNTS = [1000, 300, 90, 27]
 NAMES = ["cat", "dog", "owl", "ant"]
@@ -102,7 +102,7 @@ def test_a_failed_write_leaves_what_was_there(files, tmp_path, monkeypatch):
     (tmp_path / "tuned.json").write_text("old")
     monkeypatch.setattr("levelhead.core.atomic.os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        save(lh.tune(*files, COUNTS, bootstrap=0), tmp_path / "tuned.json")
+        write_tuned(lh.tune(*files, COUNTS, bootstrap=0).to_dict(), tmp_path / "tuned.json")
     assert (tmp_path / "tuned.json").read_text() == "old"
     assert not list(tmp_path.glob("*.tmp"))
 
@@ -180,7 +180,7 @@ def test_logits_alone_need_counts(files, levelhead):
 
 
 def test_long_input_shows_progress_on_a_terminal_only(files, levelhead, monkeypatch):
-    monkeypatch.setattr("levelhead.cli.tune_files.LONG", 1)
+    monkeypatch.setattr("levelhead.show.progress.LARGE_LOGITS", 1)
     assert levelhead(*HELD_OUT)[2] == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert "bootstrap" in levelhead(*HELD_OUT)[2]

@@ -1,4 +1,4 @@
-"""Counts: counted from labels, drawn from a profile, read from files, checked where they enter."""
+"""Counts: counted from labels, drawn from a profile, checked where they enter."""
 
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ def test_whatever_a_person_has_becomes_the_same_counts(given_counts):
     ({"ant": "many", "cat": 4, "elk": 3}, "the count of class 'ant' is 'many'; expected a number"),
     (["ant", "cat", "dog"], "unknown class name 'dog'"),
     ([object()] * 3, "expected counts as numbers"),
-    ("counts.json", r"expected counts, got the text 'counts.json'; read a file of them with counts.read\(\)"),
+    ("counts.json", r"expected counts, got the text 'counts.json'; read the file first"),
     ([], "expected 3 counts"),
 ])
 def test_a_wrong_count_is_named(wrong, message):
@@ -127,62 +127,6 @@ def test_few_small_counts_are_not_taken_for_labels():
     assert counts.resolve([2, 1, 2], 3).tolist() == [2, 1, 2]
 
 
-@pytest.mark.parametrize(("name", "text", "expected"), [
-    ("c.json", "[60, 30, 10]", [60, 30, 10]),
-    ("c.json", '{"cat": 30, "ant": 60, "elk": 10}', [60, 30, 10]),
-    ("c.txt", "60\n30\n10\n", [60, 30, 10]),
-    ("c.csv", "60\n30\n10\n", [60, 30, 10]),
-    ("c.csv", "class,n\ncat,30\nant,60\n\nelk,10\n", [60, 30, 10]),
-    ("c.csv", "2,10\n0,60\n1,30\n", [60, 30, 10]),
-    ("c.csv", ",0\n0,60\n1,30\n2,10\n", [60, 30, 10]),
-    ("c.csv", ",0\nant,60\nelk,10\ncat,30\n", [60, 30, 10]),
-    ("c.csv", "label,0\n0,60\n1,30\n2,10\n", [60, 30, 10]),
-    ("c.csv", "class;n\ncat;30\nant;60\nelk;10\n", [60, 30, 10]),
-    ("c.csv", "class\tn\ncat\t30\nant\t60\nelk\t10\n", [60, 30, 10]),
-])
-def test_files_of_counts_are_read(tmp_path, name, text, expected):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    assert counts.resolve(counts.read(path), 3, names=["ant", "cat", "elk"]).tolist() == expected
-
-
-def test_numpy_files_of_counts_are_read_and_pickled_ones_are_not(tmp_path):
-    np.save(tmp_path / "c.npy", [60, 30])
-    assert counts.read(tmp_path / "c.npy").tolist() == [60, 30]
-    np.save(tmp_path / "o.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"o.npy: not a file of counts"):
-        counts.read(tmp_path / "o.npy")
-
-
-@pytest.mark.parametrize(("name", "text", "message"), [
-    ("c.json", "{", "c.json: not a file of counts"),
-    ("c.json", "7", r"c.json: not a file of counts \(expected a list of counts or {class: n}\)"),
-    ("c.txt", "60 thirty", "c.txt: not a file of counts"),
-    ("c.csv", "a,1\nb,2,3\n", r"c.csv: not a file of counts \(expected rows of class,n\)"),
-    ("c.csv", "a,1\na,2\n", r"c.csv: not a file of counts \(class 'a' is there twice\)"),
-    ("c.json", '{"0": 1, "1": 2, "0": 3}', r"c.json: not a file of counts \(class '0' is there twice\)"),
-    ("c.csv", "0,1\n0 ,2\n", r"c.csv: not a file of counts \(class '0' is there twice\)"),
-    ("c.yaml", "a: 1", "c.yaml: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got .yaml"),
-    ("c", "1", "c: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got no suffix"),
-])
-def test_a_file_that_holds_no_counts_is_named(tmp_path, name, text, message):
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        counts.read(tmp_path / name)
-
-
-def test_a_missing_file_is_an_os_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"gone\.json"):
-        counts.read(tmp_path / "gone.json")
-
-
-@pytest.mark.parametrize(("name", "text"), [("c.json", "[60, 30]"), ("C.JSON", "[60, 30]"), ("c.csv", "60\n30\n"),
-                                            ("d.csv", "0,60\n1,30\n"), ("c.txt", "60 30")])
-def test_the_mark_of_a_spreadsheet_is_no_count(tmp_path, name, text):
-    (tmp_path / name).write_text(text, encoding="utf-8-sig")
-    assert counts.resolve(counts.read(tmp_path / name), 2).tolist() == [60, 30]
-
-
 def test_counts_by_name_need_names_of_their_own():
     with pytest.raises(ValueError, match="two classes are called 'cat'; give counts in class order"):
         counts.resolve({"cat": 3, "dog": 2}, 3, names=["cat", "dog", "cat"])
@@ -193,10 +137,9 @@ def test_labels_that_are_no_numbers_are_no_labels():
         counts.check_labels(np.array([0.0, np.inf]))
 
 
-def test_a_count_of_0_too_many_may_be_a_title(tmp_path):
-    (tmp_path / "c.csv").write_text("0\n60\n30\n")
+def test_a_count_of_0_too_many_may_be_a_title():
     with pytest.raises(ValueError, match=r"got 3; if .* a title, .*: header=False in pandas$"):
-        counts.resolve(counts.read(tmp_path / "c.csv"), 2)
+        counts.resolve([0, 60, 30], 2)
     with pytest.raises(ValueError, match=r"expected 2 counts, one per class, got 3$"):
         counts.resolve([1, 60, 30], 2)
 

@@ -183,7 +183,7 @@ def _claiming(path, shape, said=None):
      "not a file of logits ('logits' is [1000000000000, 10] of float64, 80000000000128 bytes, and has 128)"),
     ("x.npz", lambda path: _claiming(path, (10**13, 10), said=10**15), "too large for the memory of this machine"),
     ("x.npz", _text_in_a_zip, "not a file of logits"),
-    ("x.safetensors", lambda path: path.write_bytes(struct.pack("<Q", 99) + b"{}"), "not a whole safetensors file"),
+    ("x.safetensors", lambda path: path.write_bytes(struct.pack("<Q", 99) + b"{}"), "cut short, or not a safetensors file"),
     ("x.csv", lambda path: path.write_text(""), "it is empty"),
     ("x.csv", lambda path: path.write_text("a,b\n"), "titles and no data"),
     ("x.csv", lambda path: path.write_text("1,2\n3\n"), "data row 1 has 1 values, the first has 2"),

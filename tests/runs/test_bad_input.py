@@ -15,7 +15,8 @@ from levelhead.core.counts import long_tail
 from levelhead.lab import cifar, image_folder
 from levelhead.runs import sweep_command
 from levelhead.runs.train_command import spec_of
-from levelhead.lab.data import _largest_that_fits, load
+from levelhead.lab.data import _largest_that_fits
+from levelhead.lab.load import load
 from levelhead.runs.evaluate import evaluate, rule_of
 from levelhead.runs.run import Run, Spec, run, run_packed
 from levelhead.runs.sweep import sweep
@@ -46,9 +47,9 @@ TRAINED_ON = {"x_train": pictures(4, 8, 8), "y_train": np.arange(4) % 2}
     ({"images": pictures(0, 8, 8), "labels": np.arange(0)}, "at least 2 classes"),
     (TRAINED_ON | {"x_test": pictures(0, 8, 8), "y_test": np.arange(0)}, "no test image"),
     (TRAINED_ON | {"x_test": pictures(4, 9, 8), "y_test": np.arange(4) % 2},
-     r"test images of \[1, 9, 8\], those trained on are \[1, 8, 8\]"),
+     r"test images have the shape \[1, 9, 8\] \[C, H, W\], but training images \[1, 8, 8\]"),
     (TRAINED_ON | {"x_test": pictures(4, 8, 8, 3), "y_test": np.arange(4) % 2},
-     r"test images of \[3, 8, 8\], those trained on are \[1, 8, 8\]"),
+     r"test images have the shape \[3, 8, 8\] \[C, H, W\], but training images \[1, 8, 8\]"),
     ({"images": pictures(21, 8, 8), "labels": np.repeat([0, 1, 2], [10, 10, 1])}, "class 2 has only one image"),
     ({"images": pictures(4, 0, 8), "labels": np.arange(4) % 2}, r"got \[2, 1, 0, 8\]"),
     ({"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]}, "4 images but 8 labels"),
@@ -70,7 +71,7 @@ def test_an_npz_that_is_none_or_is_damaged_is_named(tmp_path):
     content[at:at + 4] = b"\xff\xff\xff\xff"
     (tmp_path / "torn.npz").write_bytes(bytes(content))
     for name in ("one.npz", "torn.npz"):
-        with pytest.raises(ValueError, match=f"{name}: not a whole .npz file"):
+        with pytest.raises(ValueError, match=f"{name}: not a valid .npz file"):
             load(str(tmp_path / name))
 
 
@@ -88,13 +89,13 @@ def test_pixels_without_a_known_white_are_refused(tmp_path):
     image.fromarray(np.ones((8, 8), np.float32)).save(tmp_path / "real.tif")
     image.fromarray(np.ones((8, 8), np.int32)).save(tmp_path / "wide.tif")
     for name in ("real.tif", "wide.tif"):
-        assert "32 bits a pixel" in image_folder._decode(tmp_path / name, 8)
+        assert "32 bits per pixel" in image_folder._decode(tmp_path / name, 8)
 
 
 def test_links_to_nothing_are_unreadable_images(tmp_path):
     place = layouts.image_folder(tmp_path / "own", {"a": 5, "b": 5})
     (place / "a" / "gone.png").symlink_to("nowhere.png")
-    with pytest.raises(ValueError, match=r"1 of 11 images cannot be read: .*gone.png .*--skip-bad"):
+    with pytest.raises(ValueError, match=r"1 of 11 images cannot be read: .*gone.png .*pass skip_bad"):
         load(str(place))
     assert load(str(place), skip_bad=True).counts.sum() == 8
 
@@ -104,7 +105,7 @@ def test_names_of_images_may_be_any_bytes_and_those_of_classes_text(tmp_path):
     os.rename(place / "b" / "000.png", os.fsencode(place / "b") + b"/\xff.png")
     assert load(str(place)).names == ("b", "ä 猫")
     os.rename(place / "b", os.fsencode(place) + b"/\xff")
-    with pytest.raises(ValueError, match=r"class '\\udcff' is no text"):
+    with pytest.raises(ValueError, match=r"class name '\\udcff' is not valid UTF-8"):
         load(str(place))
 
 
@@ -121,7 +122,7 @@ def test_a_folder_without_images_is_said(tmp_path):
 
 @pytest.mark.parametrize("left", [0, 100, -30])
 def test_a_damaged_cache_is_made_again_and_one_that_cannot_be_written_is_not_needed(tmp_path, monkeypatch, left):
-    monkeypatch.setattr(image_folder, "WORTH_KEEPING", 4)
+    monkeypatch.setattr(image_folder, "CACHED_FROM", 4)
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     place = layouts.image_folder(tmp_path / "own", {"a": 5, "b": 5})
     first = load(str(place)).sha256
@@ -135,7 +136,7 @@ def test_a_damaged_cache_is_made_again_and_one_that_cannot_be_written_is_not_nee
 
 
 def test_a_relative_folder_is_not_taken_for_another_of_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(image_folder, "WORTH_KEEPING", 4)
+    monkeypatch.setattr(image_folder, "CACHED_FROM", 4)
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     found = []
     for seed, home in enumerate(("one", "two")):
@@ -176,9 +177,9 @@ def test_the_largest_count_of_a_huge_set_is_found_in_a_few_tries():
 
 @pytest.mark.parametrize(("options", "message"), [
     (["--largest", "5"], "--largest is of what --ratio makes"),
-    (["--largest", "0", "--ratio", "2"], "largest count of at least 1, got 0"),
+    (["--largest", "0", "--ratio", "2"], "expected a count of at least 1, got 0"),
     (["--subset", "4"], "--subset chooses what --ratio or --counts keep"),
-    (["--size", "64"], "size 64 is of a folder's images; small.npz has its own"),
+    (["--size", "64"], "only the images of a folder can be resized, not those of small.npz"),
     (["--seed", "99999999999999999999999"], "expected a seed below 2**64, got 9999"),
     (["--gamma", "nan"], "expected a finite gamma, got nan"),
 ])
@@ -232,18 +233,18 @@ def test_a_recipe_is_checked_before_it_is_used(words, levelhead, line, message):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    (b"data = 5", "expected data as text, got 5"),
+    (b"data = 5", "data: expected text, got 5"),
     (b"data = []", "data has no values"),
     (b'data = "digits"\nmethod = []', "method has no values"),
-    (b'data = "digits"\nmethod = 3', "expected method as text, got 3"),
-    (b'data = "digits"\nmethod = [["wvn"]]', r"expected method as text, got \['wvn'\]"),
-    (b'data = "digits"\nseed = true', "expected seed as a whole number, got True"),
-    (b'data = "digits"\nepochs = "3"', "expected epochs as a whole number, got '3'"),
-    (b'data = "digits"\nratio = "ten"', "expected ratio as a number, got 'ten'"),
-    (b'data = "digits"\nhold_out = "a"', "expected hold_out as a number, got 'a'"),
+    (b'data = "digits"\nmethod = 3', "method: expected text, got 3"),
+    (b'data = "digits"\nmethod = [["wvn"]]', r"method: expected text, got \['wvn'\]"),
+    (b'data = "digits"\nseed = true', "seed: expected a whole number, got True"),
+    (b'data = "digits"\nepochs = "3"', "epochs: expected a whole number, got '3'"),
+    (b'data = "digits"\nratio = "ten"', "ratio: expected a number, got 'ten'"),
+    (b'data = "digits"\nhold_out = "a"', "hold_out: expected a number, got 'a'"),
     (b'data = "digits"\nskip_bad = "no"', "expected skip_bad as true or false, got 'no'"),
-    (b'data = "digits"\nstem = "large"', "expected the stem small, half or imagenet, got 'large'"),
-    (b'data = "digits"\n[recipe]\nepochs = 3', "expected recipe as text, got "),
+    (b'data = "digits"\nstem = "large"', "stem: expected small, half or imagenet, got 'large'"),
+    (b'data = "digits"\n[recipe]\nepochs = 3', "recipe: expected text, got "),
     (b'data = "\xff"', "not TOML"),
 ])
 def test_a_grid_is_checked_before_anything_is_trained(tmp_path, text, message):
@@ -289,7 +290,7 @@ def test_a_file_that_ends_the_program_is_no_success(words, levelhead):
     Path("mine.py").write_text("import sys\nsys.exit(0)\n")
     assert levelhead(*words, "--method", "mine.py:METHOD")[0] == 2
     Path("mine.py").unlink()
-    assert "no file mine.py; expected a Python file" in levelhead(*words, "--method", "mine.py:METHOD")[2]
+    assert "mine.py: no such file; expected a Python file" in levelhead(*words, "--method", "mine.py:METHOD")[2]
     assert "expected a method as FILE.py:NAME, got 'mine.py'" in levelhead(*words, "--method", "mine.py")[2]
 
 

@@ -1,4 +1,4 @@
-"""The commands of whoever has a model already: look at it, choose gamma, adjust it and take that back, show it."""
+"""Commands for a trained model: inspect it, choose gamma, rescale it, undo that, and show it on a page."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from typing import Annotated
 
 import typer
 
+from ..core.choices import BiasPolicy, Criterion, Kind, Missing, RuleName
 from .common import Force, Json, Page, app, say, show, typed
 
-COUNTS = "Training samples of each class, as .json, .csv, .npy, .npz, .safetensors or .txt."
-MODEL = "A .safetensors file (its index or folder, if sharded), an .onnx, or a state dict as .pt, .pth, .ckpt or .bin."
-DATA = "as .npy, .npz, .safetensors, .csv or .parquet; FILE:KEY names one array of several"
-BESIDE = "May stand beside `logits` in their .npz or .safetensors, by this name."
+COUNTS = "Training samples per class, in a .json, .csv, .npy, .npz, .safetensors or .txt file."
+DATA = "in a .npy, .npz, .safetensors, .csv or .parquet file; FILE:KEY picks one array of several"
+IN_LOGITS = "May be left out if the file of the logits holds an array of this name."
 
-Model = Annotated[Path, typer.Argument(help=MODEL)]
-Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write; a folder for a sharded model.")]
-Layer = Annotated[str | None, typer.Option("--head", help="The layer, if it cannot be found for certain: classifier.")]
+Model = Annotated[Path, typer.Argument(help="A .safetensors file (of a sharded model, its index or its folder), an "
+                                            ".onnx file, or a state dict as .pt, .pth, .ckpt or .bin.")]
+Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
+HeadName = Annotated[
+    str | None, typer.Option("--head", help="Name of the layer, where several could be the head: classifier.")
+]
+ChosenOn = Annotated[str, typer.Option(help="What the samples are. Say test if they are your test set.")]
 
 
 @app.command()
 def inspect(
     model: Model,
-    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} Shows whether weight norms follow them.")] = None,
-    head: Layer = None,
+    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} Shows whether the weight norms follow them.")] = None,
+    head: HeadName = None,
     as_json: Json = False,
 ) -> None:
-    """Show the head in a model's file, and what to beware of.
+    """Show the head of a model file, with warnings.
 
-    Its layers, its norms against the counts, the bias, an earlier adjustment. None of the file's code is run.
+    Lists its layers, its weight norms against the counts, its bias and any earlier adjustment. Runs no code in the
+    file.
     """
     from ..files.describe import inspection_text
     from ..files.inspect import inspect_file
@@ -43,35 +48,36 @@ def rescale(
     model: Model,
     out: Out,
     counts: Annotated[Path, typer.Option(help=COUNTS)],
-    gamma: Annotated[float | None, typer.Option(help="w_i <- (n_max / n_i)^gamma w_i; 0 changes nothing.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Strength, as `levelhead tune` chooses it; 0 does nothing.")] = None,
     tuned: Annotated[Path | None, typer.Option(help="Instead of --gamma: what `levelhead tune -o` wrote.")] = None,
     rule: Annotated[
-        str | None,
-        typer.Option(help="rescale, if not said; tau: w_i / ||w_i||^gamma; shift: b_i + gamma log(n_max / n_i)."),
+        RuleName | None, typer.Option(help="rescale: w_i <- (n_max / n_i)^gamma w_i, the default; tau: w_i <- w_i / "
+                                           "||w_i||^gamma; shift: b_i <- b_i + gamma log(n_max / n_i).")
     ] = None,
-    head: Layer = None,
-    bias: Annotated[str, typer.Option(help="scale: with its weight vector, as tune assumes; or keep.")] = "scale",
-    missing: Annotated[str, typer.Option(help="A class without samples: error, or neutral (left alone).")] = "error",
-    original: Annotated[bool, typer.Option(help="Keep the old bytes in OUT.original, for an exact undo.")] = True,
+    head: HeadName = None,
+    bias: Annotated[BiasPolicy, typer.Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
+    missing: Annotated[Missing, typer.Option(help="A class without samples is an error, or is left as is.")] = "error",
+    original: Annotated[bool, typer.Option(help="Keep the old bytes in OUT.original for an exact undo.")] = True,
     force: Force = False,
-    again: Annotated[bool, typer.Option("--again", help="Adjust a file that was adjusted before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Allow a model that was adjusted before.")] = False,
     logits: Annotated[
-        Path | None, typer.Option(help="The model's logits: tells how many predictions half precision could flip.")
+        Path | None, typer.Option(help="Logits of the model: count the predictions that rounding could change.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a model's file with its head rescaled (RS).
+    """Write a copy of a model with its head rescaled (RS).
 
-    All other bytes are copied as they are.
+    Each weight vector w_i becomes (n_max / n_i)^gamma w_i, where n_i is the count of its class. All other bytes are
+    copied unchanged, and `levelhead undo` gives the model back.
     """
     from ..files.describe import done_text
     from ..files.rescale import rescale_file, strength
     from ..io import arrays
     from ..io.counts_file import read_counts
-    from ..show.progress import progress_bar
+    from ..show.progress import copy_progress
 
     scores = None if logits is None else arrays.read(logits)
-    with progress_bar(model) as bar:
+    with copy_progress(model) as bar:
         done = rescale_file(
             model, out, read_counts(counts), **strength(gamma, rule, tuned), head=head, bias=bias, missing=missing,  # type: ignore[arg-type]
             original=original, force=force, again=again, logits=scores, progress=bar,
@@ -81,35 +87,35 @@ def rescale(
 
 @app.command()
 def tune(
-    logits: Annotated[Path, typer.Option(help=f"[N, K] of samples the model was not trained on, {DATA}.")],
-    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {BESIDE}")] = None,
+    logits: Annotated[Path, typer.Option(help=f"[N, K], of samples the model was not trained on, {DATA}.")],
+    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
     labels: Annotated[
-        Path | None, typer.Option(help=f"[N]. {BESIDE} Without: predicted shares are matched to --target.")
+        Path | None, typer.Option(help=f"[N]. {IN_LOGITS} Without labels, predicted shares are matched to --target.")
     ] = None,
-    unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment; help to choose.")] = None,
-    rule: Annotated[str, typer.Option(help="rescale; shift: l_k + gamma log(n_max / n_k); tau (--norms).")] = "rescale",
-    criterion: Annotated[str, typer.Option(help="guided (by shares, if labels are few) or balanced_error.")] = "guided",
+    unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment, to choose better.")] = None,
+    rule: Annotated[RuleName, typer.Option(help="shift: l_k + gamma log(n_max / n_k); tau needs --norms.")] = "rescale",
+    criterion: Annotated[Criterion, typer.Option(help="guided: by predicted shares too if labels are few.")] = "guided",
     target: Annotated[str | None, typer.Option(help="Class shares in deployment: 0.5,0.3,0.2 or a file.")] = None,
-    most: Annotated[float, typer.Option("--max", help="The largest gamma tried.")] = 2.0,
+    most: Annotated[float, typer.Option("--max", help="Largest gamma to try.")] = 2.0,
     norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head.")] = None,
-    training: Annotated[Path | None, typer.Option(help="Training logits: warns if --logits has some of them.")] = None,
-    kind: Annotated[str, typer.Option(help="logits, or probabilities with --rule shift.")] = "logits",
-    chosen_on: Annotated[str, typer.Option(help="What the samples are; test, if they are your test set.")] = "held-out",
-    bootstrap: Annotated[int, typer.Option(help="Replicates of the whole choice, for the intervals; 0: none.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the replicates.")] = 0,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write JSON for `levelhead rescale --tuned`.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the curve: .png, .svg or .pdf.")] = None,
+    training: Annotated[Path | None, typer.Option(help="Training logits: warn if --logits holds any of them.")] = None,
+    kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities need --rule shift.")] = "logits",
+    chosen_on: ChosenOn = "held-out",
+    bootstrap: Annotated[int, typer.Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the replicates.")] = 0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it for `levelhead rescale --tuned`.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the curve, as .png, .svg or .pdf.")] = None,
     report: Page = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Choose gamma on held-out data.
 
-    The whole curve over gamma, exactly; what the choice gains, and how sure that is.
+    Computes the exact error at every gamma, chooses one, and estimates what it gains on new samples.
     """
     from ..io.samples import read
     from ..io.tuned_json import describe_sources, write_tuned
-    from ..show.plot import picture
+    from ..show.plot import save_plot
     from .tune_files import check_new, tune_files
 
     check_new(out, plot, report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training))
@@ -118,9 +124,9 @@ def tune(
                        norms=norms, training=training, kind=kind, chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)  # type: ignore[arg-type]
     files = {**samples.files, "norms": norms}
     if out is not None:
-        write_tuned(tuned.to_dict(), out, describe_sources(samples.counts, kind, target, **files))  # type: ignore[arg-type]
+        write_tuned(tuned.to_dict(), out, describe_sources(files, samples.counts, kind=kind, target=target))  # type: ignore[arg-type]
     if plot is not None:
-        picture(tuned, plot)
+        save_plot(tuned.plot, plot)
     if report is not None:
         from ..report import of_choice, write
 
@@ -133,44 +139,48 @@ def tune(
 
 @app.command()
 def undo(
-    model: Annotated[Path, typer.Argument(help="What `levelhead rescale` wrote.")],
+    model: Annotated[Path, typer.Argument(help="A model that `levelhead rescale` wrote.")],
     out: Out,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Take an adjustment of a model's file back.
+    """Undo the adjustment of a model file.
 
-    Byte for byte with MODEL.original beside it; else by dividing, exact only to rounding.
+    With MODEL.original next to it, the result equals the old model byte for byte. Without it, the weights are divided
+    by their factors, which is exact only up to rounding.
     """
     from ..files.describe import undone_text
     from ..files.undo import undo_file
-    from ..show.progress import progress_bar
+    from ..show.progress import copy_progress
 
-    with progress_bar(model) as bar:
+    with copy_progress(model) as bar:
         undone = undo_file(model, out, force=force, progress=bar)
     show(undone.json(), undone_text(undone), as_json)
 
 
 @app.command()
 def report(
-    inputs: Annotated[list[Path], typer.Argument(help=f"A run's folder, a snapshot, a tuned.json, or logits {DATA}; a "
-                                                      "folder of the paper's records. Several stand side by side.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page: one .html file that needs nothing else.")],
+    inputs: Annotated[
+        list[Path], typer.Argument(help=f"A run's folder, a snapshot, a tuned.json, a folder of the paper's records, "
+                                        f"or logits {DATA}. Several are shown side by side.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page: one .html file that contains all it needs.")],
     labels: Annotated[
-        Path | None, typer.Option(help=f"[N], of logits. {BESIDE} Without: predicted shares only.")
+        Path | None, typer.Option(help=f"[N], of logits. {IN_LOGITS} Without labels, only predicted shares are shown.")
     ] = None,
-    counts: Annotated[Path | None, typer.Option(help=f"For logits: {COUNTS.lower()} {BESIDE}")] = None,
-    tuned: Annotated[Path | None, typer.Option(help="What `levelhead tune -o` chose on other samples.")] = None,
-    gamma: Annotated[float | None, typer.Option(help="Or one of your own; else it is chosen as `tune` does.")] = None,
-    rule: Annotated[str | None, typer.Option(help="rescale, if nothing else says; shift; tau (of snapshots).")] = None,
-    chosen_on: Annotated[str, typer.Option(help="What the samples are; test, if they are your test set.")] = "held-out",
-    bootstrap: Annotated[int, typer.Option(help="Replicates where gamma is chosen; 0: no interval.")] = 1000,
+    counts: Annotated[Path | None, typer.Option(help=f"For logits. {COUNTS} {IN_LOGITS}")] = None,
+    tuned: Annotated[Path | None, typer.Option(help="A gamma that `levelhead tune -o` chose on other samples.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="A gamma of your own. Otherwise `tune` chooses it.")] = None,
+    rule: Annotated[RuleName | None, typer.Option(help="Default: rescale. tau needs a run or a snapshot.")] = None,
+    chosen_on: ChosenOn = "held-out",
+    bootstrap: Annotated[int, typer.Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 1000,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a page that shows what leveling does to a model.
 
-    A verdict in words, and a gamma to turn. It needs no network and no server: open it, mail it, print it.
+    The page has a verdict in words and a slider for gamma. It needs no network and no server: open it, mail it,
+    print it.
     """
     from ..paper.cells import load_records
     from ..paper.markdown import every_table

@@ -1,19 +1,17 @@
-"""How many training samples each class has: counted, profiled, grouped, read and checked."""
+"""How many training samples each class has: counted, profiled, grouped and checked."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..io import csv_table, text
 from .array import described, is_torch, to_numpy
 from .choices import Missing
 from .errors import LevelheadError
-from .per_class import as_mapping, in_order, listed, title, without_repeats
+from .per_class import as_mapping, in_order, listed, title
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
@@ -143,57 +141,6 @@ def resolve(
     return np.where(values == 0, values.max(), values)
 
 
-def read(path: str | Path, *, wanted: str = "counts") -> Counts:
-    """Counts from a file: .json (list or {class: n}), .csv (class,n rows or one number a row), .npy, .txt (a number a
-    line), an array `counts` of an .npz or .safetensors. What is read is checked later, by `resolve`, when the classes
-    are known.
-
-    Args:
-        path: the file.
-        wanted: what its numbers are, in messages.
-    """
-    from ..io import arrays  # `import levelhead` does without it
-
-    path, parse = Path(path), _PARSERS.get(Path(path).suffix.lower())
-    if arrays.is_archive(path) or path.suffix.lower() == ".npy":
-        return arrays.read(path, wanted=wanted)
-    if parse is None:
-        raise LevelheadError(f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
-                         f"{path.suffix or 'no suffix'}")
-    arrays.check_file(path, wanted)
-    try:
-        return parse(text.read(path))
-    except ValueError as error:
-        raise LevelheadError(f"{path}: not a file of {wanted} ({error})") from None
-
-
-def _from_json(content: str) -> Counts:
-    value = json.loads(content, object_pairs_hook=without_repeats)
-    if not isinstance(value, list | dict):
-        raise LevelheadError("expected a list of counts or {class: n}")
-    return value
-
-
-def _from_csv(content: str) -> Counts:
-    rows = csv_table.cells(content)
-    first, others = rows[0], rows[1:]
-    if not text.is_number(first[-1]) or not first[0] or (
-            not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others)):
-        rows = others  # below titles
-    if all(len(row) == 1 for row in rows):
-        return [text.number(row[0]) for row in rows]
-    if any(len(row) != 2 for row in rows):
-        raise LevelheadError("expected rows of class,n")
-    return without_repeats([(row[0], text.number(row[1])) for row in rows])
-
-
-def _from_txt(content: str) -> Counts:
-    return [text.number(word) for word in content.split()]
-
-
-_PARSERS = {".json": _from_json, ".csv": _from_csv, ".txt": _from_txt}
-
-
 def _values(
     counts: Counts, classes: int | None, names: Sequence[str] | None, offers: Collection[str] = ()
 ) -> np.ndarray:
@@ -203,7 +150,7 @@ def _values(
 
 def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
     if isinstance(counts, str | Path):
-        raise LevelheadError(f"expected counts, got the text {str(counts)!r}; read a file of them with counts.read()")
+        raise LevelheadError(f"expected counts, got the text {str(counts)!r}; read the file first")
     try:
         values = to_numpy(counts) if is_torch(counts) else np.asarray(counts)
     except ValueError:
@@ -230,9 +177,9 @@ def _check_profile(largest: int, classes: int, ratio: float) -> None:
 
 def _odd(values: np.ndarray) -> str:
     """The first that is no number, and whose it is."""
-    odd = ((i, one) for i, one in enumerate(values.tolist()) if not (isinstance(one, int | float) or _is_number(one)))
-    return next((f"{one!r} for class {i}" for i, one in odd), described(values))
-
-
-def _is_number(one: Any) -> bool:
-    return isinstance(one, str) and text.is_number(one)
+    for i, one in enumerate(values.tolist()):
+        try:
+            float(one)
+        except (TypeError, ValueError):
+            return f"{one!r} for class {i}"
+    return described(values)

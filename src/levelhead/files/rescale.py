@@ -18,8 +18,8 @@ from ..core.head import Head
 from ..core.measure import check_logits
 from ..gamma.rule import check_rule
 from ..gamma.tuned import doubt_of
+from ..show.progress import ByteProgress
 from . import onnx, safetensors, state_dict
-from .edits import Progress
 from .find import NoHead
 from .format import Format
 from .spans import Found, Place, decode, encode, load
@@ -128,7 +128,7 @@ def rescale_file(
     again: bool = False,
     logits: Array | None = None,
     chosen: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: ByteProgress | None = None,
 ) -> Done:
     """Write a model's file with its head adjusted; every other byte is copied.
 
@@ -214,7 +214,7 @@ def strength(gamma: float | None, rule: str | None, tuned: str | Path | None) ->
         )
     if gamma is not None:
         return {"gamma": gamma, "rule": rule or "rescale", "chosen": None}
-    from ..cli.tune_files import read_choice
+    from ..io.tuned_json import read_choice
 
     chosen = read_choice(tuned, rule=rule)  # type: ignore[arg-type]
     return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen": chosen}
@@ -281,7 +281,7 @@ def _norms(head: Head) -> np.ndarray:
 
 
 def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
-    from ..cli.tune_files import same_counts
+    from ..io.tuned_json import same_counts
 
     if chosen.get("classes") not in (None, classes):
         raise LevelheadError(f"{path}: gamma was chosen on logits of {chosen['classes']} classes, this head has {classes}; "

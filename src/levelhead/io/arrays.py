@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +16,8 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from ..core.errors import LevelheadError
-from . import csv_table, text
+from . import csv_table, safetensors_file, text
 
-_SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
-                "I8": "<i1", "U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?"}
 BEGINNINGS = {".npy": b"\x93NUMPY", ".npz": b"PK"}
 
 
@@ -165,29 +161,19 @@ def _no_objects() -> Iterator[None]:
 
 
 def _safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    name = _pick(path, key, _names_in_safetensors(path), wanted)
-    with path.open("rb") as file:
-        (size,) = struct.unpack("<Q", file.read(8))
-        entry = json.loads(file.read(size))[name]
-    if entry["dtype"] not in _SAFETENSORS:
-        raise LevelheadError(f"{path}: {name!r} is {entry['dtype']}; expected floating-point or integer numbers")
-    if 0 in entry["shape"]:
-        raise LevelheadError(f"{path}: {name!r} is empty, shape {entry['shape']}")
-    offset = 8 + size + entry["data_offsets"][0]
-    values = np.memmap(path, _SAFETENSORS[entry["dtype"]], "r", offset, tuple(entry["shape"]))
-    if entry["dtype"] == "BF16":  # the upper half of a float32
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    return values
+    tensors = safetensors_file.read_header(path).tensors
+    name = _pick(path, key, list(tensors), wanted)
+    found = tensors[name]
+    if found.dtype not in safetensors_file.NUMPY_DTYPES:
+        raise LevelheadError(f"{path}: {name!r} is {found.dtype}; expected floating-point or integer numbers")
+    if 0 in found.shape:
+        raise LevelheadError(f"{path}: {name!r} is empty, shape {list(found.shape)}")
+    values = np.memmap(path, safetensors_file.NUMPY_DTYPES[found.dtype], "r", found.offset, found.shape)
+    return safetensors_file.widen_bfloat16(values) if found.dtype == "BF16" else values
 
 
 def _names_in_safetensors(path: Path) -> list[str]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="numpy") as file:  # checks the whole header, sizes and offsets too
-            return list(file.keys())
-    except SafetensorError as error:
-        raise LevelheadError(f"{path}: not a whole safetensors file ({error})") from None
+    return list(safetensors_file.read_header(path).tensors)
 
 
 def _csv(path: Path, key: str | None, wanted: str) -> np.ndarray:

@@ -1,35 +1,47 @@
-"""The values of a record as its fields state them: for records whose values people write in files."""
+"""Dataclass fields checked by their annotations: for records whose values people write in files."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..core.errors import LevelheadError
 
-WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+Record = TypeVar("Record")
+_IN_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
 
 
-def settle_(record: Any, *, but: str = "") -> None:
-    """Every value as its annotation says; a ValueError names the first field, `but` one, where it is of another kind.
+def record_from(kind: type[Record], values: Any) -> Record:
+    """Return the dataclass that a JSON object holds; lists become tuples and unknown entries are ignored."""
+    if not isinstance(values, dict):
+        raise LevelheadError("not a JSON object")
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    absent = next((name for name, field in known.items() if field.default is MISSING and name not in values), None)
+    if absent is not None:
+        raise LevelheadError(f"no {absent!r}")
+    return kind(**{name: tuple(values[name]) if isinstance(values[name], list) else values[name]
+                   for name in known if name in values})
 
-    So that a record is the same however its numbers are written: 100 is 100.0 where a number is stated.
+
+def convert_fields_(record: Any, *, but: str = "") -> None:
+    """Convert each field to its annotated type; raise LevelheadError for the first that does not fit, except `but`.
+
+    A record is then the same however its numbers are written: 100 becomes 100.0 in a field of type float.
     """
     hints = get_type_hints(type(record))
     for field in fields(record):
-        value = getattr(record, field.name)
-        if fits(value, hints[field.name]):
-            object.__setattr__(record, field.name, stated(value, hints[field.name]))  # it may be frozen
+        value, hint = getattr(record, field.name), hints[field.name]
+        if fits(value, hint):
+            object.__setattr__(record, field.name, convert(value, hint))  # it may be frozen
         elif field.name != but:
             got = list(value) if isinstance(value, tuple) else value
-            named = "the {} {}" if get_origin(hints[field.name]) is Literal else "{} as {}"
-            raise LevelheadError(f"expected {named.format(field.name, words(hints[field.name]))}, got {got!r}")
+            raise LevelheadError(f"expected {type_in_words(hint)}, got {got!r}", parameter=field.name)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a kind; a whole number is a number too, and true or false is none.
+    """Return whether a value has the annotated type. An int is a float too, if it is finite; a bool is neither.
 
     >>> fits(3, float | None), fits(True, int), fits((1, "a"), tuple[int, ...]), fits("no", Literal["yes", "no"])
     (True, False, False, True)
@@ -40,41 +52,47 @@ def fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) in (Union, UnionType):
         return any(fits(value, part) for part in parts)
     if get_origin(hint) is tuple:
-        each = [parts[0]] * len(value) if parts[-1] is ... and isinstance(value, tuple) else parts
-        return isinstance(value, tuple) and len(value) == len(each) and all(map(fits, value, each))
+        return (isinstance(value, tuple) and len(value) == len(each := _each(value, hint))
+                and all(map(fits, value, each)))
+    if get_origin(hint) is dict:
+        return isinstance(value, dict) and all(fits(key, parts[0]) and fits(value[key], parts[1]) for key in value)
     if isinstance(value, bool):
         return hint is bool
-    if hint is float and isinstance(value, int):
-        return abs(value) <= sys.float_info.max
+    if hint is float:  # JSON has integers of any length
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
     return isinstance(value, hint)
 
 
-def stated(value: Any, hint: Any) -> Any:
-    """A value that fits, as the very kind: a whole number where a number is stated becomes one.
+def convert(value: Any, hint: Any) -> Any:
+    """Return a value that fits as the annotated type: an int becomes a float where the annotation says so.
 
-    >>> stated(3, float | None), stated((1, 2.5), tuple[float, ...]), stated(3, str | int)
+    >>> convert(3, float | None), convert((1, 2.5), tuple[float, ...]), convert(3, str | int)
     (3.0, (1.0, 2.5), 3)
     """
-    parts = get_args(hint)
     if get_origin(hint) in (Union, UnionType):
-        return stated(value, next(part for part in parts if fits(value, part)))
+        return convert(value, next(part for part in get_args(hint) if fits(value, part)))
     if get_origin(hint) is tuple:
-        each = [parts[0]] * len(value) if parts[-1] is ... else parts
-        return tuple(map(stated, value, each))
+        return tuple(map(convert, value, _each(value, hint)))
     return float(value) if hint is float else value
 
 
-def words(hint: Any) -> str:
-    """A kind in words.
+def type_in_words(hint: Any) -> str:
+    """Return an annotation in words.
 
-    >>> words(tuple[int, ...] | None), words(Literal["small", "half", "imagenet"])
+    >>> type_in_words(tuple[int, ...] | None), type_in_words(Literal["small", "half", "imagenet"])
     ('a list of whole numbers', 'small, half or imagenet')
     """
     parts = [part for part in get_args(hint) if part not in (type(None), ...)]
     if get_origin(hint) is Literal:
         return f"{', '.join(parts[:-1])} or {parts[-1]}"
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(words, parts))
+        return " or ".join(map(type_in_words, parts))
     if get_origin(hint) is tuple:
-        return f"a list of {words(parts[0]).removeprefix('a ')}s"
-    return WORDS[hint]
+        return f"a list of {type_in_words(parts[0]).removeprefix('a ')}s"
+    return _IN_WORDS[get_origin(hint) or hint]
+
+
+def _each(value: tuple[Any, ...], hint: Any) -> list[Any]:
+    """Return the annotation of each item of a tuple."""
+    parts = get_args(hint)
+    return [parts[0]] * len(value) if parts[-1] is ... else list(parts)

@@ -13,6 +13,7 @@ from ..core import counts
 from ..core.errors import LevelheadError
 from ..core.measure import check_shape
 from . import arrays
+from .counts_file import read_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ def read(
 
     Args:
         logits, labels: what `arrays.read` reads; FILE:KEY names one array of several, and has nothing beside it.
-        counts_file: what `counts.read` reads.
+        counts_file: what `counts_file.read_counts` reads.
         say: told in a line what was found and not given.
     """
     scores, names = arrays.read(logits), arrays.titles(logits)
@@ -51,7 +52,7 @@ def read(
 
     def counted(source: str | Path) -> np.ndarray:
         with _of(source):
-            found = counts.read(source)
+            found = read_counts(source)
             try:
                 return counts.resolve(found, scores.shape[1], names=names)
             except ValueError as error:

@@ -81,9 +81,19 @@ class Snapshot:
                 f"head {list(self.head.weight.shape)}; {splits})")
 
     def _repr_html_(self) -> str:
-        from ..show.html import snapshot_html
+        from ..show.html import html
+        from ..show.style import short
 
-        return snapshot_html(self)
+        names = self.head.names or ()
+        shown = ", ".join([*map(short, names[:5]), *["..."] * (len(names) > 5)])
+        rows = {
+            "classes": f"{self.head.classes}{f' ({shown})' if shown else ''}, of {self.counts.max()} to "
+                       f"{self.counts.min()} training samples",
+            "head": f"weight {list(self.head.weight.shape)}, {'no bias' if self.head.bias is None else 'with a bias'}",
+            "splits": ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "none",
+        }
+        facts = {key: str(value) for key, value in self.meta.items() if isinstance(value, str | int | float)}
+        return html("Snapshot", rows | {key: fact for key, fact in facts.items() if len(fact) <= 80})
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file, atomically."""

@@ -12,7 +12,7 @@ def read(path: str | Path) -> str:
     try:
         found = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise LevelheadError("it is no text in UTF-8; save it as that") from None
+        raise LevelheadError("not valid UTF-8; save the file as UTF-8") from None
     if not found.strip():
         raise LevelheadError("it is empty")
     return found

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..cli.tune_files import read_choice, target_shares
+from ..io.counts_file import target_shares
+from ..io.tuned_json import read_choice
 from ..core.adjust import RuleName
 from ..core.errors import LevelheadError
 from ..core.measure import Kind

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..methods import Method, method_named
-from ..methods.lookup import place
+from ..methods.lookup import method_file
 from ..io.fields import convert_fields_
-from ..lab.data import Data, Profile, hold_out, imbalance, load
+from ..lab.data import Data, Profile, hold_out, imbalance
+from ..lab.load import OFFICIAL, load
 from ..lab.recipe import Recipe, recipe
 from ..core.choices import TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
@@ -25,7 +26,6 @@ DEFAULTS = {  # data -> (network, recipe); the last is for the user's own images
     "": ("resnet32", "images"),
 }
 
-OFFICIAL = ("cifar10", "cifar100", "tiny-imagenet")  # their files never change
 _load_once = lru_cache(maxsize=1)(load)  # the columns of a table are parts of one data set
 
 
@@ -116,7 +116,7 @@ class Spec:
         whole = read(self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial)
         named = self.counts is not None and isinstance(self.counts[0], tuple)
         part = imbalance(whole, self.profile, ratio=self.ratio, subset=self.subset, largest=self.largest,
-                         wanted=dict(self.counts) if named else self.counts)  # type: ignore[arg-type]
+                         counts=dict(self.counts) if named else self.counts)  # type: ignore[arg-type]
         return hold_out(part, self.hold_out)
 
     @property
@@ -146,7 +146,7 @@ class Spec:
         if not facts["recipe"]["cutout"]:
             del facts["recipe"]["cutout"]  # as in runs older than this field
         if ".py" in self.method:
-            facts["method_sha256"] = hashlib.sha256(place(self.trained_as)[0].read_bytes()).hexdigest()
+            facts["method_sha256"] = hashlib.sha256(method_file(self.trained_as)[0].read_bytes()).hexdigest()
         return json.loads(json.dumps(facts))
 
     @property

@@ -16,12 +16,12 @@ from ..io.counts_file import read_counts
 from . import checkpoint
 from .evaluate import evaluate, rule_of
 from .export import export
-from .progress import bar
 from .run import Run, Spec, run
 from .signals import stoppable
 from .track import tracker
 from ..lab.train import stages
 from ..core.errors import LevelheadError
+from ..show.progress import epoch_progress
 
 
 def train(
@@ -52,7 +52,7 @@ def train(
     first = os.environ.get("RANK", "0") == "0"
     folder = Run.of(spec, runs, name).path
     with stoppable(lambda: _standing(folder, spec), say if first else lambda line: None):
-        with bar(show=show and first) as draw, tracker(track if first else None, folder, spec) as note:
+        with epoch_progress(show=show and first) as draw, tracker(track if first else None, folder, spec) as note:
 
             def report(record: dict[str, Any]) -> None:
                 draw(record)

@@ -1,0 +1,79 @@
+"""One number per class from a file: training samples of each class, or shares of the classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..core.counts import Counts
+from ..core.errors import LevelheadError
+from ..core.per_class import in_order, without_repeats
+from . import arrays, csv_table, text
+
+
+def read_counts(path: str | Path, *, wanted: str = "counts") -> Counts:
+    """Return the numbers of a file, as a list or {class: n}; `counts.resolve` checks them once the classes are known.
+
+    Args:
+        path: .json (a list or {class: n}), .csv (rows of class,n or of one number), .txt (numbers), .npy, or an .npz
+            or .safetensors with an array `counts`.
+        wanted: what the numbers are, for messages; also the name of the array.
+    """
+    path = Path(path)
+    parse = _PARSERS.get(path.suffix.lower())
+    if arrays.is_archive(path) or path.suffix.lower() == ".npy":
+        return arrays.read(path, wanted=wanted)
+    if parse is None:
+        raise LevelheadError(f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
+                             f"{path.suffix or 'no suffix'}")
+    arrays.check_file(path, f"a file of {wanted}")
+    try:
+        return parse(text.read(path))
+    except ValueError as error:
+        raise LevelheadError(f"{path}: not a file of {wanted} ({error})") from None
+
+
+def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.ndarray:
+    """Return shares [K] from "0.5,0.3,0.2", or from a file with a list or {class: share}."""
+    is_file = Path(given).suffix.lower() in (*_PARSERS, ".npy")
+    shares = read_counts(given, wanted="shares") if is_file else given.split(",")
+    if isinstance(shares, dict):
+        try:
+            return in_order(shares, classes, names, what="share")
+        except LevelheadError as error:
+            raise LevelheadError(f"{given}: {error}") from None
+    try:
+        return np.array([float(share) for share in shares])
+    except (TypeError, ValueError):
+        raise LevelheadError(f"expected {classes} numbers with commas between them, or a file of them, got {given!r}",
+                             parameter="target") from None
+
+
+def _from_json(content: str) -> Counts:
+    value = json.loads(content, object_pairs_hook=without_repeats)
+    if not isinstance(value, list | dict):
+        raise LevelheadError("expected a list of counts or {class: n}")
+    return value
+
+
+def _from_csv(content: str) -> Counts:
+    rows = csv_table.cells(content)
+    first, others = rows[0], rows[1:]
+    if not text.is_number(first[-1]) or not first[0] or (
+            not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others)):
+        rows = others  # the first row is titles
+    if all(len(row) == 1 for row in rows):
+        return [text.number(row[0]) for row in rows]
+    if any(len(row) != 2 for row in rows):
+        raise LevelheadError("expected rows of class,n")
+    return without_repeats([(row[0], text.number(row[1])) for row in rows])
+
+
+def _from_txt(content: str) -> Counts:
+    return [text.number(word) for word in content.split()]
+
+
+_PARSERS = {".json": _from_json, ".csv": _from_csv, ".txt": _from_txt}

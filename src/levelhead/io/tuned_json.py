@@ -1,0 +1,111 @@
+"""tuned.json: a gamma that `levelhead tune` chose, and the files it was chosen on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core import atomic
+from ..core.adjust import RuleName
+from ..core.errors import LevelheadError
+from ..core.measure import Kind
+from . import arrays, text
+from .fields import convert_fields_, record_from
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """The files of a choice, each with its sha256, and how they were read; counts are those of the classes."""
+
+    files: dict[str, str]
+    sha256: dict[str, str]
+    kind: Kind
+    target: str | None
+    counts: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields_(self)
+        if not {"logits", "counts"} <= self.files.keys() <= {"logits", "labels", "counts", "norms"}:
+            raise LevelheadError(f"expected logits and counts, got {list(self.files)}", parameter="files")
+        if self.files.keys() != self.sha256.keys():
+            raise LevelheadError(f"expected one for each file, got {list(self.sha256)}", parameter="sha256")
+        if self.counts is not None and not (self.counts and min(self.counts) > 0):
+            raise LevelheadError(f"expected positive numbers, got {list(self.counts)}", parameter="counts")
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The entries of a tuned.json that are used; `null` is the same as an absent entry."""
+
+    gamma: float
+    rule: RuleName
+    chosen_on: str
+    level: float | None = None
+    interval: tuple[float, float] | None = None
+    gain: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    n: int | None = None
+    classes: int | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields_(self)
+        if self.level is not None and not 0 < self.level < 1:
+            raise LevelheadError(f"expected a number between 0 and 1, got {self.level:g}", parameter="level")
+        for name in ("n", "classes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise LevelheadError(f"expected at least 1, got {value}", parameter=name)
+
+
+def write_tuned(choice: Mapping[str, Any], path: str | Path, sources: Mapping[str, Any] | None = None) -> None:
+    """Write a choice, atomically, with the files it was made on where they are known."""
+    atomic.write(path, json.dumps({**choice} | ({} if sources is None else {"sources": sources}), indent=2) + "\n")
+
+
+def read_choice(path: str | Path, *, rule: str | None = None) -> dict[str, Any]:
+    """Return what `write_tuned` wrote, after checking the entries that are used.
+
+    Args:
+        path: the file.
+        rule: the rule asked for, where one is; it must be the one that gamma was chosen for.
+    """
+    arrays.check_file(Path(path), "a file that `levelhead tune` wrote")
+    try:
+        choice = json.loads(text.read(path))
+        record_from(_Choice, choice)
+        if choice.get("sources"):
+            _check_sources(choice["sources"])
+    except ValueError as error:
+        flaw = "not JSON" if isinstance(error, json.JSONDecodeError) else error
+        raise LevelheadError(f"{path}: not a file that `levelhead tune` wrote ({flaw})") from None
+    if rule not in (None, choice["rule"]):
+        raise LevelheadError(f"{path}: gamma was chosen for rule {choice['rule']!r}, not {rule!r}; leave out the rule")
+    return choice
+
+
+def _check_sources(sources: Any) -> None:
+    try:
+        record_from(_Sources, sources)
+    except LevelheadError as error:
+        raise LevelheadError(str(error), parameter="sources") from None
+
+
+def describe_sources(
+    files: Mapping[str, str | Path | None], counts: np.ndarray, *, kind: Kind, target: str | None
+) -> dict[str, Any]:
+    """Return what a choice was made on, for `write_tuned`: the files with their sha256, the counts, how to read them."""
+    given = {what: str(source) for what, source in files.items() if source is not None}
+    return {"files": given, "sha256": {what: arrays.sha256(source) for what, source in given.items()}, "kind": kind,
+            "target": target, "counts": counts.tolist()}
+
+
+def same_counts(choice: Mapping[str, Any], counts: np.ndarray) -> bool:
+    """Return whether gamma was chosen with counts of these proportions; True where the choice does not say."""
+    chosen = (choice.get("sources") or {}).get("counts")
+    return chosen is None or (len(chosen) == len(counts)
+                              and np.allclose(np.array(chosen) / max(chosen), counts / counts.max()))
