@@ -20,7 +20,8 @@ import numpy as np
 import levelhead as lh
 from levelhead.paper.markdown import fill
 from levelhead.paper.record import shipped_snapshots
-from levelhead.show.plot import ACCENT, headless, save
+from levelhead.show.plot import headless, save
+from levelhead.show.style import ACCENT
 
 RESULT = Path("results/snapshots.json")
 COMMAND = ("levelhead reproduce table1 --root DIR --only cifar10:100:baseline; "

@@ -9,7 +9,8 @@ import numpy as np
 from tuning import ROOT, STRENGTHS, gaussians
 
 from levelhead import gamma_path, tune
-from levelhead.show.plot import ACCENT, INK, SOFT, headless, save, stairs
+from levelhead.show.plot import draw_steps, headless, save
+from levelhead.show.style import ACCENT, INK, SOFT
 
 PAGE, IMAGES = ROOT / "docs" / "which-gamma.md", ROOT / "docs" / "images"
 LABELLED = {"strength 20": "**default**", "strength 0": "balanced error", "strength inf": "+ mismatch",
@@ -85,8 +86,8 @@ def draw_curve() -> None:
     grid = np.linspace(0, 1.2, 400)
     axes.plot(grid, 100 * np.asarray(truth.balanced_error_curve.at(grid)), color=SOFT, lw=2.5,
               label="balanced error on 50,000 test samples: the truth")
-    stairs(axes, tuned.curve, color=INK, lw=1, label=f"balanced error on {tuned.n:,} held-out samples")
-    stairs(axes, tuned.criterion_curve, color=ACCENT, lw=1, label="criterion: + min(1, 20 s) x mismatch of shares")
+    draw_steps(axes, tuned.curve, color=INK, lw=1, label=f"balanced error on {tuned.n:,} held-out samples")
+    draw_steps(axes, tuned.criterion_curve, color=ACCENT, lw=1, label="criterion: + min(1, 20 s) x mismatch of shares")
     assert tuned.interval is not None
     axes.axvspan(*tuned.interval, color=ACCENT, alpha=0.12, lw=0, label="95 % interval of the choice")
     axes.axvline(tuned.gamma, color=ACCENT, ls="--", lw=1, label=f"chosen gamma: {tuned.gamma:.2f}")

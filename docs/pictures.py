@@ -13,14 +13,16 @@ import numpy as np
 import torch
 
 import levelhead as lh
-from levelhead.lab.data import Data, digits, hold_out, imbalance
+from levelhead.lab.data import Data, hold_out, imbalance
 from levelhead.lab.features import View, snapshot
+from levelhead.lab.load import digits
 from levelhead.lab.nets import build
 from levelhead.lab.recipe import recipe
 from levelhead.lab.train import fit
 from levelhead.paper.markdown import fill, markdown_table
 from levelhead.paper.record import shipped_snapshots
-from levelhead.show.plot import ACCENT, INK, SOFT, headless, save
+from levelhead.show.plot import headless, save
+from levelhead.show.style import ACCENT, INK, SOFT
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)

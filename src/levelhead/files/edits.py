@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from ..core.atomic import permissions
 from ..core.errors import LevelheadError
+from ..show.progress import ByteProgress
 
 CHUNK = 1 << 24
 # Linux maps all pages of a chunk at once, if asked to; elsewhere they come one by one.
@@ -29,7 +30,6 @@ MAPPED: dict[str, int] = (
     else {"access": mmap.ACCESS_READ}
 )
 UNKNOWN = "0" * 64  # stands for a sha256 that is still being computed: every digest has this length
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def rewrite(source: Path, out: Path, edits: Callable[[str], list[Edit]], progress: Progress | None = None) -> Original:
+def rewrite(source: Path, out: Path, edits: Callable[[str], list[Edit]], progress: ByteProgress | None = None) -> Original:
     """Write source with its edits to out; return the way back.
 
     Args:
@@ -97,14 +97,14 @@ def rewrite(source: Path, out: Path, edits: Callable[[str], list[Edit]], progres
     return Original(source.name, digest.result(), tuple(back))
 
 
-def copy(source: Path, out: Path, progress: Progress | None = None) -> None:
+def copy(source: Path, out: Path, progress: ByteProgress | None = None) -> None:
     """A plain copy."""
     with source.open("rb") as read, out.open("wb") as write:
         _copy(read, write, 0, 0, source.stat().st_size, progress)
     out.chmod(permissions(source))
 
 
-def _copy(source: BinaryIO, out: BinaryIO, at: int, to: int, length: int, progress: Progress | None) -> None:
+def _copy(source: BinaryIO, out: BinaryIO, at: int, to: int, length: int, progress: ByteProgress | None) -> None:
     """Bytes at .. at + length of one open file, to a place in another; inside the kernel where it can."""
     inside = hasattr(os, "copy_file_range")
     while length:

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from ..core.atomic import permissions
 from ..core.errors import LevelheadError
 from ..core.head import Head
-from .edits import UNKNOWN, Edit, Original, Progress, copy, make_folder, rewrite, save_originals, staged
+from ..show.progress import ByteProgress
+from .edits import UNKNOWN, Edit, Original, copy, make_folder, rewrite, save_originals, staged
 from .spans import Found, load, store
 
 Note = Mapping[str, Any]
@@ -80,7 +81,7 @@ class Format:
         note: Note | None,
         keep: bool,
         force: bool,
-        progress: Progress | None = None,
+        progress: ByteProgress | None = None,
     ) -> dict[str, Original]:
         """Write a model with other heads at its places, all or nothing.
 

@@ -12,8 +12,9 @@ import numpy as np
 from ..core.adjust import scale
 from ..core.errors import LevelheadError
 from ..core.head import Head
+from ..show.progress import ByteProgress
 from . import safetensors
-from .edits import Original, Progress, copy, load_originals, make_folder, rewrite, sha256, staged
+from .edits import Original, copy, load_originals, make_folder, rewrite, sha256, staged
 from .format import Note, check_apart, layout
 from .rescale import format_of, named, target_of
 from .spans import load
@@ -32,7 +33,7 @@ class Undone:
         return asdict(self)
 
 
-def undo_file(path: str | Path, out: str | Path, *, force: bool = False, progress: Progress | None = None) -> Undone:
+def undo_file(path: str | Path, out: str | Path, *, force: bool = False, progress: ByteProgress | None = None) -> Undone:
     """Take an adjustment back.
 
     With `path.original` beside it, out is the very file that was adjusted, sha256 for sha256. Without, the head is
@@ -62,7 +63,7 @@ def _put_back(
     kept: Path,
     folder: bool,
     force: bool,
-    progress: Progress | None,
+    progress: ByteProgress | None,
 ) -> dict[str, str]:
     """Apply the kept edits to a model's files, and check that the result is the file that was."""
     known = {file: originals[file.name] for file in files if file.name in originals}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,12 @@ import numpy as np
 from ..core.array import is_torch, to_numpy
 from ..core.errors import LevelheadError
 from ..core.measure import Kind, check_logits
-
-Progress = Callable[[int, int], None]  # rows done, rows in all
+from ..show.progress import RowProgress
 
 
 def chunks(
     logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, whole: bool = True,
-    progress: Progress | None = None,
+    progress: RowProgress | None = None,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """(first row, logits [n, K]) with about `size` numbers each, all finite unless the caller will see to that.
 

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from ..core.curve import Curve
+from ..show.progress import RowProgress
 from .bootstrap import resamples
-from .chunks import Progress
 from .envelope import Envelope
 from .path import GammaPath
 
@@ -169,7 +169,7 @@ class Replicates:
 
 def replicates(
     landscape: Landscape, gamma: float, strength: float, n: int, rng: np.random.Generator,
-    progress: Progress | None = None,
+    progress: RowProgress | None = None,
 ) -> Replicates:
     """Repeat the whole choice on n resamples of the samples, each drawn within its class, on at most 1000 intervals."""
     landscape = replace(landscape, most=1000)

@@ -11,7 +11,8 @@ from ..core.array import Array, is_torch, to_numpy
 from ..core.counts import check_labels
 from ..core.errors import LevelheadError
 from ..core.measure import Kind
-from .chunks import Progress, check_rows, chunks
+from ..show.progress import RowProgress
+from .chunks import check_rows, chunks
 from .intervals import Table, intervals, shard_intervals
 from .rule import Rule
 from .top_k import Pieces, right_pieces
@@ -22,7 +23,7 @@ LARGE = 1 << 28  # numbers, from which compiling pays even the first time
 
 def solve(
     logits: Array, labels: np.ndarray, rule: Rule, range: tuple[float, float], k: int = 1, *, kind: Kind = "logits",
-    engine: Engine = "auto", shard: tuple[Any, Any] | None = None, progress: Progress | None = None,
+    engine: Engine = "auto", shard: tuple[Any, Any] | None = None, progress: RowProgress | None = None,
 ) -> Pieces:
     """(sample [M], lo [M], hi [M]): the intervals of gamma on which each sample is among the first k.
 

@@ -20,7 +20,8 @@ from ..core.counts import Counts, resolve
 from ..core.curve import Curve, accumulate
 from ..core.errors import LevelheadError
 from ..core.measure import Kind
-from .chunks import Progress, chunks
+from ..show.progress import RowProgress
+from .chunks import chunks
 from .intervals import snap
 from .rule import Rule, make_rule
 
@@ -135,7 +136,7 @@ def envelope(
 
 
 def trace(
-    logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits", progress: Progress | None = None
+    logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits", progress: RowProgress | None = None
 ) -> Envelope:
     """The envelope under a rule (without a kept bias), chunk by chunk."""
     if rule.bias is not None:

@@ -11,7 +11,7 @@ import torch
 
 from ..core.errors import LevelheadError
 from ..core.measure import MOST, Kind, check_logits
-from .chunks import Progress
+from ..show.progress import RowProgress
 from .intervals import Table
 from .rule import Rule
 
@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 @torch.no_grad()
 def intervals(
     logits: Tensor, labels: np.ndarray, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits",
-    size: int = 1 << 27, progress: Progress | None = None,
+    size: int = 1 << 27, progress: RowProgress | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
     check_logits(logits[:1000], kind=kind)

@@ -20,8 +20,9 @@ from ..core.counts import Counts, check_labels, groups, resolve
 from ..core.curve import Curve, Metric, Point, accumulate, ascending, check_metric
 from ..core.errors import LevelheadError
 from ..core.measure import Kind, check_shape
+from ..show.progress import RowProgress
 from .bootstrap import check_weights, resamples
-from .chunks import Progress, chunks
+from .chunks import chunks
 from .engines import Engine, solve
 from .envelope import Envelope, trace
 from .rule import Rule, check_range, make_rule, prior
@@ -229,18 +230,29 @@ class GammaPath:
 
     def plot(self, ax: Axes | None = None, *, gamma: float | None = None) -> Axes:
         """Draw error and balanced error over gamma (extra `plot`), on new Axes if none are given; `gamma` is marked."""
-        from ..show.plot import draw_path
+        from ..show.plot import draw_errors
 
-        return draw_path(self, ax, gamma=gamma)
+        title = f"{len(self.labels)} samples, {len(self.counts)} classes"
+        return draw_errors(self.error_curve, self.balanced_error_curve, ax, gamma=gamma, title=title)
 
     def __repr__(self) -> str:
         return (f"GammaPath({len(self.labels)} samples, {len(self.counts)} classes, rule {self.rule.name}, gamma "
                 f"{self.range[0]:g} to {self.range[1]:g})")
 
     def _repr_html_(self) -> str:
-        from ..show.html import path_html
+        from ..show.curve_text import sparkline
+        from ..show.html import html
 
-        return path_html(self)
+        begin, best = self.at(self.range[0]), self.best()
+        rows = {
+            "samples": f"{len(self.labels)} of {len(self.counts)} classes",
+            "gamma": f"{self.range[0]:g} to {self.range[1]:g}, rule {self.rule.name}, {len(self.gammas)} breakpoints",
+            "balanced error": f"{begin.balanced_error:.2%} at {begin.gamma:g}; lowest, {best.balanced_error:.2%}, at "
+                              f"{best.gamma:.3f}",
+            "error": f"{begin.error:.2%} at {begin.gamma:g}; {best.error:.2%} at {best.gamma:.3f}",
+        }
+        return html("GammaPath", rows, picture=sparkline(self.balanced_error_curve, best.gamma),
+                    notes=["the lowest value is optimistic on these samples; levelhead.tune says what to expect on new ones"])
 
     @cached_property
     def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -298,7 +310,7 @@ def gamma_path(
     logits: Array, labels: Array, counts: Counts, *, range: tuple[float, float] = (0.0, 2.0),
     rule: RuleName = "rescale", k: int = 1, bias: Array | None = None, weights: Array | None = None,
     target: Array | None = None, norms: Array | None = None, names: Sequence[str] | None = None, kind: Kind = "logits",
-    shard: tuple[Array, Array] | None = None, engine: Engine = "auto", progress: Progress | None = None,
+    shard: tuple[Array, Array] | None = None, engine: Engine = "auto", progress: RowProgress | None = None,
 ) -> GammaPath:
     """The exact path over gamma.
 

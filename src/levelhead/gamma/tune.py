@@ -5,7 +5,7 @@ The criterion and its reasons are in `criterion.py`; what is checked before is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from ..core.counts import Counts, resolve
 from ..core.curve import Metric, check_metric
 from ..core.errors import LevelheadError
 from ..core.measure import Kind, check_shape
+from ..show.progress import RowProgress, StageProgress
 from . import diagnostics
 from .bootstrap import resamples
 from .chunks import chunks
@@ -28,7 +29,6 @@ from .rule import check_range, make_rule, prior
 from .tuned import Tuned
 
 Fold = tuple[Array, Array, Counts]  # logits [N, K], labels [N], and the counts that this fold's model was trained on
-Progress = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
 
 
 def tune(
@@ -37,7 +37,7 @@ def tune(
     target: Array | None = None, chosen_on: str = "held-out", bootstrap: int = 1000, level: float = 0.95,
     rng: np.random.Generator | int = 0, norms: Array | None = None, bias: Array | None = None,
     training: Array | None = None, names: Sequence[str] | None = None, kind: Kind = "logits",
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> Tuned:
     """The gamma at which the criterion is lowest on held-out data, exact over the whole range.
 
@@ -86,7 +86,7 @@ def tune_path(
     path: GammaPath, *, metric: Metric = "balanced_error", criterion: Criterion = "guided",
     unlabelled: Array | None = None, target: Array | None = None, chosen_on: str = "held-out", bootstrap: int = 1000,
     level: float = 0.95, rng: np.random.Generator | int = 0, norms: Array | None = None,
-    training: Array | None = None, names: Sequence[str] | None = None, progress: Progress | None = None,
+    training: Array | None = None, names: Sequence[str] | None = None, progress: StageProgress | None = None,
 ) -> Tuned:
     """`tune`, for whoever has the path already: what it knows of the predictions is not computed again."""
     logits, rule = path.logits[0], path.rule.name
@@ -161,7 +161,7 @@ def match_prior(
     logits: Array, counts: Counts, target: Array | None = None, *, rule: RuleName = "rescale",
     range: tuple[float, float] = (0.0, 2.0), bootstrap: int = 1000, level: float = 0.95,
     rng: np.random.Generator | int = 0, norms: Array | None = None, names: Sequence[str] | None = None,
-    kind: Kind = "logits", progress: Progress | None = None,
+    kind: Kind = "logits", progress: StageProgress | None = None,
 ) -> Tuned:
     """With no labels at all: the gamma at which the predicted shares of the classes lie nearest to the target prior.
 
@@ -202,7 +202,7 @@ def match_prior(
 
 def _answer(
     landscape: Landscape, metric: Metric, criterion: Criterion, chosen_on: str, bootstrap: int, level: float,
-    rng: np.random.Generator | int, names: Sequence[str] | None, progress: Progress | None, *,
+    rng: np.random.Generator | int, names: Sequence[str] | None, progress: StageProgress | None, *,
     cautions: list[diagnostics.Caution], stacklevel: int = 3,
 ) -> Tuned:
     """What `tune` and `cross_fit` share once they know where every sample is right."""
@@ -237,7 +237,7 @@ def _answer(
     )
 
 
-def _changes(logits: Array, path: GammaPath, progress: Progress | None) -> Envelope:
+def _changes(logits: Array, path: GammaPath, progress: StageProgress | None) -> Envelope:
     """Predictions over the range: exact, or on 401 gammas if a kept bias bends the lines."""
     shown = _stage(progress, "shares")
     if path.rule.bias is None:
@@ -281,5 +281,5 @@ def _quantiles(values: np.ndarray | list[float], level: float) -> tuple[float, f
     return float(low), float(high)
 
 
-def _stage(progress: Progress | None, name: str) -> Callable[[int, int], None] | None:
+def _stage(progress: StageProgress | None, name: str) -> RowProgress | None:
     return None if progress is None else partial(progress, name)

@@ -98,10 +98,10 @@ class Tuned:
 
     def report(self) -> str:
         """The answer for people: a picture of the curve, the numbers, and what they mean."""
-        from ..show.curve_text import text
+        from ..show.curve_text import draw_text_curve
 
-        lines = [text(self.curve, self.gamma, self.interval), f"{self.title} over gamma; ^ chosen, - its interval", "",
-                 *self._lines()]
+        lines = [draw_text_curve(self.curve, self.gamma, self.interval),
+                 f"{self.title} over gamma; ^ chosen, - its interval", "", *self._lines()]
         if self.error is not None:
             other, named = ("error", "plain error") if self.metric == "balanced_error" else ("balanced_error",
                                                                                             "balanced error")
@@ -115,17 +115,22 @@ class Tuned:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the curve, the chosen gamma and its interval (extra `plot`), on new Axes if none are given."""
-        from ..show.plot import draw_tuned
+        from ..show.plot import draw_choice
 
-        return draw_tuned(self, ax)
+        where = "TEST DATA" if self.chosen_on == "test" else self.chosen_on
+        return draw_choice(self.curve, self.gamma, ax, label=self.title, interval=self.interval, level=self.level,
+                           criterion=self.criterion_curve if self.criterion == "guided" else None,
+                           title=f"{self.n} samples, chosen on {where}")
 
     def __repr__(self) -> str:
         return f"Tuned({self})"
 
     def _repr_html_(self) -> str:
-        from ..show.html import tuned_html
+        from ..show.curve_text import sparkline
+        from ..show.html import html
 
-        return tuned_html(self)
+        return html("Tuned", self.facts(), picture=sparkline(self.curve, self.gamma, self.interval),
+                    notes=[f"warning: {line}" for line in self.warnings])
 
     def _lines(self) -> list[str]:
         titles = {"gamma": "gamma = ", "verdict": ""}

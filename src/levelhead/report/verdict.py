@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..show.plot import short
+from ..show.style import short
 from .subject import Subject
 
 Status = Literal["ship", "unclear", "keep", "warn"]

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .progress import Report
 from .spec import Spec
 from ..core.errors import LevelheadError
+from ..show.progress import EpochProgress
 
 
 @contextmanager
-def tracker(kind: str | None, folder: Path, spec: Spec) -> Iterator[Report]:
+def tracker(kind: str | None, folder: Path, spec: Spec) -> Iterator[EpochProgress]:
     """A function to be called with each epoch's record.
 
     Args:

@@ -1,22 +1,22 @@
-"""Pictures of a curve that need no library: as text for a terminal, as a small SVG for a notebook."""
+"""A curve drawn without a plotting library: as text for a terminal, as a small SVG for a notebook."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..core.curve import Curve
-from .plot import ACCENT, percent
+from .style import ACCENT, percent
 
 
-def text(
+def draw_text_curve(
     curve: Curve, gamma: float, interval: tuple[float, float] | None = None, *, width: int = 64, height: int = 8
 ) -> str:
-    """The curve in a few lines of characters, each column its mean over a stretch of gammas.
+    """Draw a curve in a few lines of characters. Each column shows the mean over a stretch of gammas.
 
-    Below it, ^ marks a gamma and - its interval.
+    Below it, ^ marks gamma and - its interval.
 
     >>> curve = Curve(np.array([0.0, 0.5, 1.5]), np.array([0.4, 0.2, 0.3]), 2.0)
-    >>> print(text(curve, 1.0, (0.6, 1.4), width=16, height=3))
+    >>> print(draw_text_curve(curve, 1.0, (0.6, 1.4), width=16, height=3))
     40.00% |****
     30.00% |            ****
     20.00% |    ********
@@ -24,7 +24,7 @@ def text(
            0   ----^---   2
     """
     low, high = float(curve.gammas[0]), curve.end
-    values = _columns(curve, width)
+    values = _column_means(curve, width)
     top, bottom = values.max(), values.min()
     level = np.rint((top - values) / max(top - bottom, 1e-12) * (height - 1)).astype(int)
     labels = [f"{top - (top - bottom) * i / (height - 1):.2%}" for i in range(height)]
@@ -49,14 +49,14 @@ def sparkline(
     curve: Curve, gamma: float | None = None, interval: tuple[float, float] | None = None, *, width: int = 220,
     height: int = 48,
 ) -> str:
-    """The curve as an inline SVG without words, in the color of the text around it; a gamma and its interval marked.
+    """Draw a curve as an inline SVG in the color of the text around it, with gamma and its interval marked.
 
     >>> curve = Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0)
     >>> sparkline(curve, 1.0, (0.5, 1.5), width=4, height=10)
     '<svg width="4" ...<polyline points="0.5,2.0 1.5,2.0 2.5,8.0 3.5,8.0" ...<path d="M2.0 0V10" ...</svg>'
     """
     low, high = float(curve.gammas[0]), curve.end
-    values, x = _columns(curve, width), lambda g: (g - low) / (high - low) * width
+    values, x = _column_means(curve, width), lambda g: (g - low) / (high - low) * width
     heights = height - 2 - (height - 4) * (values - values.min()) / max(np.ptp(values), 1e-12)
     points = " ".join(f"{i + 0.5:.1f},{y:.1f}" for i, y in enumerate(heights))
     label = f"curve over gamma, {percent(curve.values[0])} at {low:g}, {percent(curve.values[-1])} at {high:g}"
@@ -67,8 +67,8 @@ def sparkline(
             f'{span}<polyline points="{points}" fill="none" stroke="currentColor"/>{mark}</svg>')
 
 
-def _columns(curve: Curve, width: int) -> np.ndarray:
-    """The curve's mean over each of so many stretches of gamma."""
+def _column_means(curve: Curve, width: int) -> np.ndarray:
+    """Return the curve's mean over each of `width` equal stretches of gamma."""
     low, high = float(curve.gammas[0]), curve.end
     fine = np.asarray(curve.at(low + (high - low) * (np.arange(width * 20) + 0.5) / (width * 20)))
     return fine.reshape(width, 20).mean(axis=1)
