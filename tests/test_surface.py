@@ -207,7 +207,7 @@ def test_the_best_gamma_of_a_plateau_of_one_float_is_on_it():
 @pytest.mark.parametrize("name", ["baseline", "class-balanced", "ldam", "focal", "balanced-softmax"])
 @pytest.mark.parametrize("shape", [(5,), (8, 1), (8, 4)], ids=["fewer", "a column", "one-hot"])
 def test_losses_want_one_label_per_row(name, shape):
-    with pytest.raises(ValueError, match=r"expected labels \[8\], one class index per row"):
+    with pytest.raises(ValueError, match=r"labels: expected shape \[8\], one class index per row"):
         lh.METHODS[name].loss(COUNTS)(torch.zeros(8, 4), torch.zeros(shape, dtype=torch.long))
 
 

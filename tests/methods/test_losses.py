@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from levelhead.methods import METHODS
-from levelhead.methods._loss import Constant, Weighted
+from levelhead.methods._loss import ClassConstant, WeightedLoss
 from levelhead.methods.class_balanced import effective_number
-from levelhead.methods.ldam import margins
+from levelhead.methods.ldam import ldam_margins
 
 COUNTS = [5000, 2997, 83, 7]
 LOSSES = list({method.loss: name for name, method in reversed(METHODS.items())}.values())  # each once, by its first row
@@ -103,7 +103,7 @@ def test_ldam_is_the_formula(batch):
 
 
 def test_ldam_margins_are_largest_for_the_rarest_class_wherever_it_stands():
-    assert margins([16, 1, 256]).tolist() == [0.25, 0.5, 0.125]
+    assert ldam_margins([16, 1, 256]).tolist() == [0.25, 0.5, 0.125]
 
 
 def test_ldam_drw_is_ldam_until_its_stage_and_weighted_from_there_on(batch):
@@ -179,7 +179,7 @@ def test_losses_compile_to_one_graph_cold_and_warm(batch, name):
 
 
 def test_constants_are_made_once_per_device_and_dtype():
-    constant = Constant(np.array([1.0, 2.0]))
+    constant = ClassConstant(np.array([1.0, 2.0]))
     first = constant.like(torch.zeros(3, 2))
     assert constant.like(torch.ones(5, 2)) is first
     assert constant.like(torch.ones(5, 2, dtype=torch.bfloat16)) is first
@@ -206,7 +206,7 @@ def test_losses_can_be_pickled_and_copied_after_use(batch, name):
 
 @pytest.mark.parametrize("name", ["re-weighting", "class-balanced", "class-balanced-focal", "ldam", "balanced-softmax"])
 def test_logits_of_another_number_of_classes_are_refused(batch, name):
-    with pytest.raises(ValueError, match="expected logits of 5 classes, one per count, got 4"):
+    with pytest.raises(ValueError, match="logits: expected 5 classes, one per count, got 4"):
         METHODS[name].loss([*COUNTS, 3])(*batch)
 
 
@@ -218,24 +218,24 @@ def test_a_class_with_no_samples_is_named(name):
 
 @pytest.mark.parametrize("label", [-100, -1, 4])
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_label_that_is_no_class_is_named(batch, name, label):
+def test_a_label_that_is_not_a_class_is_named(batch, name, label):
     logits, labels = batch[0].view(4, 8, 4), batch[1].view(4, 8).clone()
     labels[1, 2] = label
-    with pytest.raises(ValueError, match=f"expected labels from 0 to 3, got {label}; leave out samples that are not "):
+    with pytest.raises(ValueError, match=f"labels: expected classes from 0 to 3, got {label}; leave out samples"):
         METHODS[name].loss(COUNTS, 0.9)(logits, labels)
 
 
 def test_weights_never_enter_an_exponential(batch):
     """The copied bug: focal loss of an already weighted cross entropy. Ours must differ from it."""
     ours = METHODS["class-balanced-focal"].loss(COUNTS)
-    assert isinstance(ours, Weighted)
+    assert isinstance(ours, WeightedLoss)
     weighted = METHODS["class-balanced"].loss(COUNTS)(*batch)
     assert not torch.allclose(ours(*batch), (1 - torch.exp(-weighted)) * weighted, rtol=1e-2)
 
 
 @pytest.mark.parametrize(("name", "knobs", "message"), [
-    ("focal", {"focus": -1.0}, "expected focus of at least 0, got -1.0"),
-    ("class-balanced", {"beta": 1.0}, "expected beta from 0 to below 1, got 1.0"),
+    ("focal", {"focus": -1.0}, "focus: expected a number of at least 0, got -1.0"),
+    ("class-balanced", {"beta": 1.0}, "beta: expected a number from 0 to below 1, got 1.0"),
 ])
 def test_knobs_out_of_range_are_refused(name, knobs, message):
     with pytest.raises(ValueError, match=message):

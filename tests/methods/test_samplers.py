@@ -1,11 +1,11 @@
-"""What an epoch is made of."""
+"""The samples that an epoch is made of."""
 
 import numpy as np
 import pytest
 
 from levelhead.core.counts import long_tail
 from levelhead.methods import METHODS
-from levelhead.methods.over_sample import sample as over_sample
+from levelhead.methods.over_sample import over_sample
 
 SAMPLERS = {name: method.sample for name, method in METHODS.items() if method.sample}
 COUNTS = long_tail(200, 7, 50)
@@ -84,10 +84,10 @@ def test_classes_absent_from_the_labels_are_not_drawn():
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_no_labels_is_an_error(name):
-    with pytest.raises(ValueError, match="expected labels to sample from, got none"):
+    with pytest.raises(ValueError, match="labels: expected at least one label to sample from, got none"):
         SAMPLERS[name](np.array([], dtype=int), np.random.default_rng(0), 0.0)
 
 
 def test_an_unknown_epoch_is_refused(labels):
-    with pytest.raises(ValueError, match="expected epoch='same' or 'largest', got 'all'"):
+    with pytest.raises(ValueError, match="epoch: expected 'same' or 'largest', got 'all'"):
         over_sample(labels, np.random.default_rng(0), epoch="all")

@@ -1,6 +1,17 @@
-"""Every method of Table 1 and the ones users compare it with: one file a method, one line in `table.py`.
+"""The methods of Table 1 and those users compare it with. A method is one file and one line in `table`.
 
-`METHODS` is a plain dict; `method_named` also knows `NAME+rs` for any of them and `FILE.py:NAME` for a user's own.
+>>> METHODS["wvn+rs"].trained_as
+'wvn'
+
+`METHODS` is a plain dict. `method_named` also accepts `NAME+rs` for any of them and `FILE.py:NAME` for a user's own.
+
+- method: `Method` and `Retrain`, the records
+- table: `METHODS`
+- lookup: `method_named` and `load`
+- card: methods in words
+- baseline, over_sample, under_sample, re_weighting, focal, class_balanced, ldam, wvn, rs: Table 1
+- balanced_softmax, tau_norm, crt: beyond the paper
+- _loss, _sampling: what losses and samplers share
 """
 
 from .lookup import load, method_named

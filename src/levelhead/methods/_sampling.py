@@ -1,4 +1,4 @@
-"""How the samplers draw: so many of each class, each sample as often as any other of its class."""
+"""Class-wise sampling: a given number of samples of each class, drawn evenly within the class."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from ..core.counts import check_labels
 from ..core.errors import LevelheadError
 
 
-def members_of(labels: np.ndarray) -> list[np.ndarray]:
-    """Indices of each class that has any, in class order."""
+def indices_per_class(labels: np.ndarray) -> list[np.ndarray]:
+    """Return the sample indices of each class that has any, in class order."""
     labels = check_labels(labels)
     if not len(labels):
-        raise LevelheadError("expected labels to sample from, got none")
-    counts = np.bincount(labels)
-    return [some for some in np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1]) if len(some)]
+        raise LevelheadError("expected at least one label to sample from, got none", parameter="labels")
+    ends = np.cumsum(np.bincount(labels))[:-1]
+    return [indices for indices in np.split(np.argsort(labels, kind="stable"), ends) if len(indices)]
 
 
-def draw(members: list[np.ndarray], wanted: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """wanted[i] of members[i], shuffled together.
+def draw_per_class(members: list[np.ndarray], sizes: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Draw sizes[i] of members[i], shuffled together.
 
-    Within a class no sample is drawn k + 1 times before every other is drawn k times: with as many wanted as there are,
-    each comes exactly once, and the draw is a plain shuffle.
+    Within a class no sample is drawn k + 1 times before every other is drawn k times. If a class is drawn at its own
+    size, each of its samples comes exactly once; if all are, the draw is a plain shuffle.
     """
     chosen = []
-    for some, size in zip(members, wanted.tolist(), strict=True):
-        rounds, rest = divmod(size, len(some))
-        chosen += [np.tile(some, rounds), generator.choice(some, rest, replace=False)]
+    for indices, size in zip(members, sizes.tolist(), strict=True):
+        rounds, rest = divmod(size, len(indices))
+        chosen += [np.tile(indices, rounds), generator.choice(indices, rest, replace=False)]
     return generator.permutation(np.concatenate(chosen))

@@ -1,7 +1,7 @@
 """Baseline: plain training.
 
-Changes: nothing. Every sample once an epoch, in random order.
-Formula: mean over the batch of ``-log p_y``, p = softmax(logits).
+Changes: nothing. Every sample comes once per epoch, in random order.
+Formula: the mean over the batch of ``-log p_y``, p = softmax(logits).
 Knobs: none.
 Caveats: the norm of a class's weight vector grows with its count, which moves decision boundaries toward rare classes
     (the paper's finding); Baseline+RS undoes this after training.
@@ -10,24 +10,19 @@ Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learnin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..core.counts import Counts
 from ._loss import cross_entropy
-from .method import Method
-
-if TYPE_CHECKING:
-    from .method import Loss
+from .method import Loss, Method
 
 
-def loss(counts: Counts = None, progress: float = 0.0) -> Loss:
-    """Cross entropy, whatever the counts.
+def baseline_loss(counts: Counts = None, progress: float = 0.0) -> Loss:
+    """Use cross entropy, whatever the counts.
 
     >>> import torch
-    >>> loss()(torch.zeros(1, 4), torch.tensor([2])).exp()
+    >>> baseline_loss()(torch.zeros(1, 4), torch.tensor([2])).exp()
     tensor([4.])
     """
     return cross_entropy
 
 
-METHOD = Method("baseline", "Baseline", loss, card=__doc__)
+METHOD = Method("baseline", "Baseline", baseline_loss, card=__doc__)

@@ -4,8 +4,8 @@ Changes: loss.
 Formula: ``(1 - p_y)^focus (-log p_y)``, p = softmax(logits). focus = 0 is cross entropy.
 Knobs: focus = 1.0, as in the CIFAR experiments of Cao et al., 2019. Lin et al. use 2 for detection; Cui et al. choose
     from 0.5, 1 and 2 for each set.
-Caveats: it reads no counts: what it calls hard need not be rare. Lin and Cui apply it to one sigmoid per class; this is
-    the softmax form, as Cao's. Its exponent is often called gamma; here gamma is the exponent of RS alone.
+Caveats: it does not read counts: what it finds hard need not be rare. Lin and Cui apply it to one sigmoid per class;
+    this is the softmax form, as Cao's. Its exponent is often called gamma; here gamma is the exponent of RS alone.
 Reference: Lin et al., Focal Loss for Dense Object Detection, 2017.
 """
 
@@ -17,23 +17,21 @@ from typing import TYPE_CHECKING
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ._loss import cross_entropy
-from .method import Method
+from .method import Loss, Method
 
 if TYPE_CHECKING:
     import torch
 
-    from .method import Loss
-
 
 @dataclass(frozen=True)
-class Focal:
+class FocalLoss:
     """``(1 - p_y)^focus (-log p_y)``: one value per sample."""
 
     focus: float
 
     def __post_init__(self) -> None:
         if not self.focus >= 0:
-            raise LevelheadError(f"expected focus of at least 0, got {self.focus}")
+            raise LevelheadError(f"expected a number of at least 0, got {self.focus}", parameter="focus")
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         entropy = cross_entropy(logits, labels)
@@ -42,15 +40,15 @@ class Focal:
         return doubt.clamp_min(1e-30) ** self.focus * entropy
 
 
-def loss(counts: Counts = None, progress: float = 0.0, *, focus: float = 1.0) -> Loss:
-    """Cross entropy, less for samples already sure.
+def focal_loss(counts: Counts = None, progress: float = 0.0, *, focus: float = 1.0) -> Loss:
+    """Reduce cross entropy where the network is sure.
 
     >>> import torch
     >>> p = torch.tensor([[0.9, 0.1]])
-    >>> loss(focus=2.0)(p.log(), torch.tensor([0])) / -p[:, 0].log()
+    >>> focal_loss(focus=2.0)(p.log(), torch.tensor([0])) / -p[:, 0].log()
     tensor([0.0100])
     """
-    return Focal(focus)
+    return FocalLoss(focus)
 
 
-METHOD = Method("focal", "Focal loss", loss, card=__doc__)
+METHOD = Method("focal", "Focal loss", focal_loss, card=__doc__)

@@ -1,4 +1,4 @@
-"""A method by name: of the table, with RS after it, or a user's own from a file."""
+"""A method by its name: from the table, with RS after it, or from a user's own file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from .table import METHODS
 
 
 def method_named(name: str) -> Method:
-    """The method of that name.
+    """Return the method of that name.
 
     Args:
         name: one of `METHODS`; `NAME+rs` for any of them with RS after training; or `FILE.py:NAME` for one of your own.
+
+    Returns:
+        The method.
 
     >>> method_named("re-weighting+rs").trained_as
     're-weighting'
@@ -33,20 +36,32 @@ def method_named(name: str) -> Method:
     )
 
 
-def place(where: str) -> tuple[Path, str]:
-    """The file and the name of a user's own method, `FILE.py:NAME`; the file is there, and is not run."""
+def method_file(where: str) -> tuple[Path, str]:
+    """Split `FILE.py:NAME` into its file and name; check that the file exists, but do not run it."""
     file, _, name = where.rpartition(":")
     if not name.isidentifier() or Path(file).suffix != ".py":
         raise LevelheadError(f"expected a method as FILE.py:NAME, got {where!r}")
     if not Path(file).is_file():
-        raise LevelheadError(f"no file {file}; expected a Python file that defines {name} as a levelhead Method")
+        raise FileNotFoundError(f"{file}: no such file; expected a Python file that defines the Method {name}")
     return Path(file), name
 
 
 def load(where: str) -> Method:
-    """A user's own method, `FILE.py:NAME`: runs the file and takes the `Method` of that name from it."""
-    path, name = place(where)
-    file = str(path)
+    """Run a user's own file and return the method it defines.
+
+    Args:
+        where: `FILE.py:NAME`, the file and the name of the `Method` in it.
+
+    Returns:
+        The method.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "mine.py").write_text("from levelhead.methods.focal import METHOD")
+    ...     load(f"{folder}/mine.py:METHOD").name
+    'focal'
+    """
+    path, name = method_file(where)
     module_name = f"levelhead_user_{path.stem}"
     spec = spec_from_file_location(module_name, path)
     assert spec is not None  # .py files always have a loader
@@ -57,10 +72,10 @@ def load(where: str) -> Method:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        raise LevelheadError(f"{file} does not run: {type(error).__name__}: {error}") from error
+        raise LevelheadError(f"{path} does not run: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
-        there = [key for key, value in vars(module).items() if isinstance(value, Method)]
-        raise LevelheadError(f"{file} has no {name}; its methods are {', '.join(there) or 'none'}")
+        defined = [key for key, value in vars(module).items() if isinstance(value, Method)]
+        raise LevelheadError(f"{path} does not define {name}; its methods are {', '.join(defined) or 'none'}")
     method = getattr(module, name)
     if not isinstance(method, Method):
         raise LevelheadError(f"{where}: expected a levelhead.methods.Method, got {type(method).__name__}")

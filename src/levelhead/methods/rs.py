@@ -1,11 +1,11 @@
 """RS, re-scaling: after any training, each weight vector is scaled by how rare its class is.
 
 Changes: adjust. `NAME+rs` is any method NAME with RS after it; the training is NAME's own.
-Formula: ``w_i <- (n_1 / n_i)^gamma w_i``, n_1 the largest count.
-Knobs: gamma, chosen on held-out data or, with no labels, by matching the prior. The paper gives 0.1 for Tiny ImageNet
+Formula: ``w_i <- (n_1 / n_i)^gamma w_i``, where n_1 is the largest count.
+Knobs: gamma, chosen on held-out data or, without labels, by matching the prior. The paper gives 0.1 for Tiny ImageNet
     and none for CIFAR.
-Caveats: scaling pushes a class whose logit is negative down, not up; a two-class head with logits (-z, z) never changes
-    its mind; probabilities are no longer calibrated.
+Caveats: scaling pushes a class whose logit is negative down, not up; it never changes the prediction of a two-class
+    head with logits (-z, z); probabilities are no longer calibrated.
 Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, equation of weight scaling.
 """
 
@@ -21,13 +21,19 @@ from ..core.head import Head
 from .method import Method
 
 
-def adjust(head: Head, counts: np.ndarray, gamma: float) -> Head:
-    """Weight vectors scaled by (n_1 / n_i)^gamma."""
+def rescale_head(head: Head, counts: np.ndarray, gamma: float) -> Head:
+    """Scale weight vectors by (n_1 / n_i)^gamma."""
     return rescale(head, counts, gamma=gamma)
 
 
 def plus_rs(method: Method) -> Method:
-    """The same training with RS after it.
+    """Return the method with RS after its training.
+
+    Args:
+        method: one that does not adjust the head after training yet.
+
+    Returns:
+        A method `NAME+rs` that shares the training of NAME.
 
     >>> from levelhead.methods import METHODS
     >>> plus_rs(METHODS["focal"]).name
@@ -36,5 +42,5 @@ def plus_rs(method: Method) -> Method:
     if method.adjust is not None:
         raise LevelheadError(f"{method.name} already adjusts the head after training; RS cannot follow")
     card = "\n\n".join(part.strip() for part in (method.card, __doc__) if part)
-    return replace(method, name=f"{method.name}+rs", title=f"{method.title}+RS", adjust=adjust,
+    return replace(method, name=f"{method.name}+rs", title=f"{method.title}+RS", adjust=rescale_head,
                    trained_as=method.name, card=card)

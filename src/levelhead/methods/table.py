@@ -31,8 +31,8 @@ METHODS: dict[str, Method] = {
         plus_rs(wvn.METHOD),
         # variants of its rows
         wvn.METHOD,
-        wvn.RELEASED,
-        plus_rs(wvn.RELEASED),
+        wvn.WVN_RELEASED,
+        plus_rs(wvn.WVN_RELEASED),
         class_balanced.FOCAL,
         ldam.DRW,
         # beyond the paper

@@ -1,4 +1,4 @@
-"""WVN, weight vector normalization: every weight vector has unit length all through training.
+"""WVN, weight vector normalization: every weight vector has unit length throughout training.
 
 Changes: project.
 Formula: after every optimizer step ``w_i <- w_i / ||w_i||`` (Algorithm 1). `wvn-released` does it before the step,
@@ -16,21 +16,21 @@ from dataclasses import replace
 
 from ..core.adjust import unit
 from ..core.head import Head
-from . import baseline
+from .baseline import baseline_loss
 from .method import Method
 
 
-def project(head: Head) -> Head:
-    """Weight vectors to unit length.
+def project_to_unit_length(head: Head) -> Head:
+    """Scale weight vectors to unit length.
 
-    For inside a training step: nothing is checked, and a head on a device is not waited for.
+    This runs inside a training step: it checks nothing and does not wait for the device.
 
     >>> import numpy as np
-    >>> project(Head(np.array([[3.0, 4.0], [0.0, 2.0]]))).norms
+    >>> project_to_unit_length(Head(np.array([[3.0, 4.0], [0.0, 2.0]]))).norms
     array([1., 1.])
     """
     return replace(head, weight=unit(head.weight))
 
 
-METHOD = Method("wvn", "WVN", baseline.loss, project=project, card=__doc__)
-RELEASED = Method("wvn-released", "WVN (released code)", baseline.loss, project=project, order="before", card=__doc__)
+METHOD = Method("wvn", "WVN", baseline_loss, project=project_to_unit_length, card=__doc__)
+WVN_RELEASED = replace(METHOD, name="wvn-released", title="WVN (released code)", order="before")
