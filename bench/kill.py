@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 import torch._dynamo  # the first optimizer of a process imports it, which takes longer than the run
 
-from levelhead.runs.run import Run, run
+from levelhead.runs.run import run
+from levelhead.runs.run_folder import Run
 from levelhead.runs.spec import Spec
 
 

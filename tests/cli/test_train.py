@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from levelhead.core.adjust import rescale
-from levelhead.lab.data import load
+from levelhead.lab.load import load
 from levelhead.runs import run as runs
 from levelhead.runs.evaluate import evaluate
 from levelhead.runs.export import load as load_leveled
-from levelhead.runs.run import Run
+from levelhead.runs.run_folder import Run
 
 from .. import layouts
 
@@ -147,11 +147,11 @@ def test_where_mlflow_takes_no_runs_is_said_before_training(levelhead, pets, tmp
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["--data", "nowhere"], "no data 'nowhere'"),
-    (["--data", "cifar10"], "--root DIR"),
+    (["--data", "nowhere"], "nowhere: no such file or folder"),
+    (["--data", "cifar10"], "expected the folder that holds the files of cifar10"),
     (["--data", "cifar10", "--root", "."], "no cifar10 here"),
     (["--data", "digits", "--ratio", "0.5"], "imbalance ratio of at least 1, got 0.5"),
-    (["--data", "digits", "--ratio", "10", "--largest", "5000"], "the profile asks for 5000"),
+    (["--data", "digits", "--ratio", "10", "--largest", "5000"], "but 5000 are asked for"),
     (["--data", "digits", "--method", "nothing"], "unknown method 'nothing'"),
     (["--data", "digits", "--profile", "bell", "--ratio", "2"], "profile long-tail, step or given, got 'bell'"),
     (["--data", "digits", "--profile", "step"], "--profile step shapes what --ratio makes: give --ratio too"),

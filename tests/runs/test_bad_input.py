@@ -18,7 +18,9 @@ from levelhead.runs.train_command import spec_of
 from levelhead.lab.data import _largest_that_fits
 from levelhead.lab.load import load
 from levelhead.runs.evaluate import evaluate, rule_of
-from levelhead.runs.run import Run, Spec, run, run_packed
+from levelhead.runs.run import run, run_packed
+from levelhead.runs.run_folder import Run
+from levelhead.runs.spec import Spec
 from levelhead.runs.sweep import sweep
 from levelhead.methods import METHODS
 

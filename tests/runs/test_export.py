@@ -12,7 +12,9 @@ from levelhead.files.rescale import find, format_of, rescale_file
 from levelhead.files.undo import undo_file
 from levelhead.runs import export
 from levelhead.runs.train_command import conclude
-from levelhead.runs.run import Run, Spec, run
+from levelhead.runs.run import run
+from levelhead.runs.run_folder import Run
+from levelhead.runs.spec import Spec
 
 from .. import layouts
 

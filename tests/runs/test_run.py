@@ -14,8 +14,10 @@ import torch
 from levelhead.core import atomic
 from levelhead.runs import checkpoint
 from levelhead.runs import run as runs
-from levelhead.runs.run import BusyError, Run, Spec, run
-from levelhead.runs.session import alone
+from levelhead.runs.run import run
+from levelhead.runs.run_folder import Run
+from levelhead.runs.session import BusyError, lock_folder
+from levelhead.runs.spec import Spec
 
 from .. import layouts
 
@@ -53,7 +55,7 @@ def interrupt(spec, folder, *, after: int) -> Run:
     return Run.of(spec, folder)
 
 
-def test_runs_on_one_device_go_on_from_their_checkpoints(spec, tmp_path):
+def test_runs_on_one_device_resume_from_their_checkpoints(spec, tmp_path):
     both = [replace(spec, seed=seed, engine="fast", dtype="float32") for seed in (0, 1)]
     whole = runs.run_packed(both, tmp_path / "whole", device="cpu")
 
@@ -71,12 +73,12 @@ def test_runs_on_one_device_go_on_from_their_checkpoints(spec, tmp_path):
     assert [row["loss"] for row in there[1].log] == [row["loss"] for row in whole[1].log]
 
 
-def test_a_checkpoint_inside_an_epoch_is_nothing_for_the_fast_engine_and_that_is_said(spec, tmp_path):
+def test_the_fast_engine_says_that_it_cannot_resume_inside_an_epoch(spec, tmp_path):
     there, said = interrupt(spec, tmp_path, after=0), []
-    for path in checkpoint.found(there.path):
+    for path in checkpoint.checkpoints_in(there.path):
         if checkpoint.read(path).step == 0:
             path.unlink()
-    assert checkpoint.found(there.path)
+    assert checkpoint.checkpoints_in(there.path)
     runs.run_packed([spec], tmp_path, device="cpu", say=said.append)
     assert ["inside an epoch" in line and "from the start" in line for line in said] == [True]
     assert [row["epoch"] for row in there.log] == [1, 2, 3]
@@ -84,28 +86,28 @@ def test_a_checkpoint_inside_an_epoch_is_nothing_for_the_fast_engine_and_that_is
 
 def test_old_checkpoints_beyond_the_start_do_not_outlive_new_ones(spec, tmp_path):
     there = interrupt(spec, tmp_path / "runs", after=1)
-    for path in checkpoint.found(there.path):
+    for path in checkpoint.checkpoints_in(there.path):
         if checkpoint.read(path).step == 0:
             path.unlink()
-    old = {path.name for path in checkpoint.found(there.path)}
+    old = {path.name for path in checkpoint.checkpoints_in(there.path)}
 
     def stop(i, record):
         if record["epoch"] == 2:
             raise Interrupted
 
-    with pytest.raises(Interrupted):  # from the start, as the fast engine cannot go on inside an epoch
+    with pytest.raises(Interrupted):  # from the start, as the fast engine cannot resume inside an epoch
         runs.run_packed([spec], tmp_path / "runs", device="cpu", report=stop, save_every=0, say=[].append)
-    assert [checkpoint.read(path).epoch for path in checkpoint.found(there.path)] == [1]
+    assert [checkpoint.read(path).epoch for path in checkpoint.checkpoints_in(there.path)] == [1]
     assert not old & {path.name for path in there.path.iterdir()}
     run(spec, tmp_path / "runs")
     assert [record["epoch"] for record in there.log] == [1, 2, 3]
 
 
-def test_a_damaged_end_of_an_epoch_beside_a_whole_checkpoint_inside_one_is_no_dead_end(spec, tmp_path):
+def test_the_fast_engine_trains_again_if_only_a_checkpoint_inside_an_epoch_is_intact(spec, tmp_path):
     there, said = interrupt(spec, tmp_path, after=1), []
     inside = checkpoint.latest(there.path)[0]
     assert inside is not None
-    for path in checkpoint.found(there.path):
+    for path in checkpoint.checkpoints_in(there.path):
         path.unlink()
     checkpoint.write(there.path, replace(inside, step=4))
     flip(checkpoint.write(there.path, replace(inside, step=0)))
@@ -116,7 +118,7 @@ def test_a_damaged_end_of_an_epoch_beside_a_whole_checkpoint_inside_one_is_no_de
     assert there.finished
 
 
-def test_the_plain_loop_goes_on_with_what_the_fast_engine_left_in_a_second_stage(spec, tmp_path):
+def test_the_plain_loop_resumes_what_the_fast_engine_left_in_a_second_stage(spec, tmp_path):
     both = replace(spec, method="crt", dtype="float64", epochs=18)
     whole = run(both, tmp_path / "whole", device="cpu")
 
@@ -131,17 +133,17 @@ def test_the_plain_loop_goes_on_with_what_the_fast_engine_left_in_a_second_stage
 
 
 @pytest.mark.parametrize("text", ["", '{"epoch": 1, "seconds": 0.1}\n', "{not JSON}\n", "{}\n"])
-def test_a_log_that_lost_epochs_is_said_and_nothing_is_removed(spec, tmp_path, text):
+def test_a_log_that_lost_epochs_is_an_error_and_nothing_is_removed(spec, tmp_path, text):
     there = interrupt(spec, tmp_path, after=2)
-    before = checkpoint.found(there.path)
+    before = checkpoint.checkpoints_in(there.path)
     (there.path / "log.jsonl").write_text(text)
     with pytest.raises(ValueError, match=r"log\.jsonl: damaged.* move the folder away"):
         run(spec, tmp_path)
-    assert checkpoint.found(there.path) == before
+    assert checkpoint.checkpoints_in(there.path) == before
     assert (there.path / "log.jsonl").read_text() == text
 
 
-def test_a_run_leaves_what_it_says(spec, tmp_path):
+def test_a_run_writes_the_files_that_its_folder_promises(spec, tmp_path):
     there = run(spec, tmp_path / "runs")
     assert there.path.name == f"small-wvn-0-{spec.key}"
     facts, log, left = there.facts, there.log, there.snapshot
@@ -155,11 +157,11 @@ def test_a_run_leaves_what_it_says(spec, tmp_path):
     assert {split: len(x) for split, x in left.features.items()} == {"train": 130, "held-out": 33, "test": 41}
     wrong = (left.logits("test").argmax(axis=1) != left.labels["test"]).mean()
     assert wrong == pytest.approx(there.result["test_error"])
-    assert len(checkpoint.found(there.path)) == 2
+    assert len(checkpoint.checkpoints_in(there.path)) == 2
     assert not list(there.path.glob("*.tmp"))
 
 
-def test_a_finished_run_is_neither_done_again_nor_touched(spec, tmp_path, monkeypatch):
+def test_a_finished_run_is_neither_trained_again_nor_changed(spec, tmp_path, monkeypatch):
     there = run(spec, tmp_path / "runs")
     before = {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in there.path.iterdir()}
     monkeypatch.setattr(runs, "fit", lambda *_, **__: pytest.fail("trained again"))
@@ -172,7 +174,7 @@ def test_a_finished_run_is_neither_done_again_nor_touched(spec, tmp_path, monkey
 def test_an_interrupted_run_ends_as_if_nothing_had_happened(spec, tmp_path, after):
     whole = run(spec, tmp_path / "whole")
     there = interrupt(spec, tmp_path / "parts", after=after)
-    with pytest.raises(ValueError, match="not finished; give its `levelhead train` command again"):
+    with pytest.raises(ValueError, match="not finished; run its `levelhead train` command again to resume it"):
         assert there.snapshot
     parts = run(spec, tmp_path / "parts")
     assert weights_of(parts) == weights_of(whole)
@@ -208,10 +210,10 @@ def flip(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
-def test_a_flipped_byte_is_found_and_the_checkpoint_before_is_taken(spec, tmp_path):
+def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_is_used(spec, tmp_path):
     whole, said = run(spec, tmp_path / "whole"), []
     there = interrupt(spec, tmp_path / "parts", after=2)
-    newest, before = checkpoint.found(there.path)
+    newest, before = checkpoint.checkpoints_in(there.path)
     flip(newest)
     parts = run(spec, tmp_path / "parts", say=said.append)
     assert len(said) == 1
@@ -225,7 +227,8 @@ TORCHRUN = """
 import os, sys, time
 import torch.distributed as dist
 from levelhead.runs import checkpoint
-from levelhead.runs.run import Spec, run
+from levelhead.runs.run import run
+from levelhead.runs.spec import Spec
 
 def slowly(path, read=checkpoint.read):
     time.sleep(0.5 * dist.get_rank())
@@ -242,7 +245,7 @@ if __name__ == "__main__":
 def test_of_two_processes_the_one_that_writes_removes_no_checkpoint_that_the_other_still_reads(
         spec, tmp_path, in_two_processes):
     there = interrupt(spec, tmp_path / "runs", after=2)
-    flip(checkpoint.found(there.path)[0])
+    flip(checkpoint.checkpoints_in(there.path)[0])
     script = TORCHRUN.replace("SPEC", repr(spec)).replace("FOLDER", repr(str(tmp_path / "runs")))
     (tmp_path / "one.py").write_text(script)
     in_two_processes(tmp_path / "one.py")
@@ -252,14 +255,14 @@ def test_of_two_processes_the_one_that_writes_removes_no_checkpoint_that_the_oth
 
 def test_two_damaged_checkpoints_are_an_error_and_are_kept(spec, tmp_path):
     there = interrupt(spec, tmp_path, after=1)
-    for path in checkpoint.found(there.path):
+    for path in checkpoint.checkpoints_in(there.path):
         flip(path)
     with pytest.raises(ValueError, match=r"every checkpoint is damaged .*move the folder away"):
         run(spec, tmp_path)
-    assert len(checkpoint.found(there.path)) == 2
+    assert len(checkpoint.checkpoints_in(there.path)) == 2
 
 
-def test_a_full_disk_is_said_and_loses_nothing(spec, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_loses_nothing(spec, tmp_path, monkeypatch):
     whole = run(spec, tmp_path / "whole")
     real, calls = os.fsync, []
 
@@ -271,17 +274,17 @@ def test_a_full_disk_is_said_and_loses_nothing(spec, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match=r"a checkpoint, the disk is full; the last good checkpoint, .* still"):
+        with pytest.raises(OSError, match=r"a checkpoint, the disk is full; the last good checkpoint, .* is kept"):
             run(spec, tmp_path / "parts", save_steps=1)
     there = Run.of(spec, tmp_path / "parts")
-    assert len(checkpoint.found(there.path)) == 2
+    assert len(checkpoint.checkpoints_in(there.path)) == 2
     assert checkpoint.latest(there.path)[0] is not None
     assert not list(there.path.glob("*.tmp"))
     assert weights_of(run(spec, tmp_path / "parts")) == weights_of(whole)
 
 
 @pytest.mark.parametrize(("file", "message"), [
-    ("checkpoint-000002", r"a checkpoint, the disk is full; the last good checkpoint, checkpoint-000001-.* is still"),
+    ("checkpoint-000002", r"a checkpoint, the disk is full; the last good checkpoint, checkpoint-000001-.* is kept"),
     ("model", "trained, but the result cannot be written"),
     ("snapshot", "trained, but the result cannot be written"),
 ])
@@ -306,12 +309,12 @@ def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(spec, tmp_path,
     assert [weights_of(one) for one in there] == expected
 
 
-def test_a_run_with_other_settings_or_data_in_its_place(spec, tmp_path):
+def test_a_run_with_other_settings_or_data_in_the_same_folder_is_refused(spec, tmp_path):
     there = interrupt(spec, tmp_path / "runs", after=1)
     facts = json.loads((there.path / "spec.json").read_text())
     facts["identity"]["seed"] = 7
     (there.path / "spec.json").write_text(json.dumps(facts))
-    with pytest.raises(ValueError, match="a run with other settings is here: its seed is 7, 0 is asked for"):
+    with pytest.raises(ValueError, match="a run with other settings is here: its seed is 7, not 0"):
         run(spec, tmp_path / "runs")
     facts["identity"]["seed"] = 0
     (there.path / "spec.json").write_text(json.dumps(facts))
@@ -321,13 +324,13 @@ def test_a_run_with_other_settings_or_data_in_its_place(spec, tmp_path):
         run(spec, tmp_path / "runs")
 
 
-def test_only_one_process_at_a_run(spec, tmp_path):
-    with alone(Run.of(spec, tmp_path).path), pytest.raises(BusyError, match="another process is at this run"):
+def test_only_one_process_trains_a_run(spec, tmp_path):
+    with lock_folder(Run.of(spec, tmp_path)), pytest.raises(BusyError, match="another process is training this run"):
         run(spec, tmp_path)
     assert run(spec, tmp_path).finished
 
 
-def test_identity_is_what_makes_the_numbers(spec, tmp_path):
+def test_identity_is_what_decides_the_numbers(spec, tmp_path):
     assert replace(spec, method="wvn+rs").key == spec.key
     assert replace(spec, root="/elsewhere", skip_bad=True).key == spec.key
     for change in ({"seed": 1}, {"method": "baseline"}, {"hold_out": 0.1}, {"epochs": 2}, {"net": "resnet32"}):
@@ -377,17 +380,17 @@ def test_a_run_of_the_fast_engine_keeps_the_same_folder(spec, tmp_path):
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"profile": "long-tail", "ratio": 0.5}, "ratio of at least 1, got 0.5"),
-    ({"ratio": 10.0}, "needs a profile"),
-    ({"seed": -1}, "expected a seed from 0 on, got -1"),
-    ({"epochs": 0}, "at least 1 epoch, got 0"),
+    ({"ratio": 10.0}, "ratio: a ratio of 10 needs the profile"),
+    ({"seed": -1}, r"seed: expected a seed from 0 to 2\*\*64 - 1, got -1"),
+    ({"epochs": 0}, "epochs: expected at least 1 epoch, got 0"),
     ({"method": "wnv"}, "unknown method 'wnv'; the methods are baseline, "),
     ({"net": "resnet33"}, "unknown network 'resnet33'"),
     ({"recipe": "kim2021"}, "unknown recipe 'kim2021'; the recipes are kim2020, "),
-    ({"hold_out": 1.0}, "held-out share from 0 to below 1, got 1.0"),
-    ({"subset": "last"}, "expected subset 'first' or a seed"),
-    ({"dtype": "bfloat16", "engine": "plain"}, "bfloat16 needs the fast one"),
+    ({"hold_out": 1.0}, "hold_out: expected a share from 0 to below 1, got 1.0"),
+    ({"subset": "last"}, "subset: expected 'first' or a seed"),
+    ({"dtype": "bfloat16", "engine": "plain"}, "bfloat16 needs the fast engine"),
 ])
-def test_bad_input_is_said_in_one_line(spec, tmp_path, change, message):
+def test_bad_input_is_one_line(spec, tmp_path, change, message):
     with pytest.raises(ValueError, match=message) as error:
         run(replace(spec, **({"profile": "step"} | change if "subset" in change else change)), tmp_path / "runs")
     assert "\n" not in str(error.value)

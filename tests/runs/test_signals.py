@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from levelhead.runs.run import Run, Spec, run
+from levelhead.runs.run import run
+from levelhead.runs.run_folder import Run
+from levelhead.runs.spec import Spec
 
 from .. import layouts
 

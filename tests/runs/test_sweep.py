@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.runs.run import Run, Spec, run
+from levelhead.runs.run import run
+from levelhead.runs.run_folder import Run
+from levelhead.runs.spec import Spec
 from levelhead.runs.sweep import sweep
 
 from .. import layouts
@@ -28,7 +30,7 @@ def test_each_spec_is_trained_once_and_a_failure_stops_no_other(specs, tmp_path)
     told = []
     found = sweep([*specs, bad], tmp_path / "runs", report=lambda spec, what: told.append((spec.method, what)))
     assert [outcome.error is None for outcome in found] == [True, True, True, False]
-    assert "no data" in found[3].error
+    assert "no such file or folder" in found[3].error
     assert found[0].run == found[2].run
     assert sorted(told) == [("baseline", "failed"), ("baseline", "finished"), ("wvn", "finished")]
     assert len(list((tmp_path / "runs").glob("*/done.json"))) == 2

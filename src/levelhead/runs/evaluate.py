@@ -13,7 +13,9 @@ from ..core.adjust import rescale, shift_logits, tau_normalize
 from ..core.warnings import LevelheadWarning
 from ..core.head import Head
 from ..core.measure import Measures, measure
-from ..methods import Method, rs, tau_norm
+from ..methods import Method
+from ..methods.rs import rescale_head
+from ..methods.tau_norm import tau_normalize_head
 from ..core.adjust import RuleName
 from ..io.snapshot import Snapshot
 from ..gamma.tune import tune
@@ -98,9 +100,9 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: RuleName =
 
 def rule_of(method: Method) -> RuleName:
     """The rule that levels what a method trained: its own or, where it has none, RS."""
-    if method.adjust is tau_norm.adjust:
+    if method.adjust is tau_normalize_head:
         return "tau"
-    if method.adjust not in (None, rs.adjust):
+    if method.adjust not in (None, rescale_head):
         raise LevelheadError(f"method {method.name}: its adjust is neither RS nor tau-normalization, and nothing here can "
                          "choose its strength; train without it, and apply it to the head of the run's snapshot")
     return "rescale"

@@ -1,13 +1,4 @@
-"""A run: one training in a folder of its own, begun, gone on with, or already there.
-
-    runs/<name>-<hash of spec>/
-        spec.json               what was asked for, and on what: versions, threads, memory format, counts, data's sha256
-        log.jsonl               a line for each epoch: losses, errors, head norms
-        checkpoint-*            the last two, checksummed
-        model.safetensors       the trained network
-        snapshot.safetensors    head, counts, features and labels of every split: all that is needed after training
-        done.json               the result; where it is, the run is finished and never touched again
-"""
+"""Train the run of a spec: begin it, resume it, or find it finished; alone, or many on one device."""
 
 from __future__ import annotations
 
@@ -15,127 +6,76 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ..io.snapshot import Snapshot
-from . import checkpoint
-from ..lab.data import Data
-from .spec import Spec
-from ..lab.train import State, fit
-from .session import BusyError, Report, Work, alone, check_same, read_facts, read_json, read_log
 from ..core.errors import LevelheadError
-
-__all__ = ["BusyError", "Run", "Spec", "run", "run_packed"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run's folder, and what can be read from it."""
-
-    path: Path
-
-    @property
-    def finished(self) -> bool:
-        return (self.path / "done.json").is_file()
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What spec.json says."""
-        return read_json(self.path / "spec.json")
-
-    @property
-    def result(self) -> dict[str, Any]:
-        """What done.json says: the last epoch's loss and errors, seconds, parameters."""
-        return read_json(self._finished("done.json"))
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """Head, counts, features and labels, once it is finished."""
-        return Snapshot.load(self._finished("snapshot.safetensors"))
-
-    def _finished(self, file: str) -> Path:
-        if not self.finished:
-            raise LevelheadError(f"{self.path}: not finished; give its `levelhead train` command again to go on with it")
-        return self.path / file
-
-    @property
-    def log(self) -> list[dict[str, Any]]:
-        """The epochs' records so far."""
-        return read_log(self.path)
-
-    @staticmethod
-    def open(path: str | Path) -> Run:
-        """The run in a folder, which must be one."""
-        if not (Path(path) / "spec.json").is_file():
-            raise LevelheadError(f"{path}: no run here; expected a folder that `levelhead train` wrote, with a spec.json")
-        return Run(Path(path))
-
-    @staticmethod
-    def of(spec: Spec, runs: str | Path = "runs", name: str | None = None) -> Run:
-        """Where a spec's run is or will be."""
-        return Run(Path(runs) / f"{name or spec.title}-{spec.key}")
+from ..lab.data import Data
+from ..lab.train import State, fit
+from ..show.progress import EpochProgress
+from . import checkpoint
+from .run_folder import Run
+from .session import TrainingSession, check_finished, lock_folder
+from .spec import Spec
 
 
 def run(
-    spec: Spec, runs: str | Path = "runs", *, name: str | None = None, report: Report | None = None,
+    spec: Spec, runs: str | Path = "runs", *, name: str | None = None, report: EpochProgress | None = None,
     say: Callable[[str], None] = print, data: Data | None = None, device: str | None = None,
     save_every: float = 60.0, save_steps: int | None = None, half: bool = False,
 ) -> Run:
-    """Train what a spec asks for; go on where it was interrupted; do nothing if it is finished.
+    """Train what a spec asks for; resume a run that was interrupted; leave a finished one as it is.
 
     Args:
         spec: what to train.
         runs: the folder of all runs.
         name: the first part of the run's folder; made from the spec if None.
         report: called after every epoch with its record, for progress.
-        say: called with lines a person should see, such as on a damaged checkpoint.
-        data: the spec's data, if it is loaded already.
-        device: `cpu`, `cuda`, ...; CUDA where it is, if None.
-        save_every: seconds between checkpoints inside an epoch; there is one after every epoch.
-        save_steps: steps between them, beside that.
+        say: called with lines for people, such as on a damaged checkpoint.
+        data: the spec's data, if they are loaded already.
+        device: `cpu`, `cuda`, ...; CUDA where it is available, if None.
+        save_every: seconds between checkpoints inside an epoch; every epoch ends with one.
+        save_steps: steps between further checkpoints.
         half: keep the snapshot's features in half precision.
     """
-    there = Run.of(spec, runs, name)
-    if there.finished:
-        check_finished(there, spec, data)
-        return there
-    place, writes = _join(device)
+    found = Run.of(spec, runs, name)
+    if found.finished:
+        check_finished(found, spec, data)
+        return found
+    place, writes = _join_processes(device)
     if spec.engine == "fast" or (spec.engine == "auto" and place.type == "cuda" and not dist.is_initialized()):
         reports = None if report is None else lambda _, record: report(record)
         return run_packed([spec], runs, names=[name], report=reports, say=say, data=[data], device=str(place),
                           save_every=save_every, half=half)[0]
     if spec.dtype == "bfloat16":
-        raise LevelheadError("the plain engine trains in float32 or float64; bfloat16 needs the fast one, on CUDA")
-    work = Work(there.path, spec, data or spec.load(), place, writes=writes, half=half, report=report)
-    with alone(there.path, writes=writes):
-        if there.finished:  # by another process, between our look and our lock
-            return there
-        work.begin()
-        start, damaged = checkpoint.latest(there.path)
-        for line in damaged:
-            say(f"{line}; going on from the one before")
-        _together()  # all have read before what is damaged or beyond is removed
+        raise LevelheadError("the plain engine trains in float32 or float64; bfloat16 needs the fast engine, on CUDA",
+                             parameter="dtype")
+    session = TrainingSession(found, spec, data or spec.load(), place, writes=writes, half=half, report=report)
+    with lock_folder(found, writes=writes):
+        if found.finished:  # by another process, before we held the lock
+            return found
+        session.begin()
+        start = _latest_checkpoint(found.path, say)
+        _wait_for_all()  # every process has read before anything is removed
         if writes:
-            work.take_up(start)
-        _together()
-        saver = _Saver(there.path, save_every, save_steps, writes)
+            session.resume_from(start)
+        _wait_for_all()
+        saver = _Saver(found.path, save_every, save_steps, writes)
 
         def on_epoch(state: State, record: dict[str, Any]) -> None:
             if writes:
-                work.epoch_over(record)
+                session.end_epoch(record)
                 saver.save(state)
 
-        fit(work.net, work.data, work.recipe, work.method, seed=spec.seed, start=start,
+        fit(session.net, session.data, session.recipe, session.method, seed=spec.seed, start=start,
             on_step=saver, on_epoch=on_epoch)
         if writes:
-            work.finish()
-        _together()
-    return there
+            session.finish()
+        _wait_for_all()
+    return found
 
 
 def run_packed(
@@ -144,7 +84,7 @@ def run_packed(
     data: Sequence[Data | None] | None = None, device: str = "cuda", save_every: float = 60.0, half: bool = False,
     early: bool = True,
 ) -> list[Run]:
-    """Train many specs at once on one device with the fast engine; go on with those begun, leave finished ones alone.
+    """Train many specs at once on one device with the fast engine; resume those begun, leave finished ones as they are.
 
     Args:
         specs: what to train.
@@ -152,66 +92,63 @@ def run_packed(
         names, data: of each spec, as in `run`.
         slots: how many share the device at a time.
         save_every: seconds between checkpoints, each at the end of an epoch.
-        early: as in `fast.fit_many`.
+        early: as in `fit_many`.
         report: called after every epoch of every spec with the spec's position and the epoch's record.
     """
     from ..lab.fit_many import fit_many
     from ..lab.pack import Job
 
     check_device(device)
-    all_names, given = names or [None] * len(specs), data or [None] * len(specs)
-    found = [Run.of(spec, runs, name) for spec, name in zip(specs, all_names, strict=True)]
+    given = data or [None] * len(specs)
+    found = [Run.of(spec, runs, name) for spec, name in zip(specs, names or [None] * len(specs), strict=True)]
     loaded: dict[Any, Data] = {}
     with ExitStack() as locks:
-        works: list[Work] = []
-        for i, (spec, there) in enumerate(zip(specs, found, strict=True)):
-            key = spec.data_key  # specs of one key share the very arrays, and so can be stacked
-            if there.finished:
-                check_finished(there, spec, loaded.get(key) or given[i])
+        sessions: list[TrainingSession] = []
+        for i, (spec, one) in enumerate(zip(specs, found, strict=True)):
+            key = spec.data_key  # specs with equal keys share the very arrays, so that they can be stacked
+            if one.finished:
+                check_finished(one, spec, loaded.get(key) or given[i])
                 continue
             loaded[key] = loaded.get(key) or given[i] or spec.load()
             tell = None if report is None else lambda record, i=i: report(i, record)
-            works.append(Work(there.path, spec, loaded[key], torch.device(device), half=half, report=tell))
-        for work in works:
-            locks.enter_context(alone(work.folder))
-            work.begin()
-        for dtype in sorted({work.spec.dtype for work in works}):
-            part = [work for work in works if work.spec.dtype == dtype]
+            sessions.append(TrainingSession(one, spec, loaded[key], torch.device(device), half=half, report=tell))
+        for session in sessions:
+            locks.enter_context(lock_folder(session.run))
+            session.begin()
+        for dtype in sorted({session.spec.dtype for session in sessions}):
+            part = [session for session in sessions if session.spec.dtype == dtype]
             jobs = []
-            for work in part:
-                start, damaged = checkpoint.latest(work.folder, inside=False)
-                for line in damaged:
-                    say(f"{line}; going on from the one before")
-                if start is None and checkpoint.found(work.folder):
-                    say(f"{work.folder}: its checkpoints are inside an epoch, where the fast engine cannot go on; "
-                        "trained from the start")
-                work.take_up(start)
-                jobs.append(Job(work.net, work.data, work.recipe, work.method, work.spec.seed, start))
+            for session in part:
+                start = _latest_checkpoint(session.folder, say, mid_epoch=False)
+                if start is None and checkpoint.checkpoints_in(session.folder):
+                    say(f"{session.folder}: the fast engine cannot resume inside an epoch, and every checkpoint is "
+                        "inside one; training from the start")
+                session.resume_from(start)
+                jobs.append(Job(session.net, session.data, session.recipe, session.method, session.spec.seed, start))
             fit_many(jobs, slots=slots, device=device, dtype=getattr(torch, dtype), early=early,
-                     on_epoch=lambda i, record, part=part: part[i].epoch_over(record),
+                     on_epoch=lambda i, record, part=part: part[i].end_epoch(record),
                      on_end=lambda i, _, part=part: part[i].finish(), save_every=save_every,
                      on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state))
     return found
 
 
 def check_device(device: str) -> None:
-    """A ValueError if torch does not see it here."""
+    """Raise LevelheadError if torch does not see the device."""
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise LevelheadError("many networks at once are trained on a CUDA GPU, and torch sees none here; on a CPU they are "
-                         "trained by `levelhead train`, or `levelhead sweep --executor local`")
+        raise LevelheadError("packed networks are trained on a CUDA GPU, and torch does not see one; on a CPU, train with "
+                             "`levelhead train`, or sweep with the executor local")
 
 
-def check_finished(there: Run, spec: Spec, data: Data | None = None) -> None:
-    """A ValueError if a finished run is of other settings or, where the name of the data does not say it, other data.
-
-    Two folders of images may have one name, and a folder may have other images today.
-    """
-    official = spec.official and not read_facts(there.path)["spec"].get("unofficial")
-    check_same(there.path, spec, None if official else data or spec.load())
+def _latest_checkpoint(folder: Path, say: Callable[[str], None], *, mid_epoch: bool = True) -> State | None:
+    """Return the newest intact State; say which newer ones are damaged."""
+    state, damaged = checkpoint.latest(folder, mid_epoch=mid_epoch)
+    for line in damaged:
+        say(f"{line}; resuming from the one before")
+    return state
 
 
 class _Saver:
-    """Saves inside an epoch, every so many seconds or steps."""
+    """Saves checkpoints inside an epoch, every so many seconds or steps."""
 
     def __init__(self, folder: Path, seconds: float, steps: int | None, writes: bool):
         self.folder, self.seconds, self.steps, self.writes = folder, seconds, steps, writes
@@ -228,8 +165,8 @@ class _Saver:
         self.last = time.monotonic()
 
 
-def _join(device: str | None) -> tuple[torch.device, bool]:
-    """The device to train on, and whether this process is the one that writes. Under torchrun, one of many."""
+def _join_processes(device: str | None) -> tuple[torch.device, bool]:
+    """Return the device to train on, and whether this process writes. Under torchrun, join the others first."""
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return torch.device(kind), True
@@ -238,6 +175,6 @@ def _join(device: str | None) -> tuple[torch.device, bool]:
     return torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if kind == "cuda" else kind), dist.get_rank() == 0
 
 
-def _together() -> None:
+def _wait_for_all() -> None:
     if dist.is_available() and dist.is_initialized():
         dist.barrier()

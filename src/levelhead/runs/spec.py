@@ -14,7 +14,7 @@ from ..methods.lookup import method_file
 from ..io.fields import convert_fields_
 from ..lab.data import Data, Profile, hold_out, imbalance
 from ..lab.load import OFFICIAL, load
-from ..lab.recipe import Recipe, recipe
+from ..lab.recipe import Recipe, find_recipe
 from ..core.choices import TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
 
@@ -108,7 +108,7 @@ class Spec:
 
     def resolve_recipe(self) -> Recipe:
         """Return the recipe, stretched or shortened to the epochs asked for."""
-        return recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).over(self.epochs)
+        return find_recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).stretched_to(self.epochs)
 
     def load(self) -> Data:
         """Return the data, made imbalanced, with its held-out part."""

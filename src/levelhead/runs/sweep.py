@@ -10,7 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .run import Run, Spec, check_finished, run, run_packed
+from .run import run, run_packed
+from .run_folder import Run
+from .session import check_finished
+from .spec import Spec
 from .workers import Where, spread
 from ..core.choices import Executor
 from ..core.errors import LevelheadError

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from ..io.text import read as read_text
 from .evaluate import evaluate, rule_of
-from .run import Run
+from .run_folder import Run
 from .spec import Spec
 from .signals import stoppable
 from .sweep import Executor, Outcome, sweep

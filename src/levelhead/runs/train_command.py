@@ -16,7 +16,9 @@ from ..io.counts_file import read_counts
 from . import checkpoint
 from .evaluate import evaluate, rule_of
 from .export import export
-from .run import Run, Spec, run
+from .run import run
+from .run_folder import Run
+from .spec import Spec
 from .signals import stoppable
 from .track import tracker
 from ..lab.train import stages
@@ -67,7 +69,7 @@ def train(
 def _standing(folder: Path, spec: Spec) -> str:
     """What of a run need not be done again."""
     whole = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
-    return f"{folder} keeps {checkpoint.epochs(folder)} of {whole} epochs"
+    return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {whole} epochs"
 
 
 def spec_of(

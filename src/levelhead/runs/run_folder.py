@@ -1,0 +1,88 @@
+"""A run's folder and what can be read from it, without torch.
+
+    runs/<name>-<key of the spec>/
+        spec.json               what was asked for, and on what: versions, threads, memory format, counts, data's sha256
+        log.jsonl               one line per epoch: losses, errors, head norms
+        checkpoint-*            the last two, checksummed
+        model.safetensors       the trained network
+        snapshot.safetensors    head, counts, features and labels of every split: all that is needed after training
+        done.json               the result; a run that has it is finished and never changed again
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import LevelheadError
+from ..io.snapshot import Snapshot
+from .spec import Spec
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, by its folder."""
+
+    path: Path
+
+    @staticmethod
+    def open(path: str | Path) -> Run:
+        """Return the run in a folder; raise FileNotFoundError if the folder does not hold one."""
+        if not (Path(path) / "spec.json").is_file():
+            raise FileNotFoundError(f"{path}: not a run; expected a folder that `levelhead train` wrote, with a spec.json")
+        return Run(Path(path))
+
+    @staticmethod
+    def of(spec: Spec, runs: str | Path = "runs", name: str | None = None) -> Run:
+        """Return the run of a spec, whether or not it exists yet."""
+        return Run(Path(runs) / f"{name or spec.title}-{spec.key}")
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "done.json").is_file()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The content of spec.json."""
+        return _read_object(self.path / "spec.json")
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """The records of the epochs so far, without a last line that a crash cut off."""
+        path = self.path / "log.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+        try:
+            records = [json.loads(line) for line in lines if line.endswith("}\n")]
+        except ValueError as error:
+            raise LevelheadError(f"{path}: damaged ({error}); move the folder away to train again") from None
+        if any("epoch" not in record for record in records):
+            raise LevelheadError(f"{path}: damaged, a line has no epoch; move the folder away to train again")
+        return records
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The content of done.json: the last epoch's loss and errors, seconds, parameters."""
+        return _read_object(self._finished_file("done.json"))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Head, counts, features and labels of a finished run."""
+        return Snapshot.load(self._finished_file("snapshot.safetensors"))
+
+    def _finished_file(self, name: str) -> Path:
+        if not self.finished:
+            raise LevelheadError(f"{self.path}: not finished; run its `levelhead train` command again to resume it")
+        return self.path / name
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a file of a run."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise LevelheadError(f"{path}: damaged, expected a JSON object; move the folder away to train again")
+    return found
