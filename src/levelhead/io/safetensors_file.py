@@ -1,0 +1,99 @@
+"""The header of a safetensors file: 8 bytes of length, then JSON that says where each tensor lies. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import LevelheadError
+
+# The numbers that are read, as numpy has them. BF16 is the upper half of a float32: see `widen_bfloat16`.
+NUMPY_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
+                "I8": "<i1", "U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?"}
+ITEM_BYTES = {"C64": 8} | {dtype: np.dtype(name).itemsize for dtype, name in NUMPY_DTYPES.items()}
+LONGEST_HEADER = 100_000_000  # bytes, as in the format's own library
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file: the dtype as the format calls it, and the offset of its first byte in the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """A safetensors header.
+
+    Args:
+        text: the JSON as it stands in the file.
+        length: of that JSON, in bytes.
+        metadata: the file's own entries, all text.
+        tensors: by name.
+    """
+
+    text: str
+    length: int
+    metadata: dict[str, str]
+    tensors: dict[str, StoredTensor]
+
+
+def read_header(path: Path) -> Header:
+    """Read a file's header and check that it is sound and fits the file."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > LONGEST_HEADER or 8 + length > size:
+            raise LevelheadError(f"{path}: cut short, or not a safetensors file; copy or download it again")
+        raw = file.read(length)
+    try:
+        text = raw.decode()
+        entries: dict[str, Any] = json.loads(text, object_pairs_hook=_without_repeated_keys)
+        metadata = entries.pop("__metadata__", None) or {}
+        if not all(isinstance(value, str) for value in metadata.values()):
+            raise LevelheadError("its metadata are not all text")
+        tensors = {key: _stored_tensor(key, entry, 8 + length) for key, entry in entries.items()}
+        end = 0
+        for begin, after, key in sorted((*entry["data_offsets"], key) for key, entry in entries.items()):
+            if begin != end:
+                raise LevelheadError(f"{key!r} begins at byte {begin} of the data, expected {end}")
+            end = after
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise LevelheadError(f"{path}: not a safetensors file, its header is broken ({error})") from None
+    expected = 8 + length + end
+    if expected != size:
+        problem = "cut short" if expected > size else "too long"
+        raise LevelheadError(f"{path}: {problem}, expected {expected} bytes, got {size}; copy or download it again")
+    return Header(text, length, metadata, tensors)
+
+
+def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
+    """Return bfloat16 numbers, given as uint16, in float32, which holds them exactly.
+
+    >>> widen_bfloat16(np.array([0x3F80, 0x4049], np.uint16))
+    array([1. , 3.140625], dtype=float32)
+    """
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _stored_tensor(key: str, entry: dict[str, Any], start: int) -> StoredTensor:
+    (begin, end), dtype, shape = entry["data_offsets"], entry["dtype"], tuple(entry["shape"])
+    if not all(isinstance(n, int) and n >= 0 for n in (*shape, begin, end)):
+        raise LevelheadError(f"{key!r} has the shape {list(shape)} at bytes {begin} to {end}")
+    if dtype in ITEM_BYTES and end - begin != ITEM_BYTES[dtype] * prod(shape):
+        raise LevelheadError(f"{key!r} has {end - begin} bytes for {dtype} {list(shape)}")
+    return StoredTensor(dtype, shape, start + begin)
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise LevelheadError("a key is repeated")
+    return entries
