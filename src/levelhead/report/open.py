@@ -18,6 +18,7 @@ from ..gamma.rule import check_rule
 from ..gamma.tuned import Tuned
 from ..io import arrays, samples
 from ..io.snapshot import Snapshot
+from ..runs.run_folder import Run
 from .subject import Choice, Subject, of_logits, of_snapshot
 
 
@@ -64,39 +65,14 @@ def of_file(
 
 
 def of_run(folder: Path, **given: Any) -> Subject:
-    """A finished run's snapshot, with its log."""
-    if not (folder / "spec.json").is_file():
-        raise LevelheadError(f"{folder}: no run here; expected a folder that `levelhead train` wrote, with a spec.json")
-    if not (folder / "done.json").is_file():
-        raise LevelheadError(f"{folder}: not finished; give its `levelhead train` command again to go on with it")
-    made = _spec(folder / "spec.json")
+    """Return the subject of a finished run: its snapshot, with its log."""
+    run = Run.open(folder)
+    made = run.facts
     spec = made.get("spec", made)
     facts = {key: str(spec[key]) for key in ("data", "method", "ratio", "net", "recipe", "seed") if spec.get(key)}
     facts |= {f"trained with {key}": str(value) for key, value in made.get("versions", {}).items()}
-    return of_snapshot(Snapshot.load(folder / "snapshot.safetensors"), title=folder.name,
-                       log=_log(folder / "log.jsonl"), model=str(folder / "model.safetensors"),
+    return of_snapshot(run.snapshot, title=folder.name, log=run.log, model=str(folder / "model.safetensors"),
                        facts=facts | _sources({"snapshot": folder / "snapshot.safetensors"}), **given)
-
-
-def _spec(path: Path) -> dict[str, Any]:
-    try:
-        made = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        made = None
-    if not isinstance(made, dict):
-        raise LevelheadError(f"{path}: damaged; expected the JSON object that `levelhead train` wrote")
-    return made
-
-
-def _log(path: Path) -> list[dict[str, Any]]:
-    """The records of the epochs, but for lines that were cut off while they were written."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return [record for record in found if isinstance(record, dict)]
 
 
 def of_tuned(path: Path) -> Subject:
