@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from levelhead import gamma_path
-from levelhead.cli import demo_digits as on_digits
-from levelhead.cli.demo import text
-from levelhead.lab.recipe import recipe
+from levelhead.cli import demo
+from levelhead.lab.recipe import find_recipe
 from levelhead.paper.cells import load_records
 from levelhead.paper.record import shipped_snapshots
 
@@ -18,7 +17,7 @@ ROWS = ["Baseline", "Baseline+RS", "WVN", "WVN+RS"]
 
 
 def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(levelhead, monkeypatch, tmp_path):
-    monkeypatch.setattr(on_digits, "recipe", lambda name: recipe(name).over(12))
+    monkeypatch.setattr(demo, "find_recipe", lambda name: find_recipe(name).stretched_to(12))
     status, out, err = levelhead("demo", "--json", "--report", tmp_path / "page.html")
     assert (status, err) == (0, "")
     result = json.loads(out)
@@ -28,12 +27,12 @@ def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(levelhe
         assert rows[1]["gamma"] > 0
         assert rows[1]["error"] < rows[0]["error"]
     assert "<html" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert text(result).splitlines()[-1] == f"Look at it: {tmp_path / 'page.html'}"
-    assert [line.split()[0] for line in text(result).splitlines()[-6:-2]] == ROWS
+    assert demo.demo_text(result).splitlines()[-1] == f"Look at it: {tmp_path / 'page.html'}"
+    assert [line.split()[0] for line in demo.demo_text(result).splitlines()[-6:-2]] == ROWS
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(levelhead, monkeypatch, tmp_path):
-    monkeypatch.setattr(on_digits, "recipe", lambda name: pytest.fail("training began"))
+    monkeypatch.setattr(demo, "find_recipe", lambda name: pytest.fail("training began"))
     status, out, err = levelhead("demo", "--report", tmp_path / "nowhere" / "page.html")
     assert (status, out) == (2, "")
     assert "expected a page as .html, in a folder that exists" in err

@@ -15,7 +15,6 @@ from .._version import __version__
 app = typer.Typer(
     name="levelhead",
     help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it (RS).",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: rich takes longer to import than all the rest
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -30,7 +30,7 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
     """
     name = next((word for word in words if word in group.commands), "")
     if isinstance(error, UsageError):
-        text = error.format_message().rstrip(".")  # pyright: ignore[reportAttributeAccessIssue]
+        text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
         return f"{text[:1].lower()}{text[1:]} ({f'levelhead {name}'.strip()} -h explains)"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"this needs {error.name}: pip install 'levelhead[{EXTRAS[error.name]}]'"
@@ -45,7 +45,7 @@ def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
     """Return the message of an error in the words of a command.
 
     Args:
-        error: its parameter is named as the option that sets it, its advice given only where the command has the option.
+        error: its parameter is named as an option; its advice is given only where the command has that option.
         options: {parameter: option} of the command.
 
     >>> from levelhead.core.errors import Advice

@@ -48,8 +48,8 @@ def rescale(
     model: Model,
     out: Out,
     counts: Annotated[Path, typer.Option(help=COUNTS)],
-    gamma: Annotated[float | None, typer.Option(help="Strength, as `levelhead tune` chooses it; 0 does nothing.")] = None,
-    tuned: Annotated[Path | None, typer.Option(help="Instead of --gamma: what `levelhead tune -o` wrote.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Strength, as `levelhead tune` chooses it; 0 is none.")] = None,
+    tuned: Annotated[Path | None, typer.Option(help="Instead of --gamma: what `levelhead tune` wrote.")] = None,
     rule: Annotated[
         RuleName | None, typer.Option(help="rescale: w_i <- (n_max / n_i)^gamma w_i, the default; tau: w_i <- w_i / "
                                            "||w_i||^gamma; shift: b_i <- b_i + gamma log(n_max / n_i).")

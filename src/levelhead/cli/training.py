@@ -1,66 +1,92 @@
-"""The commands of whoever trains: a run, a grid of them, the paper's tables, the demo."""
+"""Commands for training: the methods, a run, a sweep of runs, the paper's tables and figures, the demo."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from ..core.choices import Executor, PaperTable, RuleName, Tracker, TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
 from .common import Force, Json, Page, app, show, typed
 
 
+def complete_method(incomplete: str) -> list[str]:
+    """Return the methods whose names begin so, for the shell's completion."""
+    from ..methods import METHODS
+
+    return [name for name in METHODS if name.startswith(incomplete)]
+
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """Return the recipes whose names begin so, for the shell's completion."""
+    from ..lab.recipe import presets
+
+    return [name for name in presets() if name.startswith(incomplete)]
+
+
+Runs = Annotated[Path, typer.Option(help="Folder that holds all runs.")]
+Unofficial = Annotated[bool, typer.Option("--unofficial", help="Accept CIFAR files with another md5.")]
+
+
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Print the card of one: ldam, wvn+rs, my.py:METHOD.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Describe one: ldam, wvn+rs, my.py:METHOD.", autocompletion=complete_method)
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the methods, or print the card of one.
+    """List the methods, or describe one.
 
-    What each changes in training or after it, and the head it needs.
+    Says what each method changes during or after training, and which head it needs.
     """
     from ..methods import METHODS, method_named
-    from ..methods.card import card, facts, table
+    from ..methods.card import format_card, format_table, method_facts
 
     if name is None:
-        show({"methods": [facts(method) for method in METHODS.values()]}, table(METHODS.values()), as_json)
+        show({"methods": list(map(method_facts, METHODS.values()))}, format_table(METHODS.values()), as_json)
     else:
-        show(facts(method_named(name)), card(method_named(name)), as_json)
+        show(method_facts(method_named(name)), format_card(method_named(name)), as_json)
 
 
 @app.command()
 def train(
-    data: Annotated[str, typer.Option(help="cifar10, cifar100, tiny-imagenet, digits, a FOLDER of images, FILE.npz.")],
-    root: Annotated[Path | None, typer.Option(help="Folder of the official files of the first three.")] = None,
-    method: Annotated[str, typer.Option(help="As `levelhead methods` lists them; +rs too; FILE.py:NAME.")] = "wvn",
-    ratio: Annotated[float | None, typer.Option(help="Make it imbalanced: largest over smallest count.")] = None,
-    profile: Annotated[str, typer.Option(help="What --ratio makes: long-tail or step.")] = "long-tail",
-    counts: Annotated[Path | None, typer.Option(help="Keep so many of each class: .json, .csv, .npy, .txt.")] = None,
-    largest: Annotated[int | None, typer.Option(help="The largest count of a profile.")] = None,
-    subset: Annotated[str, typer.Option(help="Keep the first of each class, or a seed: at random.")] = "first",
-    hold_out: Annotated[float, typer.Option(help="Share of each class kept aside to choose gamma on.")] = 0.1,
-    size: Annotated[int, typer.Option(help="To which a folder's images are resized.")] = 32,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
-    unofficial: Annotated[bool, typer.Option("--unofficial", help="Take CIFAR files of another md5.")] = False,
-    net: Annotated[str | None, typer.Option(help="resnet32, resnet18-64, digits, timm:NAME.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="kim2020, strong, cao2019, tiny, images, digits; a .toml.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to so many.")] = None,
-    seed: Annotated[int, typer.Option(help="Of initial weights, batches and crops.")] = 0,
-    engine: Annotated[str, typer.Option(help="plain, fast (CUDA), or auto.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="float32, float64; bfloat16 with the fast engine.")] = "float32",
-    threads: Annotated[int | None, typer.Option(help="Of the CPU; a resumed run keeps its first number.")] = None,
+    data: Annotated[str, typer.Option(help="cifar10, cifar100, tiny-imagenet, digits, a folder of images or an .npz.")],
+    root: Annotated[Path | None, typer.Option(help="Folder with the official files of CIFAR or Tiny ImageNet.")] = None,
+    method: Annotated[
+        str, typer.Option(help="One that `levelhead methods` lists, or FILE.py:NAME.", autocompletion=complete_method)
+    ] = "wvn",
+    ratio: Annotated[float | None, typer.Option(help="Make the data imbalanced: largest / smallest count.")] = None,
+    profile: Annotated[Literal["long-tail", "step"], typer.Option(help="Shape of the counts.")] = "long-tail",
+    counts: Annotated[Path | None, typer.Option(help="Samples to keep per class: .json, .csv, .npy or .txt.")] = None,
+    largest: Annotated[int | None, typer.Option(help="Largest count that --ratio leaves.")] = None,
+    subset: Annotated[str, typer.Option(help="Keep the first of each class, or random ones by a seed.")] = "first",
+    hold_out: Annotated[float, typer.Option(help="Share of each class to hold out, to choose gamma on.")] = 0.1,
+    size: Annotated[int, typer.Option(help="Size to which the images of a folder are resized.")] = 32,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unreadable images.")] = False,
+    unofficial: Unofficial = False,
+    net: Annotated[str | None, typer.Option(help="resnet32, resnet18-64, digits or timm:NAME.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="kim2020, strong, cao2019, tiny, images, digits or a .toml.",
+                                 autocompletion=complete_recipe)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to this many.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights, batches and crops.")] = 0,
+    engine: Annotated[TrainingEngine, typer.Option(help="fast needs CUDA; auto uses it if it can.")] = "auto",
+    dtype: Annotated[TrainingDtype, typer.Option(help="bfloat16 needs the fast engine.")] = "float32",
+    threads: Annotated[int | None, typer.Option(help="CPU threads. A resumed run keeps its first number.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Strength of RS, instead of choosing it.")] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
-    name: Annotated[str | None, typer.Option(help="First part of the run's folder.")] = None,
-    track: Annotated[str | None, typer.Option(help="tensorboard or mlflow.")] = None,
+    runs: Runs = Path("runs"),
+    name: Annotated[str | None, typer.Option(help="First part of the name of the run's folder.")] = None,
+    track: Annotated[Tracker | None, typer.Option(help="Log every epoch there too.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Train on imbalanced images, and level what was trained.
+    """Train on imbalanced images and level the result.
 
-    Gamma is chosen on held-out images; the run's folder holds the model as trained and leveled. An interrupted run goes
-    on where it was when the same command is given again; a finished one is not trained again.
+    Gamma is chosen on held-out images. The run's folder holds the model as trained and the leveled one. To resume an
+    interrupted run, give the same command again; a finished run is not trained again.
     """
     from ..runs.train_command import spec_of
     from ..runs.train_command import train as run_and_judge
@@ -76,15 +102,16 @@ def train(
 
 @app.command()
 def sweep(
-    grid: Annotated[Path, typer.Argument(help="A .toml: data, method, ratio, seed...; a list is each of its values.")],
-    runs: Annotated[Path, typer.Option(help="Folder of all runs, which a cluster shares.")] = Path("runs"),
-    executor: Annotated[str, typer.Option(help="local processes, packed on one GPU, or ray.")] = "local",
-    workers: Annotated[int, typer.Option(help="How many runs at a time.")] = 2,
+    grid: Annotated[Path, typer.Argument(help="A .toml file with data, method, ratio, seed...; lists are combined.")],
+    runs: Annotated[Path, typer.Option(help="Folder that holds all runs; a cluster must share it.")] = Path("runs"),
+    executor: Annotated[Executor, typer.Option(help="local processes, packed on one GPU, or a ray cluster.")] = "local",
+    workers: Annotated[int, typer.Option(help="Number of runs at a time.")] = 2,
     as_json: Json = False,
 ) -> None:
-    """Train every run of a grid, once each, and judge them.
+    """Train and evaluate every run of a grid.
 
-    What is finished is not trained again; the same command goes on after a stop, and takes up what a lost worker left.
+    To resume a sweep, give the same command again. Finished runs are not trained again, and runs that a lost worker
+    left are taken over.
     """
     from ..runs.sweep_command import command
 
@@ -98,17 +125,18 @@ def sweep(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     gamma: Annotated[float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")] = None,
-    rule: Annotated[str, typer.Option(help="rescale (RS), tau (tau-normalization), shift (of logits).")] = "rescale",
+    rule: Annotated[RuleName, typer.Option(help="RS, tau-normalization or a shift of the logits.")] = "rescale",
     report: Page = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Judge a run's head on its test set, as trained and leveled.
+    """Measure a run on its test set, as trained and leveled.
 
-    Errors overall, by group and by class. Gamma is chosen on what the run held out, never on the test set.
+    Prints the errors overall, per group and per class. Gamma is chosen on the samples that the run held out, never on
+    the test set.
     """
     from ..runs.evaluate import evaluate as judge
-    from ..runs.run import Run
+    from ..runs.run_folder import Run
     from .tune_files import check_new
 
     check_new(None, None, report, force=force)
@@ -122,27 +150,26 @@ def evaluate(
 
 @app.command()
 def reproduce(
-    table: Annotated[str, typer.Argument(help="table1, table2, table3; strong, beyond the paper; or figures.")],
+    table: Annotated[Literal[PaperTable, "figures"], typer.Argument(help="strong goes beyond the paper.")],
     root: Annotated[Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'.")] = None,
-    seeds: Annotated[int, typer.Option(help="Of Baseline and WVN; one of the other rows.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds of Baseline and WVN; the other rows have one.")] = 3,
     results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
-    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
-    slots: Annotated[int, typer.Option(help="How many runs share the GPU.")] = 16,
-    minutes: Annotated[float | None, typer.Option(help="After so many, begin nothing new.")] = None,
-    executor: Annotated[str, typer.Option(help="local: one GPU here; ray: every GPU of a Ray cluster.")] = "local",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing, and its cost.")] = False,
-    unofficial: Annotated[bool, typer.Option("--unofficial", help="Take CIFAR files of another md5.")] = False,
-    page: Annotated[Path, typer.Option(help="figures: the page to fill.")] = Path("docs/reproduction.md"),
-    pictures: Annotated[Path, typer.Option(help="figures: where to draw them.")] = Path("docs/images/paper"),
+    runs: Runs = Path("runs"),
+    slots: Annotated[int, typer.Option(help="Number of runs that share the GPU.")] = 16,
+    minutes: Annotated[float | None, typer.Option(help="Start no new run after this many minutes.")] = None,
+    executor: Annotated[Literal["local", "ray"], typer.Option(help="One GPU here, or all of a Ray cluster.")] = "local",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing and what it costs.")] = False,
+    unofficial: Unofficial = False,
+    page: Annotated[Path, typer.Option(help="For figures: the page to fill in.")] = Path("docs/reproduction.md"),
+    pictures: Annotated[Path, typer.Option(help="For figures: the folder to draw in.")] = Path("docs/images/paper"),
     as_json: Json = False,
 ) -> None:
     """Train the networks of the paper's tables; draw its figures.
 
-    What a table lacks is trained on one CUDA GPU, and a record written of each network. Stop it anywhere; the same
-    command goes on. What has a record is not trained again.
-
-    `figures` trains nothing: it draws every figure, and fills the tables of the page, from the records alone.
+    Trains the networks that a table lacks and writes a record of each. Stop it at any time, and resume it with the same
+    command: a network that has a record is not trained again. `figures` trains nothing: it draws every figure and fills
+    in the tables of the page, from the records alone.
     """
     from ..paper.reproduce import draw_figures, reproduce_table
 
@@ -150,28 +177,28 @@ def reproduce(
     if table == "figures":
         result, text = draw_figures(results, page, pictures, say=say)
     else:
-        result, text = reproduce_table(table, root, only or (), seeds=seeds, results=results, runs=runs, slots=slots, say=say,
-                               minutes=minutes, executor=executor, dry_run=dry_run, unofficial=unofficial,
-                               show=not as_json)
+        result, text = reproduce_table(
+            table, root, only or (), seeds=seeds, results=results, runs=runs, slots=slots, say=say, minutes=minutes,
+            executor=executor, dry_run=dry_run, unofficial=unofficial, show=not as_json)
     show(result, text, as_json)
 
 
 @app.command()
 def demo(
-    report: Annotated[Path, typer.Option(help="Where to write the page to look at.")] = Path("levelhead-demo.html"),
-    seed: Annotated[int, typer.Option(help="Of initial weights and batches; another is another experiment.")] = 0,
+    report: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("levelhead-demo.html"),
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and batches.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Level real networks, train small ones, and write a page.
 
-    Two networks trained on long-tailed CIFAR-10 come with the package; those trained here are of digits. A minute.
+    Two networks trained on long-tailed CIFAR-10 come with the package. Two more are trained here, on digits. This takes
+    about a minute.
     """
-    from ..runs.progress import bar
-    from .demo import demo as run_demo
-    from .demo import text
+    from ..show.progress import epoch_progress
+    from .demo import demo_text, run_demo
     from .tune_files import check_new
 
     check_new(None, None, report, force=True)
-    with bar(show=not as_json) as progress:
+    with epoch_progress(show=not as_json) as progress:
         result = run_demo(report, seed=seed, progress=progress)
-    show(result, text(result), as_json)
+    show(result, demo_text(result), as_json)
