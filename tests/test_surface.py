@@ -38,7 +38,7 @@ def test_a_series_of_counts_goes_by_its_index_as_value_counts_has_it():
     assert lh.rescale(Head(np.eye(3), names=["ant", "cat", "elk"]), named, gamma=1.0).norms.tolist() == [1, 2, 4]
     with pytest.raises(ValueError, match="'elk' is a name"):
         lh.counts.resolve(named, 3)
-    with pytest.raises(ValueError, match="class 1 is there twice"):
+    with pytest.raises(ValueError, match="class 1 is listed twice"):
         lh.counts.resolve(pandas.Series([3, 4], index=[1, 1]), 2)
 
 

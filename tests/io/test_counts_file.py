@@ -39,9 +39,9 @@ def test_numpy_files_of_counts_are_read_and_pickled_ones_are_not(tmp_path):
     ("c.json", "7", r"c.json: not a file of counts \(expected a list of counts or {class: n}\)"),
     ("c.txt", "60 thirty", "c.txt: not a file of counts"),
     ("c.csv", "a,1\nb,2,3\n", r"c.csv: not a file of counts \(expected rows of class,n\)"),
-    ("c.csv", "a,1\na,2\n", r"c.csv: not a file of counts \(class 'a' is there twice\)"),
-    ("c.json", '{"0": 1, "1": 2, "0": 3}', r"c.json: not a file of counts \(class '0' is there twice\)"),
-    ("c.csv", "0,1\n0 ,2\n", r"c.csv: not a file of counts \(class '0' is there twice\)"),
+    ("c.csv", "a,1\na,2\n", r"c.csv: not a file of counts \(class 'a' is listed twice\)"),
+    ("c.json", '{"0": 1, "1": 2, "0": 3}', r"c.json: not a file of counts \(class '0' is listed twice\)"),
+    ("c.csv", "0,1\n0 ,2\n", r"c.csv: not a file of counts \(class '0' is listed twice\)"),
     ("c.yaml", "a: 1", "c.yaml: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got .yaml"),
     ("c", "1", "c: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got no suffix"),
 ])

@@ -23,7 +23,7 @@ def factors(counts: Counts, gamma: float, *, missing: Missing = "error") -> np.n
     >>> factors([100, 25, 1], 0.5)
     array([ 1.,  2., 10.])
     """
-    n = resolve(counts, missing=missing, offers=["missing"])
+    n = resolve(counts, missing=missing)
     with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, and that is reported
         return (n.max() / n) ** _finite("gamma", gamma)
 
@@ -48,7 +48,7 @@ def rescale(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, offers=["missing"])
+    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
     return scale(head, factors(n, gamma), bias=bias)
 
 
@@ -97,7 +97,7 @@ def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missi
     Reference: Menon et al., Long-tail Learning via Logit Adjustment, 2021.
     """
     check_finite(head)
-    n = resolve(counts, head.classes, names=head.names, missing=missing, offers=["missing"])
+    n = resolve(counts, head.classes, names=head.names, missing=missing)
     shift = _finite("tau", tau) * np.log(n.max() / n)
     like_bias = head.weight[:, 0] if head.bias is None else head.bias
     wide = widen(like_bias) * 0 if head.bias is None else widen(head.bias)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +10,51 @@ import numpy as np
 
 from .array import described, is_torch, to_numpy
 from .choices import Missing
-from .errors import LevelheadError
+from .errors import Advice, LevelheadError, check_choice
 from .per_class import as_mapping, in_order, listed, title
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
 
 def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None) -> np.ndarray:
-    """Count labels: samples of each class, [K].
+    """Count the labels of each class.
 
     Args:
         labels: [N] class indices, or names if `names` lists them.
         classes: K; one more than the largest label if not given.
         names: the K class names in order.
 
+    Returns:
+        Samples of each class, [K].
+
     >>> of([0, 0, 2, 1, 0])
     array([3, 1, 1])
     """
     labels = to_numpy(labels)
+    if classes is None and names is not None:
+        classes = len(names)
     if names is not None and labels.dtype.kind in "UO":
         index = {str(name): i for i, name in enumerate(names)}
-        unknown = sorted({str(y) for y in labels.tolist()} - index.keys())
+        unknown = sorted({str(label) for label in labels.tolist()} - index.keys())
         if unknown:
             raise LevelheadError(f"unknown class name {unknown[0]!r}; the classes are {listed(names)}")
-        labels = np.array([index[str(y)] for y in labels.tolist()])
-    labels = check_labels(labels, classes if classes is not None else (len(names) if names is not None else None))
-    return np.bincount(labels, minlength=classes or (len(names) if names is not None else 0))
+        labels = np.array([index[str(label)] for label in labels.tolist()])
+    return np.bincount(check_labels(labels, classes), minlength=classes or 0)
 
 
 def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
-    """labels [N] as integers, each from 0 to K - 1; a ValueError that names the first that is not."""
+    """Check that labels are class indices.
+
+    Args:
+        labels: [N], integers or floats without a fraction.
+        classes: K; without it, any label from 0 on is one.
+
+    Returns:
+        The labels as int64 [N].
+
+    >>> check_labels([0.0, 2.0, 1.0], 3)
+    array([0, 2, 1])
+    """
     labels = to_numpy(labels)
     if labels.ndim != 1:
         raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}")
@@ -52,12 +67,20 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
         at = int(np.argmax(wrong))
         top = "" if classes is None else f" to {classes - 1}"
         raise LevelheadError(f"expected labels from 0{top}, got {labels[at]} at position {at}"
-                         + ("; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""))
+                             + ("; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""))
     return labels
 
 
 def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
-    """Exponential long tail: ``n_i = int(n_1 (1 / ratio)^(i / (K - 1)))``, i = 0 .. K - 1.
+    """Return the counts of an exponential long tail: ``n_i = int(n_1 (1 / ratio)^(i / (K - 1)))``, i = 0 .. K - 1.
+
+    Args:
+        largest: n_1, the count of the first class.
+        classes: K.
+        ratio: of the first count to the last.
+
+    Returns:
+        Counts [K], at least 1 each.
 
     >>> long_tail(5000, 10, 100).tolist()
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
@@ -67,7 +90,15 @@ def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
 
 
 def step(largest: int, classes: int, ratio: float) -> np.ndarray:
-    """Step imbalance: the first half of the classes keeps n_1, the last half gets ``int(n_1 / ratio)``.
+    """Return the counts of a step: the first half of the classes keeps n_1, the last half gets ``int(n_1 / ratio)``.
+
+    Args:
+        largest: n_1.
+        classes: K.
+        ratio: of the large counts to the small ones.
+
+    Returns:
+        Counts [K], at least 1 each.
 
     >>> step(500, 4, 10).tolist()
     [500, 500, 50, 50]
@@ -77,12 +108,20 @@ def step(largest: int, classes: int, ratio: float) -> np.ndarray:
 
 
 def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.ndarray]:
-    """Class indices of the many-shot (n > 100), medium-shot (20 to 100) and few-shot (n < 20) classes.
+    """Group the classes into many-shot (n > 100), medium-shot (20 to 100) and few-shot (n < 20) ones.
 
-    The rule of Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019. Empty groups are left out.
+    Args:
+        counts: training samples of each class.
+        many: classes with more samples are many-shot.
+        few: classes with fewer samples are few-shot.
+
+    Returns:
+        {group: class indices}, without empty groups.
 
     >>> {name: members.tolist() for name, members in groups([500, 100, 7, 20]).items()}
     {'many': [0], 'medium': [1, 3], 'few': [2]}
+
+    Reference: Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019.
     """
     n = _values(counts, None, None)
     masks = {"many": n > many, "medium": (n <= many) & (n >= few), "few": n < few}
@@ -90,65 +129,69 @@ def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.nd
 
 
 def resolve(
-    counts: Counts, classes: int | None = None, *, names: Sequence[str] | None = None, missing: Missing = "error",
-    offers: Collection[str] = (),
+    counts: Counts, classes: int | None = None, *, names: Sequence[str] | None = None, missing: Missing | None = None
 ) -> np.ndarray:
-    """Whatever the user has, as checked counts [K].
+    """Return counts [K] from whatever form the user has them in, checked.
 
     Args:
-        counts: K counts in class order, or {class: n} (or a pandas Series, which has them in its index) with indices or
-            known names, or labels to be counted (more than K integers, all of them classes, with every class among them
-            or more than 2 K in all: else they are counts).
+        counts: K counts in class order; {class: n} or a pandas Series, by index or known name; or labels to count.
+            More than K integers are labels if all are classes, and either every class occurs or there are more than
+            2 K; otherwise they are counts.
         classes: K, where it is known.
         names: the K class names, where they are known.
-        missing: a class with no samples is an error that names it, or is `neutral`: it is treated as the largest is.
-        offers: which of `names` and `missing` the calling function has as well: messages tell of those.
+        missing: what to do with a class without samples: `error`, or `neutral`, which gives it the largest count. None
+            is `error` for functions without such a parameter: the message then does not name it.
+
+    Returns:
+        Counts [K], int64, all positive.
 
     >>> resolve({"1": 30, "0": 70}, 2).tolist()
     [70, 30]
     """
-    if missing not in ("error", "neutral"):
-        raise LevelheadError(f"expected missing='error' or 'neutral', got {missing!r}")
+    if missing is not None:
+        check_choice("missing", missing, ("error", "neutral"))
     if names is not None:
         names = list(names)
         classes = len(names) if classes is None else classes
         if len(names) != classes:
             raise LevelheadError(f"expected {classes} class names, got {len(names)}")
-    values = _values(counts, classes, names, offers)
+    values = _values(counts, classes, names)
     if classes is not None and len(values) != classes:
         title_0 = len(values) == classes + 1 and values[0] == 0  # pandas writes it over a column without a name
         raise LevelheadError(f"expected {classes} counts, one per class, got {len(values)}"
-                         + ("; if the first, 0, is a title, leave it out: header=False in pandas" if title_0 else ""))
+                             + ("; if the first, 0, is a title, leave it out: header=False in pandas" if title_0 else ""))
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
     with np.errstate(invalid="ignore"):
-        plain = (values > 0) & (values <= 2**53) & (values == np.floor(values))
-    for i in np.flatnonzero(~plain).tolist():
-        n, who = values[i].item(), title(i, names)
-        if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
-            raise LevelheadError(f"the count of {who} is {n}; expected a whole number of samples")
-        if n < 0:
-            raise LevelheadError(f"the count of {who} is negative ({n:g})")
-        if n != int(n):
-            raise LevelheadError(f"the count of {who} is fractional ({n:g}); give samples, not shares")
-        if n == 0 and missing == "error":
-            aside = " (as missing='neutral' does)" if "missing" in offers else ""
-            raise LevelheadError(f"{who} has no samples; leave it out, or give it the largest count, which leaves it "
-                             f"as it is{aside}")
+        valid = (values > 0) & (values <= 2**53) & (values == np.floor(values))
+    for i in np.flatnonzero(~valid).tolist():
+        if missing != "neutral" or values[i] != 0:
+            raise _count_error(values[i].item(), title(i, names), missing)
     values = values.astype(np.int64)
     if not values.any():
         raise LevelheadError("every class has a count of 0")
     return np.where(values == 0, values.max(), values)
 
 
-def _values(
-    counts: Counts, classes: int | None, names: Sequence[str] | None, offers: Collection[str] = ()
-) -> np.ndarray:
+def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:
+    """Return the error that says why n cannot be the count of a class."""
+    if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
+        return LevelheadError(f"the count of {name} is {n}; expected a whole number of samples")
+    if n < 0:
+        return LevelheadError(f"the count of {name} is negative ({n:g})")
+    if n != int(n):
+        return LevelheadError(f"the count of {name} is fractional ({n:g}); give samples, not shares")
+    if missing is None:
+        return LevelheadError(f"{name} has no samples; leave it out, or give it the largest count, which leaves it as "
+                              "it is")
+    return LevelheadError(f"{name} has no samples", advice=Advice("missing", "neutral", "to leave it as it is"))
+
+
+def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
+    """Return counts as float64 [K], not yet checked; labels are counted."""
     mapping = as_mapping(counts, classes)
-    return _vector(counts, classes, names) if mapping is None else in_order(mapping, classes, names, offers=offers)
-
-
-def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
+    if mapping is not None:
+        return in_order(mapping, classes, names)
     if isinstance(counts, str | Path):
         raise LevelheadError(f"expected counts, got the text {str(counts)!r}; read the file first")
     try:
@@ -160,7 +203,7 @@ def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np
     if values.dtype.kind in "UO" and names is not None and len(values) and isinstance(values[0], str):
         return of(values, names=names).astype(np.float64)
     if values.dtype.kind not in "iubf":
-        raise LevelheadError(f"expected counts as numbers, got {_odd(values)}")
+        raise LevelheadError(f"expected counts as numbers, got {_first_without_number(values)}")
     if classes is not None and len(values) > classes and values.dtype.kind in "iu":
         inside = (values >= 0) & (values < classes)
         if inside.all() and (len(np.unique(values)) == classes or len(values) > 2 * classes):
@@ -170,16 +213,16 @@ def _vector(counts: Any, classes: int | None, names: Sequence[str] | None) -> np
 
 def _check_profile(largest: int, classes: int, ratio: float) -> None:
     if not (np.isfinite(ratio) and ratio >= 1):
-        raise LevelheadError(f"expected an imbalance ratio of at least 1, got {ratio}")
+        raise LevelheadError(f"expected an imbalance ratio of at least 1, got {ratio}", parameter="ratio")
     if largest < 1 or classes < 1:
         raise LevelheadError(f"expected at least one class and one sample, got {classes} classes of {largest}")
 
 
-def _odd(values: np.ndarray) -> str:
-    """The first that is no number, and whose it is."""
-    for i, one in enumerate(values.tolist()):
+def _first_without_number(values: np.ndarray) -> str:
+    """Return the first value that is not a number, and its class, for a message."""
+    for i, value in enumerate(values.tolist()):
         try:
-            float(one)
+            float(value)
         except (TypeError, ValueError):
-            return f"{one!r} for class {i}"
+            return f"{value!r} for class {i}"
     return described(values)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Advice(NamedTuple):
-    """A parameter that helps, the value to give it (None where only the user knows it), and what that does."""
+    """A parameter that helps, its value (None where only the user knows it), and what that does."""
 
     parameter: str
     value: str | None
@@ -19,11 +19,11 @@ class Advice(NamedTuple):
 
 
 class LevelheadError(ValueError):
-    """An input that cannot be used: what was expected, what came and, where it helps, what to do.
+    """An input that cannot be used.
 
     Args:
-        message: one line.
-        parameter: the parameter at fault, which stands before the message; None if the message says it all.
+        message: one line: what was expected, what came and, where it helps, what to do.
+        parameter: the parameter at fault, printed before the message; None if the message says it all.
         advice: another parameter of the same function that helps.
 
     >>> str(LevelheadError("expected 'scale' or 'keep', got 'drop'", parameter="bias"))
@@ -42,6 +42,15 @@ class LevelheadError(ValueError):
             return f"{subject}{self.message}"
         name, value, effect = self.advice
         return f"{subject}{self.message}; pass {name if value is None else f'{name}={value!r}'} {effect}"
+
+    def located(self, where: object) -> LevelheadError:
+        """Return the error as one of a file, whose name stands first.
+
+        >>> str(LevelheadError("expected a number, got 'x'", parameter="gamma").located("tuned.json"))
+        "tuned.json: gamma: expected a number, got 'x'"
+        """
+        subject = "" if self.parameter is None else f"{self.parameter}: "
+        return LevelheadError(f"{where}: {subject}{self.message}", advice=self.advice)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.message, self.parameter, self.advice)
@@ -62,7 +71,7 @@ def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """Return the choices as words.
+    """Return the choices in words.
 
     >>> one_of(["rescale", "tau", "shift"])
     "'rescale', 'tau' or 'shift'"

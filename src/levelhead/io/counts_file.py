@@ -29,7 +29,7 @@ def read_counts(path: str | Path, *, wanted: str = "counts") -> Counts:
     if parse is None:
         raise LevelheadError(f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
                              f"{path.suffix or 'no suffix'}")
-    arrays.check_file(path, f"a file of {wanted}")
+    arrays.check_file(path, wanted)
     try:
         return parse(text.read(path))
     except ValueError as error:
@@ -44,7 +44,7 @@ def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.n
         try:
             return in_order(shares, classes, names, what="share")
         except LevelheadError as error:
-            raise LevelheadError(f"{given}: {error}") from None
+            raise error.located(given) from None
     try:
         return np.array([float(share) for share in shares])
     except (TypeError, ValueError):

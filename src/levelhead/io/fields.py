@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from ..core.errors import LevelheadError
 
-Record = TypeVar("Record")
+_Record = TypeVar("_Record")
 _IN_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
 
 
-def record_from(kind: type[Record], values: Any) -> Record:
+def record_from(kind: type[_Record], values: Any) -> _Record:
     """Return the dataclass that a JSON object holds; lists become tuples and unknown entries are ignored."""
     if not isinstance(values, dict):
         raise LevelheadError("not a JSON object")
