@@ -90,8 +90,8 @@ def demo_text(result: Mapping[str, Any]) -> str:
         "",
         f"Digits with a long tail, {small['counts'][0]} to {small['counts'][-1]} training samples per class, trained "
         f"here with seed {small['seed']} in {small['seconds']} s.",
-        f"gamma was chosen on {small['held_out']} held-out samples, the errors are those of {small['test']} test samples, "
-        "equally many per class. (lr and epochs were chosen on these too: read the differences, not the levels.)",
+        f"gamma was chosen on {small['held_out']} held-out samples; the errors are those of {small['test']} test "
+        "samples, equally many per class. (lr and epochs were chosen on these too: read differences, not levels.)",
         "",
         *_table(small["rows"]),
         "",

@@ -114,23 +114,16 @@ def tune(
     Computes the exact error at every gamma, chooses one, and estimates what it gains on new samples.
     """
     from ..io.samples import read
-    from ..io.tuned_json import describe_sources, write_tuned
-    from ..show.plot import save_plot
-    from .tune_files import check_new, tune_files
+    from .outputs import check_outputs
+    from .tune_files import TuneRequest, tune_files, write_choice
 
-    check_new(out, plot, report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training))
+    check_outputs(out=out, plot=plot, page=report, force=force,
+                  inputs=(logits, labels, counts, unlabelled, norms, training))
+    request = TuneRequest(rule=rule, criterion=criterion, kind=kind, target=target, most=most, unlabelled=unlabelled,
+                          norms=norms, training=training, chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)
     samples = read(logits, labels, counts, say=say)
-    tuned = tune_files(samples, unlabelled=unlabelled, rule=rule, criterion=criterion, target=target, reach=most,  # type: ignore[arg-type]
-                       norms=norms, training=training, kind=kind, chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)  # type: ignore[arg-type]
-    files = {**samples.files, "norms": norms}
-    if out is not None:
-        write_tuned(tuned.to_dict(), out, describe_sources(files, samples.counts, kind=kind, target=target))  # type: ignore[arg-type]
-    if plot is not None:
-        save_plot(tuned.plot, plot)
-    if report is not None:
-        from ..report import of_choice, write
-
-        write(report, [of_choice(tuned, **files, target=target, kind=kind)], command=typed())  # type: ignore[arg-type]
+    tuned = tune_files(samples, request)
+    write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed())
     for line in tuned.warnings:
         say(line)
     written = ", ".join(str(path) for path in (out, plot, report) if path is not None)
@@ -185,9 +178,9 @@ def report(
     from ..paper.cells import load_records
     from ..paper.markdown import every_table
     from ..report import Table, is_records, of_file, write
-    from .tune_files import check_new
+    from .outputs import check_outputs
 
-    check_new(None, None, out, force=force)
+    check_outputs(page=out, force=force)
     tables = [Table.of_markdown(title, text) for path in inputs if is_records(path)
               for title, text in every_table(load_records(path)).items()]
     subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,  # type: ignore[arg-type]

@@ -137,9 +137,9 @@ def evaluate(
     """
     from ..runs.evaluate import evaluate as judge
     from ..runs.run_folder import Run
-    from .tune_files import check_new
+    from .outputs import check_outputs
 
-    check_new(None, None, report, force=force)
+    check_outputs(page=report, force=force)
     found = judge(Run.open(run).snapshot, gamma=gamma, rule=rule)  # type: ignore[arg-type]
     if report is not None:
         from ..report import of_run, write
@@ -196,9 +196,9 @@ def demo(
     """
     from ..show.progress import epoch_progress
     from .demo import demo_text, run_demo
-    from .tune_files import check_new
+    from .outputs import check_outputs
 
-    check_new(None, None, report, force=True)
+    check_outputs(page=report, force=True)
     with epoch_progress(show=not as_json) as progress:
         result = run_demo(report, seed=seed, progress=progress)
     show(result, demo_text(result), as_json)
