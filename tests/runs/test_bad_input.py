@@ -219,14 +219,14 @@ def test_a_demo_seed_is_checked(levelhead, tmp_path):
 
 
 @pytest.mark.parametrize(("line", "message"), [
-    ("milestones = 3", "expected milestones as a list of whole numbers, got 3"),
-    ('milestones = ["a"]', r"expected milestones as a list of whole numbers, got \['a'\]"),
-    ('nesterov = "no"', "expected nesterov as true or false, got 'no'"),
-    ("flip = 1", "expected flip as true or false, got 1"),
-    ("mean = 0.5\nstd = 1.0", "expected mean as a list of numbers"),
-    ('mean = ["a"]\nstd = [1]', "expected mean as a list of numbers"),
-    ("mean = [0.5]\nstd = [0.0]", "expected std above 0"),
-    ("nesterov = true\nmomentum = 0", "nesterov needs a momentum"),
+    ("milestones = 3", "milestones: expected a list of whole numbers, got 3"),
+    ('milestones = ["a"]', r"milestones: expected a list of whole numbers, got \['a'\]"),
+    ('nesterov = "no"', "nesterov: expected true or false, got 'no'"),
+    ("flip = 1", "flip: expected true or false, got 1"),
+    ("mean = 0.5\nstd = 1.0", "mean: expected a list of numbers"),
+    ('mean = ["a"]\nstd = [1]', "mean: expected a list of numbers"),
+    ("mean = [0.5]\nstd = [0.0]", "std: expected numbers above 0"),
+    ("nesterov = true\nmomentum = 0", "nesterov: it needs a momentum"),
 ])
 def test_a_recipe_is_checked_before_it_is_used(words, levelhead, line, message):
     Path("short.toml").write_text(f"epochs = 1\nbatch = 25\nlr = 0.1\n{line}\n")

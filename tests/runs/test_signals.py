@@ -20,8 +20,8 @@ from .. import layouts
 
 WORK = """
 import os, signal, sys, time
-from levelhead.runs.signals import stoppable
-from levelhead.runs.workers import spread
+from levelhead.runs.signals import graceful_stop
+from levelhead.runs.workers import run_tasks
 
 if sys.argv[1] == "importing" and __name__ != "__main__":
     os.kill(os.getpid(), signal.SIGINT)  # must not be heard
@@ -39,8 +39,8 @@ finally:
 '''
 
 if __name__ == "__main__":
-    with stoppable(lambda: "some of it is done", print):
-        list(spread([TASK.format(name) for name in sys.argv[2:]], exec, where="processes", workers=2))
+    with graceful_stop(lambda: "some of it is done", print):
+        list(run_tasks([TASK.format(name) for name in sys.argv[2:]], exec, where="processes", workers=2))
 """
 
 
@@ -94,11 +94,11 @@ def tell(process: subprocess.Popen, number: int) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("when", ["importing", "working"])
-def test_told_to_stop_it_says_one_line_and_its_workers_end_in_order(begin, tmp_path, when, number):
+def test_stopping_prints_one_line_and_the_workers_clean_up(begin, tmp_path, when, number):
     (tmp_path / "work.py").write_text(WORK)
     process = begin("work.py", when, "a", "b")
     assert [process.stdout.readline() for _ in range(2)] == ["there\n"] * 2
-    assert tell(process, number) == "levelhead: stopped; some of it is done; the same command goes on\n"
+    assert tell(process, number) == "levelhead: stopped; some of it is done; run the same command again to resume\n"
     left = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert left - {"work.py"} == ({"a", "b"} if when == "working" else set())
 
@@ -122,13 +122,13 @@ def spec(tmp_path) -> Iterator[Spec]:
     torch.set_num_threads(threads)
 
 
-def test_a_sweep_stopped_among_its_runs_goes_on_to_the_same_network(begin, spec, tmp_path, monkeypatch):
+def test_a_stopped_sweep_resumes_to_the_same_network(begin, spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.toml").write_text('data = "small.npz"\nmethod = "wvn"\nnet = "digits"\nrecipe = "short.toml"\n'
                                         "hold_out = 0.1\nseed = [0, 1]\n")
     process = begin("-m", "levelhead", "sweep", "grid.toml", "--workers", "1")
     until(lambda: list(tmp_path.glob("runs/*/checkpoint-*")))
-    assert tell(process, signal.SIGINT) == "levelhead: stopped; 0 of 2 runs are finished; the same command goes on\n"
+    assert tell(process, signal.SIGINT) == "levelhead: stopped; 0 of 2 runs are finished; run the same command again to resume\n"
     assert not list(tmp_path.glob("runs/*/*.tmp"))
     parts, whole = (run(spec, runs).path / "model.safetensors" for runs in ("runs", "whole"))
     assert parts.read_bytes() == whole.read_bytes()
@@ -141,7 +141,7 @@ def test_a_training_that_is_stopped_says_what_it_keeps(begin, spec, tmp_path, mo
     until(lambda: list(tmp_path.glob("runs/*/checkpoint-*")))
     said = tell(process, signal.SIGTERM)
     there = Run.of(spec, "runs")
-    kept = re.fullmatch(f"levelhead: stopped; {there.path} keeps (.*) of 20 epochs; the same command goes on\n", said)
+    kept = re.fullmatch(f"levelhead: stopped; {there.path} keeps (.*) of 20 epochs; run the same command again to resume\n", said)
     assert kept is not None
     assert 0 <= len(there.log) - int(kept[1]) <= 1  # an epoch is logged, then saved
     assert not list(there.path.glob("*.tmp"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from levelhead.core.head import Head
-from levelhead.runs.signals import deaf
+from levelhead.runs.signals import interrupts_blocked
 from levelhead.paper.reproduce import train_missing
 from levelhead.io.snapshot import Snapshot
 
@@ -59,7 +59,7 @@ def test_training_says_in_one_line_what_it_needs(tmp_path):
 
 def test_where_no_signal_can_be_masked_workers_are_begun_all_the_same(monkeypatch):
     monkeypatch.delattr("signal.pthread_sigmask")
-    with deaf():
+    with interrupts_blocked():
         begun = True
     assert begun
 

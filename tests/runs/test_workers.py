@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from levelhead.runs import workers
-from levelhead.runs.workers import spread
+from levelhead.runs.workers import run_tasks
 
 DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
@@ -34,20 +34,20 @@ class CannotBeRead:
 
 
 @pytest.mark.parametrize("where", ["here", "processes"])
-def test_a_failure_is_told_in_one_line_and_stops_no_other(where, tmp_path):
+def test_a_failure_is_one_line_and_does_not_stop_the_others(where, tmp_path):
     tasks = ["raise ValueError('two\\nlines')", leave(tmp_path / "made"), "raise TypeError('a bug')"]
-    found = {ended.task: ended for ended in spread(tasks, exec, where=where, workers=2)}
-    assert [(found[task].what, found[task].error) for task in tasks] == [
+    found = {end.task: end for end in run_tasks(tasks, exec, where=where, workers=2)}
+    assert [(found[task].status, found[task].error) for task in tasks] == [
         ("failed", "two lines"), ("finished", ""), ("failed", "TypeError: a bug")]
     assert (tmp_path / "made").is_file()
 
 
 @pytest.mark.parametrize("where", ["here", "processes"])
-def test_of_a_long_story_the_start_and_the_end_are_told(where):
+def test_of_a_long_error_the_start_and_the_end_are_kept(where):
     long = "raise ValueError('first ' + 'x' * 200_000 + ' last')"  # more than a pipe holds
-    found = {ended.task: ended for ended in spread([long, "pass"], exec, where=where, workers=2)}
-    assert found["pass"].what == "finished"
-    assert found[long].what == "failed"
+    found = {end.task: end for end in run_tasks([long, "pass"], exec, where=where, workers=2)}
+    assert found["pass"].status == "finished"
+    assert found[long].status == "failed"
     assert len(found[long].error) < 2100
     assert found[long].error.startswith("first xxx")
     assert found[long].error.endswith("xxx last")
@@ -55,44 +55,44 @@ def test_of_a_long_story_the_start_and_the_end_are_told(where):
 
 
 def test_an_answer_larger_than_a_pipe_holds_is_read_while_its_worker_waits(monkeypatch):
-    monkeypatch.setattr(workers, "_send", send_much)
-    found = list(spread(["pass"], exec, where="processes", workers=1))
-    assert [(ended.what, len(ended.error)) for ended in found] == [("failed", 200_000)]
+    monkeypatch.setattr(workers, "_send_answer", send_much)
+    found = list(run_tasks(["pass"], exec, where="processes", workers=1))
+    assert [(end.status, len(end.error)) for end in found] == [("failed", 200_000)]
 
 
-def test_a_worker_that_dies_amid_its_answer_is_lost(monkeypatch):
-    monkeypatch.setattr(workers, "_send", send_half)
-    found = list(spread(["pass"], exec, where="processes", workers=1, tries=1))
-    assert [(ended.what, ended.error) for ended in found] == [("failed", "its worker was lost 1 times")]
+def test_a_worker_that_dies_in_the_middle_of_its_answer_is_lost(monkeypatch):
+    monkeypatch.setattr(workers, "_send_answer", send_half)
+    found = list(run_tasks(["pass"], exec, where="processes", workers=1, tries=1))
+    assert [(end.status, end.error) for end in found] == [("failed", "its worker was lost 1 times")]
 
 
-def test_once_time_is_up_nothing_is_begun():
+def test_no_task_is_started_once_time_is_up():
     tasks = ["import time; time.sleep(0.3)"] * 3
-    assert list(spread(tasks, exec, where="here", until=-1)) == []
-    found = list(spread(tasks, exec, where="here", until=0.2))
-    assert [ended.what for ended in found] == ["finished"]
+    assert list(run_tasks(tasks, exec, where="here", until=-1)) == []
+    found = list(run_tasks(tasks, exec, where="here", until=0.2))
+    assert [end.status for end in found] == ["finished"]
     assert 0.3 <= found[0].seconds < 5
 
 
-def test_processes_work_at_the_same_time_and_the_first_to_end_is_told_first(tmp_path):
+def test_processes_work_at_the_same_time_and_the_first_to_end_comes_first(tmp_path):
     quick = leave(tmp_path / "quick")
     slow = f"import os, time\nfor _ in range(1000):\n if os.path.exists({str(tmp_path / 'quick')!r}): break\n" \
            " time.sleep(0.01)\nelse: raise ValueError('alone')\ntime.sleep(0.5)"
-    found = list(spread([slow, quick], exec, where="processes", workers=2))
-    assert [(ended.task, ended.what) for ended in found] == [(quick, "finished"), (slow, "finished")]
+    found = list(run_tasks([slow, quick], exec, where="processes", workers=2))
+    assert [(end.task, end.status) for end in found] == [(quick, "finished"), (slow, "finished")]
 
 
-def test_the_task_of_a_lost_worker_is_the_next_to_be_begun(tmp_path):
+def test_the_task_of_a_lost_worker_is_started_next(tmp_path):
     mark = tmp_path / "mark"
     once = f"import os\nif not os.path.exists({str(mark)!r}):\n open({str(mark)!r}, 'w').close()\n {DIE}"
-    found = list(spread([once, "pass"], exec, where="processes", workers=1))
-    assert [(ended.task == once, ended.what) for ended in found] == [
+    found = list(run_tasks([once, "pass"], exec, where="processes", workers=1))
+    assert [(end.task == once, end.status) for end in found] == [
         (True, "lost"), (True, "finished"), (False, "finished")]
 
 
 def test_a_worker_lost_every_time_is_a_failure_of_its_task_alone():
-    found = list(spread([DIE, "pass"], exec, where="processes", workers=1, tries=2))
-    assert [(ended.what, ended.error) for ended in found] == [
+    found = list(run_tasks([DIE, "pass"], exec, where="processes", workers=1, tries=2))
+    assert [(end.status, end.error) for end in found] == [
         ("lost", ""), ("failed", "its worker was lost 2 times"), ("finished", "")]
 
 
@@ -104,13 +104,13 @@ def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(tmp_p
     try:
         for device, gpus in ((None, 1), ("cuda", 1), ("cpu", 0)):
             task = leave(Path("gpus"), "str(len(ray.get_gpu_ids()))", first="import ray")
-            assert [ended.what for ended in spread([task], exec, where="ray", device=device)] == ["finished"]
+            assert [end.status for end in run_tasks([task], exec, where="ray", device=device)] == ["finished"]
             assert (tmp_path / "gpus").read_text() == str(gpus)
         unknown: list[Any] = [CannotBeRead()]
-        found = list(spread(unknown, exec, where="ray"))
-        assert [(ended.what, ended.error) for ended in found] == [("failed", "ImportError: no such thing here")]
-        found = list(spread([DIE, "raise TypeError('a bug')"], exec, where="ray", workers=1, tries=2))
-        assert [(ended.what, ended.error) for ended in found] == [
+        found = list(run_tasks(unknown, exec, where="ray"))
+        assert [(end.status, end.error) for end in found] == [("failed", "ImportError: no such thing here")]
+        found = list(run_tasks([DIE, "raise TypeError('a bug')"], exec, where="ray", workers=1, tries=2))
+        assert [(end.status, end.error) for end in found] == [
             ("lost", ""), ("failed", "its worker was lost 2 times"), ("failed", "TypeError: a bug")]
     finally:
         ray.shutdown()

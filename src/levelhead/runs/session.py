@@ -20,7 +20,7 @@ from ..core.errors import LevelheadError
 from ..show.progress import EpochProgress
 from ..lab.data import Data
 from ..lab.features import View, errors, snapshot
-from ..lab.nets import build, parameters
+from ..lab.nets import build, parameter_count
 from ..lab.train import State, stages
 from . import checkpoint
 from .run_folder import Run
@@ -105,7 +105,7 @@ class TrainingSession:
         meta = {"spec": self.spec.to_dict(), "seconds": seconds}
         last = self.run.log[-1]
         result = {key: value for key, value in last.items() if key.endswith("error") or key in ("epoch", "loss")}
-        result |= {"seconds": seconds, "parameters": parameters(net)}
+        result |= {"seconds": seconds, "parameters": parameter_count(net)}
         try:
             content = to_bytes(weights, {"levelhead.model": json.dumps(facts)})
             atomic.write(self.folder / "model.safetensors", content)

@@ -1,7 +1,7 @@
-"""Long work that is told to stop, by Ctrl-C or SIGTERM, ends with one line: what is done, and how to go on.
+"""Stopping long work by Ctrl-C or SIGTERM: it ends with one line that says what is done and how to resume.
 
-A terminal sends Ctrl-C to every process of a command. The first of them answers it; its workers, begun `deaf`, `follow`
-it: they end when it tells them to, or is gone.
+A terminal sends Ctrl-C to every process of a command. Only the first process acts on it. Its workers are started while
+interrupts are blocked, and end when the first process tells them to, or with it.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from multiprocessing import resource_tracker
 
 
 @contextmanager
-def stoppable(done: Callable[[], str], say: Callable[[str], None]) -> Iterator[None]:
-    """A block of a command that goes on where it was when given again.
+def graceful_stop(summary: Callable[[], str], say: Callable[[str], None]) -> Iterator[None]:
+    """Run a block of a command that can be resumed by giving the command again.
 
-    Told to stop, the process ends with a line: with status 130 or, if SIGTERM told it, 143.
+    When it is told to stop, the process ends with one line and status 130 or, for SIGTERM, 143.
 
     Args:
-        done: what there is already; asked when the block has been left.
+        summary: returns what is done so far; called after the block was left.
         say: called with the line.
     """
-    if threading.current_thread() is not threading.main_thread():  # no other hears signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield
         return
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         yield
-    except KeyboardInterrupt as told:
+    except KeyboardInterrupt as stop:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)  # it is ending already
-        say(f"levelhead: stopped; {done()}; the same command goes on")
-        raise SystemExit(128 + (told.args[0] if told.args else signal.SIGINT)) from None
+        say(f"levelhead: stopped; {summary()}; run the same command again to resume")
+        raise SystemExit(128 + (stop.args[0] if stop.args else signal.SIGINT)) from None
     except BaseException:
         signal.signal(signal.SIGTERM, before)
         raise
     signal.signal(signal.SIGTERM, before)
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _raise_interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt(number)
 
 
 @contextmanager
-def deaf() -> Iterator[None]:
-    """Processes begun in this block do not hear Ctrl-C, not even while they import what they need.
+def interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C for the processes started in this block, from their first import on.
 
-    Where signals cannot be masked, as on Windows, they do.
+    Where signals cannot be masked, as on Windows, nothing is blocked.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # first, as it lets all signals through when it is begun
+    resource_tracker.ensure_running()  # first, as starting it unblocks all signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -64,8 +64,8 @@ def deaf() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def follow() -> None:
-    """In a worker: leave what it is at in good order when told to, by SIGTERM; end at once when its parent is gone."""
+def exit_with_parent() -> None:
+    """Let this worker clean up and exit on SIGTERM, and exit at once when its parent is gone."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
     def watch() -> None:

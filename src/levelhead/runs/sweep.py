@@ -14,7 +14,7 @@ from .run import run, run_packed
 from .run_folder import Run
 from .session import check_finished
 from .spec import Spec
-from .workers import Where, spread
+from .workers import Where, run_tasks
 from ..core.choices import Executor
 from ..core.errors import LevelheadError
 
@@ -64,11 +64,11 @@ def sweep(
         train = partial(train, threads=threads or max(1, multiprocessing.cpu_count() // workers))
     elif executor == "packed":
         groups, train = [list(once.values())], partial(run_packed, runs=folder, slots=workers, **options)
-    trained = spread(groups, train, where=_WHERE[executor], workers=workers, tries=tries, device=options.get("device"))
+    trained = run_tasks(groups, train, where=_WHERE[executor], workers=workers, tries=tries, device=options.get("device"))
     with closing(trained):
         for ended in trained:
             for spec in ended.task:
-                place, what = Run.of(spec, runs), ended.what
+                place, what = Run.of(spec, runs), ended.status
                 if what == "failed" and place.finished:  # packed with the one that failed
                     what = "finished"
                 if what == "failed":

@@ -22,7 +22,7 @@ from ..io.text import read as read_text
 from .evaluate import evaluate, rule_of
 from .run_folder import Run
 from .spec import Spec
-from .signals import stoppable
+from .signals import graceful_stop
 from .sweep import Executor, Outcome, sweep
 from ..core.errors import LevelheadError
 
@@ -69,7 +69,7 @@ def command(
         places = {Run.of(spec, runs) for spec in specs}
         return f"{sum(place.finished for place in places)} of {len(places)} runs are finished"
 
-    with stoppable(standing, say):
+    with graceful_stop(standing, say):
         found = sweep(specs, runs, executor=cast(Executor, executor), workers=workers, report=report)
     failed = [outcome for outcome in found if outcome.error]
     for outcome in failed:

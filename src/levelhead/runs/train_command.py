@@ -19,7 +19,7 @@ from .export import export
 from .run import run
 from .run_folder import Run
 from .spec import Spec
-from .signals import stoppable
+from .signals import graceful_stop
 from .track import tracker
 from ..lab.train import stages
 from ..core.errors import LevelheadError
@@ -53,7 +53,7 @@ def train(
     rule_of(spec.resolve_method())
     first = os.environ.get("RANK", "0") == "0"
     folder = Run.of(spec, runs, name).path
-    with stoppable(lambda: _standing(folder, spec), say if first else lambda line: None):
+    with graceful_stop(lambda: _standing(folder, spec), say if first else lambda line: None):
         with epoch_progress(show=show and first) as draw, tracker(track if first else None, folder, spec) as note:
 
             def report(record: dict[str, Any]) -> None:

@@ -1,9 +1,9 @@
 """Tasks given to workers: this process, local processes, or a Ray cluster.
 
-A worker that is lost takes nothing with it: its task is the next to be begun. So a task must be one that can be begun
-again, as a run can, which goes on from its checkpoints and whose lock is free once its process is gone.
+If a worker is lost, its task is the next to be started again. So it must be possible to start a task twice, as it is for
+a run: it resumes from its checkpoints, and its lock is free once its process is gone.
 
-Workers that are local processes do not hear Ctrl-C, and end with the one that began them.
+Workers that are local processes ignore Ctrl-C and end with the process that started them.
 """
 
 from __future__ import annotations
@@ -19,83 +19,82 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from .signals import deaf, follow
 from ..core.errors import LevelheadError
+from .signals import exit_with_parent, interrupts_blocked
 
 Task = TypeVar("Task")
 Where = Literal["here", "processes", "ray"]
-Answer = tuple[float, str]  # the seconds a task took, and what was wrong with it, in one line
-LONGEST = 2000  # characters of that line
+Answer = tuple[float, str]  # the seconds a task took, and its error in one line
+MAX_ERROR_LENGTH = 2000  # characters of that line
 
 
 @dataclass(frozen=True)
-class Ended(Generic[Task]):
-    """A task whose worker is done with it, or lost; if lost, the task waits to be begun again."""
+class TaskEnd(Generic[Task]):
+    """A task that its worker has finished or failed, or that was lost with its worker and will be started again."""
 
     task: Task
-    what: Literal["finished", "failed", "lost"]
+    status: Literal["finished", "failed", "lost"]
     seconds: float = 0.0
     error: str = ""
 
 
-def spread(
+def run_tasks(
     tasks: Iterable[Task], do: Callable[[Task], Any], *, where: Where, workers: int | None = None, tries: int = 3,
     until: float | None = None, device: str | None = None,
-) -> Generator[Ended[Task], None, None]:
+) -> Generator[TaskEnd[Task], None, None]:
     """Do every task, in order, as many at a time as there are workers; yield each as it ends.
 
-    However this is left, no worker goes on: what it was at is told to stop.
+    However the generator is left, workers that are still busy are told to stop.
 
     Args:
-        tasks: what to do; a task that fails stops no other.
-        do: does one. Other processes must be able to import it, and it must bear being begun again.
-        where: `here` (this process, one at a time), `processes` (one for each task: a crash ends no other), or `ray`
-            (the cluster this process is connected to, the one RAY_ADDRESS names, or one of its own).
-        workers: how many at a time; None is one for each core or, on Ray, for each GPU or core of the cluster.
-        tries: how often a task is begun before its worker's loss counts as failure.
-        until: seconds after which nothing more is begun.
-        device: on Ray, a task takes one GPU for `cuda`, none for `cpu`, and one where the cluster has any for None.
+        tasks: what to do; a task that fails does not stop the others.
+        do: does one task. Other processes must be able to import it, and to call it again for the same task.
+        where: `here` (this process, one at a time), `processes` (one per task: a crash does not end the others), or
+            `ray` (the cluster this process is connected to, the one RAY_ADDRESS names, or a new local one).
+        workers: how many at a time; if None one per core or, on Ray, one per GPU or core of the cluster.
+        tries: how often a task is started before the loss of its worker counts as failure.
+        until: seconds after which no more tasks are started.
+        device: on Ray, `cuda` takes a GPU per task, `cpu` none, and None a GPU if the cluster has any.
 
-    >>> [(ended.task, ended.what, ended.error) for ended in spread(["4", "four"], int, where="here")]
+    >>> [(end.task, end.status, end.error) for end in run_tasks(["4", "four"], int, where="here")]
     [('4', 'finished', ''), ('four', 'failed', "invalid literal for int() with base 10: 'four'")]
     """
     began = time.monotonic()
-    place = _Here() if where == "here" else _Processes(workers) if where == "processes" else _Ray(workers, device)
+    pool = _ThisProcess() if where == "here" else _Processes(workers) if where == "processes" else _Ray(workers, device)
     waiting, busy = deque((task, 1) for task in tasks), {}
     try:
         while True:
-            while waiting and len(busy) < place.workers and (until is None or time.monotonic() - began <= until):
+            while waiting and len(busy) < pool.workers and (until is None or time.monotonic() - began <= until):
                 task, attempt = waiting.popleft()
-                busy[place.begin(do, task)] = task, attempt
+                busy[pool.start(do, task)] = task, attempt
             if not busy:
                 return
-            worker, answer = place.first(list(busy))
+            worker, answer = pool.first_to_end(list(busy))
             task, attempt = busy.pop(worker)
             if answer is None and attempt < tries:
                 waiting.appendleft((task, attempt + 1))
-                yield Ended(task, "lost")
+                yield TaskEnd(task, "lost")
             else:
                 seconds, error = answer or (0.0, f"its worker was lost {attempt} times")
-                yield Ended(task, "failed" if error else "finished", seconds, error)
+                yield TaskEnd(task, "failed" if error else "finished", seconds, error)
     finally:
-        place.stop(list(busy))
+        pool.stop(list(busy))
 
 
-def _attempt(do: Callable[[Any], Any], task: Any) -> Answer:
-    """What a worker does."""
+def _do_task(do: Callable[[Any], Any], task: Any) -> Answer:
     began, error = time.monotonic(), ""
     try:
         do(task)
     except Exception as wrong:  # whatever it is, it ends this task alone
         kind = "" if isinstance(wrong, ValueError | OSError) else f"{type(wrong).__name__}: "
-        error = shortened(" ".join(f"{kind}{wrong}".split())) or type(wrong).__name__
+        error = shorten_middle(" ".join(f"{kind}{wrong}".split())) or type(wrong).__name__
     return time.monotonic() - began, error
 
 
-def shortened(line: str, longest: int = LONGEST) -> str:
-    """The line or, if it is longer, its start and its end.
+def shorten_middle(line: str, longest: int = MAX_ERROR_LENGTH) -> str:
+    """Return the line or, if it is longer, its start and its end.
 
-    >>> shortened("abcdefgh", 4)
+    >>> shorten_middle("abcdefgh", 4)
     'ab ... (4 characters left out) ... gh'
     """
     if len(line) <= longest:
@@ -104,21 +103,21 @@ def shortened(line: str, longest: int = LONGEST) -> str:
     return f"{line[:half]} ... ({len(line) - 2 * half:,} characters left out) ... {line[-half:]}"
 
 
-# A place has room for some workers, begins a task, says which of the busy workers is the first to be over, and with
-# what answer; None is no answer: it was lost. And it stops them.
+# A pool has a number of workers. It starts a task and returns its worker; of the busy workers, it returns the first to
+# end with its answer, which is None if the worker was lost; and it stops the workers that are still busy.
 
 
-class _Here:
+class _ThisProcess:
     workers = 1
 
-    def begin(self, do, task) -> Callable[[], Answer]:
-        return partial(_attempt, do, task)
+    def start(self, do, task) -> Callable[[], Answer]:
+        return partial(_do_task, do, task)
 
-    def first(self, busy: list[Callable[[], Answer]]) -> tuple[Any, Answer | None]:
+    def first_to_end(self, busy: list[Callable[[], Answer]]) -> tuple[Any, Answer | None]:
         return busy[0], busy[0]()
 
     def stop(self, busy: list[Any]) -> None:
-        """It is done with its task, or left it itself."""
+        """Do nothing: the task has ended, or raised."""
 
 
 class _Processes:
@@ -126,20 +125,20 @@ class _Processes:
         self.workers = workers or multiprocessing.cpu_count()
         self.context = multiprocessing.get_context("spawn")
 
-    def begin(self, do, task) -> tuple[Any, Any]:
+    def start(self, do, task) -> tuple[Any, Any]:
         ours, theirs = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=_send, args=(theirs, do, task), daemon=True)
-        with deaf():
+        process = self.context.Process(target=_send_answer, args=(theirs, do, task), daemon=True)
+        with interrupts_blocked():
             process.start()
         theirs.close()
         return process, ours
 
-    def first(self, busy: list[tuple[Any, Any]]) -> tuple[Any, Answer | None]:
-        over = wait([end for process, ours in busy for end in (process.sentinel, ours)])
-        process, ours = next(worker for worker in busy if worker[0].sentinel in over or worker[1] in over)
+    def first_to_end(self, busy: list[tuple[Any, Any]]) -> tuple[Any, Answer | None]:
+        ended = wait([end for process, ours in busy for end in (process.sentinel, ours)])
+        process, ours = next(worker for worker in busy if worker[0].sentinel in ended or worker[1] in ended)
         try:
-            answer = ours.recv() if ours.poll() else None  # first: a worker cannot end before its answer is taken
-        except (EOFError, OSError):  # it ended before it had said all
+            answer = ours.recv() if ours.poll() else None  # first: a worker cannot exit before its answer is read
+        except (EOFError, OSError):  # it exited in the middle of its answer
             answer = None
         process.join()
         return (process, ours), answer if process.exitcode == 0 else None
@@ -152,18 +151,18 @@ class _Processes:
             process.kill()
 
 
-def _send(answer, do, task) -> None:
-    follow()
+def _send_answer(answer, do, task) -> None:
+    exit_with_parent()
     try:
-        answer.send(_attempt(do, task))
-    except SystemExit:  # told to stop, and everything left in order: torch would take seconds to clear away
+        answer.send(_do_task(do, task))
+    except SystemExit:  # told to stop, and cleaned up: leave at once, as torch takes seconds to shut down
         os._exit(1)
 
 
-def _attempt_in(folder: Path, do, task) -> Answer:
-    if folder.is_dir():  # where it is shared, a relative path means what it means here
+def _do_task_in(folder: Path, do, task) -> Answer:
+    if folder.is_dir():  # on a shared disk, a relative path means the same as here
         os.chdir(folder)
-    return _attempt(do, task)
+    return _do_task(do, task)
 
 
 class _Ray:
@@ -174,27 +173,27 @@ class _Ray:
             raise ImportError("the executor ray needs Ray: pip install 'levelhead[ray]'") from None
         if not ray.is_initialized():
             ray.init(include_dashboard=False, log_to_driver=False)
-        there = ray.cluster_resources()
-        gpu = "GPU" in there if device is None else device.startswith("cuda")
-        places = int(there.get("GPU" if gpu else "CPU", 0))
-        if not places:
+        resources = ray.cluster_resources()
+        gpu = "GPU" in resources if device is None else device.startswith("cuda")
+        available = int(resources.get("GPU" if gpu else "CPU", 0))
+        if not available:
             raise LevelheadError(f"this Ray cluster has no {'GPU' if gpu else 'CPU'}; connect to one that has "
-                             "(RAY_ADDRESS), or use --executor local")
-        self.ray, self.workers = ray, workers or places
-        self.task = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_attempt_in)
+                                 "(RAY_ADDRESS), or use the executor local")
+        self.ray, self.workers = ray, workers or available
+        self.task = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_do_task_in)
 
-    def begin(self, do, task) -> Any:
+    def start(self, do, task) -> Any:
         return self.task.remote(Path.cwd(), do, task)
 
-    def first(self, busy: list[Any]) -> tuple[Any, Answer | None]:
-        over = self.ray.wait(busy, num_returns=1)[0][0]
+    def first_to_end(self, busy: list[Any]) -> tuple[Any, Answer | None]:
+        worker = self.ray.wait(busy, num_returns=1)[0][0]
         try:
-            return over, self.ray.get(over)
-        except self.ray.exceptions.RayTaskError as error:  # it could not so much as be begun there
-            return over, (0.0, str(error).strip().splitlines()[-1])
+            return worker, self.ray.get(worker)
+        except self.ray.exceptions.RayTaskError as error:  # the task could not even be started there
+            return worker, (0.0, str(error).strip().splitlines()[-1])
         except self.ray.exceptions.RayError:
-            time.sleep(0.5)  # the machine's end may still be on its way to the others
-            return over, None
+            time.sleep(0.5)  # the news that a machine is gone may take a moment to reach the others
+            return worker, None
 
     def stop(self, busy: list[Any]) -> None:
         for task in busy:
