@@ -5,16 +5,22 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install -c constraints.txt
 JOBS ?= 2
 
-.PHONY: demo test check docs results bench clean
+.PHONY: demo test quick check docs results bench clean
 
 demo: $(VENV)/demo
 	$(BIN)/levelhead demo
 
+# All tests. The tests of a file run in one process, which loads what they need once.
 test: $(VENV)/test $(VENV)/browser
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+# All but the tests marked slow, in under two minutes on two cores.
+quick: $(VENV)/test
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
 # Offline; runs the gallery; a warning is an error. GALLERY=0 leaves the examples unrun. The pages: docs/_build/html.

@@ -1,8 +1,4 @@
-"""For tests and doctests: let lightning, timm and transformers import a torchvision built for another torch.
-
-They import it wherever it is installed, and it fails to import where its compiled operators do not load (its wheels are
-built for CUDA). It only wants two of them declared; no test of ours calls one.
-"""
+"""Set-up of all tests and doctests, before anything is imported."""
 
 import os
 import signal
@@ -11,13 +7,18 @@ from pathlib import Path
 
 from hypothesis import settings
 
-# What lands is judged by the same examples every time; at a desk hypothesis looks for new ones.
+# One thread per worker, here and in the processes that tests start: the workers of `make test` fill the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# In CI hypothesis tries the same examples every time; elsewhere it looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-# A shell that runs the tests in the background has them ignore Ctrl-C, and so would the commands that they interrupt.
+# A shell that runs the tests in the background makes them ignore Ctrl-C, and so would the commands that they interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Lightning, timm and transformers import torchvision if it is installed. Its wheels are built for CUDA: where their
+# compiled operators do not load, the import needs two of them declared. No test calls them.
 torchvision = find_spec("torchvision")
 
 if torchvision is not None and torchvision.origin is not None:
@@ -30,7 +31,7 @@ if torchvision is not None and torchvision.origin is not None:
         for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
-# The GPU's kernels are Triton's, which comes with torch for CUDA alone; test_fit_many.py runs their check.
+# The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their check.
 collect_ignore = ["tests/lab/check_kernels.py"]
 if not find_spec("triton"):
     collect_ignore += ["src/levelhead/lab/kernels.py", "src/levelhead/lab/conv_norm.py"]
