@@ -66,23 +66,22 @@ LOOKS = "expected logits, got what looks like probabilities, rows in [0, 1] that
     ([*RESCALE, "--rule", "shift"],
      "m.safetensors: fc has no bias to shift, and the model expects none; use --rule rescale"),
     ([*REPORT, "--tuned", "shift.json", "--rule", "tau"],
-     "shift.json: gamma was chosen for --rule shift, not 'tau'; leave out one of them"),
+     "shift.json: gamma was chosen for rule 'shift', not 'tau'; leave out the rule"),
     # a way out is told to those who have it
     ([*TUNE, "--logits", "P.npy"],
      f"{LOOKS} softmax (or pass --kind probabilities with --rule shift, which works on their logarithms)"),
     ([*RESCALE, "--logits", "P.npy"], f"{LOOKS} softmax"),
     (["report", "P.npy", "-o", "p.html", "--counts", "C.json"], f"{LOOKS} softmax"),
-    ([*RESCALE, "--counts", "zero.json"], "class 1 has no samples; leave it out, or give it the largest count, which "
-                                          "leaves it as it is (as --missing neutral does)"),
+    ([*RESCALE, "--counts", "zero.json"], "class 1 has no samples; pass --missing neutral to leave it as it is"),
     ([*TUNE, "--counts", "zero.json"],
      "zero.json: class 1 has no samples; leave it out, or give it the largest count, which leaves it as it is"),
-    ([*TUNE, "--counts", "named.json"], "named.json: class 'cat' is a name, and nothing here says which class that is; "
-                                        "give counts in class order, or {index: n}"),
+    ([*TUNE, "--counts", "named.json"], "named.json: got the class name 'cat', but class names are not known here, so "
+                                        "counts must be in class order"),
     ([*TUNE, "--rule", "tau"], "--rule tau needs the weight norms of the head (--norms)"),
     ([*REPORT, "--rule", "tau"],
      "L.npy: --rule tau needs the weight norms of a head; give a run's folder or a snapshot"),
     (["rescale", "zero.safetensors", *RESCALE[2:], "--rule", "tau"],
-     "the weight vector of class 1 is zero and has no direction; rescale and shift need none"),
+     "the weight vector of class 1 is zero and has no direction; rescale and shift do not need one"),
     # what is not used is not passed over
     ([*BLIND, "--criterion", "f1"],
      "without --labels there are only shares to go by; leave out --criterion f1, or give --labels"),

@@ -115,8 +115,8 @@ BAD = {
     "counts that are no JSON": (rescale(counts="broken.json"), "broken.json: not a file of counts"),
     "counts that are not there": (rescale(counts="x.json"), "x.json"),
     "counts of another kind": (rescale(counts="m.h5"), "m.h5: expected counts as .json"),
-    "gamma nan": (rescale(gamma="nan"), "expected a finite gamma, got nan"),
-    "gamma infinite": (rescale(gamma="inf"), "expected a finite gamma, got inf"),
+    "gamma nan": (rescale(gamma="nan"), "--gamma: expected a finite number, got nan"),
+    "gamma infinite": (rescale(gamma="inf"), "--gamma: expected a finite number, got inf"),
     "no gamma": (
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors"],
         "expected --gamma or --tuned",

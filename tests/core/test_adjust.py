@@ -182,9 +182,9 @@ def test_shifting_by_one_is_dividing_probabilities_by_the_prior():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None, True + 1j])
 def test_a_strength_that_is_no_finite_number_is_refused(value):
-    with pytest.raises(ValueError, match="expected a finite gamma, got"):
+    with pytest.raises(ValueError, match="gamma: expected a finite number, got"):
         lh.rescale(Head(np.eye(2)), [2, 1], gamma=value)
-    with pytest.raises(ValueError, match="expected a finite tau, got"):
+    with pytest.raises(ValueError, match="tau: expected a finite number, got"):
         lh.tau_normalize(Head(np.eye(2)), value)
 
 
@@ -207,7 +207,7 @@ def test_a_vector_without_direction_is_refused_by_name(like):
 
 def test_wrong_policies_counts_and_values_are_refused_by_name():
     head = Head(np.eye(2), np.zeros(2), ["ant", "cat"])
-    with pytest.raises(ValueError, match="expected bias='scale' or 'keep', got 'drop'"):
+    with pytest.raises(ValueError, match="bias: expected 'scale' or 'keep', got 'drop'"):
         lh.rescale(head, [2, 1], gamma=1.0, bias="drop")
     with pytest.raises(ValueError, match="expected 2 counts, one per class, got 3"):
         lh.rescale(head, [3, 2, 1], gamma=1.0)

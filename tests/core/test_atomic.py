@@ -25,7 +25,7 @@ def test_a_replaced_file_keeps_its_permissions_from_the_first_byte_on(tmp_path, 
     path = tmp_path / "a"
     path.write_bytes(b"old")
     path.chmod(bits)
-    with atomic.replacing(path) as file:
+    with atomic.atomic_open(path) as file:
         assert os.fstat(file.fileno()).st_mode & 0o777 == bits
         file.write(b"new")
     assert (path.read_bytes(), mode(path)) == (b"new", bits)
@@ -46,9 +46,9 @@ def test_permissions_are_those_that_all_files_grant(tmp_path):
 
 def test_two_at_once_are_each_whole_and_the_last_to_end_stays(tmp_path):
     path = tmp_path / "a"
-    with atomic.replacing(path) as slow:
+    with atomic.atomic_open(path) as slow:
         slow.write(b"slow")
-        with atomic.replacing(path) as quick:
+        with atomic.atomic_open(path) as quick:
             assert len(list(tmp_path.glob("a.*.tmp"))) == 2  # by which leftovers of what was killed are known
             quick.write(b"quick")
         assert (path.read_bytes(), mode(path)) == (b"quick", 0o644)
@@ -71,7 +71,7 @@ def test_what_stops_halfway_leaves_the_old_file(tmp_path):
     (tmp_path / "a").write_bytes(b"old")
 
     def write():
-        with atomic.replacing(tmp_path / "a") as file:
+        with atomic.atomic_open(tmp_path / "a") as file:
             file.write(b"half")
             raise KeyboardInterrupt
 

@@ -6,7 +6,8 @@ import torch
 
 import levelhead as lh
 from levelhead import Head
-from levelhead.core import adjust
+from levelhead.core.adjust import can_flip
+from levelhead.core.precision import rounding_flips
 
 
 @pytest.mark.parametrize(("dtype", "gamma"), [(torch.bfloat16, 0.5), (torch.float16, 0.31)])
@@ -22,19 +23,19 @@ def test_every_prediction_that_rounding_flips_was_counted(dtype, gamma):
         rounded = lh.rescale(head, counts, gamma=gamma)
         wide = Head(rounded.weight.double(), rounded.bias.double()).logits(features)
         flipped += int((wide.argmax(1) != lh.rescale(exact, counts, gamma=gamma).logits(features).argmax(1)).sum())
-        counted += adjust.rounding_flips(exact.logits(features), by, dtype, head=head, features=features)
+        counted += rounding_flips(exact.logits(features), by, dtype, head=head, features=features)
     assert 0 < flipped <= counted < 40 * 200 / 4
 
 
 def test_rounding_flips_nothing_where_nothing_is_rounded():
     logits = np.array([[1.0, 1.0, 0.0], [2.0, 1.0, 0.5]])
-    assert adjust.rounding_flips(logits, np.array([1.0, 1.0, 1.0]), "float16") == 0
-    assert adjust.rounding_flips(logits, np.array([1.0, 2.0, 4.0]), np.float16) == 0  # powers of two
-    assert adjust.rounding_flips(logits, np.array([1.0, 1.999, 1.0]), "bfloat16") == 1
-    with pytest.raises(ValueError, match="expected one of float16, bfloat16"):
-        adjust.rounding_flips(logits, np.ones(3), "int8")
+    assert rounding_flips(logits, np.array([1.0, 1.0, 1.0]), "float16") == 0
+    assert rounding_flips(logits, np.array([1.0, 2.0, 4.0]), np.float16) == 0  # powers of two
+    assert rounding_flips(logits, np.array([1.0, 1.999, 1.0]), "bfloat16") == 1
+    with pytest.raises(ValueError, match="dtype: expected 'float16', 'bfloat16'"):
+        rounding_flips(logits, np.ones(3), "int8")
     with pytest.raises(ValueError, match=r"expected logits \[N, 2\]"):
-        adjust.rounding_flips(logits, np.ones(2), "float16")
+        rounding_flips(logits, np.ones(2), "float16")
 
 
 @pytest.mark.parametrize(("rows", "bias", "able"), [
@@ -43,4 +44,4 @@ def test_rounding_flips_nothing_where_nothing_is_rounded():
     ([[1.0, 2.0]], None, False), ([[1.0], [-1.0], [0.5]], None, True),
 ])
 def test_only_one_class_or_two_opposite_rows_cannot_be_flipped(rows, bias, able):
-    assert adjust.can_flip(Head(np.array(rows), None if bias is None else np.array(bias))) is able
+    assert can_flip(Head(np.array(rows), None if bias is None else np.array(bias))) is able

@@ -16,8 +16,9 @@ from hypothesis.extra import numpy as hnp
 import levelhead as lh
 from levelhead import gamma_path, measure
 from levelhead.core.curve import Curve, ascending
-from levelhead.gamma.bootstrap import resamples
-from levelhead.gamma.envelope import envelope
+from levelhead.gamma.bootstrap import draw_resamples
+from levelhead.gamma.envelope import compute_envelope
+from levelhead.gamma.rule import make_rule
 
 GRID = np.linspace(0, 2, 41)
 
@@ -160,7 +161,7 @@ def test_the_best_point_is_the_middle_of_the_widest_best_plateau():
         assert curve.at(np.linspace(a, np.nextafter(b, 0), 50)) == pytest.approx(getattr(best, metric))
         for outside in (np.nextafter(a, -1), b):
             assert not 0 <= outside <= 2 or curve.at(outside) > getattr(best, metric) + 1e-13
-    with pytest.raises(ValueError, match="expected metric="):
+    with pytest.raises(ValueError, match="metric: expected"):
         path.best("accuracy")
 
 
@@ -201,7 +202,7 @@ def test_shares_are_the_mean_over_true_classes():
 
 def test_an_envelope_needs_no_labels():
     logits, _, counts = sample_case(n=300)
-    changes = envelope(logits, counts)
+    changes = compute_envelope(logits, make_rule("rescale", counts), (0.0, 2.0))
     for gamma in GRID:
         want = scores(logits, counts, gamma).argmax(axis=1)
         assert np.array_equal(changes.predictions(gamma), want)
@@ -214,7 +215,7 @@ def test_bootstrap_curves_are_curves_of_resamples():
     path = gamma_path(logits, labels, counts)
     for stratified in (True, False):
         curves = path.bootstrap(3, np.random.default_rng(5), stratified=stratified)
-        drawn = list(resamples(labels, 3, np.random.default_rng(5), stratified=stratified))
+        drawn = list(draw_resamples(labels, 3, np.random.default_rng(5), stratified=stratified))
         for curve, times in zip(curves, drawn, strict=True):
             times = times.astype(int)
             assert times.sum() == 60

@@ -1,6 +1,6 @@
-"""Files that are there whole, or not at all: what stops a program halfway leaves the old one as it was.
+"""Atomic file replacement: a file is there completely or not at all, and an interrupted write leaves the old one.
 
-One that takes the place of another keeps its permissions.
+A file that replaces another keeps its permissions.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,14 +16,13 @@ from .errors import LevelheadError
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes its place at `path` when the block ends well: on the disk, in one step."""
+def atomic_open(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a temporary file to write to; it replaces `path` in one step when the block ends without an error."""
     path = Path(path)
     check_plain(path)
-    scratch = path.with_name(f"{path.name}.{os.urandom(8).hex()}.tmp")  # of no other thread, process or machine
-    new = _new(scratch, path)
+    scratch = path.with_name(f"{path.name}.{os.urandom(8).hex()}.tmp")  # unique across threads, processes, machines
     try:
-        with new as file:
+        with scratch.open("xb") as file:
             if path.exists():
                 scratch.chmod(permissions(path))
             yield file
@@ -31,29 +30,23 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(scratch, path)
     except OSError as error:
-        if error.errno is None or error.filename is not None:
+        if error.errno is None or error.filename not in (None, str(scratch)):
             raise
-        raise type(error)(error.errno, error.strerror, str(path)) from None  # a full disk has no name of its own
+        raise type(error)(error.errno, error.strerror, str(path)) from None  # name the file that the user knows
     finally:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):  # it was renamed, or never made
+            scratch.unlink()
 
 
 def check_plain(path: Path) -> None:
-    """That what is there, if anything, is a file, whose place another may take: not /dev/null."""
+    """Check that whatever exists at the path is a file that can be replaced: not a folder, not /dev/null."""
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "a device or a pipe"
         raise LevelheadError(f"{path}: {what}; expected the name of a file to write")
 
 
-def _new(scratch: Path, path: Path) -> BinaryIO:
-    try:
-        return scratch.open("xb")
-    except OSError as error:  # of a name that nobody gave
-        raise type(error)(error.errno, error.strerror, str(path)) from None
-
-
 def permissions(*paths: Path) -> int:
-    """The permission bits that all of these files have."""
+    """Return the permission bits that all of these files have."""
     bits = 0o777
     for path in paths:
         bits &= stat.S_IMODE(path.stat().st_mode)
@@ -61,6 +54,6 @@ def permissions(*paths: Path) -> int:
 
 
 def write(path: str | Path, content: str | bytes) -> None:
-    """Write a whole file; text as UTF-8."""
-    with replacing(path) as file:
+    """Write a file atomically; text as UTF-8."""
+    with atomic_open(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)

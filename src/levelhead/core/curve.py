@@ -1,4 +1,4 @@
-"""A step function of gamma, known at every breakpoint, and everything at one gamma."""
+"""Step functions of gamma, known at every breakpoint."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import numpy as np
 from .errors import LevelheadError
 
 Metric = Literal["error", "balanced_error"]
-
-
-def check_metric(metric: str) -> None:
-    """That there is such a metric."""
-    if metric not in ("error", "balanced_error"):
-        raise LevelheadError(f"expected metric='error' or 'balanced_error', got {metric!r}")
+METRICS: tuple[Metric, ...] = ("error", "balanced_error")
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """``values[i]`` holds from ``gammas[i]`` to just before ``gammas[i + 1]``, the last one up to `end`, end included.
+    """A step function of gamma.
+
+    ``values[i]`` holds from ``gammas[i]`` to just before ``gammas[i + 1]``, and the last one up to `end`, inclusive.
+
+    Args:
+        gammas: [B], the breakpoints, ascending; the first is where the curve begins.
+        values: [B].
+        end: where the curve ends.
 
     >>> curve = Curve(np.array([0.0, 0.5, 0.8]), np.array([0.3, 0.1, 0.2]), 2.0)
     >>> curve.at(0.5), curve.at(0.49), curve.at([0.0, 2.0])
@@ -34,17 +36,26 @@ class Curve:
     end: float
 
     def at(self, gamma: float | np.ndarray | list[float]) -> np.ndarray | float:
-        """The value at one gamma or at many."""
+        """Return the value at one gamma, or the values at many.
+
+        >>> Curve(np.array([0.0, 0.5]), np.array([0.3, 0.1]), 2.0).at([0.2, 0.5])
+        array([0.3, 0.1])
+        """
         where = np.asarray(gamma, np.float64)
         if np.any((where < self.gammas[0]) | (where > self.end)) or np.isnan(where).any():
-            raise LevelheadError(f"expected gamma within [{self.gammas[0]:g}, {self.end:g}], got {gamma}")
+            raise LevelheadError(f"expected a value within [{self.gammas[0]:g}, {self.end:g}], got {gamma}",
+                                 parameter="gamma")
         found = self.values[np.searchsorted(self.gammas, where, side="right") - 1]
         return float(found) if found.ndim == 0 else found
 
     def plateau(self, tolerance: float = 1e-12) -> tuple[float, float]:
-        """Where the curve is lowest: the widest stretch (a, b) of its minimum, the first of equally wide ones.
+        """Return the widest stretch (a, b) on which the curve is lowest, the first of equally wide ones.
 
-        Values within `tolerance` of each other are equal: sums of the same terms in another order.
+        Args:
+            tolerance: values this close count as equal: they may be sums of the same terms in another order.
+
+        >>> Curve(np.array([0.0, 0.5]), np.array([0.3, 0.1]), 2.0).plateau()
+        (0.5, 2.0)
         """
         low = self.values <= self.values.min() + tolerance
         starts = np.flatnonzero(low & ~np.r_[False, low[:-1]])
@@ -54,14 +65,21 @@ class Curve:
         return float(a[widest]), float(b[widest])
 
     def complement(self) -> Curve:
-        """``1 - self``: errors from accuracies."""
+        """Return ``1 - self``: errors from accuracies.
+
+        >>> Curve(np.array([0.0, 0.5]), np.array([0.25, 0.5]), 2.0).complement().values
+        array([0.75, 0.5 ])
+        """
         return Curve(self.gammas, 1 - self.values, self.end)
 
 
 @dataclass(frozen=True)
 class Point:
-    """The path at one gamma. Errors and accuracies are shares; class_accuracy [K] is NaN for a class with no sample.
-    The plateau is the stretch of gammas around it over which the metric asked for does not change."""
+    """The path at one gamma.
+
+    Errors and accuracies are shares. class_accuracy [K] is NaN for a class without samples. The plateau is the stretch
+    of gammas around this one on which the metric asked for does not change.
+    """
 
     gamma: float
     error: float
@@ -72,19 +90,20 @@ class Point:
 
 
 def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:
-    """The curve that begins at `start` and changes by steps[i] at gammas[i], which ascend."""
+    """Return the curve that begins at `start` and changes by steps[i] at gammas[i], which ascend."""
     gammas, totals = np.concatenate([range[:1], gammas]), np.cumsum(np.concatenate([[start], steps]))
     same = gammas[1:] == gammas[:-1]
     if same.any():
-        last = np.append(~same, True)  # of several steps at one gamma
+        last = np.append(~same, True)  # the last of several steps at one gamma
         gammas, totals = gammas[last], totals[last]
     return Curve(gammas, totals, range[1])
 
 
 def ascending(gammas: np.ndarray) -> np.ndarray:
-    """np.argsort in half the time: each gamma's last bits give way to its position, and plain numbers are sorted.
+    """Return np.argsort(gammas), in half the time.
 
-    Where that is not their order (two that differ in those bits only, or negative ones), they are sorted as they are.
+    The last bits of each gamma are replaced by its position, and the numbers are sorted as integers. Where that is not
+    their order (two differ in those bits only, or some are negative), np.argsort is used.
 
     >>> ascending(np.array([0.5, 0.1, 0.3]))
     array([1, 2, 0])

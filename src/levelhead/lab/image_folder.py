@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.atomic import replacing
+from ..core.atomic import atomic_open
 from ..core.errors import Advice, LevelheadError
 from ..core.per_class import listed
 from .data import Data, Split, train_and_test
@@ -110,7 +110,7 @@ def _read(files: Sequence[Path], labels: Sequence[int], size: int, skip_bad: boo
     if not bad and len(images) >= CACHED_FROM:
         with suppress(OSError):  # the cache only saves time
             place.mkdir(parents=True, exist_ok=True)
-            with replacing(cached) as file:
+            with atomic_open(cached) as file:
                 np.save(file, images)
     return Split(images, np.array(labels, np.int64)[good] if good else np.zeros(0, np.int64))
 

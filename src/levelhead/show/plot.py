@@ -117,7 +117,7 @@ def save(figure: Any, *paths: str | Path, dpi: int = 150) -> None:
     """Write a figure to each of the files and close it. The same figure gives the same bytes."""
     for path in paths:
         metadata = check_picture(path)
-        with atomic.replacing(path) as file:
+        with atomic.atomic_open(path) as file:
             figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=dpi, metadata=metadata)
     pyplot().close(figure)
 
