@@ -111,20 +111,26 @@ def test_every_method_has_its_row_its_paper_and_its_card(reference):
     assert {target for _, _, target in LINK.findall(reference.table() + cards)} <= {f"#{name}" for name in anchors}
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *PAGES], ids=lambda path: path.name)
-def test_every_link_leads_somewhere_and_every_picture_is_told(path):
-    for picture, text, target in LINK.findall(prose(path)):
-        assert text.strip(), f"{path.name}: {target} has no words"
-        if re.match(r"[a-z]+:", target):
-            assert not picture, f"{path.name}: {target} would be fetched from elsewhere"
-            continue
-        page, _, anchor = target.partition("#")
-        there = path.parent / page if page else path
-        assert there.exists() or page in WRITTEN, f"{path.name}: {target} is not there"
-        if anchor:
-            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.M)
-            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-            assert anchor in slugs, f"{path.name}: {target} names no heading of {there.name}"
+def broken(path: Path, picture: str, text: str, target: str) -> str | None:
+    """Return what is wrong with a link of a page, or None."""
+    if not text.strip():
+        return "has no text"
+    if re.match(r"[a-z]+:", target):
+        return "would be fetched from another site" if picture else None
+    page, _, anchor = target.partition("#")
+    there = path.parent / page if page else path
+    if not there.exists():
+        return None if page in WRITTEN else "does not exist"
+    headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.M) if anchor else []
+    slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return f"is not a heading of {there.name}" if anchor and anchor not in slugs else None
+
+
+def test_every_link_leads_somewhere_and_every_picture_has_a_description():
+    wrong = [f"{path.name}: {target} {problem}" for path in [ROOT / "README.md", *PAGES]
+             for picture, text, target in LINK.findall(prose(path))
+             if (problem := broken(path, picture, text, target))]
+    assert wrong == []
 
 
 def test_every_page_is_in_one_table_of_contents():

@@ -106,19 +106,30 @@ def exit_code(main: Callable[[], None]) -> int | str | None:
         return end.code
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_example_runs(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def run_page(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Run the blocks of a page in a folder of its own; return what went wrong, or None."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     namespace: dict = {"__name__": "__main__"}
     for block in blocks(path.read_text(encoding="utf-8")):
-        if block.skipped is None:
-            run(str(path), block, namespace, monkeypatch)
+        try:
+            if block.skipped is None:
+                run(str(path), block, namespace, monkeypatch)
+        except Exception as error:
+            return f"{path.name}:{block.line}: {type(error).__name__}: {error}"
+    return None
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_block_says_what_it_is(path):
-    unnamed = [block.line for block in blocks(path.read_text(encoding="utf-8")) if not block.language]
-    assert unnamed == [], f"{path.name}: name the language of the blocks at these lines (`text` for plain output)"
+@pytest.mark.slow
+def test_every_example_runs(tmp_path, monkeypatch, capfd):
+    wrong = [run_page(path, tmp_path / path.stem, monkeypatch) for path in PAGES]
+    assert [problem for problem in wrong if problem] == []
+
+
+def test_every_block_names_its_language():
+    unnamed = [f"{path.name}:{block.line}" for path in PAGES for block in blocks(path.read_text(encoding="utf-8"))
+               if not block.language]
+    assert unnamed == [], "use `text` for plain output"
 
 
 PAGE = """
