@@ -16,8 +16,9 @@ from torch import Tensor
 
 from levelhead.lab import nets
 from levelhead.lab.data import Data
-from levelhead.lab.epoch_plan import Plan, plan
-from levelhead.lab.features import View, errors
+from levelhead.lab.epoch_plan import EpochPlan, draw_plan
+from levelhead.lab.features import errors
+from levelhead.lab.preprocess import Preprocess
 from levelhead.lab.recipe import Recipe
 from levelhead.methods import METHODS
 
@@ -44,7 +45,7 @@ class Plain:
     def __init__(self, net: nets.Net, data: Data, recipe: Recipe, seed: int, *, channels_last: bool = True):
         self.net, self.data, self.recipe, self.seed = net, data, recipe, seed
         first = next(net.parameters())
-        self.device, self.view = first.device, View(recipe, data, first.dtype)
+        self.device, self.preprocess = first.device, Preprocess(recipe, data, first.dtype)
         self.format = torch.channels_last if channels_last else torch.contiguous_format
         self.images, self.labels = (torch.from_numpy(x).to(self.device) for x in (data.train.images, data.train.labels))
         self.optimizer = torch.optim.SGD(net.parameters(), lr=recipe.lr, momentum=recipe.momentum,
@@ -53,14 +54,14 @@ class Plain:
         self.epoch, self.recorded, self.graph = 0, None, None
         self.order = self._draw()
 
-    def _draw(self) -> Plan:
-        return plan(self.data.train.labels, METHODS["baseline"], seed=self.seed, epoch=self.epoch, progress=0.0,
+    def _draw(self) -> EpochPlan:
+        return draw_plan(self.data.train.labels, METHODS["baseline"], seed=self.seed, epoch=self.epoch, progress=0.0,
                     augment=self.recipe).to(self.device)
 
-    def _play(self, order: Plan) -> None:
+    def _play(self, order: EpochPlan) -> None:
         """The steps of an epoch, or of the part of it that is given."""
         for batch in order.batches(self.recipe.batch):
-            x = self.view(self.images, batch).contiguous(memory_format=self.format)
+            x = self.preprocess.augmented(self.images, batch).contiguous(memory_format=self.format)
             loss = F.cross_entropy(self.net(x), self.labels[batch.indices])
             self.optimizer.zero_grad()
             loss.backward()
@@ -75,7 +76,7 @@ class Plain:
             self._play(self._draw())
         else:
             with torch.cuda.stream(self.stream):
-                for buffer, drawn in zip(self.order.parts, self._draw().parts, strict=True):
+                for buffer, drawn in zip(self.order.tensors, self._draw().tensors, strict=True):
                     buffer.copy_(drawn)
                 if self.recorded != lr:
                     self._record(lr)
@@ -118,4 +119,4 @@ def train(runs: list[Plain], on_epoch: Callable[[int, float], None] | None = Non
             if runs[0].stream is not None:
                 torch.cuda.synchronize()
             on_epoch(epoch + 1, time.perf_counter() - began)
-    return [errors(run.net, run.data, run.view)["test"] for run in runs]
+    return [errors(run.net, run.data, run.preprocess)["test"] for run in runs]

@@ -22,7 +22,7 @@ import _plain
 import numpy as np
 import torch
 
-from levelhead.lab import data, features, fit_many, load, nets, recipe
+from levelhead.lab import data, features, fit_many, load, nets, preprocess, recipe
 from levelhead.lab.pack import Job, Pack
 from levelhead.methods import METHODS
 
@@ -86,7 +86,7 @@ def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
 
 def engine(cifar: data.Data, methods: list, epochs: int, stacked: bool | None = None) -> float:
     """Microseconds an image of the fast engine, past its first epochs (in which it captures)."""
-    how = recipe.recipe("kim2020").over(epochs)
+    how = recipe.find_recipe("kim2020").stretched_to(epochs)
     jobs = [Job(nets.build("resnet32", 10, seed=seed), cifar, how, method, seed) for seed, method in enumerate(methods)]
     ends: dict[int, float] = {}
 
@@ -103,7 +103,7 @@ def wvn_extra(cifar: data.Data, times: int = 8) -> float:
     store = {title: fit_many.on_device(torch.device("cuda"), part) for title, part in cifar.splits.items()}
     packs, took = {}, {"baseline": [], "wvn": []}
     for name in took:
-        job = Job(nets.build("resnet32", 10), cifar, recipe.recipe("kim2020"), METHODS[name])
+        job = Job(nets.build("resnet32", 10), cifar, recipe.find_recipe("kim2020"), METHODS[name])
         packs[name] = Pack([(0, job)], store, torch.device("cuda"), torch.bfloat16, compiled=False, stacked=True)
         packs[name].advance()
     for _ in range(times):
@@ -121,7 +121,7 @@ def plain_loop(cifar: data.Data, epochs: int = 3) -> float:
     from torch.utils.data import DataLoader, Dataset
     from torchvision import transforms as T
 
-    how = recipe.recipe("kim2020")
+    how = recipe.find_recipe("kim2020")
     tail = [T.ToTensor(), T.Normalize(how.mean, how.std)]
     moves = T.Compose([T.ToPILImage(), T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), *tail])
     still = T.Compose([T.ToPILImage(), *tail])
@@ -203,7 +203,7 @@ def parity_record(errors: dict[str, list[float]], seconds: dict[str, float]) -> 
     """The errors of each precision and, where both are known, the difference of their means."""
     found = {"hardware": torch.cuda.get_device_name(), "command": "python bench/train.py --root DIR --parity OUT",
              "bfloat16": "the fast engine", "float32": "the plain loop, without TF32",
-             "ratio": RATIO, "epochs": recipe.recipe("kim2020").epochs, "seeds": list(range(len(errors["bfloat16"]))),
+             "ratio": RATIO, "epochs": recipe.find_recipe("kim2020").epochs, "seeds": list(range(len(errors["bfloat16"]))),
              "test error, %": errors, "seconds for all seeds": seconds}
     if {"bfloat16", "float32"} <= errors.keys():
         gap = statistics.mean(errors["bfloat16"]) - statistics.mean(errors["float32"])
@@ -216,13 +216,13 @@ def parity_record(errors: dict[str, list[float]], seconds: dict[str, float]) -> 
 def plain_seeds(cifar: data.Data, seeds: int) -> list[float]:
     """Channel by channel in memory, float32's convolutions took 0.74 of the time."""
     with _plain.exact():
-        runs = [_plain.Plain(nets.build("resnet32", 10, seed=seed).cuda(), cifar, recipe.recipe("kim2020"), seed,
+        runs = [_plain.Plain(nets.build("resnet32", 10, seed=seed).cuda(), cifar, recipe.find_recipe("kim2020"), seed,
                              channels_last=False) for seed in range(seeds)]
         return _plain.train(runs, lambda epoch, took: print(f"epoch {epoch}, {took:.0f} s", flush=True))
 
 
 def fast_seeds(cifar: data.Data, seeds: int, dtype: str, out: Path) -> list[float]:
-    how, method = recipe.recipe("kim2020"), METHODS["baseline"]
+    how, method = recipe.find_recipe("kim2020"), METHODS["baseline"]
     jobs = [Job(nets.build("resnet32", 10, seed=seed).cuda(), cifar, how, method, seed) for seed in range(seeds)]
     last = {}
     fit_many.fit_many(jobs, slots=seeds, dtype=getattr(torch, dtype), on_epoch=last.__setitem__)
@@ -236,7 +236,7 @@ def save(job: Job, path: Path, precision: str) -> None:
     meta = {"data": "cifar10", "profile": "long-tail", "ratio": RATIO, "method": job.method.name, "seed": job.seed,
             "recipe": job.recipe.name, "epochs": job.recipe.epochs, "net": "resnet32", "engine": "fast",
             "dtype": precision}
-    kept = features.snapshot(job.net, job.data, features.View(job.recipe, job.data), meta=meta, half=True)
+    kept = features.snapshot(job.net, job.data, preprocess.Preprocess(job.recipe, job.data), meta=meta, half=True)
     replace(kept, labels={title: y.astype(np.uint8) for title, y in kept.labels.items()}).save(path)
 
 

@@ -6,8 +6,8 @@ import torch
 
 from levelhead.lab import augment
 from levelhead.lab.data import Data, Split
-from levelhead.lab.epoch_plan import plan
-from levelhead.lab.features import View
+from levelhead.lab.epoch_plan import draw_plan
+from levelhead.lab.preprocess import Preprocess
 from levelhead.lab.recipe import Recipe
 from levelhead.methods import METHODS
 
@@ -43,29 +43,29 @@ def test_crop_flip_gives_channels_last_memory():
     images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
     found = augment.crop_flip(images, torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.bool), pad=1)
     assert found.is_contiguous(memory_format=torch.channels_last)
-    assert augment.normalize(found, [0.5] * 3, [0.2] * 3).is_contiguous(memory_format=torch.channels_last)
+    assert augment.standardize(found, [0.5] * 3, [0.2] * 3).is_contiguous(memory_format=torch.channels_last)
 
 
-def test_padding_is_black_before_normalization():
+def test_padding_is_black_before_standardization():
     images = torch.full((1, 1, 4, 4), 255, dtype=torch.uint8)
     found = augment.crop_flip(images, torch.tensor([[0, 0]]), torch.tensor([False]), pad=1)
-    values = augment.normalize(found, [0.25], [0.5])
+    values = augment.standardize(found, [0.25], [0.5])
     assert values[0, 0, 0].tolist() == [-0.5] * 4  # (0 - 0.25) / 0.5, not 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_normalize_is_the_formula(dtype):
+def test_standardize_is_the_formula(dtype):
     images = torch.randint(0, 256, (6, 3, 4, 4), dtype=torch.uint8)
     mean, std = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2023, 0.1994, 0.2010])
     expected = (images.numpy() / 255 - mean[:, None, None]) / std[:, None, None]
-    found = augment.normalize(images, mean.tolist(), std.tolist(), dtype)
+    found = augment.standardize(images, mean.tolist(), std.tolist(), dtype)
     assert found.dtype == dtype
     np.testing.assert_allclose(found.double().numpy(), expected, atol=5 * torch.finfo(dtype).eps)
 
 
-def test_normalize_says_how_many_means_it_needs():
+def test_standardize_says_how_many_means_it_needs():
     with pytest.raises(ValueError, match="expected 3 means and stds, one per channel, got 1 and 1"):
-        augment.normalize(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), [0.5], [0.5])
+        augment.standardize(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), [0.5], [0.5])
 
 
 @pytest.mark.parametrize("side", [2, 4, 16])
@@ -87,12 +87,12 @@ def test_no_cutout_is_the_image():
     assert augment.cut_out(x, torch.zeros(2, 2), side=0) is x
 
 
-def test_cutout_spares_what_is_judged():
+def test_cutout_spares_the_images_that_are_evaluated():
     shown = np.full((6, 1, 4, 4), 255, np.uint8)
     part = Split(shown, np.arange(6) % 2)
     how = Recipe("cut", epochs=1, batch=6, lr=0.1, cutout=2, mean=(0.5,), std=(0.5,))
-    look = View(how, Data("white", ("a", "b"), part, part))
-    drawn = plan(part.labels, METHODS["baseline"], seed=0, epoch=0, progress=0, augment=how)
-    trained_on = look(torch.tensor(shown), drawn)
+    preprocess = Preprocess(how, Data("white", ("a", "b"), part, part))
+    drawn = draw_plan(part.labels, METHODS["baseline"], seed=0, epoch=0, progress=0, augment=how)
+    trained_on = preprocess.augmented(torch.tensor(shown), drawn)
     assert ((trained_on == 0).sum(dim=(1, 2, 3)) > 0).all()  # the mean, where white is 1
-    assert (look.plain(torch.tensor(shown)) == 1).all()
+    assert (preprocess.standardized(torch.tensor(shown)) == 1).all()

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.lab import data, features, nets, pack, recipe, stacked, train
+from levelhead.lab import data, features, load, nets, pack, preprocess, recipe, stacked, train
 from levelhead.lab.fit_many import _packs, fit_many
 from levelhead.lab.pack import Job
 from levelhead.methods import METHODS
 
-RECIPE = replace(recipe.recipe("digits"), epochs=4, milestones=(2, 3), batch=32, flip=True, cutout=4)
+RECIPE = replace(recipe.find_recipe("digits"), epochs=4, milestones=(2, 3), batch=32, flip=True, cutout=4)
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return data.imbalance(data.digits(), "long-tail", ratio=20, largest=60)
+    return data.imbalance(load.digits(), "long-tail", ratio=20, largest=60)
 
 
 def job(digits, method, seed, *, net="digits", how=RECIPE):
@@ -32,10 +32,10 @@ def job(digits, method, seed, *, net="digits", how=RECIPE):
 def by_plain_loop(job):
     """The same training by train.fit: the network, and its records with errors."""
     net, records = copy.deepcopy(job.net), []
-    look = features.View(job.recipe, job.data, torch.float64)
+    how = preprocess.Preprocess(job.recipe, job.data, torch.float64)
 
     def on_epoch(state, record):
-        records.append(record | {f"{title}_error": e for title, e in features.errors(net, job.data, look).items()})
+        records.append(record | {f"{title}_error": e for title, e in features.errors(net, job.data, how).items()})
 
     train.fit(net, job.data, job.recipe, job.method, seed=job.seed, on_epoch=on_epoch)
     return net, records
@@ -126,7 +126,7 @@ def test_stacked_residual_networks_are_the_networks_one_by_one(shortcut, trainin
 
 
 def test_jobs_that_differ_in_steps_or_data_are_not_stacked(digits):
-    other = data.imbalance(data.digits(), "long-tail", ratio=5, largest=60)
+    other = data.imbalance(load.digits(), "long-tail", ratio=5, largest=60)
     jobs = [job(digits, "baseline", 0), job(digits, "under-sample", 0), job(other, "baseline", 0),
             job(digits, "focal", 0), job(digits, "ldam", 0), job(digits, "baseline", 1)]
     packs = [[position for position, _ in pack] for pack in _packs(jobs, lambda job: 2)]

@@ -14,17 +14,17 @@ OURS = [("resnet32", (3, 32, 32)), ("resnet18-64", (3, 64, 64)), ("digits", (1, 
 
 
 def test_resnet32_has_the_parameters_of_the_released_network():
-    assert nets.parameters(nets.build("resnet32", 10)) == 466_896
+    assert nets.parameter_count(nets.build("resnet32", 10)) == 466_896
 
 
 def test_shortcut_a_has_no_parameters():
     # He et al.'s 0.46 M network: 464,154 with a bias of 10 numbers, which ours leaves out
-    assert nets.parameters(nets.build("resnet32", 10, shortcut="A")) == 464_154 - 10
+    assert nets.parameter_count(nets.build("resnet32", 10, shortcut="A")) == 464_154 - 10
 
 
 def test_resnet18_has_the_parameters_of_the_well_known_one():
     # torchvision's resnet18 has 11,689,512 with its bias of 1000
-    assert nets.parameters(nets.build("resnet18-64", 1000, stem="imagenet")) == 11_689_512 - 1000
+    assert nets.parameter_count(nets.build("resnet18-64", 1000, stem="imagenet")) == 11_689_512 - 1000
 
 
 @pytest.mark.parametrize(("name", "shape"), OURS)
@@ -34,7 +34,7 @@ def test_logits_are_the_head_of_the_features(name, shape, head):
     x = torch.randn(2, *shape)
     with torch.no_grad():
         assert torch.equal(net(x), net.head(net.features(x)))
-        value = nets.head_of(net).logits(nets.embed(net, x))
+        value = nets.head_of(net).logits(nets.head_inputs(net, x))
         torch.testing.assert_close(value, net(x))
     assert net(x).shape == (2, 7)
 
@@ -51,7 +51,7 @@ def test_cosine_logits_are_cosines():
 
 def test_shortcut_a_halves_the_image_and_centers_the_channels():
     x = torch.arange(2 * 4 * 4.0).reshape(1, 2, 4, 4)
-    y = nets.Pad(2, 4, 2)(x)
+    y = nets.PadShortcut(2, 4, 2)(x)
     assert torch.equal(y[:, 1:3], x[:, :, ::2, ::2])
     assert not y[:, [0, 3]].any()
 
@@ -82,15 +82,15 @@ def test_a_seed_is_a_network_and_leaves_the_global_generator_alone():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"name": "resnet20"}, "unknown network 'resnet20'; the networks are resnet32, resnet18-64, digits and timm:NAME"),
-    ({"head": "arc"}, "expected head 'linear' or 'cosine', got 'arc'"),
-    ({"shortcut": "C"}, "expected shortcut 'A' or 'B', got 'C'"),
-    ({"stem": "big"}, "expected stem 'small' or 'half' or 'imagenet', got 'big'"),
-    ({"classes": 1}, "expected at least 2 classes, got 1"),
+    ({"net": "resnet20"}, "net: expected resnet32, resnet18-64, digits or timm:NAME, got 'resnet20'"),
+    ({"head": "arc"}, "head: expected 'linear' or 'cosine', got 'arc'"),
+    ({"shortcut": "C"}, "shortcut: expected 'A' or 'B', got 'C'"),
+    ({"stem": "big"}, "stem: expected 'small', 'half' or 'imagenet', got 'big'"),
+    ({"classes": 1}, "classes: expected at least 2, got 1"),
 ])
-def test_what_is_not_known_is_refused_by_name(change, message):
+def test_unknown_options_are_refused_by_name(change, message):
     with pytest.raises(ValueError, match=message):
-        nets.build(**{"name": "digits", "classes": 10, **change})
+        nets.build(**{"net": "digits", "classes": 10, **change})
 
 
 @pytest.fixture(scope="module")
@@ -114,14 +114,14 @@ def test_any_timm_model_gives_features_and_a_head(timm, name, shape):
 
 
 def test_an_unknown_timm_model_is_named_with_its_neighbors(timm):
-    with pytest.raises(ValueError, match=r"has no model 'resnet33x'; near it are .*resnet"):
+    with pytest.raises(ValueError, match=r"has no model 'resnet33x'; similar ones are .*resnet"):
         nets.build("timm:resnet33x", 10)
 
 
-def test_a_timm_that_does_not_import_is_one_line(tmp_path, monkeypatch):
+def test_a_timm_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "timm.py").write_text('raise RuntimeError("operator torchvision::nms does not exist")')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "timm", raising=False)
-    message = r"timm:resnet18 needs timm, which does not import here \(operator torchvision::nms does not exist\); "
+    message = r"timm:resnet18 needs timm, which cannot be imported here \(operator torchvision::nms does not exist\); "
     with pytest.raises(ImportError, match=message):
         nets.build("timm:resnet18", 3)

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from levelhead.lab.recipe import Recipe, presets, recipe
+from levelhead.lab.recipe import Recipe, find_recipe, presets
 
 
 def test_kim2020_is_the_released_recipe():
-    kim = recipe("kim2020")
+    kim = find_recipe("kim2020")
     assert (kim.epochs, kim.batch, kim.lr, kim.momentum, kim.weight_decay) == (180, 128, 0.1, 0.9, 5e-4)
     assert not kim.nesterov
     assert (kim.milestones, kim.lr_decay, kim.warmup, kim.pad, kim.flip) == ((80, 150), 0.1, 0, 4, True)
@@ -15,18 +15,18 @@ def test_kim2020_is_the_released_recipe():
 
 
 def test_strong_is_kim2020_with_cosine_and_cutout():
-    kim, strong = recipe("kim2020"), recipe("strong")
+    kim, strong = find_recipe("kim2020"), find_recipe("strong")
     assert strong == replace(kim, name="strong", epochs=200, schedule="cosine", milestones=(), cutout=16)
 
 
 def test_tiny_is_a_short_kim2020_with_cosine():
-    long, tiny = recipe("kim2020-64"), recipe("tiny")
+    long, tiny = find_recipe("kim2020-64"), find_recipe("tiny")
     assert tiny == replace(long, name="tiny", epochs=long.epochs // 6, schedule="cosine", milestones=(), mean=tiny.mean,
                            std=tiny.std)
 
 
 def test_cosine_falls_from_lr_to_zero():
-    rates = [replace(recipe("kim2020"), schedule="cosine", epochs=10).lr_at(epoch) for epoch in range(11)]
+    rates = [replace(find_recipe("kim2020"), schedule="cosine", epochs=10).lr_at(epoch) for epoch in range(11)]
     assert rates[0] == pytest.approx(0.1)
     assert rates[5] == pytest.approx(0.05)
     assert rates[10] == pytest.approx(0)
@@ -35,35 +35,35 @@ def test_cosine_falls_from_lr_to_zero():
 
 @pytest.mark.parametrize("name", presets())
 def test_shortened_recipes_keep_their_shape(name):
-    whole = recipe(name)
-    half = whole.over(whole.epochs // 2)
+    whole = find_recipe(name)
+    half = whole.stretched_to(whole.epochs // 2)
     late = (0.4, 0.8) if whole.schedule == "cosine" else (0.5, 1 - 1 / half.epochs)
     assert [half.lr_at(e) for e in (half.warmup, *(int(x * half.epochs) for x in late))] == pytest.approx(
         [whole.lr_at(e) for e in (whole.warmup, *(int(x * whole.epochs) for x in late))])
-    assert whole.over(None) is whole.over(whole.epochs) is whole
+    assert whole.stretched_to(None) is whole.stretched_to(whole.epochs) is whole
 
 
 @pytest.mark.parametrize(("text", "message"), [
     ("epochs = 1\nbatch = 2\nlr = 0.1\nlearning = 2", "recipe mine: unknown key 'learning'; the keys are batch"),
     ("epochs = 1\nbatch = 2", "recipe mine: lr is missing"),
-    ("epochs = 0\nbatch = 2\nlr = 1", "expected epochs as a whole number from 1 on, got 0"),
-    ("epochs = 1.5\nbatch = 2\nlr = 1", "expected epochs as a whole number from 1 on, got 1.5"),
+    ("epochs = 0\nbatch = 2\nlr = 1", "epochs: expected at least 1, got 0"),
+    ("epochs = 1.5\nbatch = 2\nlr = 1", "epochs: expected a whole number, got 1.5"),
     (f"epochs = 1\nbatch = 2\nlr = {10**400}", "lr: expected a number, got 1000"),
-    ("epochs = 1\nbatch = 2\nlr = inf", "expected lr of at least 0, got inf"),
-    ("epochs = 1\nbatch = 2\nlr = -1", "expected lr of at least 0, got -1"),
-    ("epochs = 1\nbatch = 2\nlr = 1\nschedule = 'zigzag'", "expected schedule 'step' or 'cosine', got 'zigzag'"),
-    ("epochs = 1\nbatch = 2\nlr = 1\ncutout = -2", "expected cutout as a whole number from 0 on, got -2"),
+    ("epochs = 1\nbatch = 2\nlr = inf", "lr: expected a number, got inf"),
+    ("epochs = 1\nbatch = 2\nlr = -1", "lr: expected at least 0, got -1"),
+    ("epochs = 1\nbatch = 2\nlr = 1\nschedule = 'zigzag'", "schedule: expected step or cosine, got 'zigzag'"),
+    ("epochs = 1\nbatch = 2\nlr = 1\ncutout = -2", "cutout: expected at least 0, got -2"),
     ("epochs = 1\nbatch = 2\nlr = 1\nmean = [0.5]", "expected mean and std together"),
     ("epochs = ", "mine.toml: not a TOML file"),
 ])
-def test_a_recipe_of_ones_own_that_is_wrong(tmp_path, text, message):
+def test_a_recipe_file_that_is_wrong(tmp_path, text, message):
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(ValueError, match=message):
-        recipe(tmp_path / "mine.toml")
+        find_recipe(tmp_path / "mine.toml")
 
 
-def test_a_recipe_of_ones_own(tmp_path):
+def test_a_recipe_file(tmp_path):
     (tmp_path / "mine.toml").write_text("epochs = 3\nbatch = 5\nlr = 0.2\nmilestones = [2]\n")
-    assert recipe(tmp_path / "mine.toml") == Recipe("mine", epochs=3, batch=5, lr=0.2, milestones=(2,))
+    assert find_recipe(tmp_path / "mine.toml") == Recipe("mine", epochs=3, batch=5, lr=0.2, milestones=(2,))
     with pytest.raises(FileNotFoundError):
-        recipe(tmp_path / "gone.toml")
+        find_recipe(tmp_path / "gone.toml")

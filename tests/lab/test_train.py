@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from levelhead.lab.data import Data, Split
-from levelhead.lab.epoch_plan import plan
-from levelhead.lab.features import View
+from levelhead.lab.epoch_plan import draw_plan
+from levelhead.lab.preprocess import Preprocess
 from levelhead.lab.nets import Net, build
 from levelhead.lab.recipe import Recipe
-from levelhead.lab.train import fit, share
+from levelhead.lab.train import fit, process_share
 from levelhead.methods import METHODS
 
 RECIPE = Recipe("small", epochs=8, batch=10, lr=0.1, momentum=0.9, weight_decay=1e-3, milestones=(4,), pad=1, flip=True)
@@ -62,7 +62,7 @@ def test_fifty_steps_of_algorithm_1_equal_fifteen_lines_of_numpy(method, order):
     mean, std = small.mean_std
     x = ((small.train.images / 255 - mean[0]) / std[0]).reshape(64, -1)
     batches = [(recipe.lr_at(e), p.indices) for e in range(8) for p in
-               plan(small.train.labels, METHODS[method], seed=3, epoch=e, progress=e / 8, augment=recipe).batches(10)]
+               draw_plan(small.train.labels, METHODS[method], seed=3, epoch=e, progress=e / 8, augment=recipe).batches(10)]
     assert len(batches) == 56
     theta, w = naive(x, small.train.labels, theta, w, recipe, batches, order)
     np.testing.assert_allclose(net.body[1].weight.detach().numpy(), theta, rtol=0, atol=1e-12)
@@ -123,7 +123,7 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
     labels = data().train.labels
 
     def draw(method="baseline", seed=0, epoch=0):
-        return plan(labels, METHODS[method], seed=seed, epoch=epoch, progress=0.0, augment=RECIPE)
+        return draw_plan(labels, METHODS[method], seed=seed, epoch=epoch, progress=0.0, augment=RECIPE)
 
     a, b = draw(), draw()
     assert all(np.array_equal(getattr(a, key), getattr(b, key)) for key in ("indices", "offsets", "flips"))
@@ -134,8 +134,8 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
         assert not np.array_equal(a.indices, other.indices)
         assert not np.array_equal(a.offsets, other.offsets)
     assert np.ptp(np.bincount(labels[draw("over-sample").indices])) <= 1
-    cut = plan(labels, METHODS["baseline"], seed=0, epoch=0, progress=0.0, augment=replace(RECIPE, cutout=2))
-    assert all(torch.equal(x, y) for x, y in zip(a.parts[:3], cut.parts[:3], strict=True))  # other draws stay
+    cut = draw_plan(labels, METHODS["baseline"], seed=0, epoch=0, progress=0.0, augment=replace(RECIPE, cutout=2))
+    assert all(torch.equal(x, y) for x, y in zip(a.tensors[:3], cut.tensors[:3], strict=True))  # other draws stay
     assert torch.unique(cut.centers).numel() == 128
     assert not a.centers.any()
 
@@ -143,9 +143,9 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 def test_shares_of_a_batch_average_to_its_mean(world):
     values = np.random.default_rng(0).normal(size=64)
-    whole = plan(data().train.labels, METHODS["baseline"], seed=0, epoch=0, progress=0, augment=RECIPE)
+    whole = draw_plan(data().train.labels, METHODS["baseline"], seed=0, epoch=0, progress=0, augment=RECIPE)
     for batch in whole.batches(10):
-        parts = [share(batch, rank, world) for rank in range(world)]
+        parts = [process_share(batch, rank, world) for rank in range(world)]
         average = np.mean([weight * values[part.indices].sum() for part, weight in parts])
         np.testing.assert_allclose(average, values[batch.indices].mean())
         assert all(len(part) for part, _ in parts)
@@ -171,5 +171,5 @@ def test_divergence_is_said_and_not_trained_on():
 
 
 def test_mean_of_three_channels_for_grey_images():
-    with pytest.raises(ValueError, match="mean and std of 3 channels, the images have 1"):
-        View(replace(RECIPE, mean=(0.5,) * 3, std=(0.2,) * 3), data())
+    with pytest.raises(ValueError, match="a mean and std for 3 channels, but the images have 1"):
+        Preprocess(replace(RECIPE, mean=(0.5,) * 3, std=(0.2,) * 3), data())

@@ -1,4 +1,4 @@
-"""Crop and flip of a whole batch as one gather, normalization, cutout: uint8 in, a network's input out."""
+"""Crop and flip of a whole batch as one gather, standardization, cutout: from uint8 to the input of a network."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..core.errors import LevelheadError
 
 
 def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
-    """Pad with zeros, crop back to size at an offset, mirror left to right: all samples at once.
+    """Pad with zeros, crop back to size at an offset, mirror left to right, for all samples at once.
 
     ``out[b, :, i, j] = padded[b, :, offset[b, 0] + i, offset[b, 1] + j']`` with ``j' = W - 1 - j`` where flipped.
-    The zeros are black pixels: padding comes before normalization, as in the paper's code.
+    The zeros are black pixels, because padding comes before standardization, as in the paper's code.
 
     Args:
         images: [B, C, H, W], uint8.
@@ -39,34 +39,35 @@ def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Te
     return (found * inside[..., None]).permute(0, 3, 1, 2)  # found is [B, H, W, C]
 
 
-def normalize(
+def standardize(
     images: Tensor, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """``(x / 255 - mean) / std``, channel by channel.
+    """Return ``(x / 255 - mean) / std``, channel by channel.
 
     Args:
         images: [B, C, H, W], uint8.
-        mean: [C], of pixels from 0 to 1; tensors on the images' device stay there, without a copy from the host.
+        mean: [C], of pixels from 0 to 1; a tensor on the device of the images is not copied.
         std: [C].
-        dtype: of the result; computed in float32 or better.
+        dtype: of the result, which is computed in float32 or better.
 
-    >>> normalize(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), [0.5], [0.25]).flatten().tolist()
+    >>> standardize(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), [0.5], [0.25]).flatten().tolist()
     [-2.0, 2.0]
     """
     if not len(mean) == len(std) == images.shape[1]:
-        raise LevelheadError(f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}")
+        raise LevelheadError(f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and "
+                             f"{len(std)}")
     wide = torch.promote_types(dtype, torch.float32)
     mean, std = (torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std))
     return ((images.to(wide) / 255 - mean) / std).to(dtype)
 
 
 def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
-    """Fill a square of each image with 0: after normalization, the mean. Its center is anywhere, so it may stick out.
+    """Fill a square of each image with 0, the mean. Its center may be any pixel, so the square may reach outside.
 
-    Rows ``c - side // 2 <= i < c + side // 2`` with ``c = floor(center[b, 0] * H)``, and columns alike.
+    Rows ``c - side // 2 <= i < c + side // 2`` with ``c = floor(center[b, 0] * H)``, and columns likewise.
 
     Args:
-        x: [B, C, H, W], normalized.
+        x: [B, C, H, W], standardized.
         centers: [B, 2], as shares of height and width from 0 to below 1.
         side: of the square; 0 leaves x as it is.
 

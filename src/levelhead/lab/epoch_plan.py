@@ -1,8 +1,8 @@
-"""What happens in one epoch, drawn before it begins: which samples, in which order, cropped, flipped and cut how.
+"""The plan of an epoch, drawn before it begins: the samples, their order, and how each is cropped, flipped and cut.
 
-The plan of an epoch is a function of (seed, epoch) alone. So any epoch can be drawn again: a run that was interrupted
-needs no state of a random generator to go on, and every engine, on any device or number of processes, sees the very
-same batches and crops.
+A plan is a function of (seed, epoch) alone, so any epoch can be drawn again. A run that was interrupted resumes without
+the state of a random generator, and every engine, on any device and any number of processes, sees the same batches and
+crops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..methods.method import Method
 
 
 class Augment(Protocol):
-    """How images are varied; a Recipe is one."""
+    """The part of a Recipe that says how images are varied."""
 
     @property
     def pad(self) -> int: ...
@@ -31,14 +31,14 @@ class Augment(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """One epoch's samples in order.
+class EpochPlan:
+    """The samples of an epoch, or of a part of it, in order.
 
     Args:
         indices: [n], into the training set.
-        offsets: [n, 2], row and column of each crop in the padded image, each from 0 to 2 pad; pad is the middle.
-        flips: [n], whether to mirror left and right.
-        centers: [n, 2], of the square to cut out, as shares of height and width; zeros if none is.
+        offsets: [n, 2], row and column of each crop in the padded image, each from 0 to 2 pad; pad is the center.
+        flips: [n], whether to mirror left to right.
+        centers: [n, 2], of the square to cut out, as shares of height and width; zeros without cutout.
     """
 
     indices: Tensor
@@ -47,46 +47,48 @@ class Plan:
     centers: Tensor
 
     @property
-    def parts(self) -> tuple[Tensor, ...]:
-        """All of it, in the order of the arguments."""
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The four tensors, in the order of the arguments."""
         return self.indices, self.offsets, self.flips, self.centers
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def batches(self, size: int, start: int = 0) -> Iterator[Plan]:
-        """Mini-batches of `size` samples from the `start`-th on, the last one as small as it comes."""
+    def batches(self, size: int, start: int = 0) -> Iterator[EpochPlan]:
+        """Yield mini-batches of `size` samples, beginning with batch `start`; the last one may be smaller."""
         for at in range(start * size, len(self), size):
             yield self[at:at + size]
 
-    def __getitem__(self, part: slice) -> Plan:
-        return Plan(*(x[part] for x in self.parts))
+    def __getitem__(self, part: slice) -> EpochPlan:
+        return EpochPlan(*(x[part] for x in self.tensors))
 
-    def to(self, device: torch.device) -> Plan:
-        """There as a whole, so that no step waits for its part of it."""
-        return Plan(*(x.to(device) for x in self.parts))
+    def to(self, device: torch.device) -> EpochPlan:
+        """Copy the whole plan to a device, so that no step waits for its part."""
+        return EpochPlan(*(x.to(device) for x in self.tensors))
 
 
-def plan(labels: np.ndarray, method: Method, *, seed: int, epoch: int, progress: float, augment: Augment) -> Plan:
-    """Draw an epoch.
+def draw_plan(
+    labels: np.ndarray, method: Method, *, seed: int, epoch: int, progress: float, augment: Augment
+) -> EpochPlan:
+    """Draw the plan of an epoch.
 
     Args:
         labels: [N], of the training set.
-        method: its `sample` says which samples make an epoch; a plain shuffle of all if it has none.
-        seed: the run's.
+        method: its `sample` chooses the samples of an epoch; without one, all samples are shuffled.
+        seed: of the run.
         epoch: counted from 0.
-        progress: share of the training that is over when this epoch begins.
+        progress: share of the training that is done when this epoch begins.
         augment: `pad`, `flip` and `cutout`; a Recipe.
     """
     draw, move, cut = (np.random.default_rng([seed, epoch, part]) for part in range(3))
-    every = draw.permutation(len(labels)) if method.sample is None else method.sample(labels, draw, progress)
-    indices = np.asarray(every)
-    some = indices.ndim == 1 and indices.size and indices.dtype.kind in "iu"
-    if not some or indices.min() < 0 or indices.max() >= len(labels):
+    indices = np.asarray(
+        draw.permutation(len(labels)) if method.sample is None else method.sample(labels, draw, progress))
+    is_vector = indices.ndim == 1 and indices.size and indices.dtype.kind in "iu"
+    if not is_vector or indices.min() < 0 or indices.max() >= len(labels):
         raise LevelheadError(f"method {method.name}: expected indices of an epoch's samples, [n] from 0 to "
-                         f"{len(labels) - 1}, got {indices.dtype} of shape {list(indices.shape)}")
+                             f"{len(labels) - 1}, got {indices.dtype} of shape {list(indices.shape)}")
     n = len(indices)
     offsets = move.integers(0, 2 * augment.pad + 1, (n, 2))
     flips = move.random(n) < 0.5 if augment.flip else np.zeros(n, bool)
     centers = cut.random((n, 2)) if augment.cutout else np.zeros((n, 2))
-    return Plan(*map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers)))
+    return EpochPlan(*map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers)))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..core.errors import LevelheadError
 from .data import Split
-from .epoch_plan import plan
+from .epoch_plan import draw_plan
 from .pack import Job, Pack
 from .stacked import has_kernels, stackable
 from .train import State, stages
@@ -58,7 +58,7 @@ def fit_many(
         dtype: of activations: bfloat16, float32 or float64. Weights are kept in float32 or better.
         compiled: whether unstacked networks go through torch.compile; None is yes on CUDA.
         stacked: whether networks of one kind become one; None is yes where the kernels can: on CUDA.
-        early: measure errors on what is not trained on from the first epoch on; else from `Recipe.lowered` on, and they
+        early: measure errors on what is not trained on from the first epoch on; else from `Recipe.first_decay_epoch` on, and they
             are None before.
         on_epoch: called after each epoch of each job with the job's position and the epoch's record.
         on_end: called with a job's position and State as soon as it is trained, while others go on: save it there.
@@ -150,7 +150,7 @@ def _lockstep(job: Job) -> Any:
     lengths = []
     for stage in stages(job.recipe, job.method):
         marks = (0.0, *stage.method.stages)
-        lengths += [(stage.first, stage.end, mark, len(plan(job.data.train.labels, stage.method, seed=0, epoch=0,
+        lengths += [(stage.first, stage.end, mark, len(draw_plan(job.data.train.labels, stage.method, seed=0, epoch=0,
                      progress=mark, augment=job.recipe))) for mark in marks if stage.method.sample is not None] or [
                      (stage.first, stage.end, 0.0, len(job.data.train))]
     shapes = tuple((name, tuple(p.shape)) for name, p in job.net.named_parameters())

@@ -1,4 +1,4 @@
-"""The networks: each is a body that gives features and a head apart, and knows nothing of imbalance."""
+"""The networks: each is a body that gives features, and a head. None of them knows about imbalance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.adjust import unit
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, check_choice
 from ..core.head import Head
 
 HeadKind = Literal["linear", "cosine"]
@@ -27,14 +27,14 @@ class Net(nn.Module):
         self.body, self.head = body, head
 
     def features(self, x: Tensor) -> Tensor:
-        """images [B, C, H, W] -> features [B, d]."""
+        """Map images [B, C, H, W] to features [B, d]."""
         return self.body(x)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))
 
 
-class Cosine(nn.Module):
+class CosineHead(nn.Module):
     """A head whose logits are cosines: ``l_i = <w_i / ||w_i||, f / ||f||>``. Its scale belongs to the loss."""
 
     def __init__(self, width: int, classes: int):
@@ -45,7 +45,7 @@ class Cosine(nn.Module):
         return F.linear(F.normalize(features), F.normalize(self.weight))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut: ``relu(bn(conv(relu(bn(conv(x))))) + shortcut(x))``."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, shortcut: Shortcut):
@@ -59,15 +59,15 @@ class Block(nn.Module):
         elif shortcut == "B":
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
         else:
-            self.shortcut = Pad(inputs, outputs, stride)
+            self.shortcut = PadShortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)))
         return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
 
 
-class Pad(nn.Module):
-    """Shortcut A: every second pixel, new channels filled with zeros on both sides. No parameters."""
+class PadShortcut(nn.Module):
+    """Shortcut A: every second pixel, and zeros as the new channels, half on each side. It has no parameters."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -78,7 +78,7 @@ class Pad(nn.Module):
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
 
 
-class Mean(nn.Module):
+class GlobalMean(nn.Module):
     """Global average pooling: [B, C, H, W] -> [B, C]."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -86,19 +86,13 @@ class Mean(nn.Module):
 
 
 def build(
-    name: str,
-    classes: int,
-    *,
-    head: HeadKind = "linear",
-    shape: tuple[int, int, int] = (3, 32, 32),
-    shortcut: Shortcut = "B",
-    stem: Stem = "small",
-    seed: int = 0,
+    net: str, classes: int, *, head: HeadKind = "linear", shape: tuple[int, int, int] = (3, 32, 32),
+    shortcut: Shortcut = "B", stem: Stem = "small", seed: int = 0,
 ) -> Net:
-    """A freshly initialized network. The same arguments give the same weights; the global generator is left alone.
+    """Build a freshly initialized network. The same arguments give the same weights, whatever the global generator.
 
     Args:
-        name: `resnet32`, `resnet18-64`, `digits`, or `timm:NAME` for any model of timm.
+        net: `resnet32`, `resnet18-64`, `digits`, or `timm:NAME` for any timm model.
         classes: K.
         head: `linear`, without a bias as in the paper's networks, or `cosine`.
         shape: (C, H, W) of an image.
@@ -107,43 +101,42 @@ def build(
             `imagenet` (7x7, stride 2, then max pooling).
         seed: of the initial weights.
 
-    >>> parameters(build("resnet32", 10))
+    >>> parameter_count(build("resnet32", 10))
     466896
     """
-    for option, value, known in (("head", head, ("linear", "cosine")), ("shortcut", shortcut, ("A", "B")),
-                                 ("stem", stem, get_args(Stem))):
-        if value not in known:
-            raise LevelheadError(f"expected {option} {' or '.join(map(repr, known))}, got {value!r}")
+    check_choice("head", head, get_args(HeadKind))
+    check_choice("shortcut", shortcut, get_args(Shortcut))
+    check_choice("stem", stem, get_args(Stem))
     if classes < 2:
-        raise LevelheadError(f"expected at least 2 classes, got {classes}")
+        raise LevelheadError(f"expected at least 2, got {classes}", parameter="classes")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        body, width = _body(name, shape, shortcut, stem)
-        return Net(body, Cosine(width, classes) if head == "cosine" else nn.Linear(width, classes, bias=False))
+        body, width = _body(net, shape, shortcut, stem)
+        return Net(body, CosineHead(width, classes) if head == "cosine" else nn.Linear(width, classes, bias=False))
 
 
-def parameters(net: nn.Module) -> int:
-    """How many numbers a network learns."""
+def parameter_count(net: nn.Module) -> int:
+    """Return how many numbers a network learns."""
     return sum(p.numel() for p in net.parameters())
 
 
 def head_of(net: Net) -> Head:
-    """The head as a value: ``head_of(net).logits(embed(net, x)) == net(x)``, whichever kind it is."""
+    """Return the head as a value: ``head_of(net).logits(head_inputs(net, x)) == net(x)`` for either kind of head."""
     weight = net.head.weight.detach()  # type: ignore[union-attr]
-    return Head(unit(weight) if isinstance(net.head, Cosine) else weight)
+    return Head(unit(weight) if isinstance(net.head, CosineHead) else weight)
 
 
-def embed(net: Net, x: Tensor) -> Tensor:
-    """The features that `head_of` multiplies: [B, d], of unit length where the head is a cosine one."""
+def head_inputs(net: Net, x: Tensor) -> Tensor:
+    """Return the features that `head_of` multiplies, [B, d]; for a cosine head they have unit length."""
     features = net.features(x)
-    return F.normalize(features) if isinstance(net.head, Cosine) else features
+    return F.normalize(features) if isinstance(net.head, CosineHead) else features
 
 
 def _body(name: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
     if name.startswith("timm:"):
         return _timm(name.removeprefix("timm:"), shape)
     if name not in _BODIES:
-        raise LevelheadError(f"unknown network {name!r}; the networks are {', '.join(_BODIES)} and timm:NAME")
+        raise LevelheadError(f"expected {', '.join(_BODIES)} or timm:NAME, got {name!r}", parameter="net")
     body, width = _BODIES[name](shape[0], shortcut, stem)
     for module in body.modules():
         if isinstance(module, nn.Conv2d):  # N(0, 2 / (k k out))
@@ -151,13 +144,13 @@ def _body(name: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem
     return body, width
 
 
-def _residual(stem: list[nn.Module], widths: list[int], blocks: int, shortcut: Shortcut) -> nn.Sequential:
+def _residual_body(stem: list[nn.Module], widths: list[int], blocks: int, shortcut: Shortcut) -> nn.Sequential:
     layers, inputs = stem, widths[0]
     for stage, width in enumerate(widths):
         for i in range(blocks):
-            layers.append(Block(inputs, width, 2 if stage and not i else 1, shortcut))
+            layers.append(ResidualBlock(inputs, width, 2 if stage and not i else 1, shortcut))
             inputs = width
-    return nn.Sequential(*layers, Mean())
+    return nn.Sequential(*layers, GlobalMean())
 
 
 def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
@@ -165,18 +158,18 @@ def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) ->
 
 
 def _resnet32(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
-    return _residual(_convolution(channels, 16), [16, 32, 64], 5, shortcut), 64
+    return _residual_body(_convolution(channels, 16), [16, 32, 64], 5, shortcut), 64
 
 
 def _resnet18(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
     entry = {"small": lambda: _convolution(channels, 64), "half": lambda: _convolution(channels, 64, 3, 2),
              "imagenet": lambda: [*_convolution(channels, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]}
-    return _residual(entry[stem](), [64, 128, 256, 512], 2, shortcut), 512
+    return _residual_body(entry[stem](), [64, 128, 256, 512], 2, shortcut), 512
 
 
 def _digits(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
     layers = [*_convolution(channels, 16), *_convolution(16, 32, 3, 2), *_convolution(32, 64, 3, 2)]
-    return nn.Sequential(*layers, Mean()), 64
+    return nn.Sequential(*layers, GlobalMean()), 64
 
 
 _BODIES: dict[str, Callable[[int, Shortcut, Stem], tuple[nn.Module, int]]] = {
@@ -191,15 +184,16 @@ def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
         import timm
     except ImportError as error:
         raise ImportError(f"timm:{name} needs timm; pip install timm ({error})") from None
-    except RuntimeError as error:  # a torchvision whose compiled operators do not load
-        raise ImportError(f"timm:{name} needs timm, which does not import here ({error}); install the torchvision that "
-                          "is built for this torch") from None
+    except RuntimeError as error:  # the compiled operators of torchvision do not load
+        raise ImportError(f"timm:{name} needs timm, which cannot be imported here ({error}); install a torchvision "
+                          "built for this torch") from None
     if not timm.is_model(name):
         near = ", ".join(timm.list_models(f"*{name.split('.')[0][:6]}*")[:5])
-        raise LevelheadError(f"timm {timm.__version__} has no model {name!r}" + (f"; near it are {near}" if near else ""))
+        raise LevelheadError(f"timm {timm.__version__} has no model {name!r}" + (f"; similar ones are {near}" if near else ""),
+                             parameter="net")
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
     size: dict[str, Any] = {"img_size": shape[1:]} if config is not None and config.fixed_input_size else {}
     body = timm.create_model(name, num_classes=0, in_chans=shape[0], **size)
-    with torch.no_grad():  # what timm calls num_features is not always the width before the classifier
+    with torch.no_grad():  # timm's num_features is not always the width before the classifier
         width = body.eval()(torch.zeros(1, *shape)).shape[1]
     return body.train(), width

@@ -23,12 +23,12 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..methods.method import Method
 from .data import Data
-from .epoch_plan import Plan, plan
-from .features import View
+from .epoch_plan import EpochPlan, draw_plan
 from .nets import Net
+from .preprocess import Preprocess
 from .recipe import Recipe
 from .stacked import Rows, Single, Stack, has_kernels, stackable
-from .train import State, one_each, seed_of, stages
+from .train import State, check_losses, combined_seed, on_host, stages
 
 AHEAD = 16  # steps that are recorded, and whose images are cropped and normalized, at once
 
@@ -73,7 +73,7 @@ class Pack:
         self.positions, self.jobs = [i for i, _ in members], [job for _, job in members]
         first = self.jobs[0]
         self.device, self.data, self.recipe, self.store = device, first.data, first.recipe, store
-        self.evaluated = 0 if early else first.recipe.lowered  # the first epoch that is
+        self.evaluated = 0 if early else first.recipe.first_decay_epoch  # the first epoch that is
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
         self.fresh = [job.net.head.weight.detach().clone() for job in self.jobs]  # type: ignore[union-attr]
@@ -84,7 +84,7 @@ class Pack:
                 if job.start is not None:
                     job.net.load_state_dict(job.start.weights)
                 self.runs.load(run, job.net, job.start and job.start.momentum)
-            self.view = View(first.recipe, first.data, dtype)
+            self.preprocess = Preprocess(first.recipe, first.data, dtype)
             self.others = [title for title in store if title != "train"]
             columns = 2 + len(self.others) + first.data.classes  # loss, training error, others' errors, norms
             self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
@@ -104,7 +104,7 @@ class Pack:
         number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
         now = [each[number] for each in self.stages]
         progress = (self.epoch - now[0].first) / (now[0].end - now[0].first)
-        plans = [plan(self.data.train.labels, stage.method, seed=job.seed, epoch=self.epoch, progress=progress,
+        plans = [draw_plan(self.data.train.labels, stage.method, seed=job.seed, epoch=self.epoch, progress=progress,
                       augment=self.recipe) for job, stage in zip(self.jobs, now, strict=True)]
         n = {len(each) for each in plans}
         if len(n) > 1:
@@ -113,7 +113,7 @@ class Pack:
         with self._here():
             if now[0].head_only and self.epoch == now[0].first:
                 self._begin_head()
-            drawn = Plan(*(torch.stack(parts) for parts in zip(*(p.parts for p in plans), strict=True)))
+            drawn = EpochPlan(*(torch.stack(parts) for parts in zip(*(p.tensors for p in plans), strict=True)))
             self._load(drawn, torch.tensor(lr, dtype=self.runs.rows.dtype))
             # what a captured epoch depends on: its length, its stage, and which losses are in force
             shape = (len(plans[0]), number, tuple(sum(progress >= s for s in stage.method.stages) for stage in now))
@@ -122,7 +122,7 @@ class Pack:
                                for loss, same in groupby(stage.method.loss for stage in now)]
                 self.now, self.shape = now, shape
                 self._record()
-            torch.manual_seed(seed_of(self.jobs[0].seed, self.epoch))  # a network with dropout is alone in its pack
+            torch.manual_seed(combined_seed(self.jobs[0].seed, self.epoch))  # a network with dropout is alone in its pack
             self.play()
             if self.epoch >= self.evaluated:
                 self.look()
@@ -162,7 +162,7 @@ class Pack:
         """The steps of an epoch."""
         self.seen.zero_()
         for at in range(0, self.parted, self.size):
-            for buffer, part in zip((*self.here.parts, self.lr_here), self._part(at, at + self.size), strict=True):
+            for buffer, part in zip((*self.here.tensors, self.lr_here), self._part(at, at + self.size), strict=True):
                 buffer.copy_(part)
             self.some()
         self.rest()
@@ -170,13 +170,13 @@ class Pack:
     def _part(self, start: int, end: int) -> tuple[Tensor, ...]:
         """Samples of the epoch's plan, and the learning rates of their steps."""
         steps = slice(start // self.recipe.batch, -(-end // self.recipe.batch))
-        return *(x[:, start:end] for x in self.plans.parts), self.lr[steps]
+        return *(x[:, start:end] for x in self.plans.tensors), self.lr[steps]
 
     # What is captured. Nothing below reads a value back from the device.
 
     def _steps(self, *part: Tensor) -> None:
         """The steps of a part of the epoch."""
-        samples, lr, batch = Plan(*part[:-1]), part[-1], self.recipe.batch
+        samples, lr, batch = EpochPlan(*part[:-1]), part[-1], self.recipe.batch
         images, labels = self._images(samples), self.store["train"][1][samples.indices]
         parts = (x.split(batch, dim=1) for x in (images, labels))
         seen = [self._step(x, y, lr[i]) for i, (x, y) in enumerate(zip(*parts, strict=True))]
@@ -221,7 +221,7 @@ class Pack:
         for loss, count in self.losses:
             mine = slice(run, run + count)
             y = labels[mine].flatten()
-            losses = one_each(loss(logits[mine].flatten(0, 1), y), y, self.now[run].method)
+            losses = check_losses(loss(logits[mine].flatten(0, 1), y), y, self.now[run].method)
             parts.append(losses.unflatten(0, (count, -1)))
             run += count
         return torch.cat(parts)
@@ -232,9 +232,9 @@ class Pack:
                 weight = self.runs.head.detach().reshape(len(self.jobs), self.data.classes, -1)[run]
                 weight.copy_(stage.method.project(Head(weight)).weight)
 
-    def _images(self, samples: Plan) -> Tensor:
+    def _images(self, samples: EpochPlan) -> Tensor:
         """[R, n, H, W, C], as the network sees them."""
-        images = self.view(self.store["train"][0], Plan(*(x.flatten(0, 1) for x in samples.parts)))
+        images = self.preprocess.augmented(self.store["train"][0], EpochPlan(*(x.flatten(0, 1) for x in samples.tensors)))
         return images.permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
 
     @torch.no_grad()
@@ -245,7 +245,7 @@ class Pack:
         self.runs.refresh()
         for at in range(0, len(labels), chunk):
             mine = slice(at, at + chunk)
-            x = self.view.plain(images[mine]).permute(0, 2, 3, 1)
+            x = self.preprocess.standardized(images[mine]).permute(0, 2, 3, 1)
             logits = self.runs.logits(self.runs.features(x.expand(runs, *x.shape).contiguous(), training=False))
             wrong = wrong + (logits.argmax(dim=-1) != labels[mine]).sum(dim=1)
             self.report[:, 0] += 0 * logits.sum(dim=(1, 2))  # no loss is one of a network lost in the last step
@@ -256,14 +256,14 @@ class Pack:
     def _here(self) -> Any:
         return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
 
-    def _load(self, drawn: Plan, lr: Tensor) -> None:
+    def _load(self, drawn: EpochPlan, lr: Tensor) -> None:
         """Copy an epoch's plan to the device, in the order of the stream: the epoch before still uses the last one."""
         if self.shape is None or self.plans.indices.shape != drawn.indices.shape:
             self.shape, self.length, self.size = None, drawn.indices.shape[1], AHEAD * self.recipe.batch
             self.parted = self.length // self.size * self.size  # samples that go through the graph of a few steps
             self.plans, self.lr = drawn.to(self.device), lr.to(self.device)
             return
-        for buffer, x in zip((*self.plans.parts, self.lr), (*drawn.parts, lr), strict=True):
+        for buffer, x in zip((*self.plans.tensors, self.lr), (*drawn.tensors, lr), strict=True):
             buffer.copy_(x.pin_memory() if self.stream is not None else x, non_blocking=True)
 
     def _fetch(self, lr: float) -> Queued:
@@ -293,7 +293,7 @@ class Pack:
         """Make what `play` plays. On CUDA steps are taken first, and taken back: they compile, and fill caches."""
         batch, first = self.recipe.batch, self._part(0, min(self.size, self.length))
         here = [part.clone() for part in first]
-        self.here, self.lr_here = Plan(*here[:-1]), here[-1]
+        self.here, self.lr_here = EpochPlan(*here[:-1]), here[-1]
         if self.stream is not None:
             kept = [x.clone() for x in (self.runs.rows, self.runs.statistics, self.runs.momentum)]
             for n in {min(self.length, 2 * batch), self.length % batch} - {0}:
@@ -302,7 +302,7 @@ class Pack:
             for x, was in zip((self.runs.rows, self.runs.statistics, self.runs.momentum), kept, strict=True):
                 x.copy_(was)
             torch.cuda.synchronize(self.device)
-        self.some = self._graph(lambda: self._steps(*self.here.parts, self.lr_here)) if self.parted else _idle
+        self.some = self._graph(lambda: self._steps(*self.here.tensors, self.lr_here)) if self.parted else _idle
         self.rest = self._graph(self._end)
         self.look = self._graph(self._look)
 

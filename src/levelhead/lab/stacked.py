@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.errors import LevelheadError
-from .nets import Block, Cosine, Mean, Net, Pad
+from .nets import CosineHead, GlobalMean, Net, PadShortcut, ResidualBlock
 
 WIDEST = 64  # channels up to which the kernels are made; above, cuDNN is good and networks fill the chip alone
 
@@ -56,7 +56,7 @@ class Rows:
             view[run].copy_(state[name])
         for name, buffer in (momentum or {}).items():
             self.momenta[name][run].copy_(self._pack(buffer))
-        self.cosine[run] = isinstance(net.head, Cosine)
+        self.cosine[run] = isinstance(net.head, CosineHead)
         self.any_cosine = bool(self.cosine.any())
 
     @torch.no_grad()
@@ -179,9 +179,9 @@ class Stack(Rows):
                 yield lambda x, training, norm=norm: norm(x, training=training)[0]
                 at += 3
                 continue
-            if isinstance(part, Block):
+            if isinstance(part, ResidualBlock):
                 yield self._block(f"body.{name}", part)
-            elif isinstance(part, Mean):
+            elif isinstance(part, GlobalMean):
                 yield lambda x, training: x.mean(dim=(2, 3), dtype=self.rows.dtype)
             else:
                 raise Unstackable(f"{type(part).__name__} ({name}) has no stacked form")
@@ -189,7 +189,7 @@ class Stack(Rows):
         if not parts:
             raise Unstackable(f"{type(body).__name__} has no stacked form")
 
-    def _block(self, name: str, block: Block) -> Layer:
+    def _block(self, name: str, block: ResidualBlock) -> Layer:
         first = self._conv_norm(f"{name}.conv1", block.conv1, f"{name}.bn1", block.bn1)
         second = self._conv_norm(f"{name}.conv2", block.conv2, f"{name}.bn2", block.bn2)
         side: Callable[[Tensor, bool], Tensor] = lambda x, training: x  # noqa: E731
@@ -197,7 +197,7 @@ class Stack(Rows):
             conv, bn = block.shortcut
             norm = self._conv_norm(f"{name}.shortcut.0", conv, f"{name}.shortcut.1", bn)
             side = lambda x, training: norm(x, training=training, relu=False)[0]  # noqa: E731
-        elif isinstance(block.shortcut, Pad):
+        elif isinstance(block.shortcut, PadShortcut):
             pad = block.shortcut
             side = lambda x, training: F.pad(x[:, :, :: pad.stride, :: pad.stride], (pad.before, pad.after))  # noqa: E731
 

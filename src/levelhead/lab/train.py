@@ -1,14 +1,14 @@
 """Algorithm 1, and every other method, as one plain loop: any device, any number of processes.
 
-Everything random is drawn from (seed, epoch, step), so that a training that was stopped anywhere and started again from
-its State takes the very same steps: bit for bit on a CPU with the same number of threads.
+Everything random is drawn from (seed, epoch, step). A training that was stopped anywhere and resumed from its State
+therefore takes the same steps: bit for bit on a CPU with the same number of threads.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,19 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..methods.method import Method
 from .data import Data
-from .epoch_plan import Plan, plan
-from .features import View
+from .epoch_plan import EpochPlan, draw_plan
 from .nets import Net, head_of
+from .preprocess import Preprocess
 from .recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a training stands: all it needs to go on.
+    """All that a training needs to resume.
 
     Args:
-        epoch: the epoch to go on with.
-        step: steps of it already taken.
+        epoch: the epoch to resume with.
+        step: steps already taken in it.
         weights: the network's state dict.
         momentum: the optimizer's buffer of each parameter, by the parameter's name; empty at the start.
         seen: [3] of float64, of this epoch so far, over all processes: samples, sum of their losses, number of errors.
@@ -42,7 +42,7 @@ class State:
     step: int
     weights: dict[str, Tensor]
     momentum: dict[str, Tensor]
-    seen: Tensor
+    seen: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
 
 
 OnStep = Callable[[Callable[[], State]], None]
@@ -57,19 +57,19 @@ def fit(
 
     Args:
         net: freshly initialized, on the device and in the precision to train in.
-        data: its training split, and its counts, which are the only ones.
-        recipe: the optimizer's side.
+        data: the training split and its counts are used.
+        recipe: optimizer, schedule and augmentation.
         method: which samples, which loss, which projection, and a second stage if it has one.
-        seed: of batches and crops; the initial weights are the network's own.
-        start: a State to go on from.
-        on_step: called after every step with a function that gives the State, if it is wanted.
+        seed: of batches and crops; the initial weights are those of the network.
+        start: the State to resume from.
+        on_step: called after every step with a function that returns the State.
         on_epoch: called after every epoch with the State and that epoch's record.
 
     Returns:
         The State after the last step.
     """
     fresh_head = net.head.weight.detach().clone()  # type: ignore[union-attr]
-    state = start or State(0, 0, _on_host(net.state_dict()), {}, _nothing())
+    state = start or State(0, 0, on_host(net.state_dict()), {})
     net.load_state_dict(state.weights)
     for stage in stages(recipe, method):
         if state.epoch < stage.end:
@@ -88,27 +88,27 @@ def _train(
     net: Net, data: Data, recipe: Recipe, stage: Stage, seed: int, state: State,
     on_step: OnStep | None, on_epoch: OnEpoch | None,
 ) -> State:
-    device, world, rank = next(net.parameters()).device, *_processes()
+    device, world, rank = next(net.parameters()).device, *_world_and_rank()
     images, labels = torch.from_numpy(data.train.images).to(device), torch.from_numpy(data.train.labels).to(device)
-    view, method = View(recipe, data, next(net.parameters()).dtype), stage.method
+    preprocess, method = Preprocess(recipe, data, next(net.parameters()).dtype), stage.method
     optimizer = _optimizer(net, recipe, state)
     model = net if world == 1 else _distributed(net)
 
     for epoch in range(state.epoch, stage.end):
         progress = (epoch - stage.first) / (stage.end - stage.first)
-        loss_of = method.loss(data.counts, progress)
-        order = plan(data.train.labels, method, seed=seed, epoch=epoch, progress=progress, augment=recipe).to(device)
+        loss_function = method.loss(data.counts, progress)
+        plan = draw_plan(data.train.labels, method, seed=seed, epoch=epoch, progress=progress, augment=recipe).to(device)
         seen = state.seen.to(device)
         model.train(not stage.head_only)
-        for step, batch in enumerate(order.batches(recipe.batch, state.step), state.step):    # sample a mini-batch
-            optimizer.param_groups[0]["lr"] = stage.lr(epoch, step * recipe.batch / len(order))
-            torch.manual_seed(seed_of(seed, epoch, step))                                     # of dropout, if any
-            mine, weight = share(batch, rank, world)
-            y = labels[mine.indices]
-            logits = model(view(images, mine))
-            losses = one_each(loss_of(logits, y), y, method)
+        for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):     # sample a mini-batch
+            optimizer.param_groups[0]["lr"] = stage.lr(epoch, step * recipe.batch / len(plan))
+            torch.manual_seed(combined_seed(seed, epoch, step))                               # for dropout
+            part, weight = process_share(batch, rank, world)
+            y = labels[part.indices]
+            logits = model(preprocess.augmented(images, part))
+            losses = check_losses(loss_function(logits, y), y, method)
             optimizer.zero_grad()
-            (losses.sum() * weight).backward()                                                # gradient of their mean
+            (losses.sum() * weight).backward()                                                # gradient of the mean
             if method.order == "before":
                 project_(net, method)                                                         # (the released code)
             optimizer.step()                                                                  # step
@@ -116,35 +116,35 @@ def _train(
                 project_(net, method)                                                         # w_i <- w_i / ||w_i||
             seen = seen + _tally(losses, logits, y, weight > 0)
             if on_step is not None:
-                on_step(lambda: _state(net, optimizer, epoch, step + 1, seen))  # noqa: B023, called at once
-        record = _record(net, epoch, stage.lr(epoch, 0), seen)
-        state = _state(net, optimizer, epoch + 1, 0, _nothing())
+                on_step(lambda: _state(net, optimizer, epoch, step + 1, seen))  # noqa: B023, called here only
+        record = _epoch_record(net, epoch, stage.lr(epoch, 0), seen)
+        state = _state(net, optimizer, epoch + 1, 0)
         if on_epoch is not None:
             on_epoch(state, record)
     return state
 
 
 def project_(net: Net, method: Method) -> None:
-    """The method's projection of the head, in place."""
+    """Apply the method's projection to the head, in place."""
     if method.project is not None:
         weight = net.head.weight
         with torch.no_grad():
             weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
 
 
-def one_each(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
-    """The losses, if there is one for each label: the mean of a mean would be a batch of steps too small."""
+def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
+    """Return the losses if there is one per label: the gradient of a mean of means would be too small."""
     if losses.shape != labels.shape:
-        raise LevelheadError(f"method {method.name}: expected a loss of one value per sample, {list(labels.shape)}, got "
-                         f"{list(losses.shape)}; such as torch's with reduction='none'")
+        raise LevelheadError(f"method {method.name}: expected one loss per sample, {list(labels.shape)}, got "
+                             f"{list(losses.shape)}; a loss of torch needs reduction='none'")
     return losses
 
 
-def share(batch: Plan, rank: int, world: int) -> tuple[Plan, float]:
-    """This process's part of a batch, and what its summed loss is multiplied by.
+def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, float]:
+    """Return this process's part of a batch, and the factor of its summed loss.
 
     DDP averages gradients over the processes, so ``world / B`` makes the average the mean over the whole batch, however
-    unevenly it divides. A process left with nothing does the first sample again, at weight 0.
+    unevenly it divides. A process without a sample repeats the first one, at weight 0.
     """
     mine = batch[rank::world]
     return (mine, world / len(batch)) if len(mine) else (batch[:1], 0.0)
@@ -155,8 +155,8 @@ class Stage:
     """Epochs first .. end - 1, under one method.
 
     Args:
-        head_only: nothing but the head learns: everything else is frozen and in evaluation mode.
-        lr: (epoch, share of the epoch that is over) -> learning rate.
+        head_only: whether only the head learns, and the body is frozen and in evaluation mode.
+        lr: (epoch, share of the epoch that is done) -> learning rate.
     """
 
     first: int
@@ -167,75 +167,78 @@ class Stage:
 
 
 def stages(recipe: Recipe, method: Method) -> list[Stage]:
-    """The whole training as the recipe has it and, for a method that retrains the head, that; see `Retrain`."""
-    main = Stage(0, recipe.epochs, method, False, lambda epoch, over: recipe.lr_at(epoch))
+    """Return the training of the recipe and, for a method that retrains the head, a second stage; see `Retrain`."""
+    main = Stage(0, recipe.epochs, method, False, lambda epoch, done: recipe.lr_at(epoch))
     if method.retrain is None:
         return [main]
     more = max(1, round(method.retrain.share * recipe.epochs))
-    anew = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
+    second = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
 
-    def half_cosine(epoch: int, over: float) -> float:
-        return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + over) / more)) / 2
+    def half_cosine(epoch: int, done: float) -> float:
+        return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + done) / more)) / 2
 
-    return [main, Stage(recipe.epochs, recipe.epochs + more, anew, True, half_cosine)]
+    return [main, Stage(recipe.epochs, recipe.epochs + more, second, True, half_cosine)]
 
 
 def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
     learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
     optimizer = torch.optim.SGD(learning.values(), lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov,
                                 weight_decay=recipe.weight_decay)
-    for name in learning.keys() & state.momentum.keys():  # the fast engine keeps those of what is frozen too
+    for name in learning.keys() & state.momentum.keys():  # the fast engine keeps those of frozen parameters too
         optimizer.state[learning[name]]["momentum_buffer"] = state.momentum[name].to(learning[name].device).clone()
     return optimizer
 
 
-def _state(net: Net, optimizer: torch.optim.Optimizer, epoch: int, step: int, seen: Tensor) -> State:
+def _state(net: Net, optimizer: torch.optim.Optimizer, epoch: int, step: int, seen: Tensor | None = None) -> State:
     found = {name: optimizer.state[p].get("momentum_buffer") for name, p in net.named_parameters()}
     buffers = {name: buffer for name, buffer in found.items() if buffer is not None}
-    return State(epoch, step, _on_host(net.state_dict()), _on_host(buffers), seen.cpu().clone())
+    state = State(epoch, step, on_host(net.state_dict()), on_host(buffers))
+    return state if seen is None else replace(state, seen=seen.cpu().clone())
 
 
-def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of the tensors in the memory of the host."""
     return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
 
 
-def _nothing() -> Tensor:
-    return torch.zeros(3, dtype=torch.float64)
-
-
-def seed_of(*parts: int) -> int:
-    """One number of several."""
+def combined_seed(*parts: int) -> int:
+    """Return one seed made of several numbers."""
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
 def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool) -> Tensor:
-    """What `State.seen` has of a batch: of all its parts, as one process may save after any step, for all of them."""
+    """Return what a batch adds to `State.seen`, over all processes: any of them may save the State after a step."""
     with torch.no_grad():
         wrong = (logits.argmax(dim=1) != labels).sum()
-        mine = torch.stack([torch.full_like(wrong, len(labels)).double(), losses.sum().double(), wrong.double()])
-        mine = mine * counted
-        if _processes()[0] > 1:
-            dist.all_reduce(mine)
-        return mine
+        seen = torch.stack([torch.full_like(wrong, len(labels)).double(), losses.sum().double(), wrong.double()])
+        seen = seen * counted
+        if _world_and_rank()[0] > 1:
+            dist.all_reduce(seen)
+        return seen
 
 
-def _record(net: Net, epoch: int, lr: float, seen: Tensor) -> dict[str, Any]:
+def divergence(loss: float, epoch: int, lr: float, run: str = "") -> LevelheadError:
+    """Return the error for a loss that is not finite."""
+    return LevelheadError(f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning rate "
+                          f"(it was {lr:g})")
+
+
+def _epoch_record(net: Net, epoch: int, lr: float, seen: Tensor) -> dict[str, Any]:
     n, loss, wrong = seen.tolist()
     if not math.isfinite(loss):
-        raise LevelheadError(f"the loss is {loss} in epoch {epoch + 1}: the training has diverged; lower the learning rate "
-                         f"(it was {lr:g})")
+        raise divergence(loss, epoch + 1, lr)
     norms = head_of(net).norms.tolist()
     return {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n, "norms": norms}
 
 
-def _processes() -> tuple[int, int]:
-    """(world size, rank) under torchrun, (1, 0) elsewhere."""
+def _world_and_rank() -> tuple[int, int]:
+    """Return (world size, rank) under torchrun, (1, 0) elsewhere."""
     return (dist.get_world_size(), dist.get_rank()) if dist.is_available() and dist.is_initialized() else (1, 0)
 
 
 def _distributed(net: Net) -> nn.Module:
     from torch.nn.parallel import DistributedDataParallel
 
-    if next(net.parameters()).device.type == "cuda":  # batch statistics over the whole batch, as in one process
+    if next(net.parameters()).device.type == "cuda":  # statistics over the whole batch, as in one process
         net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
     return DistributedDataParallel(net)
