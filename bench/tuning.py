@@ -29,7 +29,8 @@ from levelhead.core import atomic
 from levelhead.core.counts import long_tail
 from levelhead.core.geometry import oracle_head
 from levelhead.gamma.criterion import Landscape
-from levelhead.gamma.envelope import envelope
+from levelhead.gamma.envelope import compute_envelope
+from levelhead.gamma.rule import make_rule
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "tuning.json"
@@ -170,7 +171,7 @@ def one(seed: int, make: Callable[[int], Case]) -> dict[str, dict[str, float]]:
             continue
         path = gamma_path(logits, labels, case.counts)
         own = Landscape(path, path.envelope, uniform)
-        changes = envelope(free, case.counts)
+        changes = compute_envelope(free, make_rule("rescale", case.counts), (0.0, 2.0))
         other = Landscape(path, changes, uniform, unlabelled=True)
         shares = Landscape(None, changes, uniform, unlabelled=True)
         blind = Landscape(None, path.envelope, sizes / sizes.sum(), unlabelled=True)  # as shares, not labels

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from levelhead.gamma.criterion import Landscape, replicates
-from levelhead.gamma.envelope import envelope
+from levelhead.gamma.envelope import compute_envelope
 from levelhead.gamma.path import gamma_path
+from levelhead.gamma.rule import make_rule
 
 COUNTS = np.array([500, 120, 40, 9])
 UNIFORM = np.full(4, 0.25)
@@ -53,7 +54,7 @@ def test_shares_of_unlabelled_samples_weigh_each_sample_the_same():
     others, _ = sample(1, n=50)
     prior = np.array([0.4, 0.3, 0.2, 0.1])
     path = gamma_path(logits, labels, COUNTS)
-    landscape = Landscape(path, envelope(others, COUNTS), prior, unlabelled=True)
+    landscape = Landscape(path, compute_envelope(others, make_rule("rescale", COUNTS), (0.0, 2.0)), prior, unlabelled=True)
     mismatch = landscape.curve(landscape.mismatch())
     for gamma in (0.011, 0.35, 0.9, 1.7):
         shares = np.bincount(scores(others, gamma, "rescale", COUNTS).argmax(axis=1), minlength=4) / 50
@@ -140,7 +141,8 @@ def test_predictions_along_the_envelope_are_argmax_even_where_lines_meet(rule):
     rng = np.random.default_rng(0)
     for logits in (2.0 ** rng.integers(-3, 4, size=(300, 4)), rng.integers(-2, 3, size=(300, 4)) * 1.0,
                    -(2.0 ** rng.integers(-2, 3, size=(300, 4))), rng.normal(size=(300, 4))):
-        changes = envelope(logits, counts, rule=rule, norms=norms if rule == "tau" else None)
+        made = make_rule(rule, counts, norms=norms if rule == "tau" else None)
+        changes = compute_envelope(logits, made, (0.0, 2.0))
         for gamma in (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, *rng.uniform(0, 2, size=20)):
             ratio = 64 / counts if rule != "tau" else 1 / norms
             moved = logits + gamma * np.log(ratio) if rule == "shift" else logits * ratio**gamma

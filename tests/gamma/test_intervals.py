@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from levelhead import gamma_path, measure
-from levelhead.gamma.intervals import FEW, snap, wins
+from levelhead.gamma.intervals import FEW_CLASSES, snap, winning_range
 from levelhead.gamma.rule import make_rule
 
 NICE = (-1.0, 0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0)  # where ties are made on purpose
@@ -72,7 +72,7 @@ def test_the_cases_above_are_a_million_pairs_for_every_rule_and_k_and_bias():
     assert cases * ROWS * (len(NICE) + 40) >= 1_000_000
 
 
-@pytest.mark.parametrize("classes", [FEW - 1, FEW + 1])
+@pytest.mark.parametrize("classes", [FEW_CLASSES - 1, FEW_CLASSES + 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rounding_of_the_first_pass_decides_nothing(classes, dtype):
     """Scores closer to each other than the first pass can tell, at both ends of the range and within."""
@@ -112,7 +112,7 @@ def test_an_open_end_is_the_next_float():
 
 def test_a_tie_that_logarithms_miss_by_a_bit_is_met():
     assert np.log(125) / np.log(5) != 3
-    lo, hi = wins(np.array([1.0]), np.array([125.0]), -np.log([5.0]), np.array([True]), multiplies=True)
+    lo, hi = winning_range(np.array([1.0]), np.array([125.0]), -np.log([5.0]), np.array([True]), multiplies=True)
     assert (lo[0], hi[0]) == (3.0, np.inf)
     assert snap(np.array([3e-14]))[0] == 3e-14  # a small gamma is not a missed 0
 

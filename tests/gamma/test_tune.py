@@ -10,7 +10,7 @@ import pytest
 
 import levelhead as lh
 from levelhead import measure
-from levelhead.gamma.diagnostics import too_good
+from levelhead.gamma.diagnostics import diagnose_accuracy
 from levelhead.gamma.path import gamma_path
 
 COUNTS = np.array([1000, 300, 90, 27])
@@ -247,7 +247,7 @@ def test_data_that_are_too_good_to_be_unseen_are_named():
 
 @pytest.mark.parametrize(("n", "wrong", "named"), [(299, 0, False), (300, 0, True), (501, 1, True), (500, 1, False)])
 def test_too_good_is_fewer_than_one_in_500_of_at_least_300(n, wrong, named):
-    assert isinstance(too_good(np.arange(n) >= wrong), lh.LeakageWarning if named else type(None))
+    assert isinstance(diagnose_accuracy(np.arange(n) >= wrong), lh.LeakageWarning if named else type(None))
 
 
 def test_held_out_rows_among_the_training_rows_are_named():

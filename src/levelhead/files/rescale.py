@@ -10,14 +10,14 @@ from typing import Any, TypedDict
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import BiasPolicy, RuleName, can_flip, factors, rescale, rounding_flips, shift_logits, tau_normalize
+from ..core.adjust import RULES, BiasPolicy, RuleName, can_flip, factors, rescale, shift_logits, tau_normalize
 from ..core.array import Array, to_numpy
 from ..core.counts import Counts, Missing, resolve
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, check_choice
 from ..core.head import Head
+from ..core.precision import rounding_flips
 from ..core.measure import check_logits
-from ..gamma.rule import check_rule
-from ..gamma.tuned import doubt_of
+from ..gamma.tuned import reason_to_keep_zero
 from ..show.progress import ByteProgress
 from . import onnx, safetensors, state_dict
 from .find import NoHead
@@ -150,7 +150,7 @@ def rescale_file(
             nor with other counts, and its doubts stand in the notes.
     """
     path, out = Path(path), Path(out)
-    check_rule(rule)
+    check_choice("rule", rule, RULES)
     found = find(path, head=head, counts=counts)
     if found.note and not again:
         was = f"{found.note['rule']}, gamma {found.note['gamma']:g}"
@@ -160,7 +160,7 @@ def rescale_file(
         )
     _check_rule(found, rule)
     place, heads = found.places[0], [load(place, found.names) for place in found.places]
-    n = resolve(counts, place.classes, names=found.names, missing=missing, offers=["missing"])
+    n = resolve(counts, place.classes, names=found.names, missing=missing)
     if chosen is not None:
         _check_chosen(path, chosen, place.classes, n)
     adjusted = [_adjust(one, n, gamma, rule, bias) for one in heads]
@@ -294,7 +294,7 @@ def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.nda
 def _notes(
     head: Head, rule: RuleName, flips: int | None, folder: bool, chosen: Mapping[str, Any] | None
 ) -> list[str]:
-    doubt = None if chosen is None else doubt_of(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"))
+    doubt = None if chosen is None else reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"))
     notes = [] if doubt is None else [f"where gamma was chosen, {doubt}"]
     if rule != "shift" and not can_flip(head):
         notes.append("the two rows of this head are opposite: scaling never changes its predictions; use --rule shift")

@@ -1,4 +1,4 @@
-"""How much each sample of a labelled set counts: by weights that are given, or as often as a resample draws it."""
+"""Weights of samples: given by the user, or drawn by a bootstrap."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from ..core.errors import LevelheadError
 
 
 def check_weights(weights: Array, size: int) -> np.ndarray:
-    """Weights of the samples, [N], in float64; none negative, and not all 0."""
+    """Return the weights of the samples, [N], in float64."""
     masses = to_numpy(weights)
     if masses.shape != (size,) or masses.dtype.kind not in "fiub":
-        raise LevelheadError(f"expected weights [{size}] as numbers, got {masses.dtype} of shape {list(masses.shape)}")
+        raise LevelheadError(f"expected numbers [{size}], one per sample, got {masses.dtype} of shape "
+                             f"{list(masses.shape)}", parameter="weights")
     if not np.isfinite(masses).all() or (masses < 0).any() or not masses.any():
-        raise LevelheadError("expected finite weights, none negative, not all 0")
+        raise LevelheadError("expected finite numbers, none negative and not all 0", parameter="weights")
     return masses.astype(np.float64)
 
 
-def resamples(
+def draw_resamples(
     labels: np.ndarray, n: int, rng: np.random.Generator, *, stratified: bool = True
 ) -> Iterator[np.ndarray]:
-    """n times, how often each sample is drawn in a resample with replacement, [N]; within its class if stratified.
+    """Yield n times how often each sample is drawn with replacement, [N]. Each class keeps its size if stratified.
 
-    >>> float(next(resamples(np.array([0, 1, 1, 1]), 1, np.random.default_rng(0)))[0])  # alone in its class
+    >>> float(next(draw_resamples(np.array([0, 1, 1, 1]), 1, np.random.default_rng(0)))[0])  # alone in its class
     1.0
     """
     order = np.argsort(labels, kind="stable") if stratified else np.arange(len(labels))

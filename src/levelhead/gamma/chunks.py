@@ -1,4 +1,4 @@
-"""Logits, a chunk at a time: from an array, a memory-mapped file larger than memory, or a tensor."""
+"""Reading logits chunk by chunk: from an array, a tensor, or a memory-mapped file larger than memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from ..core.measure import Kind, check_logits
 from ..show.progress import RowProgress
 
 
-def chunks(
+def read_chunks(
     logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, whole: bool = True,
     progress: RowProgress | None = None,
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(first row, logits [n, K]) with about `size` numbers each, all finite unless the caller will see to that.
+    """Yield (first row, logits [n, K]) of each chunk. No more than one chunk of a memory-mapped file stays in memory.
 
-    Probabilities are refused, unless the columns are not the `whole` set of classes: then no sum of them tells.
-
-    Of a memory-mapped file no more than one chunk stays in memory: its pages are given back as soon as it is done with.
+    Args:
+        kind: `probabilities` are turned into their logarithms. As `logits`, they are refused.
+        size: numbers per chunk, about.
+        check: whether to check that all values are finite.
+        whole: whether the columns are all classes. Probabilities are recognized by their sum, so only then.
+        progress: called with (rows done, rows in all).
     """
     if getattr(logits, "ndim", None) != 2:
-        logits, kind = check_logits(logits, kind=kind), "logits"  # says what is wrong, or makes an array of a list
+        logits, kind = check_logits(logits, kind=kind), "logits"  # raises, or turns a list into an array
     total, step = len(logits), max(1, size // max(1, logits.shape[1]))
     for first in range(0, total, step):
         part = logits[first : first + step]
@@ -35,25 +38,25 @@ def chunks(
         elif first == 0 and whole and part.shape[1] > 1:
             check_logits(part[:100])
         if check:
-            check_rows(part, first)
+            check_finite_rows(part, first)
         yield first, part
-        _give_back(logits)
+        _drop_pages(logits)
         if progress is not None:
             progress(min(first + step, total), total)
 
 
-def check_rows(logits: np.ndarray, first: int) -> None:
-    """One pass over [n, K]: a sum is not finite if a term of it is not (or if it overflows: then all are looked at)."""
+def check_finite_rows(logits: np.ndarray, first: int) -> None:
+    """Raise LevelheadError if a row of [n, K] is not finite. One sum tells, unless it overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.einsum("ij->", logits)):  # twice as quick as logits.sum(), which rounds better
+        if np.isfinite(np.einsum("ij->", logits)):  # twice as fast as logits.sum(), which rounds better
             return
     finite = np.isfinite(logits).all(axis=1)
     if not finite.all():
         raise LevelheadError(f"the logits hold NaN or infinite values, first in row {first + int(np.argmin(finite))}")
 
 
-def _give_back(logits: Any) -> None:
-    """Drop the pages of a file mapped for reading or sharing; they are read again where they are needed again."""
+def _drop_pages(logits: Any) -> None:
+    """Drop the pages of a memory-mapped file from memory. The system reads them again when they are needed."""
     if isinstance(logits, np.memmap) and logits.mode in ("r", "r+") and logits._mmap is not None:  # pyright: ignore
         advice = getattr(mmap, "MADV_DONTNEED", None)
         if advice is not None:

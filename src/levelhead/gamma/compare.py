@@ -97,12 +97,12 @@ def compare(
     if not isinstance(repeats, int | np.integer) or repeats < 1 or sizes.max() < 2:
         raise LevelheadError(f"expected at least one repeat and a class of two samples, got {repeats} repeats and classes "
                          f"of at most {sizes.max()}")
-    cautions = diagnostics.issue([
-        diagnostics.missing_classes(sizes, names, least=2),
-        diagnostics.too_good(path.right(0.0)),
-        diagnostics.binary_head(logits, "rescale"),
-        diagnostics.negative_logits(logits, path.labels, "rescale"),
-        diagnostics.norms_against_counts(norms, path.counts, "rescale"),
+    cautions = diagnostics.issue_warnings([
+        diagnostics.diagnose_missing_classes(sizes, names, least=2),
+        diagnostics.diagnose_accuracy(path.right(0.0)),
+        diagnostics.diagnose_binary_head(logits, "rescale"),
+        diagnostics.diagnose_negative_logits(logits, path.labels, "rescale"),
+        diagnostics.diagnose_norms(norms, path.counts, "rescale"),
     ])
     other = partial(gamma_path, logits, path.labels, path.counts, range=range)
     rules: dict[str, Fit] = {"rescale": _one(path), "shift": _one(other(rule="shift")), "rescale+shift": _both(path)}
@@ -153,7 +153,7 @@ def _choose(path: GammaPath, rows: np.ndarray) -> float:
     place[rows] = np.arange(len(rows))
     kept = place[changes.sample] >= 0
     shares = replace(changes, start=changes.start[rows], sample=place[changes.sample[kept]], gamma=changes.gamma[kept],
-                     klass=changes.klass[kept], previous=changes.previous[kept])
+                     new_class=changes.new_class[kept], old_class=changes.old_class[kept])
     landscape = Landscape(part, shares, np.full(len(path.counts), 1 / len(path.counts)))
     return landscape.choose(landscape.judge(landscape.error()))[0]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.curve import Curve
 from ..show.progress import RowProgress
-from .bootstrap import resamples
+from .bootstrap import draw_resamples
 from .envelope import Envelope
 from .path import GammaPath
 
@@ -171,7 +171,7 @@ def replicates(
     landscape: Landscape, gamma: float, strength: float, n: int, rng: np.random.Generator,
     progress: RowProgress | None = None,
 ) -> Replicates:
-    """Repeat the whole choice on n resamples of the samples, each drawn within its class, on at most 1000 intervals."""
+    """Repeat the whole choice on n draw_resamples of the samples, each drawn within its class, on at most 1000 intervals."""
     landscape = replace(landscape, most=1000)
     assert landscape.path is not None
     weights, before = landscape.weights, landscape.path.right(0.0).astype(np.float64)
@@ -179,7 +179,7 @@ def replicates(
     error = landscape.error()
     others = len(landscape.changes.start) if landscape.unlabelled and landscape.changes is not None else 0
     gammas, gains, optimism = np.empty(n), np.empty(n), np.zeros(n)
-    for i, times in enumerate(resamples(landscape.path.labels, n, rng)):
+    for i, times in enumerate(draw_resamples(landscape.path.labels, n, rng)):
         again = landscape.error(times)
         unlabelled = np.bincount(rng.integers(others, size=others), minlength=others) if others else None
         values = landscape.judge(again, times, unlabelled_times=unlabelled, strength=strength)

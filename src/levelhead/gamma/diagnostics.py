@@ -26,14 +26,14 @@ from ..core.warnings import (
     NormWarning,
     RangeWarning,
 )
-from .rule import vector
+from .rule import check_vector
 
-Caution = LevelheadWarning | None
+Diagnosis = LevelheadWarning | None
 
 _INSTEAD = "use the rule shift, which adds instead of multiplying"
 
 
-def too_good(right: np.ndarray) -> Caution:
+def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
     """Fewer than 1 in 500 wrong of at least 300 samples.
 
     300, because none wrong of fewer is still compatible with an honest error of 1 % (the rule of three). On training
@@ -48,7 +48,7 @@ def too_good(right: np.ndarray) -> Caution:
     )
 
 
-def seen_before(logits: Array, training: Array | None) -> Caution:
+def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
     """At least one row in ten equals a row of the training data, bit for bit."""
     if training is None:
         return None
@@ -68,7 +68,7 @@ def seen_before(logits: Array, training: Array | None) -> Caution:
     )
 
 
-def negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Caution:
+def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Diagnosis:
     """More than one true-class logit in five is negative, averaged over classes, and the rule multiplies.
 
     Over classes, because frequent ones, whose logits are rarely negative, would hide the rare ones that RS is for.
@@ -85,7 +85,7 @@ def negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Caution:
     )
 
 
-def binary_head(logits: Array, rule: str) -> Caution:
+def diagnose_binary_head(logits: Array, rule: str) -> Diagnosis:
     """Two classes with logits (-z, z) or (0, z), and the rule multiplies: the larger stays the larger."""
     if rule == "shift" or logits.shape[1] != 2:
         return None
@@ -97,11 +97,11 @@ def binary_head(logits: Array, rule: str) -> Caution:
     return BinaryHeadWarning(f"{what}, so scaling never changes a prediction; {_INSTEAD}")
 
 
-def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> Caution:
+def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: str) -> Diagnosis:
     """Rank correlation of weight norms with counts below -0.3, and the rule scales by counts."""
     if norms is None or rule != "rescale":
         return None
-    correlation = norm_follows_count(Head(vector(norms, len(counts), "norms")[:, None]), counts)
+    correlation = norm_follows_count(Head(check_vector(norms, len(counts), "norms")[:, None]), counts)
     if not correlation < -0.3:
         return None
     return NormWarning(
@@ -110,7 +110,7 @@ def norms_against_counts(norms: Array | None, counts: np.ndarray, rule: str) -> 
     )
 
 
-def missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1) -> Caution:
+def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1) -> Diagnosis:
     """A class has fewer samples than it takes, among those that gamma is chosen on."""
     absent = np.flatnonzero(sizes < least).tolist()
     if not absent:
@@ -121,7 +121,7 @@ def missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, le
     return MissingClassWarning(f"{few} here of class {shown}{more}: neutral in every measure, yet gamma moves it too")
 
 
-def balanced(counts: np.ndarray, model: str) -> Caution:
+def diagnose_balanced_counts(counts: np.ndarray, model: str) -> Diagnosis:
     """Counts that a trained model is leveled by, taken from other samples than its own: none twice another."""
     if counts.max() >= 2 * counts.min():
         return None
@@ -131,7 +131,7 @@ def balanced(counts: np.ndarray, model: str) -> Caution:
     )
 
 
-def hardly_predicted(shares: np.ndarray, target: np.ndarray, n: int) -> Caution:
+def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int) -> Diagnosis:
     """Classes that are predicted less than a tenth as often as they occur make up more than a third of the n samples.
 
     Of classes of which 5 samples are to be expected; of fewer none may be there. In our networks on CIFAR and
@@ -148,7 +148,7 @@ def hardly_predicted(shares: np.ndarray, target: np.ndarray, n: int) -> Caution:
     )
 
 
-def end_of_range(plateau: tuple[float, float], reach: tuple[float, float]) -> Caution:
+def diagnose_range_end(plateau: tuple[float, float], reach: tuple[float, float]) -> Diagnosis:
     """The best plateau touches the upper end of the range, and is not the whole of it."""
     low, high = plateau
     if high < reach[1] or low <= reach[0]:
@@ -159,7 +159,7 @@ def end_of_range(plateau: tuple[float, float], reach: tuple[float, float]) -> Ca
     )
 
 
-def issue(found: Iterable[Caution], stacklevel: int = 2) -> tuple[str, ...]:
+def issue_warnings(found: Iterable[Diagnosis], stacklevel: int = 2) -> tuple[str, ...]:
     """Raise what was found as warnings of their own class; their texts are returned for the result.
 
     The level is that of `warnings.warn`, were it called in place of this: 2 is the line that calls our caller.

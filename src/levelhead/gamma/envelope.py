@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RuleName
-from ..core.counts import Counts, resolve
 from ..core.curve import Curve, accumulate
 from ..core.errors import LevelheadError
 from ..core.measure import Kind
 from ..show.progress import RowProgress
-from .chunks import chunks
+from .chunks import read_chunks
 from .intervals import snap
-from .rule import Rule, make_rule
+from .rule import Rule
 
 _BLOCK = 1 << 18  # numbers worked on at a time: what fits in a cache
 
@@ -34,8 +32,8 @@ class Envelope:
 
     Args:
         start: [N], the class predicted at the range's beginning.
-        sample, gamma, klass: [E], sorted by gamma: from `gamma` on, `sample` is predicted to be of class `klass`.
-        previous: [E], the class it was predicted to be of until then.
+        sample, gamma, new_class: [E], sorted by gamma: from `gamma` on, `sample` is predicted to be of class `new_class`.
+        old_class: [E], the class it was predicted to be of until then.
         classes: K.
         range: of gamma.
     """
@@ -43,8 +41,8 @@ class Envelope:
     start: np.ndarray
     sample: np.ndarray
     gamma: np.ndarray
-    klass: np.ndarray
-    previous: np.ndarray
+    new_class: np.ndarray
+    old_class: np.ndarray
     classes: int
     range: tuple[float, float]
 
@@ -52,7 +50,7 @@ class Envelope:
         """The class predicted at gamma, [N]."""
         found = self.start.copy()
         upto = np.searchsorted(self.gamma, gamma, side="right")
-        found[self.sample[:upto]] = self.klass[:upto]  # in order of gamma: the last assignment stays
+        found[self.sample[:upto]] = self.new_class[:upto]  # in order of gamma: the last assignment stays
         return found
 
     def joined(self, others: Sequence[Envelope]) -> Envelope:
@@ -63,8 +61,8 @@ class Envelope:
         order = np.argsort(gamma, kind="stable")
         sample = np.concatenate([self.sample, *(o.sample + n for o, n in zip(others, offsets, strict=False))])
         return replace(self, start=np.concatenate([part.start for part in every]), sample=sample[order],
-                       gamma=gamma[order], klass=np.concatenate([part.klass for part in every])[order],
-                       previous=np.concatenate([part.previous for part in every])[order])
+                       gamma=gamma[order], new_class=np.concatenate([part.new_class for part in every])[order],
+                       old_class=np.concatenate([part.old_class for part in every])[order])
 
     def shares(self, gamma: float, weights: np.ndarray | None = None) -> np.ndarray:
         """The share of each class among the predictions at gamma, [K]; samples weigh `weights` [N]."""
@@ -114,28 +112,14 @@ class Envelope:
         Their gammas, their places in the weights followed by the weights negated, how many each class has, and where
         its first one is.
         """
-        klass, n = np.concatenate([self.klass, self.previous]), len(self.start)
+        changed, n = np.concatenate([self.new_class, self.old_class]), len(self.start)
         gamma = np.concatenate([self.gamma, self.gamma])
-        order = np.lexsort((gamma, klass))
-        sizes = np.bincount(klass, minlength=self.classes)
+        order = np.lexsort((gamma, changed))
+        sizes = np.bincount(changed, minlength=self.classes)
         return gamma[order], np.concatenate([self.sample, self.sample + n])[order], sizes, np.cumsum(sizes) - sizes
 
 
-def envelope(
-    logits: Any, counts: Counts, *, range: tuple[float, float] = (0.0, 2.0), rule: RuleName = "rescale",
-    norms: Any = None, kind: Kind = "logits",
-) -> Envelope:
-    """Every change of every prediction as gamma goes through a range; no labels are needed.
-
-    >>> changes = envelope(np.array([[4.0, 2.0], [4.0, -2.0]]), [400, 100])
-    >>> changes.start, changes.sample, changes.gamma.round(6), changes.klass
-    (array([0, 0]), array([0]), array([0.5]), array([1]))
-    """
-    made = make_rule(rule, resolve(counts, logits.shape[1]), norms=norms)
-    return trace(logits, made, range, kind=kind)
-
-
-def trace(
+def compute_envelope(
     logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits", progress: RowProgress | None = None
 ) -> Envelope:
     """The envelope under a rule (without a kept bias), chunk by chunk."""
@@ -148,7 +132,7 @@ def trace(
 
     starts, events = [], []
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it works
-        for offset, chunk in chunks(logits, kind=kind, progress=progress):
+        for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
             step = max(1, _BLOCK // chunk.shape[1])
             firsts = np.arange(0, len(chunk), step)
             for start, found in pool.map(block, firsts + offset, [chunk[i : i + step] for i in firsts]):
@@ -156,9 +140,9 @@ def trace(
                 events += found
     if not events:
         events = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    sample, gamma, klass, previous = (np.concatenate(parts) for parts in zip(*events, strict=True))
+    sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
     order = np.argsort(gamma, kind="stable")
-    return Envelope(np.concatenate(starts), sample[order], gamma[order], klass[order], previous[order],
+    return Envelope(np.concatenate(starts), sample[order], gamma[order], new_class[order], old_class[order],
                     logits.shape[1], range)
 
 
@@ -206,10 +190,10 @@ def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[
     level = np.take_along_axis(scores, start[:, None], 1)
     reaches = scores >= level - 1e-9 * (np.abs(level) + np.abs(at) * np.abs(rule.slopes).max())
     np.put_along_axis(reaches, start[:, None], False, 1)
-    row, klass = np.nonzero(reaches)
+    row, reached = np.nonzero(reaches)
     size = reaches.sum(axis=1)
     found = np.repeat(start[:, None], 1 + size.max(initial=0), axis=1)
-    found[row, 1 + np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)] = klass
+    found[row, 1 + np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)] = reached
     return found
 
 

@@ -1,7 +1,7 @@
-"""`intervals` in torch operations, for logits that lie on an accelerator: only lo and hi come to the host.
+"""`find_intervals` in torch operations, for logits on an accelerator: only lo and hi are copied to the host.
 
-The same bounds and half-lines as `intervals.py`, line by line; crossings in float64 on the device, whose logarithm may
-differ from the host's in the last bit.
+Bounds and half-lines are those of `intervals.py`, line by line. Crossings are computed in float64 on the device, whose
+logarithm may differ from the host's in the last bit.
 """
 
 from __future__ import annotations
@@ -12,86 +12,88 @@ import torch
 from ..core.errors import LevelheadError
 from ..core.measure import MOST, Kind, check_logits
 from ..show.progress import RowProgress
-from .intervals import Table
+from .intervals import TabulatedRule
 from .rule import Rule
 
 Tensor = torch.Tensor
 
 
 @torch.no_grad()
-def intervals(
+def find_intervals_torch(
     logits: Tensor, labels: np.ndarray, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits",
     size: int = 1 << 27, progress: RowProgress | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
+    """Return lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
     check_logits(logits[:1000], kind=kind)
-    table = Table.of(rule, range, np.dtype(np.float64 if logits.dtype == torch.float64 else np.float32))
+    table = TabulatedRule.of(rule, range, np.dtype(np.float64 if logits.dtype == torch.float64 else np.float32))
     moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
     label, found, step = torch.from_numpy(labels).to(logits.device), [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():
         part = logits[first : first + step].to(moves.dtype)
         if kind == "probabilities" and ((part < 0) | (part > MOST)).any():
-            check_logits(part, kind=kind, first=first)  # says which
+            check_logits(part, kind=kind, first=first)  # raises, naming the row
         part = part.clamp_min(torch.finfo(part.dtype).tiny).log() if kind == "probabilities" else part
         _check_finite(part, first)
-        found.append(_block(part, label[first : first + step], moves, slopes, rule, table))
+        found.append(_find_in_block(part, label[first : first + step], moves, slopes, rule, table))
         if progress is not None:
             progress(min(first + step, len(logits)), len(logits))
     return torch.cat([lo for lo, _ in found]).cpu().numpy(), torch.cat([hi for _, hi in found]).cpu().numpy()
 
 
-def _block(x: Tensor, label: Tensor, moves: Tensor, slopes: Tensor, rule: Rule, table: Table) -> tuple[Tensor, Tensor]:
+def _find_in_block(
+    x: Tensor, label: Tensor, moves: Tensor, slopes: Tensor, rule: Rule, table: TabulatedRule
+) -> tuple[Tensor, Tensor]:
     lo = x.new_full((len(x),), table.gammas[0], dtype=torch.float64)
     hi = x.new_full((len(x),), table.gammas[-1], dtype=torch.float64)
     own = x.gather(1, label[:, None])[:, 0].double()
 
-    def meet(rows: Tensor, other: Tensor) -> None:
+    def intersect(rows: Tensor, other: Tensor) -> None:
         true = label[rows]
         rise = slopes[other] - slopes[true]
-        low, high = _wins(own[rows], x[rows, other].double(), rise, true < other, rule.multiplies)
+        low, high = _winning_range(own[rows], x[rows, other].double(), rise, true < other, rule.multiplies)
         lo.scatter_reduce_(0, rows, low, "amax")
         hi.scatter_reduce_(0, rows, high, "amin")
 
-    at_begin, at_end = (_first(x, label, moves[at], float(table.gammas[at]), rule, table) for at in (0, -1))
+    at_begin, at_end = (_winners_at_end(x, label, moves[at], float(table.gammas[at]), rule, table) for at in (0, -1))
     late, early = (at_begin != label).nonzero()[:, 0], (at_end != label).nonzero()[:, 0]
-    meet(torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]]))
+    intersect(torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]]))
     late, early = late[lo[late] <= hi[late]], early[lo[early] <= hi[early]]
     scale, last = (len(table.gammas) - 1) / float(table.gammas[-1] - table.gammas[0]), len(table.gammas) - 1
     at = torch.cat([((lo[late] - table.gammas[0]) * scale).floor(), ((hi[early] - table.gammas[0]) * scale).ceil()])
-    rows, met = torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]])
+    rows, done = torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]])
     if len(rows):
-        scores = _scores(x[rows], moves[at.clamp_(0, last).long()], rule, into=True)
+        scores = _scores(x[rows], moves[at.clamp_(0, last).long()], rule, in_place=True)
         y = label[rows][:, None]
         least = scores.gather(1, y)
-        least = least - _room(least, table)
-        scores.scatter_(1, y, -torch.inf).scatter_(1, met[:, None], -torch.inf)
+        least = least - _margin(least, table)
+        scores.scatter_(1, y, -torch.inf).scatter_(1, done[:, None], -torch.inf)
         item, other = (scores >= least).nonzero(as_tuple=True)
-        meet(rows[item], other)
+        intersect(rows[item], other)
     never = lo > hi
     return lo.masked_fill_(never, torch.inf), hi.masked_fill_(never, -torch.inf)
 
 
-def _first(x: Tensor, label: Tensor, move: Tensor, gamma: float, rule: Rule, table: Table) -> Tensor:
-    """The first class at one end of the range, [n]: y only if it is so for certain."""
+def _winners_at_end(x: Tensor, label: Tensor, move: Tensor, gamma: float, rule: Rule, table: TabulatedRule) -> Tensor:
+    """Return the winning class at one end of the range, [n]: y only where rounding cannot matter."""
     if gamma == 0:
         return x.argmax(dim=1)
     scores = _scores(x, move, rule)
     own = scores.gather(1, label[:, None])
-    return scores.scatter_(1, label[:, None], own - _room(own, table)).argmax(dim=1)
+    return scores.scatter_(1, label[:, None], own - _margin(own, table)).argmax(dim=1)
 
 
-def _scores(x: Tensor, moves: Tensor, rule: Rule, *, into: bool = False) -> Tensor:
-    if into:
+def _scores(x: Tensor, moves: Tensor, rule: Rule, *, in_place: bool = False) -> Tensor:
+    if in_place:
         return x.mul_(moves) if rule.multiplies else x.add_(moves)
     return x * moves if rule.multiplies else x + moves
 
 
-def _room(own: Tensor, table: Table) -> Tensor:
+def _margin(own: Tensor, table: TabulatedRule) -> Tensor:
     return own.abs() * table.relative + table.absolute
 
 
-def _wins(true: Tensor, other: Tensor, rise: Tensor, first: Tensor, multiplies: bool) -> tuple[Tensor, Tensor]:
-    """`intervals.wins`, on the device."""
+def _winning_range(true: Tensor, other: Tensor, rise: Tensor, first: Tensor, multiplies: bool) -> tuple[Tensor, Tensor]:
+    """Return what `winning_range` of intervals.py does, on the device."""
     if multiplies:
         gap = (true / other).log()
         gap = torch.where((gap == 0) & (true != other), (true - other) / other, gap)

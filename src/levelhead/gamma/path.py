@@ -17,15 +17,15 @@ import numpy as np
 from ..core.adjust import RuleName
 from ..core.array import Array, as_array
 from ..core.counts import Counts, check_labels, groups, resolve
-from ..core.curve import Curve, Metric, Point, accumulate, ascending, check_metric
-from ..core.errors import LevelheadError
+from ..core.curve import METRICS, Curve, Metric, Point, accumulate, ascending
+from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind, check_shape
 from ..show.progress import RowProgress
-from .bootstrap import check_weights, resamples
-from .chunks import chunks
-from .engines import Engine, solve
-from .envelope import Envelope, trace
-from .rule import Rule, check_range, make_rule, prior
+from .bootstrap import check_weights, draw_resamples
+from .chunks import read_chunks
+from .engines import Engine, find_right
+from .envelope import Envelope, compute_envelope
+from .rule import Rule, check_range, make_rule, target_prior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,7 +146,7 @@ class GammaPath:
 
     def best(self, metric: Metric = "balanced_error") -> Point:
         """The middle of the widest plateau on which the metric is lowest."""
-        check_metric(metric)
+        check_choice("metric", metric, METRICS)
         a, b = getattr(self, f"{metric}_curve").plateau()
         middle = a + (b - a) / 2
         return replace(self.at(a if middle == b else middle), plateau=(a, b))  # of one float, b is already beyond it
@@ -156,7 +156,7 @@ class GammaPath:
         if not np.isfinite(gamma):
             raise LevelheadError(f"expected a finite gamma, got {gamma}")
         return np.concatenate([self.rule.scores(chunk, gamma).argmax(axis=1)
-                               for part in self._sources() for _, chunk in chunks(part, kind=self.kind)])
+                               for part in self._sources() for _, chunk in read_chunks(part, kind=self.kind)])
 
     def confusion(self, gamma: float) -> np.ndarray:
         """[K, K] at gamma: row is the true class, column the predicted one; counts, or sums of weights."""
@@ -167,7 +167,7 @@ class GammaPath:
     @cached_property
     def envelope(self) -> Envelope:
         """Every change of every prediction over the range."""
-        parts = [trace(part, self.rule, self.range, kind=self.kind) for part in self._sources()]
+        parts = [compute_envelope(part, self.rule, self.range, kind=self.kind) for part in self._sources()]
         return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
 
     def shares(self, gamma: float) -> np.ndarray:
@@ -177,7 +177,7 @@ class GammaPath:
 
     def share_mismatch(self, target: Array | None = None) -> Curve:
         """Total variation between those shares and a target prior (uniform if not given), over gamma."""
-        return self.envelope.mismatch(prior(target, len(self.counts)), self._of_balance(self._weights))
+        return self.envelope.mismatch(target_prior(target, len(self.counts)), self._of_balance(self._weights))
 
     def bootstrap(
         self, n: int, rng: np.random.Generator | int, *, metric: Metric = "balanced_error", stratified: bool = True,
@@ -192,7 +192,7 @@ class GammaPath:
             stratified: resample within each class, so that none is lost; else all samples together.
             gammas: where, ascending; at all B breakpoints if not given, which takes 8 n B bytes.
         """
-        check_metric(metric)
+        check_choice("metric", metric, METRICS)
         where = self.gammas if gammas is None else np.asarray(gammas, np.float64)
         if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
             raise LevelheadError(f"expected gammas [G], ascending within [{self.range[0]:g}, {self.range[1]:g}]")
@@ -200,7 +200,7 @@ class GammaPath:
         bins = np.searchsorted(where, at)  # the first place at which the event has happened
         coefficients = self._of_error if metric == "error" else self._of_balance
         curves = np.empty((n, len(where)))
-        drawn = resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
+        drawn = draw_resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
         for row, times in zip(curves, drawn, strict=True):
             c = coefficients(self._weights * times)
             steps = np.bincount(bins, sign * c[sample], len(where) + 1)[: len(where)]
@@ -332,7 +332,7 @@ def gamma_path(
         kind: `probabilities` only with `shift`, which works on their logarithms.
         shard: (classes, true): the columns of logits are these classes only [k], and the true class's logits are given
             [N]. Join the paths of all shards with `merge_classes`.
-        engine: what computes it, to the same result: `numpy`, `numba`, `torch`, or `auto` (see `solve`).
+        engine: what computes it, to the same result: `numpy`, `numba`, `torch`, or `auto` (see `find_right`).
         progress: called with (rows done, rows in all).
 
     >>> path = gamma_path(np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), np.array([0, 1, 1]), [400, 100])
@@ -345,7 +345,7 @@ def gamma_path(
         raise LevelheadError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
     reach, logits = check_range(range), as_array(logits)
     check_shape(logits.shape if shard is None else (len(logits), 2))
-    n = resolve(counts, None if shard is not None else logits.shape[1], names=names, offers=["names"])
+    n = resolve(counts, None if shard is not None else logits.shape[1], names=names)
     labels = check_labels(labels, len(n))
     if len(labels) != len(logits):
         raise LevelheadError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
@@ -354,9 +354,9 @@ def gamma_path(
     if shard is not None and (k > 1 or bias is not None):
         raise LevelheadError("class shards are merged for top-1 without a kept bias; give the logits of all classes")
     made = make_rule(rule, n, norms=norms, bias=bias)
-    sample, lo, hi = solve(logits, labels, made, reach, int(k), kind=kind, engine=engine, shard=shard,
+    sample, lo, hi = find_right(logits, labels, made, reach, int(k), kind=kind, engine=engine, shard=shard,
                            progress=progress)
     return GammaPath(sample, lo, hi, labels, n, made, reach, k,
                      None if weights is None else check_weights(weights, len(labels)),
-                     None if target is None else prior(target, len(n), names), () if shard is not None else (logits,),
+                     None if target is None else target_prior(target, len(n), names), () if shard is not None else (logits,),
                      kind)

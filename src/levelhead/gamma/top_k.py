@@ -1,52 +1,52 @@
-"""Samples whose class is right on several intervals of gamma: top-k accuracy, and a bias that is kept.
+"""Samples that can be right on several intervals of gamma: top-k accuracy, and a bias that is kept.
 
-Class k is *ahead* of the true class y on a set of gammas; y is among the first k where fewer than k classes are ahead.
-Sets are half-open stretches ``[start, stop)`` of floats, so that counting is adding +1 at start and -1 at stop.
+Another class is *ahead* of the true class y on a set of gammas. y is among the first k where fewer than k classes are
+ahead. Sets are half-open stretches ``[start, stop)`` of floats, so counting means adding 1 at start and -1 at stop.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .intervals import snap, wins
+from .intervals import snap, winning_range
 from .rule import Rule
 
 Pieces = tuple[np.ndarray, np.ndarray, np.ndarray]  # sample [M], lo [M], hi [M]
 
 
-def right_pieces(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float], k: int) -> Pieces:
-    """The intervals on which each sample of one chunk is among the first k, sorted by sample and gamma."""
+def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float], k: int) -> Pieces:
+    """Return the intervals on which each sample of one chunk is among the first k, sorted by sample and gamma."""
     stop = np.nextafter(range[1], np.inf)
-    sample, other = np.nonzero(_matters(logits, labels, rule, range))
+    sample, other = np.nonzero(_can_be_ahead(logits, labels, rule, range))
     true = labels[sample]
     wide = logits.astype(np.float64)
     a, b, first = wide[sample, true], wide[sample, other], true < other
     if rule.bias is None:
-        lo, hi = wins(a, b, rule.slopes[other] - rule.slopes[true], first, multiplies=rule.multiplies)
+        lo, hi = winning_range(a, b, rule.slopes[other] - rule.slopes[true], first, multiplies=rule.multiplies)
         never = lo > hi
         left = (sample, np.full(len(sample), range[0]), np.where(never, stop, lo))  # ahead before y's half-line,
         right = (sample, np.where(never, stop, np.nextafter(hi, np.inf)), np.full(len(sample), stop))  # and after it
         stretches = [left, right]
     else:
-        stretches = _kept(sample, a - rule.bias[true], b - rule.bias[other], true, other, first, rule, range)
+        stretches = _stretches_with_kept_bias(sample, a - rule.bias[true], b - rule.bias[other], true, other, first, rule, range)
     sample, start, until = (np.concatenate(parts) for parts in zip(*stretches, strict=True))
     start, until = np.clip(start, range[0], stop), np.clip(until, range[0], stop)
     some = start < until
-    return _below(k, len(labels), sample[some], start[some], until[some], range[0], stop)
+    return _covered_by_fewer(k, len(labels), sample[some], start[some], until[some], range[0], stop)
 
 
-def _matters(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float]) -> np.ndarray:
-    """[n, K]: classes that are not behind y all along. Each score is monotone in gamma, so its ends bound it."""
+def _can_be_ahead(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float]) -> np.ndarray:
+    """Return [n, K]: whether a class can be ahead of y. Each score is monotone in gamma, so its ends bound it."""
     ends = [rule.scores(logits, gamma) for gamma in range]
     low, high = np.minimum(*ends), np.maximum(*ends)
     floor = np.take_along_axis(low, labels[:, None], axis=1)
-    matters = high >= floor - 1e-9 * np.abs(floor)
-    np.put_along_axis(matters, labels[:, None], False, axis=1)
-    return matters
+    can = high >= floor - 1e-9 * np.abs(floor)
+    np.put_along_axis(can, labels[:, None], False, axis=1)
+    return can
 
 
-def _below(k: int, n: int, sample, start, stop, begin: float, end: float) -> Pieces:
-    """Where fewer than k of the stretches cover a sample, as closed intervals of floats."""
+def _covered_by_fewer(k: int, n: int, sample, start, stop, begin: float, end: float) -> Pieces:
+    """Return where fewer than k of the stretches cover a sample, as closed intervals of floats."""
     who = np.concatenate([np.arange(n), sample, sample, np.arange(n)])
     at = np.concatenate([np.full(n, begin), start, stop, np.full(n, end)])
     step = np.concatenate([np.zeros(n, np.int64), np.ones_like(sample), -np.ones_like(sample), np.zeros(n, np.int64)])
@@ -60,30 +60,33 @@ def _below(k: int, n: int, sample, start, stop, begin: float, end: float) -> Pie
     return who[opens], at[opens], np.nextafter(at[closes], -np.inf)
 
 
-def _kept(sample, a, b, true, other, first, rule: Rule, range: tuple[float, float]) -> list[Pieces]:
-    """Where ``b r_k^g + b_k`` is ahead of ``a r_y^g + b_y``: a difference of two exponentials has one stationary point
-    at most, on either side of it the difference is monotone, and a change of sign is found by bisection of floats."""
+def _stretches_with_kept_bias(sample, a, b, true, other, first, rule: Rule, range: tuple[float, float]) -> list[Pieces]:
+    """Return where ``b r_k^g + b_k`` is ahead of ``a r_y^g + b_y``.
+
+    A difference of two exponentials has at most one stationary point and is monotone on either side of it. Bisection
+    of floats finds each change of sign.
+    """
     assert rule.bias is not None
     slope_y, slope_k, bias_y, bias_k = rule.slopes[true], rule.slopes[other], rule.bias[true], rule.bias[other]
 
-    def ahead(gamma: np.ndarray, of: np.ndarray | slice = slice(None)) -> np.ndarray:
+    def is_ahead(gamma: np.ndarray, of: np.ndarray | slice = slice(None)) -> np.ndarray:
         y = a[of] * rule.ratios[true[of]] ** gamma + bias_y[of]
         k = b[of] * rule.ratios[other[of]] ** gamma + bias_k[of]
         return (k > y) | ((k == y) & ~first[of])
 
     with np.errstate(divide="ignore", invalid="ignore"):
         turn = np.log((a * slope_y) / (b * slope_k)) / (slope_k - slope_y)
-        turn = np.where(np.abs(turn) < 1e-12, 0.0, snap(turn))  # where two scores only touch, they tie there or nowhere
+        turn = np.where(np.abs(turn) < 1e-12, 0.0, snap(turn))  # two scores that only touch tie there or nowhere
     turn = np.where((turn > range[0]) & (turn < range[1]), turn, range[1])
     begin, end, stop = np.full(len(a), range[0]), np.full(len(a), range[1]), np.nextafter(range[1], np.inf)
-    leads = ahead(begin)
+    leads = is_ahead(begin)
     switches = []
     for left, right in ((begin, turn), (turn, end)):
-        before = ahead(left)
-        change = np.flatnonzero(before != ahead(right))
+        before = is_ahead(left)
+        change = np.flatnonzero(before != is_ahead(right))
         switch = np.full(len(a), stop)
         switch[change] = _first_change(
-            lambda g, of=change, was=before[change]: ahead(g, of) != was, left[change], right[change])
+            lambda g, of=change, was=before[change]: is_ahead(g, of) != was, left[change], right[change])
         switches.append(switch)
     one, two = np.minimum(*switches), np.maximum(*switches)
     return [(sample, np.where(leads, begin, one), np.where(leads, one, two)),
@@ -91,22 +94,22 @@ def _kept(sample, a, b, true, other, first, rule: Rule, range: tuple[float, floa
 
 
 def _first_change(changed, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The first float at which `changed` holds, given that it does not at left and does at right.
+    """Return the first float at which `changed` holds, given that it does not at left and does at right.
 
-    Bisection of the floats' own order, so that 64 halvings end at neighbors, wherever they are.
+    Bisection in the order of the floats, so that 64 halvings end at neighbors.
     """
-    low, high = _ordered(left), _ordered(right)
+    low, high = _to_ordered_int(left), _to_ordered_int(right)
     while np.any(low + 1 < high):  # their difference may be more than an int64 holds
         middle = (low >> 1) + (high >> 1) + (low & high & 1)
-        moved = changed(_float(middle))
+        moved = changed(_to_float(middle))
         low, high = np.where(moved, low, middle), np.where(moved, middle, high)
-    return _float(high)
+    return _to_float(high)
 
 
-def _ordered(x: np.ndarray) -> np.ndarray:
+def _to_ordered_int(x: np.ndarray) -> np.ndarray:
     bits = np.asarray(x, np.float64).view(np.int64)
     return bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
 
 
-def _float(ordered: np.ndarray) -> np.ndarray:
+def _to_float(ordered: np.ndarray) -> np.ndarray:
     return (ordered ^ ((ordered >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)

@@ -15,17 +15,17 @@ from ..core.adjust import RuleName
 from ..core.array import Array, as_array
 from ..core.choices import Criterion
 from ..core.counts import Counts, resolve
-from ..core.curve import Metric, check_metric
-from ..core.errors import LevelheadError
+from ..core.curve import METRICS, Metric
+from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind, check_shape
 from ..show.progress import RowProgress, StageProgress
 from . import diagnostics
-from .bootstrap import resamples
-from .chunks import chunks
+from .bootstrap import draw_resamples
+from .chunks import read_chunks
 from .criterion import STRENGTH, Landscape, replicates
-from .envelope import Envelope, trace
+from .envelope import Envelope, compute_envelope
 from .path import GammaPath, gamma_path
-from .rule import check_range, make_rule, prior
+from .rule import check_range, make_rule, target_prior
 from .tuned import Tuned
 
 Fold = tuple[Array, Array, Counts]  # logits [N, K], labels [N], and the counts that this fold's model was trained on
@@ -103,10 +103,10 @@ def tune_path(
             raise (error if unlabelled is None else ValueError(f"unlabelled: {error}")) from None
     landscape = Landscape(path, changes, _prior(path, metric, target, names), unlabelled=unlabelled is not None)
     return _answer(landscape, metric, criterion, chosen_on, bootstrap, level, rng, names, progress, cautions=[
-        diagnostics.seen_before(logits, training),
-        diagnostics.norms_against_counts(norms, path.counts, rule),
-        diagnostics.binary_head(logits, rule),
-        diagnostics.negative_logits(logits, path.labels, rule),
+        diagnostics.diagnose_training_rows(logits, training),
+        diagnostics.diagnose_norms(norms, path.counts, rule),
+        diagnostics.diagnose_binary_head(logits, rule),
+        diagnostics.diagnose_negative_logits(logits, path.labels, rule),
     ], stacklevel=4)
 
 
@@ -131,19 +131,19 @@ def cross_fit(
     if not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
         raise LevelheadError("expected folds of (logits [N, K], labels [N], counts), three things each")
     paths = [gamma_path(*fold, range=reach, rule=rule, names=names, kind=kind) for fold in folds]
-    pooled = pool(paths)
+    pooled = pool_folds(paths)
     changes = None
     if criterion == "guided":
         first, *others = [path.envelope for path in paths]
         changes = first.joined(others)
     landscape = Landscape(pooled, changes, _prior(pooled, metric, target, names))
     return _answer(landscape, metric, criterion, "out-of-fold", bootstrap, level, rng, names, None, cautions=[
-        _first(diagnostics.binary_head(path.logits[0], rule) for path in paths),
-        _first(diagnostics.negative_logits(path.logits[0], path.labels, rule) for path in paths),
+        _first(diagnostics.diagnose_binary_head(path.logits[0], rule) for path in paths),
+        _first(diagnostics.diagnose_negative_logits(path.logits[0], path.labels, rule) for path in paths),
     ])
 
 
-def pool(paths: Sequence[GammaPath]) -> GammaPath:
+def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
     """The path of all folds together. Each fold has counts, and so factors, of its own: where its samples are right is
     kept as it is; predictions, which would take one rule for all, are not."""
     sizes = sorted({len(path.counts) for path in paths})
@@ -179,20 +179,20 @@ def match_prior(
     """
     logits = as_array(logits)
     check_shape(logits.shape)
-    n = resolve(counts, logits.shape[1], names=names, offers=["names"])
+    n = resolve(counts, logits.shape[1], names=names)
     if kind == "probabilities" and rule != "shift":
         raise LevelheadError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
     _check_times(bootstrap)
     made = make_rule(rule, n, norms=norms if rule == "tau" else None)
-    changes = trace(logits, made, check_range(range, holds_zero=True), kind=kind, progress=_stage(progress, "path"))
-    landscape = Landscape(None, changes, prior(target, len(n), names), unlabelled=True)
+    changes = compute_envelope(logits, made, check_range(range, holds_zero=True), kind=kind, progress=_stage(progress, "path"))
+    landscape = Landscape(None, changes, target_prior(target, len(n), names), unlabelled=True)
     curve = landscape.curve(landscape.mismatch())
     gamma, plateau = landscape.choose(curve.values)
     gammas = [landscape.choose(landscape.mismatch(times))[0]
-              for times in resamples(np.zeros(len(logits), np.int64), bootstrap, np.random.default_rng(rng))]
-    found = diagnostics.issue([diagnostics.binary_head(logits, rule), diagnostics.norms_against_counts(norms, n, rule),
-                          diagnostics.hardly_predicted(changes.shares(0.0), landscape.target, len(logits)),
-                          diagnostics.end_of_range(plateau, changes.range)])
+              for times in draw_resamples(np.zeros(len(logits), np.int64), bootstrap, np.random.default_rng(rng))]
+    found = diagnostics.issue_warnings([diagnostics.diagnose_binary_head(logits, rule), diagnostics.diagnose_norms(norms, n, rule),
+                          diagnostics.diagnose_unpredicted_classes(changes.shares(0.0), landscape.target, len(logits)),
+                          diagnostics.diagnose_range_end(plateau, changes.range)])
     return Tuned(
         gamma=gamma, interval=_quantiles(gammas, level), rule=rule, criterion="shares", chosen_on="unlabelled",
         n=len(logits), classes=len(n), plateau=plateau, curve=curve, criterion_curve=curve, level=level,
@@ -203,7 +203,7 @@ def match_prior(
 def _answer(
     landscape: Landscape, metric: Metric, criterion: Criterion, chosen_on: str, bootstrap: int, level: float,
     rng: np.random.Generator | int, names: Sequence[str] | None, progress: StageProgress | None, *,
-    cautions: list[diagnostics.Caution], stacklevel: int = 3,
+    cautions: list[diagnostics.Diagnosis], stacklevel: int = 3,
 ) -> Tuned:
     """What `tune` and `cross_fit` share once they know where every sample is right."""
     if criterion not in ("guided", "balanced_error"):
@@ -220,8 +220,8 @@ def _answer(
     balanced = ([1 - weights @ before, 1 - weights @ now] if metric == "balanced_error" else
                 [path.at(at).balanced_error for at in (0.0, gamma)])
     sizes = np.bincount(path.labels, minlength=len(path.counts))
-    found = diagnostics.issue([*cautions, diagnostics.too_good(before), diagnostics.end_of_range(plateau, path.range),
-                          diagnostics.missing_classes(sizes, names)], stacklevel=stacklevel)
+    found = diagnostics.issue_warnings([*cautions, diagnostics.diagnose_accuracy(before), diagnostics.diagnose_range_end(plateau, path.range),
+                          diagnostics.diagnose_missing_classes(sizes, names)], stacklevel=stacklevel)
     mismatch = None if landscape.changes is None else landscape.curve(landscape.mismatch())
     return Tuned(
         gamma=gamma, interval=_quantiles(drawn.gammas, level), rule=path.rule.name, criterion=criterion,
@@ -241,10 +241,10 @@ def _changes(logits: Array, path: GammaPath, progress: StageProgress | None) -> 
     """Predictions over the range: exact, or on 401 gammas if a kept bias bends the lines."""
     shown = _stage(progress, "shares")
     if path.rule.bias is None:
-        return trace(logits, path.rule, path.range, kind=path.kind, progress=shown)
+        return compute_envelope(logits, path.rule, path.range, kind=path.kind, progress=shown)
     gammas = np.linspace(*path.range, 401)
     table = np.concatenate([np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas])
-                            for _, chunk in chunks(logits, kind=path.kind, progress=shown)], axis=1)
+                            for _, chunk in read_chunks(logits, kind=path.kind, progress=shown)], axis=1)
     step, sample = np.nonzero(table[1:] != table[:-1])
     return Envelope(table[0], sample, gammas[step + 1], table[step + 1, sample], table[step, sample], len(path.counts),
                     path.range)
@@ -253,16 +253,16 @@ def _changes(logits: Array, path: GammaPath, progress: StageProgress | None) -> 
 def _prior(path: GammaPath, metric: Metric, target: Array | None, names: Sequence[str] | None) -> np.ndarray:
     """[K], what each class weighs: as it occurs for the plain error, else as the target has it."""
     sizes = np.bincount(path.labels, minlength=len(path.counts))
-    check_metric(metric)
+    check_choice("metric", metric, METRICS)
     if metric == "error" and target is not None:
         raise LevelheadError("metric='error' weighs classes as they occur, a target says otherwise; give one of the two")
-    shares = sizes / sizes.sum() if metric == "error" else prior(target, len(sizes), names)
+    shares = sizes / sizes.sum() if metric == "error" else target_prior(target, len(sizes), names)
     if not shares[sizes > 0].any():
         raise LevelheadError("the target gives no weight to any class that has a sample here")
     return shares
 
 
-def _first(cautions: Iterable[diagnostics.Caution]) -> diagnostics.Caution:
+def _first(cautions: Iterable[diagnostics.Diagnosis]) -> diagnostics.Diagnosis:
     """One warning for all folds, whichever of them gives cause for it."""
     return next((caution for caution in cautions if caution is not None), None)
 

@@ -87,7 +87,7 @@ class Tuned:
             where = "these" if self.gain_interval is None else "new"  # only the bootstrap knows how much is flattery
             between = _between(self.gain_interval, ".2f", 100)
             parts[f"gain on {where} samples"] = f"{100 * self.gain:.2f} points{between}"
-        if (doubt := doubt_of(self.gamma, self.gain, self.gain_interval)) is not None:
+        if (doubt := reason_to_keep_zero(self.gamma, self.gain, self.gain_interval)) is not None:
             parts["verdict"] = doubt
         if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
             parts["predicted shares"] = f"off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}"
@@ -144,7 +144,7 @@ class Tuned:
         return "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
 
 
-def doubt_of(gamma: float, gain: float | None, interval: Sequence[float] | None) -> str | None:
+def reason_to_keep_zero(gamma: float, gain: float | None, interval: Sequence[float] | None) -> str | None:
     """Why 0 may be better than gamma; None where the gain is certain, or nothing is known of it."""
     if gamma == 0 or interval is None or interval[0] > 0:
         return None

@@ -1,4 +1,4 @@
-"""One fold of a tuning: a model trained on the rest scores it, and every gamma is judged on those scores."""
+"""One fold of a tuning: a model trained on the rest scores it, and every gamma is measured on those scores."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from ..core.counts import Missing
 from ..core.curve import Metric
 from ..gamma.path import gamma_path
 from ..gamma.tune import pool
-from ._rescaled import Leveled
-from ._scores import count, encode
+from ._base_classifier import BaseRescaledClassifier
+from ._scores import encode_labels, resolve_counts
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class FoldOptions:
     """What the folds of one tuning have in common.
 
     Args:
         classes: the K labels.
-        rules, range: what gamma may do, and from where to where it may go.
-        counts: [K], for all folds; None if each is to count what its model was trained on.
-        missing: what a class without a sample is.
-        scorer: ``scorer(estimator, X, y)``, asked at every one of `gammas`; None for the exact path.
+        rules: those to measure.
+        range: of gamma.
+        counts: [K], for all folds; None if each fold counts what its model was trained on.
+        missing: what to do with a class without samples.
+        metric: what the exact path measures; None to call the scorer at every one of `gammas`.
+        scorer: ``scorer(estimator, X, y)``.
+        fit_params: of the estimator's `fit`; None if it is trained already.
+        score_params: of the scorer.
     """
 
     classes: np.ndarray
@@ -37,103 +41,112 @@ class Plan:
     range: tuple[float, float]
     counts: np.ndarray | None
     missing: Missing
-    scorer: Callable[..., float] | None
+    metric: Metric | None
+    scorer: Callable[..., float]
+    fit_params: dict | None
+    score_params: dict
 
     @property
     def gammas(self) -> np.ndarray:
-        """The candidates a scorer is asked at, 201 over the range."""
+        """The 201 gammas over the range at which a scorer is called."""
         return np.linspace(*self.range, 201)
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
-    """Held-out scores [N, K] and labels [N], and what they gave by each rule: an exact path, or a scorer's values at
-    the gammas."""
+class ScoredFold:
+    """Held-out scores [N, K] and labels [N], and the measurements by rule: an exact path, or a scorer's values."""
 
-    values: np.ndarray
+    scores: np.ndarray
     labels: np.ndarray
-    judged: dict[RuleName, Any]
+    by_rule: dict[RuleName, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """The best gamma by one rule, and the scores of all: scores[i] is that of gammas[i]."""
+class GammaChoice:
+    """The best gamma by one rule, and what was measured: values[i] is that of gammas[i]."""
 
     gamma: float
     gammas: np.ndarray
-    scores: np.ndarray
+    values: np.ndarray
 
 
-class Rehearsal(Leveled):
-    """A fold's model at one gamma, as a scorer wants to see it, with all K classes. The scores of the X that it saw
-    last are remembered, since a scorer asks for the same ones at every gamma."""
+class FoldClassifier(BaseRescaledClassifier):
+    """A fold's model at one gamma, with all K classes, for a scorer to call.
+
+    A scorer passes the same X at every gamma, so the scores of the last X are kept.
+    """
 
     classes_: Any = None
 
-    def __init__(self, model: Any, plan: Plan, counts: np.ndarray) -> None:
+    def __init__(self, model: Any, options: FoldOptions, counts: np.ndarray) -> None:
         self.estimator = self.estimator_ = model
-        self.classes_, self.counts_ = plan.classes, counts
-        self._reach, self._seen = plan.range, None
+        self.classes_, self.counts_ = options.classes, counts
+        self._range, self._last_X = options.range, None
 
-    def at(self, rule: RuleName, gamma: float) -> Rehearsal:
+    def at(self, rule: RuleName, gamma: float) -> FoldClassifier:
         self.rule_, self._gamma = rule, float(gamma)
         return self
 
-    def _scores(self, X: Any) -> np.ndarray:
-        if X is not self._seen:
-            known = encode(self.estimator_.classes_, self.classes_)
+    def _class_scores(self, X: Any) -> np.ndarray:
+        if X is not self._last_X:
+            known = encode_labels(self.estimator_.classes_, self.classes_)
             ratios = self.counts_.max() / self.counts_
-            self._seen, self._values = X, spread(super()._scores(X), known, ratios, self._reach)
-        return self._values
+            self._last_X, self._last = X, fill_unknown_classes(super()._class_scores(X), known, ratios, self._range)
+        return self._last
 
 
-def train(model: Any, X: Any, y: np.ndarray, indices: np.ndarray | None, params: dict) -> Any:
-    """Fit on the samples at `indices`, or on all if None; parameters that go by sample are cut alike."""
+def fit_on(model: Any, X: Any, y: np.ndarray, indices: np.ndarray | None, params: dict) -> Any:
+    """Fit on the samples at `indices`, or on all if None; parameters with one value per sample are cut alike."""
     if indices is None:
         return model.fit(X, y, **params)
     return model.fit(_safe_indexing(X, indices), y[indices], **_check_method_params(X, params, indices=indices))
 
 
-def rehearse(
-    plan: Plan, estimator: Any, X: Any, y: np.ndarray, trained_on: np.ndarray | None, held: np.ndarray,
-    fit_params: dict | None, score_params: dict,
-) -> Fold:
-    """Train (unless fit_params is None: it is trained already), score what was held out, judge every gamma."""
-    model = estimator if fit_params is None else train(clone(estimator), X, y, trained_on, fit_params)
-    known = encode(model.classes_, plan.classes)
-    counts = np.zeros(len(plan.classes), dtype=np.int64)
-    counts[known] = plan.counts[known] if plan.counts is not None else count(
-        y if trained_on is None else y[trained_on], model.classes_, None, plan.missing)
+def score_fold(
+    options: FoldOptions, estimator: Any, X: Any, y: np.ndarray, trained_on: np.ndarray | None, held: np.ndarray
+) -> ScoredFold:
+    """Train the estimator, unless it is trained already; score the held-out samples and measure every gamma."""
+    model = estimator
+    if options.fit_params is not None:
+        model = fit_on(clone(estimator), X, y, trained_on, options.fit_params)
+    known = encode_labels(model.classes_, options.classes)
+    counts = np.zeros(len(options.classes), dtype=np.int64)
+    counts[known] = options.counts[known] if options.counts is not None else resolve_counts(
+        None, y if trained_on is None else y[trained_on], model.classes_, options.missing)
     counts[counts == 0] = counts.max()
     X_held, y_held = _safe_indexing(X, held), y[held]
-    twin, labels = Rehearsal(model, plan, counts), encode(y_held, plan.classes)
-    values = twin._scores(X_held)
-    if plan.scorer is None:
-        return Fold(values, labels, {
-            rule: gamma_path(values, labels, counts, range=plan.range, rule=rule) for rule in plan.rules})
-    params = _check_method_params(X, score_params, indices=held)
-    return Fold(values, labels, {
-        rule: np.array([plan.scorer(twin.at(rule, gamma), X_held, y_held, **params) for gamma in plan.gammas])
-        for rule in plan.rules})
+    classifier, labels = FoldClassifier(model, options, counts), encode_labels(y_held, options.classes)
+    scores = classifier._class_scores(X_held)
+    if options.metric is not None:
+        return ScoredFold(scores, labels, {
+            rule: gamma_path(scores, labels, counts, range=options.range, rule=rule) for rule in options.rules})
+    params = _check_method_params(X, options.score_params, indices=held)
+    return ScoredFold(scores, labels, {
+        rule: np.array([options.scorer(classifier.at(rule, g), X_held, y_held, **params) for g in options.gammas])
+        for rule in options.rules})
 
 
-def choose(plan: Plan, judged: list[Any], metric: Metric | None) -> Choice:
-    """The middle of the best plateau of the exact curve, or the first best of a scorer's mean over the folds."""
-    if metric is None:
-        found = np.mean(judged, axis=0)
-        return Choice(float(plan.gammas[found.argmax()]), plan.gammas, found)
-    path = pool(judged)
-    curve, best = getattr(path, f"{metric}_curve"), path.best(metric)
-    idle = best.plateau == path.range and path.range[0] <= 0 <= path.range[1]  # no gamma is better than none
-    return Choice(0.0 if idle else best.gamma, curve.gammas, 1 - curve.values)
+def choose_gamma(options: FoldOptions, measured: list[Any]) -> GammaChoice:
+    """Choose the middle of the best plateau of the exact curve, or the first best of a scorer's mean over the folds."""
+    if options.metric is None:
+        values = np.mean(measured, axis=0)
+        return GammaChoice(float(options.gammas[values.argmax()]), options.gammas, values)
+    path = pool(measured)
+    curve, best = getattr(path, f"{options.metric}_curve"), path.best(options.metric)
+    flat = best.plateau == path.range and path.range[0] <= 0 <= path.range[1]  # no gamma is better than 0
+    return GammaChoice(0.0 if flat else best.gamma, curve.gammas, 1 - curve.values)
 
 
-def spread(values: np.ndarray, columns: np.ndarray, ratios: np.ndarray, reach: tuple[float, float]) -> np.ndarray:
-    """Scores of a model that knows only some classes, as [N, K]: an unknown class gets a score so low that no gamma
-    within reach makes it the prediction. `columns` are the known classes, `ratios` [K] are ``n_1 / n_k``."""
-    if len(columns) == len(ratios):
-        return values
-    floor = -(1 + 2 * np.abs(values).max()) * ratios.max() ** np.abs(reach).max()
-    whole = np.full((len(values), len(ratios)), floor)
-    whole[:, columns] = values
-    return whole
+def fill_unknown_classes(
+    scores: np.ndarray, known: np.ndarray, ratios: np.ndarray, range: tuple[float, float]
+) -> np.ndarray:
+    """Return the scores of a model that knows only the `known` classes as [N, K]; `ratios` [K] are ``n_1 / n_k``.
+
+    An unknown class gets a score so low that no gamma in the range makes it the prediction.
+    """
+    if len(known) == len(ratios):
+        return scores
+    floor = -(1 + 2 * np.abs(scores).max()) * ratios.max() ** np.abs(range).max()
+    filled = np.full((len(scores), len(ratios)), floor)
+    filled[:, known] = scores
+    return filled

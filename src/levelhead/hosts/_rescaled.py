@@ -18,7 +18,7 @@ from ..core.adjust import RuleName
 from ..core.counts import Counts, Missing
 from ..core.errors import LevelheadError
 from ..core.measure import log_softmax
-from ..gamma.diagnostics import balanced, issue
+from ..gamma.diagnostics import diagnose_balanced_counts, issue_warnings
 from ..gamma.rule import make_rule
 from ..heads.sklearn import innermost
 from ._scores import count, is_frozen, scores
@@ -103,7 +103,7 @@ class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Counts [K] of what the classifier was trained on: those given; else y stands for it."""
         counts = count(y, self.classes_, self.counts, self.missing)
         if self.counts is None and self._trained:
-            issue([balanced(counts, type(innermost(self.estimator_)).__name__)], stacklevel=CALLER + 1)
+            issue_warnings([diagnose_balanced_counts(counts, type(innermost(self.estimator_)).__name__)], stacklevel=CALLER + 1)
         return counts
 
     def _adjusted(self, X: Any) -> np.ndarray:

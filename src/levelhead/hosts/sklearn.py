@@ -40,7 +40,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from ..core.counts import Counts, Missing
 from ..core.curve import Metric
 from ..core.errors import LevelheadError
-from ..gamma.diagnostics import issue, negative_logits, too_good
+from ..gamma.diagnostics import diagnose_accuracy, diagnose_negative_logits, issue_warnings
 from ..gamma.rule import check_range
 from ._folds import Fold, Plan, choose, rehearse, train
 from ._rescaled import CALLER, Leveled
@@ -104,7 +104,7 @@ class RescaledClassifier(Leveled):
         self.counts_ = self._count(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values = scores(self.estimator_, _safe_indexing(X, some))
-        issue([negative_logits(values, encode(y[some], self.classes_), self.rule_)], stacklevel=CALLER)
+        issue_warnings([diagnose_negative_logits(values, encode(y[some], self.classes_), self.rule_)], stacklevel=CALLER)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Where metadata given to `fit` goes: to the classifier's `fit`."""
@@ -227,8 +227,8 @@ class TunedRescaledClassifierCV(Leveled):
             self.cv_results_ = {"gammas": best.gammas, "scores": best.scores}
         values, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("values", "labels"))
         right, compared = values.argmax(axis=1) == labels, len(choices) > 1  # then the way out has been tried
-        issue([None if compared else negative_logits(values, labels, self.rule_),
-               too_good(right) if self._trained else None], stacklevel=CALLER)
+        issue_warnings([None if compared else diagnose_negative_logits(values, labels, self.rule_),
+               diagnose_accuracy(right) if self._trained else None], stacklevel=CALLER)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """(train, held-out) indices; no train indices for a model that is trained already."""

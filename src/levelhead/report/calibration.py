@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.array import Array
 from ..core.measure import Kind, fit_temperature
-from ..gamma.chunks import chunks
+from ..gamma.chunks import read_chunks
 from ..gamma.path import GammaPath
 from ..gamma.rule import Rule
 
@@ -49,7 +49,7 @@ def reliability(
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         parts = []
-        for first, chunk in chunks(logits, kind=kind, check=False):  # the path has seen to that
+        for first, chunk in read_chunks(logits, kind=kind, check=False):  # the path has seen to that
             step = max(1, _BLOCK // chunk.shape[1])
             begins = range(0, len(chunk), step)
             parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])
@@ -67,7 +67,7 @@ def calibration(
     rows = np.arange(len(known))
     if len(rows) * source.shape[1] > ENOUGH:
         rows = np.sort(np.random.default_rng(0).choice(len(known), max(1, ENOUGH // source.shape[1]), replace=False))
-    _, some = next(chunks(np.asarray(source[rows]), kind=path.kind, size=1 << 60))
+    _, some = next(read_chunks(np.asarray(source[rows]), kind=path.kind, size=1 << 60))
     temperature = fit_temperature(path.rule.scores(some, gamma), known[rows])
 
     def at(gamma: float, temperature: float = 1.0) -> dict[str, Any]:

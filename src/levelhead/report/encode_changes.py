@@ -45,7 +45,7 @@ def pack(changes: Envelope, labels: np.ndarray, classes: int, where: np.ndarray)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     stop = np.searchsorted(where, changes.gamma, side="left")
-    sample, klass = rank[changes.sample], changes.klass
+    sample, klass = rank[changes.sample], changes.new_class
     by = np.lexsort((np.arange(len(stop)), sample, stop))  # a sample's own changes stay in order of gamma
     stop, sample, klass = stop[by], sample[by], klass[by]
     last = np.append((stop[1:] != stop[:-1]) | (sample[1:] != sample[:-1]), True)[: len(stop)] & (stop < len(where))

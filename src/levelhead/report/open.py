@@ -11,10 +11,9 @@ import numpy as np
 
 from ..io.counts_file import target_shares
 from ..io.tuned_json import read_choice
-from ..core.adjust import RuleName
-from ..core.errors import LevelheadError
+from ..core.adjust import RULES, RuleName
+from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind
-from ..gamma.rule import check_rule
 from ..gamma.tuned import Tuned
 from ..io import arrays, samples
 from ..io.snapshot import Snapshot
@@ -42,7 +41,7 @@ def of_file(
     """
     place = Path(path)
     if rule is not None:
-        check_rule(rule)
+        check_choice("rule", rule, RULES)
     if gamma is not None and tuned is not None:
         raise LevelheadError("expected --gamma or --tuned, not both")
     choice = None if tuned is None else read_choice(tuned, rule=rule)

@@ -19,7 +19,7 @@ from ..core.head import Head
 from ..core.measure import Kind
 from ..core.warnings import LevelheadWarning
 from ..gamma.criterion import middle
-from ..gamma.envelope import Envelope, trace
+from ..gamma.envelope import Envelope, compute_envelope
 from ..gamma.path import GammaPath, gamma_path
 from ..gamma.rule import make_rule
 from ..gamma.tune import match_prior, tune, tune_path
@@ -203,7 +203,7 @@ def of_logits(
                                             bootstrap=times) if path is None or blind else
                         tune_path(path, norms=norms, names=names, target=prior, chosen_on=samples,
                                   bootstrap=times)).to_dict()
-    changes = trace(logits, made, reach, kind=kind) if path is None else path.envelope
+    changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
     return Subject(title=title, counts=n, choice=choice, path=path, changes=changes, logits=logits, samples=samples,
                    apart=apart, names=names, target=prior, held_out=held_out, head=head, log=log, facts=facts or {},
                    model=model)
