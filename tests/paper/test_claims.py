@@ -1,4 +1,4 @@
-"""Every claim is given records of which it is true, of which it is half true, and of which it is not."""
+"""Each claim is judged on records for which it is true, half true and false."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ EACH = ["reproduced", "partly", "not reproduced"]
 
 
 def shuffled(records: list[dict], share: float, key: str, group: str | None = None) -> list[dict]:
-    """The same records with a share of the classes' values in an order of chance."""
+    """The same records with the values of a share of the classes shuffled."""
     rng = np.random.default_rng(0)
     for record in records:
         values = record if group is None else record[group]
@@ -38,7 +38,7 @@ def test_norm_follows_frequency():
     assert claims.norm_follows_frequency([made(power=-0.1)]).number == -1
 
 
-def test_only_the_baseline_on_the_whole_training_set_of_an_imbalanced_column_is_asked():
+def test_only_the_baseline_on_whole_imbalanced_training_sets_counts():
     others = [made(method="wvn", power=-0.1), made(gamma=0.4, power=-0.1), made("cifar10:1"),
               made("tiny-imagenet:step:10")]
     assert claims.norm_follows_frequency(others) is None
@@ -51,7 +51,7 @@ def test_rare_test_clusters_are_wider_and_centers_drift_apart():
         assert verdicts(claim, [made()], half, [made(rarer=-0.2)]) == EACH
 
 
-def test_balanced_data_show_what_the_order_of_classes_does_by_itself():
+def test_balanced_data_show_the_effect_of_class_order_alone():
     record = made("cifar10:1")
     assert "balanced data" not in claims.norm_follows_frequency([made()]).seen
     record["norms"] = list(range(10, 0, -1))
@@ -118,11 +118,11 @@ def test_wvn_with_rs_is_the_best():
                     [*case("cifar10:100", 0.21), *case(tiny, 0.22)]) == EACH
     assert verdicts(claims.wvn_with_rs_is_the_best, case(tiny, 0.19, loss=0.18)) == ["not reproduced"]  # another leads
     assert claims.wvn_with_rs_is_the_best([*better, *case(tiny, 0.21)]).number == pytest.approx(0)
-    assert "in 1 of 1 columns of Table 1 (in the mean by +1.00 points)" in claims.wvn_with_rs_is_the_best(better).seen
+    assert "in 1 of 1 columns of Table 1 (by +1.00 points on average)" in claims.wvn_with_rs_is_the_best(better).seen
     assert claims.wvn_with_rs_is_the_best([*better[:2], *better[3:]]) is None  # none of WVN on the whole training set
 
 
-def test_the_oracles_of_both_and_what_is_left_to_them():
+def test_the_plain_oracle_is_better_and_wvn_comes_nearer_to_its_own():
     def case(*oracles: tuple[float, float]) -> list[dict]:
         return [made(column, method, oracle=oracle, gamma=gamma)
                 for column, pair in zip(("cifar10:100", "cifar10:10"), oracles, strict=False)
@@ -132,7 +132,8 @@ def test_the_oracles_of_both_and_what_is_left_to_them():
     assert verdicts(claims.the_plain_oracle_is_better, *cases) == EACH
     assert verdicts(claims.wvn_comes_nearer_to_its_oracle, *cases) == EACH
     assert "by 2.00 points" in claims.the_plain_oracle_is_better(cases[0]).seen
-    assert "8.00 points are left in the mean, without WVN 10.00" in claims.wvn_comes_nearer_to_its_oracle(cases[0]).seen
+    left = claims.wvn_comes_nearer_to_its_oracle(cases[0]).seen
+    assert "8.00 points are left on average, 10.00 without WVN" in left
     assert claims.the_plain_oracle_is_better([made()]) is claims.wvn_comes_nearer_to_its_oracle([made()]) is None
 
 
@@ -141,8 +142,8 @@ def test_the_page_names_what_did_not_reproduce_and_what_was_not_judged():
     assert "| **not reproduced** |" in text
     assert "Not reproduced:\n\n- The norm of a class's weight vector follows its sample frequency. We saw:" in text
     assert "Only partly reproduced: none." in text
-    assert text.endswith("want of records: WVN flattens the curve, RS closes the gap, RS beats the losses, WVN with RS "
-                         "is the best, the plain oracle is better, WVN comes nearer to its oracle.")
+    assert text.endswith("records are missing: WVN flattens the curve, RS closes the gap, RS beats the losses, WVN with "
+                         "RS is the best, the plain oracle is better, WVN comes nearer to its oracle.")
 
 
 def test_norms_align_late():
@@ -181,7 +182,7 @@ def test_over_sampling_levels():
     assert verdicts(figure_claims.over_sampling_levels, case(0.05), case(0.19), case(-0.3)) == EACH
 
 
-def planar(*norms: float) -> dict:
+def two_features(*norms: float) -> dict:
     """Networks of two classes at a right angle, the frequent class of norm 1, the rare one of the norm given."""
     def weights(*lengths):
         return [[[1.0, 0.0], [0.0, length]] for length in lengths]
@@ -190,13 +191,13 @@ def planar(*norms: float) -> dict:
 
 
 def test_boundary_leans_toward_the_rarer_class():
-    cases = planar(0.5, 0.5), planar(0.5, 2.0), planar(2.0, 2.0)
+    cases = two_features(0.5, 0.5), two_features(0.5, 2.0), two_features(2.0, 2.0)
     assert verdicts(figure_claims.boundary_leans, *cases) == EACH
-    assert "27 degrees from its weight vector, 63 from" in figure_claims.boundary_leans(planar(0.5)).seen
+    assert "27 degrees from its weight vector, 63 from" in figure_claims.boundary_leans(two_features(0.5)).seen
 
 
 def snapshot(*angles: float, recall: tuple[float, float] = (1.0, 1.0)) -> Snapshot:
-    """Two classes whose test centers are turned by so many degrees from the training ones, and found so often."""
+    """Two classes whose test centers are turned by so many degrees from the training ones, and their recall."""
     base = np.radians([0.0, 90.0])
     turned = base + np.radians([angles[0], -angles[1]])
     test = np.concatenate([np.where(np.arange(100) < 100 * share, angle, other) for share, angle, other in
@@ -212,7 +213,7 @@ def test_the_rare_class_is_scattered():
     assert figure_claims.rare_class_is_scattered(snapshot(5, 20)).number == pytest.approx(4, rel=1e-3)
 
 
-def test_rare_classes_gain_and_frequent_ones_may_not_pay():
+def test_rare_classes_gain_without_a_loss_of_frequent_ones():
     before = snapshot(0, 0, recall=(0.9, 0.4))
     after = [snapshot(0, 0, recall=pair) for pair in ((0.9, 0.8), (0.7, 0.8), (0.9, 0.3))]
     found = [figure_claims.rare_classes_gain(before, one, 0.0) for one in after]

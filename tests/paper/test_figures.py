@@ -1,4 +1,4 @@
-"""Figures are drawn from what is there, named where it is not, and the same from the same."""
+"""Figures are drawn from their sources, named where sources are missing, and the same every time."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ def results(folder, records, **kept):
     return folder
 
 
-def test_all_nine_are_written_alike_every_time_and_stand_on_the_page(tmp_path, snapshot, two_features):
+def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(tmp_path, snapshot, two_features):
     where = results(tmp_path / "results", RECORDS, boundary=two_features)
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
@@ -89,7 +89,7 @@ def test_what_is_missing_is_named_and_not_drawn(tmp_path, two_features):
     assert "gamma is not drawn: no column of Table 1 with records of both baseline and wvn" in said
 
 
-def test_a_companion_chooses_gamma_of_the_confusion_matrix_or_there_is_none(snapshot):
+def test_the_confusion_matrix_needs_a_companion_that_chose_gamma(snapshot):
     both = {"baseline": snapshot, "wvn": snapshot}
     with pytest.raises(MissingSource, match="no record of cifar10:100:wvn with a hold-out"):
         figures.FIGURES["confusion"][1](Sources([made(method="wvn")], both))
@@ -97,16 +97,16 @@ def test_a_companion_chooses_gamma_of_the_confusion_matrix_or_there_is_none(snap
     assert "gamma = 0.61, chosen on the hold-out" in drawn.caption
 
 
-def test_the_map_is_made_anew_for_another_snapshot_and_only_then(tmp_path, snapshot, two_features):
+def test_the_tsne_map_is_made_again_only_for_another_snapshot(tmp_path, snapshot, two_features):
     where = results(tmp_path / "results", [], boundary=two_features)
-    points = figures.collect_sources(where, {"baseline": snapshot}).points
+    points = figures.collect_sources(where, {"baseline": snapshot}).tsne
     assert points is not None
     assert [len(part) for part in points["points"]["train"]] == [40, 40]
     assert [len(part) for part in points["points"]["test"]] == [30, 30]
     (where / "figures" / "tsne.json").write_text(json.dumps({**points, "seed": "kept"}))
-    assert figures.collect_sources(where, {"baseline": snapshot}).points["seed"] == "kept"
+    assert figures.collect_sources(where, {"baseline": snapshot}).tsne["seed"] == "kept"
     other = Snapshot(Head(np.asarray(snapshot.head.weight) + 1), snapshot.counts, snapshot.features, snapshot.labels)
-    assert figures.collect_sources(where, {"baseline": other}).points["of"] == head_digest(other)
+    assert figures.collect_sources(where, {"baseline": other}).tsne["of"] == head_digest(other)
 
 
 def test_captions_say_how_many_networks(snapshot):
@@ -123,7 +123,7 @@ def test_networks_with_two_features_have_them(two_features):
     assert found["counts"] == two_features["counts"] == [128, 47, 17, 6]
 
 
-def test_labels_are_moved_apart_and_no_farther_than_needed():
+def test_labels_are_moved_apart_as_little_as_possible():
     assert move_apart([1.0, 2.0, 3.0], 1.0) == [1.0, 2.0, 3.0]
     assert move_apart([1.0, 1.0, 1.0], 1.0) == [0.0, 1.0, 2.0]
     moved = move_apart(sorted(np.random.default_rng(0).random(20)), 0.04)

@@ -1,4 +1,4 @@
-"""The page of the reproduction has a place for everything that is written, and nothing stands in it by hand."""
+"""The page of the reproduction has a place for every generated part, and its text states what was measured."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from levelhead.methods.class_balanced import weights
+from levelhead.methods.class_balanced import class_balanced_weights
 from levelhead.paper import page
 from levelhead.paper.cells import cell, full_runs, load_records
 from levelhead.paper.claims import CLAIMS
@@ -26,8 +26,8 @@ def filled(tmp_path) -> str:
     for i, record in enumerate(RECORDS):
         (tmp_path / "results" / "records" / f"{i}.json").write_text(json.dumps(record))
     (tmp_path / "results" / "figures").mkdir()
-    planar = TEMPLATE.parents[1] / "results" / "figures" / "boundary.json"
-    (tmp_path / "results" / "figures" / "boundary.json").write_bytes(planar.read_bytes())
+    boundary = TEMPLATE.parents[1] / "results" / "figures" / "boundary.json"
+    (tmp_path / "results" / "figures" / "boundary.json").write_bytes(boundary.read_bytes())
     text = tmp_path / "reproduction.md"
     text.write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
     page.write(tmp_path / "results", text, tmp_path / "images", say=lambda _: None)
@@ -111,7 +111,7 @@ def test_what_the_page_says_of_table_2_was_measured():
 
     record = full_runs(records, column, "class-balanced-focal")[0]
     n = np.array(record["counts"])
-    assert f"but {(weights(n) * n).sum() / n.sum():.2f} over the training images" in said
+    assert f"but {(class_balanced_weights(n) * n).sum() / n.sum():.2f} over the training images" in said
     first, *_, last = [mean(norms[:20]) for norms in record["norms_over_epochs"]["norms"]]  # every fifth of 200 classes
     assert f"from {first:.2f} after the first epoch to {last:.2f}" in said
 

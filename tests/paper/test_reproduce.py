@@ -1,4 +1,4 @@
-"""What is planned is what the paper's grids need; what has a record is left alone."""
+"""The trainings planned are those the paper's tables need; a training with a record is not repeated."""
 
 import json
 import subprocess
@@ -13,6 +13,7 @@ import torch
 from levelhead.methods import METHODS
 from levelhead.paper.cells import load_records
 from levelhead.paper.reproduce import (
+    ReproduceOptions,
     expected_seconds,
     group_trainings,
     missing,
@@ -21,7 +22,7 @@ from levelhead.paper.reproduce import (
     write_record,
 )
 from levelhead.paper.trainings import DATA_SIZES, SAME_WHEN_BALANCED, Training, trainings
-from levelhead.runs.run import Run
+from levelhead.runs.run_folder import Run
 from levelhead.runs.spec import Spec
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
@@ -123,12 +124,12 @@ def test_a_dry_run_lists_and_trains_nothing(levelhead, tmp_path):
     assert list(tmp_path.iterdir()) == []
     status, _, err = levelhead("reproduce", "table9", "--root", ".")
     assert status == 2
-    assert err.startswith("levelhead: unknown table 'table9'; the tables are")
+    assert "table9" in err
 
 
 @pytest.fixture
 def column(monkeypatch) -> list[Training]:
-    """A column of digits, two epochs each, one of them a companion."""
+    """A column of digits, two epochs each; one training is a companion."""
     monkeypatch.setitem(DATA_SIZES, "digits", (100, 10))
     specs = [("baseline", 0.0), ("wvn", 0.0), ("under-sample", 0.0), ("ldam", 0.0), ("wvn", 0.1)]
     return [Training("digits:20", Spec("digits", method=method, profile="long-tail", ratio=20.0, hold_out=hold_out,
@@ -138,13 +139,13 @@ def column(monkeypatch) -> list[Training]:
 
 @pytest.fixture(scope="module")
 def ray():
-    """Ray, begun by whoever needs it, and ended after the last of them."""
+    """Ray, started by the first test that needs it and shut down after the last."""
     found = pytest.importorskip("ray")
     yield found
     found.shutdown()
 
 
-@pytest.mark.parametrize("executor", ["local", "ray"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tmp_path, request):
     if executor == "ray":
         request.getfixturevalue("ray")
@@ -168,19 +169,20 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tm
             train_missing(column, tmp_path / "others", runs, executor=executor, device="cuda")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray")
 def test_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(column, tmp_path):
     results, runs, mark = tmp_path / "records", tmp_path / "runs", tmp_path / "mark"
     (tmp_path / "deadly.py").write_text(  # once, as soon as the other run of its group is finished
         "import os, pathlib, signal\nfrom levelhead.methods import Method\n"
-        "from levelhead.methods.baseline import loss\n"
+        "from levelhead.methods.baseline import baseline_loss\n"
         "def sample(labels, generator, progress=0.0):\n"
         f"    mark, runs = pathlib.Path({str(mark)!r}), pathlib.Path({str(runs)!r})\n"
         "    if not mark.exists() and any(runs.glob('*/done.json')):\n"
         "        mark.touch()\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return generator.permutation(len(labels))\n"
-        "METHOD = Method('deadly', 'Deadly', loss, sample=sample)\n")
+        "METHOD = Method('deadly', 'Deadly', baseline_loss, sample=sample)\n")
     deadly = replace(column[0].spec, method=f"{tmp_path / 'deadly.py'}:METHOD", epochs=20)
     group = [column[0], replace(column[0], spec=deadly)]
     lines: list[str] = []
@@ -207,14 +209,14 @@ def test_a_run_that_diverges_is_told_and_the_others_are_recorded(column, tmp_pat
 
 def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path):
     lines: list[str] = []
-    assert train_missing(column, tmp_path / "r", tmp_path / "runs", slots=4, device="cpu", until=-1, say=lines.append) == 0
+    results, runs = tmp_path / "r", tmp_path / "runs"
+    assert train_missing(column, results, runs, slots=4, device="cpu", until=-1, say=lines.append) == 0
     assert "5 to go" in lines[-1]
 
 
 def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
-    for words, message in ((["figures", "--results", tmp_path], f"levelhead: {tmp_path}: expected records"),
-                           (["table1", "--results", tmp_path], "levelhead: to train what table1 lacks, 162 networks, "
-                                                               "say with --root")):
+    for words, message in ((["figures", "--results", tmp_path], f"levelhead: {tmp_path}: no records; expected"),
+                           (["table1", "--results", tmp_path], "levelhead: table1 lacks 162 networks")):
         status, _, err = levelhead("reproduce", *words)
         assert status == 2
         assert err.startswith(message)
@@ -232,7 +234,7 @@ def test_where_nothing_is_missing_nothing_is_asked_for(levelhead):
         assert (status, out) == (0, f"{table}: {networks} of {networks} networks have a record; nothing to train\n")
 
 
-def test_what_this_machine_lacks_is_told_once_before_anything_is_begun(levelhead, column, tmp_path):
+def test_missing_data_or_devices_are_reported_before_any_training(levelhead, column, tmp_path):
     places = ("--root", tmp_path, "--results", tmp_path / "r", "--runs", tmp_path / "runs")
     status, out, err = levelhead("reproduce", "table1", *places)
     assert (status, out) == (2, "")
@@ -240,29 +242,31 @@ def test_what_this_machine_lacks_is_told_once_before_anything_is_begun(levelhead
     assert err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="are trained on a CUDA GPU, and torch sees none here"):
+        with pytest.raises(ValueError, match="are trained on a CUDA GPU, and torch does not see one"):
             train_missing(column, tmp_path / "r", tmp_path / "runs")
 
 
-def test_what_was_not_trained_is_no_success(tmp_path, monkeypatch):
+def test_networks_that_were_not_trained_are_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("levelhead.paper.reproduce.train_missing", lambda *_, **__: 0)  # every run has failed
+    options = ReproduceOptions(tmp_path, ["cifar10:100:baseline"], seeds=1, results=tmp_path / "r", runs=tmp_path)
     with pytest.raises(ValueError, match="2 of 2 networks were not trained, for the reasons above"):
-        reproduce_table("table1", tmp_path, ["cifar10:100:baseline"], seeds=1, results=tmp_path / "r", runs=tmp_path, slots=4,
-                minutes=None, executor="local", dry_run=False, unofficial=False, say=print)
+        reproduce_table("table1", options, say=print)
 
 
-def test_told_to_stop_makers_of_records_end_with_what_they_are_at(tmp_path):
+@pytest.mark.slow
+def test_on_ctrl_c_the_makers_of_records_finish_the_current_one(tmp_path):
     (tmp_path / "work.py").write_text(  # a terminal sends Ctrl-C to all, here while the makers import what they need
         "import os, signal, time\nfrom pathlib import Path\n"
         "if __name__ != '__main__':\n"
         "    for process in (os.getppid(), os.getpid()):\n        os.kill(process, signal.SIGINT)\n"
         "def make(i):\n    Path(str(i)).touch()\n"
         "if __name__ == '__main__':\n"
-        "    from levelhead.runs.signals import deaf, stoppable\n    from levelhead.paper.reproduce import _record_makers\n"
-        "    with stoppable(lambda: 'some are made', print), _record_makers(1) as others:\n"
-        "        with deaf():\n            made = [others.submit(make, i) for i in range(100)]\n"
+        "    from levelhead.runs.signals import graceful_stop, interrupts_blocked\n"
+        "    from levelhead.paper.reproduce import _record_makers\n"
+        "    with graceful_stop(lambda: 'some are made', print), _record_makers(1) as others:\n"
+        "        with interrupts_blocked():\n            made = [others.submit(make, i) for i in range(100)]\n"
         "        time.sleep(60)\n")
     done = subprocess.run([sys.executable, "work.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (130, "")
-    assert done.stdout == "levelhead: stopped; some are made; the same command goes on\n"
+    assert done.stdout == "levelhead: stopped; some are made; run the same command again to resume\n"
     assert len(list(tmp_path.iterdir())) < 10

@@ -88,14 +88,15 @@ def train(
     Gamma is chosen on held-out images. The run's folder holds the model as trained and the leveled one. To resume an
     interrupted run, give the same command again; a finished run is not trained again.
     """
-    from ..runs.train_command import spec_of
-    from ..runs.train_command import train as run_and_judge
+    from ..runs.spec import Spec
+    from ..runs.train_command import TrainOptions, imbalance_fields, train_and_evaluate
 
-    spec = spec_of(data=data, root=root, method=method, ratio=ratio, profile=profile, counts=counts, largest=largest,
-                   subset=subset, hold_out=hold_out, size=size, skip_bad=skip_bad, unofficial=unofficial, net=net,
-                   recipe=recipe, epochs=epochs, seed=seed, engine=engine, dtype=dtype)
-    result, text = run_and_judge(spec, runs, name=name, gamma=gamma, track=track, threads=threads, show=not as_json,
-                                 say=lambda line: typer.echo(line, err=True))
+    part = imbalance_fields(ratio=ratio, profile=profile, counts=counts, largest=largest, subset=subset)
+    spec = Spec(data, root=None if root is None else str(root), method=method, hold_out=hold_out, size=size,
+                skip_bad=skip_bad, unofficial=unofficial, net=net, recipe=recipe, epochs=epochs, seed=seed,
+                engine=engine, dtype=dtype, **part)
+    options = TrainOptions(name=name, gamma=gamma, track=track, threads=threads, show=not as_json)
+    result, text = train_and_evaluate(spec, runs, options, say=partial(typer.echo, err=True))
     if result:
         show(result, text, as_json)
 
@@ -113,9 +114,9 @@ def sweep(
     To resume a sweep, give the same command again. Finished runs are not trained again, and runs that a lost worker
     left are taken over.
     """
-    from ..runs.sweep_command import command
+    from ..runs.sweep import sweep_grid
 
-    result, text = command(grid, runs, executor=executor, workers=workers, say=partial(typer.echo, err=True))
+    result, text = sweep_grid(grid, runs, executor=executor, workers=workers, say=partial(typer.echo, err=True))
     show(result, text, as_json)
     if result["failed"]:
         raise LevelheadError(f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}")
@@ -171,15 +172,15 @@ def reproduce(
     command: a network that has a record is not trained again. `figures` trains nothing: it draws every figure and fills
     in the tables of the page, from the records alone.
     """
-    from ..paper.reproduce import draw_figures, reproduce_table
+    from ..paper.reproduce import ReproduceOptions, draw_figures, reproduce_table
 
     say = partial(typer.echo, err=True)
     if table == "figures":
         result, text = draw_figures(results, page, pictures, say=say)
     else:
-        result, text = reproduce_table(
-            table, root, only or (), seeds=seeds, results=results, runs=runs, slots=slots, say=say, minutes=minutes,
-            executor=executor, dry_run=dry_run, unofficial=unofficial, show=not as_json)
+        options = ReproduceOptions(root=root, only=only or (), seeds=seeds, results=results, runs=runs, slots=slots,
+                                   minutes=minutes, executor=executor, dry_run=dry_run, unofficial=unofficial)
+        result, text = reproduce_table(table, options, say=say, show=not as_json)
     show(result, text, as_json)
 
 

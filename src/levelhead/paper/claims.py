@@ -1,4 +1,4 @@
-"""What the paper claims, and what our records say of it: one function a claim, with its threshold in its words."""
+"""The paper's main claims, judged by our records: one function per claim, which states its own thresholds."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .record import GRID
 from .trainings import column_title, table1_columns, tables
 
 Outcome = Literal["reproduced", "partly", "not reproduced"]
-STRONG, WEAK = 0.7, 0.3  # of a rank correlation
-BY_CORRELATION = f"reproduced from {STRONG:g} on, partly from {WEAK:g} on"
-WITHIN = 0.01  # of the best error: how far a gamma may be off and still be called good
+STRONG, WEAK = 0.7, 0.3  # rank correlations
+BY_CORRELATION = f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more"
+WITHIN = 0.01  # a gamma is good if its error is at most this far above the best
 LOSSES = ("re-weighting", "focal", "class-balanced", "ldam", "ldam-drw")
 FROM_HOLD_OUT = "gamma from a hold-out"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim and what became of it.
+    """A claim and whether we see it.
 
     Args:
         says: the paper's claim.
         number: what was measured.
-        seen: the number in words, with what it is over.
-        outcome: of the number against the rule.
-        rule: the thresholds, in words.
+        seen: the number in words, and what it was measured on.
+        outcome: whether the number meets the rule.
+        rule: the thresholds in words.
     """
 
     says: str
@@ -44,30 +44,30 @@ class Finding:
 
 
 def outcome_for(number: float, reproduced: float, partly: float) -> Outcome:
-    """Two thresholds, each met by what is not below it."""
+    """Return the outcome of a number by its two thresholds."""
     return "reproduced" if number >= reproduced else "partly" if number >= partly else "not reproduced"
 
 
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
-    """Rank correlation of weight norms with counts, baseline."""
+    """Judge the baseline's rank correlation of weight norms with counts."""
     return rank_finding(records, "The norm of a class's weight vector follows its sample frequency.",
                    lambda r: r["norms"], "of weight norm with count", sign=1)
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
-    """Rank correlation of sigma-test with counts, baseline, sign turned."""
+    """Judge the baseline's rank correlation of sigma-test with rarity."""
     return rank_finding(records, "At test time, features of less frequent classes form wider clusters.",
                    lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
-    """Rank correlation of the angle between train and test center with counts, baseline, sign turned."""
+    """Judge the baseline's rank correlation of the angle between train and test centers with rarity."""
     return rank_finding(records, "The rarer a class, the farther apart the centers of its train and test features.",
                    lambda r: r["geometry"].get("center_gap"), "of the angle between centers with rarity", sign=-1)
 
 
 def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
-    """How wide the range of gammas within a point of the best is, WVN's over the baseline's."""
+    """Judge how much wider WVN's range of gammas within a point of the best is than the baseline's."""
     ratios = {}
     for column in table1_columns(imbalanced=True):
         width = {m: [near_best_width(r["curve"]) for r in full_runs(records, column, m)] for m in ("baseline", "wvn")}
@@ -83,15 +83,16 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
         f"the range of gammas within {100 * WITHIN:g} point of the best error is {number:.1f} times as wide with WVN "
         f"(geometric mean over {_column_count(ratios)}); it is wider in {wider} of them",
         "reproduced" if everywhere else "partly" if number > 1 else "not reproduced",
-        "reproduced if it is 1.5 times as wide and wider in every column, partly if it is wider in the mean")
+        "reproduced if it is 1.5 times as wide and wider in every column, partly if it is wider on average")
 
 
 def rs_closes_the_gap(records: Sequence[Record]) -> Finding | None:
-    """Share of the way from the network's error to the oracle head's that RS goes, gamma from a hold-out."""
+    """Judge the share of the gap between a network and its oracle head that RS closes, gamma from a hold-out."""
     shares: dict[str, list[float]] = {"baseline": [], "wvn": []}
     for column in table1_columns(imbalanced=True):
         for method, found in shares.items():
-            errors = [cell(records, column, method, reading).errors for reading in ("last epoch", FROM_HOLD_OUT, "oracle")]
+            readings = ("last epoch", FROM_HOLD_OUT, "oracle")
+            errors = [cell(records, column, method, reading).errors for reading in readings]
             share = share_of_gap(*(mean(e) for e in errors)) if all(errors) else None
             found += [] if share is None else [share]
     every = [share for found in shares.values() for share in found]
@@ -101,12 +102,13 @@ def rs_closes_the_gap(records: Sequence[Record]) -> Finding | None:
                       f"{len(found)} column{'s' * (len(found) > 1)}" for method, found in shares.items() if found)
     return Finding(
         "RS closes most of the gap between a network and its oracle head.", mean(every),
-        f"with gamma from a hold-out RS goes {mean(every):.0%} of the way ({split})",
-        outcome_for(mean(every), 0.5, 0.25), "reproduced from half of the way on, in the mean; partly from a quarter on")
+        f"with gamma from a hold-out, RS closes {mean(every):.0%} of the gap ({split})",
+        outcome_for(mean(every), 0.5, 0.25),
+        "reproduced if it closes at least half of the gap on average, partly if at least a quarter")
 
 
 def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
-    """Mean over columns of each loss-based row's error less Baseline+RS's, gamma from a hold-out."""
+    """Judge each loss-based row's error minus Baseline+RS's, gamma from a hold-out, mean over columns."""
     margins, most = {}, 0
     for method in LOSSES:
         pairs = [(cell(records, c, method).errors, cell(records, c, "baseline", FROM_HOLD_OUT).errors)
@@ -120,13 +122,13 @@ def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
     split = ", ".join(f"{title} {margin:+.2f}" for title, margin in margins.items())
     return Finding(
         "RS on the plain network beats methods that change the loss.", min(margins.values()),
-        f"their error less Baseline+RS's, gamma from a hold-out, in points, mean over up to {most} columns: {split}",
+        f"their error minus Baseline+RS's, gamma from a hold-out, in points, mean over up to {most} columns: {split}",
         "reproduced" if ahead == len(LOSSES) else "partly" if 2 * ahead >= len(LOSSES) else "not reproduced",
-        f"reproduced if Baseline+RS is ahead of all {len(LOSSES)} in the mean, partly if of half of them")
+        f"reproduced if Baseline+RS is ahead of all {len(LOSSES)} on average, partly if of at least half of them")
 
 
 def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
-    """In how many columns WVN+RS is ahead of Baseline+RS and of every row, gamma from a hold-out."""
+    """Judge in how many columns WVN+RS is ahead of Baseline+RS and of every row, gamma from a hold-out."""
     seen, most, points = [], [], []
     for name, columns in (("Table 1", table1_columns(imbalanced=True)), ("Table 2", tables()["table2"]["columns"])):
         ahead, leads = [], []
@@ -137,21 +139,21 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
                 ahead.append(mean(plain) - mean(ours))
                 leads.append(mean(ours) < min(mean(errors) for errors in [plain, *others] if errors))
         if ahead:
-            seen.append(f"{sum(a > 0 for a in ahead)} of {len(ahead)} columns of {name} (in the mean by "
-                        f"{mean(ahead):+.2f} points), and of all rows in {sum(leads)}")
+            seen.append(f"{sum(a > 0 for a in ahead)} of {len(ahead)} columns of {name} (by {mean(ahead):+.2f} points "
+                        f"on average), and of all rows in {sum(leads)}")
             most.append(2 * sum(leads) > len(leads))
             points += ahead
     if not points:
         return None
     return Finding(
         "WVN+RS outperforms the other methods, RS on the plain network among them.", mean(points),
-        f"gamma from a hold-out, it is ahead of Baseline+RS in {'; in '.join(seen)}",
+        f"with gamma from a hold-out, it is ahead of Baseline+RS in {'; in '.join(seen)}",
         "reproduced" if all(most) else "partly" if any(most) else "not reproduced",
-        "reproduced if it is ahead of all rows in most columns of each table, partly if in those of one")
+        "reproduced if it is ahead of all rows in most columns of each table, partly if in most columns of one")
 
 
 def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
-    """In how many columns the oracle head on the plain network's features is better than on WVN's."""
+    """Judge in how many columns the oracle head is better on the plain network's features than on WVN's."""
     both = _baseline_and_wvn(lambda column, method: cell(records, column, method, "oracle").errors)
     if not both:
         return None
@@ -159,12 +161,12 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
     return Finding(
         "The oracle head of the plain network is better than that of WVN: its features have more to give.", less,
         f"in {sum(plain < kept for plain, kept in both)} of {len(both)} columns of Table 1, by "
-        f"{mean(kept - plain for plain, kept in both):.2f} points in the mean",
+        f"{mean(kept - plain for plain, kept in both):.2f} points on average",
         outcome_for(less, 0.8, 0.5), "reproduced if in four columns of five, partly if in half of them")
 
 
 def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
-    """In how many columns less is left between RS, gamma from a hold-out, and the oracle head with WVN."""
+    """Judge in how many columns RS, gamma from a hold-out, is nearer to the oracle head with WVN than without."""
     def left(column: str, method: str) -> list[float]:
         errors = [cell(records, column, method, reading).errors for reading in (FROM_HOLD_OUT, "oracle")]
         return [mean(errors[0]) - mean(errors[1])] if all(errors) else []
@@ -176,8 +178,8 @@ def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
     plain, kept = (mean(pair[i] for pair in both) for i in (0, 1))
     return Finding(
         "With WVN, RS comes much closer to the oracle head.", less,
-        f"with gamma from a hold-out {kept:.2f} points are left in the mean, without WVN {plain:.2f}; with it less is "
-        f"left in {sum(kept < plain for plain, kept in both)} of {len(both)} columns of Table 1",
+        f"with gamma from a hold-out, {kept:.2f} points are left on average, {plain:.2f} without WVN; less is left "
+        f"with WVN in {sum(kept < plain for plain, kept in both)} of {len(both)} columns of Table 1",
         outcome_for(less, 0.8, 0.5), "reproduced if in four columns of five, partly if in half of them")
 
 
@@ -189,7 +191,7 @@ CLAIMS: tuple[Callable[[Sequence[Record]], Finding | None], ...] = (
 
 
 def claims_markdown(records: Sequence[Record]) -> str:
-    """The claims as Markdown: verdict, number and rule of each, and in plain words what was not seen as claimed."""
+    """Return the claims as Markdown: outcome, number and rule of each, then those that did not reproduce."""
     judged = {claim: claim(records) for claim in CLAIMS}
     found = [finding for finding in judged.values() if finding]
     names = [claim.__name__.replace("_", " ") for claim, finding in judged.items() if not finding]
@@ -197,16 +199,18 @@ def claims_markdown(records: Sequence[Record]) -> str:
     if not found:
         return "No claim has its records yet."
     lines = [markdown_table(["the paper", "we see", "number", "rule"],
-                  [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found])]
-    for verdict, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
-        short = [f for f in found if f.outcome == verdict]
+                            [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found])]
+    for outcome, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
+        short = [f for f in found if f.outcome == outcome]
         lines += ["", f"{title}:" if short else f"{title}: none.", *([""] * bool(short)),
                   *(f"- {f.says} We saw: {f.seen}." for f in short)]
-    return "\n".join([*lines, *(["", f"Not judged yet, for want of records: {', '.join(without)}."] * bool(without))])
+    if without:
+        lines += ["", f"Not judged yet, because records are missing: {', '.join(without)}."]
+    return "\n".join(lines)
 
 
 def near_best_width(curve: Sequence[float]) -> float:
-    """Width of the range of gammas, of those from 0 to 2, whose error is within a point of the best.
+    """Return the width of the range of gammas, from 0 to 2, whose error is within a point of the best.
 
     >>> near_best_width([0.3] * 50 + [0.2] * 101 + [0.3] * 50)
     1.01
@@ -215,7 +219,7 @@ def near_best_width(curve: Sequence[float]) -> float:
 
 
 def count_correlation(record: Record, values: Sequence[float | None]) -> float:
-    """Rank correlation of one value a class with the counts; a class that has none is left out."""
+    """Return the rank correlation of one value per class with the counts, leaving out classes without a value."""
     there = np.array([value is not None for value in values])
     return rank_correlation(np.array(values, float)[there], np.asarray(record["counts"])[there])
 
@@ -224,10 +228,10 @@ def rank_finding(
     records: Sequence[Record], says: str, values: Callable[[Record], Sequence[float | None] | None], what: str, *,
     sign: int,
 ) -> Finding | None:
-    """A claim that something rises (sign 1) or falls (-1) with the counts: mean over columns of the baseline's runs.
+    """Judge that a value rises (sign 1) or falls (-1) with the counts, by the baseline's mean over columns.
 
-    Classes differ by themselves, and always stand in the same order. So beside it: the same number with each class's
-    value over what that class has on balanced data, and what balanced data show in that order, by chance.
+    Classes differ in themselves, and their order is always the same. So two more numbers are reported: the correlation
+    of each class's value relative to the same class on balanced data, and that of balanced data in this order.
     """
     columns, over, chance = {}, [], {}
     for column in table1_columns(imbalanced=True):
@@ -244,7 +248,7 @@ def rank_finding(
         return None
     low = min(columns, key=lambda c: columns[c])
     number = mean(columns.values())
-    seen = (f"rank correlation {what}, baseline: {number:.2f} over {_column_count(columns)}, least {columns[low]:.2f} "
+    seen = (f"rank correlation {what}, baseline: {number:.2f} over {_column_count(columns)}, lowest {columns[low]:.2f} "
             f"({column_title(low)})")
     if over:
         seen += (f"; {mean(over):.2f} with each class relative to itself on balanced data; balanced data alone, in the "
@@ -253,7 +257,7 @@ def rank_finding(
 
 
 def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:
-    """Of each column of Table 1 above ratio 1 that has both, what the baseline and what WVN has, mean over seeds."""
+    """Return the baseline's and WVN's mean over seeds, for each imbalanced column of Table 1 that has both."""
     found = [(value(column, "baseline"), value(column, "wvn")) for column in table1_columns(imbalanced=True)]
     return [(mean(plain), mean(kept)) for plain, kept in found if plain and kept]
 

@@ -1,4 +1,4 @@
-"""What the paper reads off each of its figures, beyond its main claims, and whether ours show it."""
+"""The claims that the paper makes about each figure, beyond its main claims, judged by our records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP_COLUMNS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
 
 
 def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
-    """Figure 1: rank correlation of norms with counts, at the first and the last epoch recorded."""
+    """Judge Figure 1: the rank correlation of norms with counts, at the first and the last epoch recorded."""
     logs = [r for r in full_runs(records, column, "baseline") if len(r["norms_over_epochs"]["epochs"]) > 1]
     if not logs:
         return None
@@ -32,13 +32,13 @@ def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> 
     return Finding(
         "Early in training the norms show no clear correlation with the sample frequency; later they align with it.",
         last, f"rank correlation {first:.2f} after epoch {logs[0]['norms_over_epochs']['epochs'][0]}, {last:.2f} at "
-        f"the end ({_runs(logs)}); {grown:.0%} of the norms are larger at the end",
+        f"the end ({_run_count(logs)}); {grown:.0%} of the norms are larger at the end",
         "reproduced" if aligned and first < STRONG else "partly" if aligned else "not reproduced",
-        f"reproduced if below {STRONG:g} at first and not below it at the end, partly if the end alone is so")
+        f"reproduced if it is below {STRONG:g} at first and at least {STRONG:g} at the end, partly if only the latter")
 
 
 def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
-    """Figure 2: whether the largest norm over the smallest grows with the ratio, and the ends are the right classes."""
+    """Judge Figure 2: the largest norm over the smallest grows with the ratio, and both are the right classes'."""
     columns = [c for c in table1_columns() if full_runs(records, c, "baseline")]
     sets = [[c for c in columns if c.startswith(f"{data}:")] for data in ("cifar10", "cifar100")]
     sets = [found for found in sets if len(found) > 2]
@@ -51,26 +51,26 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
     number, spread = min(ranks), ", ".join(f"{parted[c]:.2f} ({column_title(c)})" for found in sets for c in found)
     strong = number >= STRONG
     return Finding(
-        "But for ratio 1 the most frequent class has the largest norm and the least frequent one the smallest; the "
+        "Except at ratio 1, the most frequent class has the largest norm and the least frequent one the smallest; the "
         "larger the ratio, the larger the discrepancy.",
         number, f"largest over smallest norm: {spread}; in {sum(ends)} of {len(ends)} networks the largest and the "
         "smallest norm are those of the most and the least frequent class",
         "reproduced" if strong and all(ends) else "partly" if strong else "not reproduced",
-        f"reproduced if the discrepancy follows the ratio (rank correlation from {STRONG:g} on, on each set) and both "
-        "ends are right in every network, partly if the first alone holds")
+        f"reproduced if the discrepancy follows the ratio (rank correlation of at least {STRONG:g} on each set) and "
+        "both ends are right in every network, partly if only the first holds")
 
 
 def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
-    """Figure 4: rank correlation of sigma-train with counts."""
+    """Judge Figure 4: the rank correlation of sigma-train with counts."""
     return rank_finding(records, "At training time, clusters of more frequent classes are wider.",
                    lambda r: r["geometry"].get("sigma_train"), "of sigma-train with count", sign=1)
 
 
-def boundary_leans(planar: dict[str, Any]) -> Finding:
-    """Figure 3: angles from the rarest class's weight vector and the most frequent one's to the boundary between."""
-    n = np.asarray(planar["counts"])
+def boundary_leans(two_features: dict[str, Any]) -> Finding:
+    """Judge Figure 3: the angles from the rarest and the most frequent class's weight vector to their boundary."""
+    n = np.asarray(two_features["counts"])
     most, least = int(n.argmax()), int(n.argmin())
-    angles = {m: [boundary_angles(Head(np.array(w)), most, least) for w in planar[m]["weights"]]
+    angles = {m: [boundary_angles(Head(np.array(w)), most, least) for w in two_features[m]["weights"]]
               for m in ("baseline", "wvn")}
     leaning = [rare < frequent for frequent, rare in angles["baseline"]]
     middle = max(abs(frequent - rare) for frequent, rare in angles["wvn"])
@@ -80,13 +80,13 @@ def boundary_leans(planar: dict[str, Any]) -> Finding:
         "The boundary leans toward the class whose weight vector is shorter, the rarer one; with equal norms it lies "
         "in the middle.",
         share, f"in {sum(leaning)} of {len(leaning)} networks it leans toward the rarest class ({rare:.0f} degrees "
-        f"from its weight vector, {frequent:.0f} from that of the most frequent, in the mean); with WVN the two "
+        f"from its weight vector, {frequent:.0f} from that of the most frequent, on average); with WVN the two "
         f"angles differ by at most {middle:.1f} degrees",
         outcome_for(share, 0.8, 0.5), "reproduced if in 4 of 5 networks, partly if in half of them")
 
 
 def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
-    """Figure 5, by angles between features, which t-SNE does not keep: the most against the least frequent class."""
+    """Judge Figure 5 by angles between features, which t-SNE does not keep: the most and the least frequent class."""
     pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
     train, test = ((snapshot.features[s], snapshot.labels[s]) for s in ("train", "test"))
     gap = center_gap(train, test, snapshot.head.classes)
@@ -97,12 +97,12 @@ def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
         rare / frequent, f"its centers are {rare:.1f} degrees apart, those of the most frequent class {frequent:.1f}; "
         f"its test cluster is {sigma[pair[1]]:.1f} times as wide as its training cluster, that of the most frequent "
         f"class {sigma[pair[0]]:.1f} times",
-        outcome_for(rare / frequent, 2.0, 1.0), "reproduced if the rare class's centers are twice as far apart, partly if "
-        "farther apart")
+        outcome_for(rare / frequent, 2.0, 1.0),
+        "reproduced if the rare class's centers are twice as far apart, partly if farther apart")
 
 
 def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Finding:
-    """Figure 6: recall of the rarest and the most frequent third of the classes, baseline and WVN+RS."""
+    """Judge Figure 6: the recall of the rarest and the most frequent third of the classes, baseline and WVN+RS."""
     third = max(1, baseline.head.classes // 3)
     order = np.argsort(baseline.counts, kind="stable")
     before = recall(baseline.logits("test"), baseline.labels["test"])
@@ -118,7 +118,7 @@ def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Findin
 
 
 def step_norms_part(records: Sequence[Record]) -> Finding | None:
-    """Supplement, first figure: the gap between the two groups' mean norms, over the spread within a group."""
+    """Judge the supplement's first figure: the gap between two groups' mean norms over the spread within a group."""
     found = {column: [_group_gap(r) for r in full_runs(records, column, "baseline")] for column in STEP_COLUMNS}
     if not all(found.values()):
         return None
@@ -127,11 +127,11 @@ def step_norms_part(records: Sequence[Record]) -> Finding | None:
     return Finding(
         "Under step imbalance too, norms vary far less within frequent and infrequent classes than between them.",
         min(gaps.values()), f"the two groups' mean norms lie {shown} standard deviations of a group apart",
-        outcome_for(min(gaps.values()), 2.0, 1.0), "reproduced from 2 on at both ratios, partly from 1 on")
+        outcome_for(min(gaps.values()), 2.0, 1.0), "reproduced at 2 or more at both ratios, partly at 1 or more")
 
 
 def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
-    """Supplement, second figure: how much of the norms' discrepancy over-sampling leaves, and its direction."""
+    """Judge the supplement's second figure: how much of the norms' discrepancy over-sampling leaves."""
     plain, repeated = (full_runs(records, column, method) for method in ("baseline", "over-sample"))
     if not plain or not repeated:
         return None
@@ -159,5 +159,5 @@ def _group_gap(record: Record) -> float:
     return float((frequent.mean() - rare.mean()) / np.sqrt((frequent.var() + rare.var()) / 2))
 
 
-def _runs(records: Sequence[Record]) -> str:
+def _run_count(records: Sequence[Record]) -> str:
     return f"mean of {len(records)} runs" if len(records) > 1 else "one run"

@@ -1,4 +1,4 @@
-"""Figures of errors: which classes are taken for which, and the error over gamma."""
+"""Figures of errors: confusion matrices and the error over gamma."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLORS = {"baseline": BASELINE, "wvn": WVN}
 
 
 def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Figure 6: of each class, the share taken for each other; baseline, and WVN+RS with gamma from a hold-out."""
+    """Draw Figure 6: the confusion matrix of the baseline, and of WVN+RS with gamma from a hold-out."""
     baseline, wvn = sources.snapshot("baseline"), sources.snapshot("wvn")
     gamma = companion_gamma(sources.records, column, "wvn")
     if gamma is None:
@@ -52,10 +52,12 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def draw_error_over_gamma(sources: Sources) -> Drawn:
-    """Figure 7: the error over gamma at every ratio; the stretch within a point of the best is bold."""
-    of = {data: [c for c in table1_columns(data, imbalanced=True) if all(full_runs(sources.records, c, m) for m in COLORS)]
-          for data in ("cifar10", "cifar100")}
-    of = {data: columns for data, columns in of.items() if columns}
+    """Draw Figure 7: the error over gamma at every ratio, bold where it is within a point of the best."""
+    found = {(column, method): full_runs(sources.records, column, method)
+             for column in table1_columns(imbalanced=True) for method in COLORS}
+    complete = [column for column in table1_columns(imbalanced=True) if all(found[column, method] for method in COLORS)]
+    of = {data: columns for data in ("cifar10", "cifar100")
+          if (columns := [column for column in complete if column.startswith(f"{data}:")])}
     if not of:
         raise MissingSource("no column of Table 1 with records of both baseline and wvn")
     figure, axes = panels(max(map(len, of.values())), len(of), height=0.5 + 2.35 * len(of), sharex="row")
@@ -63,7 +65,7 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
         _row_over_gamma(row, sources.records, columns)
         row[0].set_ylabel(f"{DATA_TITLES[data]}\nerror, %")
     figure.supxlabel("gamma", fontsize=9)
-    panel, drawn = axes[0, 0], sum(len(full_runs(sources.records, c, m)) for cs in of.values() for c in cs for m in COLORS)
+    panel, drawn = axes[0, 0], sum(len(found[column, method]) for column in complete for method in COLORS)
     handles = [*(panel.plot([], [], color=color, lw=2)[0] for color in COLORS.values()),
                panel.plot([], [], color=GRAY, lw=3.2)[0], panel.plot([], [], "v", color=GRAY, ms=6.5, lw=0)[0]]
     figure.legend(handles, ["Baseline", "WVN", "within a point of the best", "gamma chosen on a hold-out"],
@@ -74,7 +76,7 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
 
 
 def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequence[str]) -> None:
-    """A panel for each column of one data set; all span as many points of error, and gammas as far as these go."""
+    """Draw a panel for each column of one data set; all have the same range of gamma and the same span of error."""
     every = {c: {m: _mean_curve(full_runs(records, c, m)) for m in COLORS} for c in columns}
     span = 4 + max(max(curve[0] for curve in both.values()) - _least(both) for both in every.values())
     reach = max(GRID[curve <= _least(both) + span].max() for both in every.values() for curve in both.values())

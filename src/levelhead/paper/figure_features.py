@@ -1,4 +1,4 @@
-"""Figures of features: the boundary between two weight vectors, how wide classes spread, and t-SNE of two of them."""
+"""Figures of features: decision boundaries, the spread of each class, and a t-SNE map of two classes."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ from .figure_style import (
 )
 from .trainings import column_title
 
-GAMMA = 0.25  # of the drawing of boundaries
-TEST_POINTS = 250  # of each class in the t-SNE
+GAMMA = 0.25  # of RS in the drawing of boundaries
+TEST_POINTS = 250  # per class in the t-SNE map
 
 
 def draw_boundary(sources: Sources) -> Drawn:
-    """Figure 3: the sectors of a plane of features that each class gets; baseline, WVN, WVN+RS."""
-    if sources.planar is None:
-        raise MissingSource("no networks with two features (planar.planar makes them, with torch and scikit-learn)")
-    planar, counts = sources.planar, np.asarray(sources.planar["counts"])
-    heads = {name: Head(np.array(planar[name]["weights"][0])) for name in ("baseline", "wvn")}
+    """Draw Figure 3: the sector of the plane of features that each class gets; baseline, WVN, WVN+RS."""
+    if sources.two_features is None:
+        raise MissingSource("no networks with two features (two_features.py trains them, with torch and scikit-learn)")
+    networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])
+    heads = {name: Head(np.array(networks[name]["weights"][0])) for name in ("baseline", "wvn")}
     rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
     figure, axes = panels(3, height=3.0)
     colors = shades(len(counts))
     for panel, name, method, head in zip(axes[0], ("Baseline", "WVN", f"WVN+RS, gamma = {GAMMA:g}"),
                                          ("baseline", "wvn", "wvn"), (*heads.values(), rescaled), strict=True):
-        x, y = np.array(planar[method]["features"]), np.array(planar[method]["labels"])
+        x, y = np.array(networks[method]["features"]), np.array(networks[method]["labels"])
         _sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
-        rare = int(counts.argmin())
-        set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest found {right[y == rare].mean():.0%}")
+        recall = right[y == counts.argmin()].mean()
+        set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, recall of the rarest {recall:.0%}")
     handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
     figure.legend(handles, [f"digit {k}, {n} samples" for k, n in enumerate(counts)], frameon=False,
                   loc="outside lower center", ncols=len(counts), fontsize=8.5, handletextpad=0.1, columnspacing=1.2)
     return Drawn(figure, f"Decision regions, weight vectors and {len(y)} test samples of networks with two features, "
                  f"trained on {len(counts)} of scikit-learn's digits with a long tail of {counts.max()} to "
-                 f"{counts.min()} samples (seed 0 of {planar['seeds']}); weight vectors are drawn to one scale in each "
-                 "panel.", (boundary_leans(planar),))
+                 f"{counts.min()} samples (seed 0 of {networks['seeds']}); weight vectors are drawn to one scale in "
+                 "each panel.", (boundary_leans(networks),))
 
 
 def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[Any]) -> None:
@@ -78,7 +78,7 @@ def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[
 
 
 def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Figure 4: sigma-train, sigma-test and the angle between centers, class by class; balanced data beside it."""
+    """Draw Figure 4: sigma-train, sigma-test and the angle between centers per class, next to balanced data."""
     found = [r for r in sources.runs(column) if "sigma_train" in r["geometry"]]
     if not found:
         raise MissingSource(f"no record of {column}:baseline with the geometry of training features")
@@ -110,9 +110,9 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
-    """t-SNE of unit-length features of the most and the least frequent class, train and test in one map: JSON-able.
+    """Return a t-SNE map of the most and the least frequent class's unit-length features, train and test, for JSON.
 
-    As many training samples of the frequent class as the rare one has, and `TEST_POINTS` test samples of each.
+    Both classes have as many training samples as the rare one has, and up to `TEST_POINTS` test samples.
     """
     from sklearn.manifold import TSNE
 
@@ -131,15 +131,15 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
 
 
 def head_digest(snapshot: Snapshot) -> str:
-    """Of a snapshot's head: that what was computed from it is still of it."""
+    """Return a hash of a snapshot's head, by which a kept t-SNE map is known to be of it."""
     return hashlib.sha256(np.asarray(snapshot.head.numpy().weight, np.float64).tobytes()).hexdigest()[:12]
 
 
 def draw_tsne(sources: Sources) -> Drawn:
-    """Figure 5: features of the most and the least frequent class, at training and at test time, in one map."""
-    if sources.points is None:
-        raise MissingSource("no t-SNE of the shipped snapshot (figure_features.embed makes it, with scikit-learn)")
-    points, names, counts = (sources.points[key] for key in ("points", "names", "counts"))
+    """Draw Figure 5: features of the most and the least frequent class, train and test, in one map."""
+    if sources.tsne is None:
+        raise MissingSource("no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)")
+    points, names, counts = (sources.tsne[key] for key in ("points", "names", "counts"))
     figure, axes = panels(2, height=3.4, sharex=True, sharey=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=True):
         for places, color, name, n in zip(points[split], (BASELINE, WVN), names, counts, strict=True):

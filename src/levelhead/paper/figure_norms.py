@@ -1,4 +1,4 @@
-"""Figures of weight norms: over epochs, by ratio, under step imbalance, and under over-sampling."""
+"""Figures of weight norms: over epochs, by ratio, with step imbalance, and with over-sampling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .trainings import DATA_TITLES, column_title, table1_columns
 
 
 def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Figure 1: the norm of every weight vector, epoch by epoch, and its rank correlation with the counts."""
+    """Draw Figure 1: the norms of the weight vectors over the epochs, and their rank correlation with the counts."""
     found = [r for r in sources.runs(column) if r["norms_over_epochs"]["epochs"]]
     if not found:
         raise MissingSource(f"no record of {column}:baseline with norms over epochs")
@@ -64,7 +64,7 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
 
 
 def draw_relative_norms(sources: Sources) -> Drawn:
-    """Figure 2: each norm over the largest of its network, the most frequent class first, ratio by ratio."""
+    """Draw Figure 2: each norm over the largest of its network, the most frequent class first, at each ratio."""
     of = {data: [c for c in table1_columns(data) if full_runs(sources.records, c, "baseline")]
           for data in ("cifar10", "cifar100")}
     of = {data: columns for data, columns in of.items() if len(columns) > 1}
@@ -99,7 +99,7 @@ def draw_relative_norms(sources: Sources) -> Drawn:
 
 
 def draw_step_norms(sources: Sources) -> Drawn:
-    """Supplement: norms under step imbalance, all classes of the frequent half, then all of the other."""
+    """Draw a figure of the supplement: norms with step imbalance, the frequent half of the classes first."""
     found = [sources.runs(column) for column in STEP_COLUMNS]
     figure, axes = panels(len(STEP_COLUMNS), height=3.0, sharey=True)
     for panel, column, same in zip(axes[0], STEP_COLUMNS, found, strict=True):
@@ -114,13 +114,14 @@ def draw_step_norms(sources: Sources) -> Drawn:
         panel.set(xlabel="class", ylim=(0, 1.05), xlim=(0, len(values) + 1))
         set_title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
     axes[0, 0].set_ylabel("norm / largest norm")
+    trained = " and ".join(network_count(same) for same in found)
     return Drawn(figure, "Norm of each of the 200 weight vectors over the largest one's, baseline on Tiny ImageNet "
-                 f"with step imbalance; lines are means of a half ({' and '.join(network_count(same) for same in found)}).",
+                 f"with step imbalance; lines are means of a half ({trained}).",
                  known_findings(step_norms_part(sources.records)))
 
 
 def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Supplement: norms with over-sampling beside those without."""
+    """Draw a figure of the supplement: norms with and without over-sampling."""
     rows = {"over-sampled": (sources.runs(column, "over-sample"), WVN), "baseline": (sources.runs(column), BASELINE)}
     balanced = full_runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
     if balanced:
@@ -138,13 +139,14 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
     panel.set_xticks(range(1, len(counts) + 1), [f"{n:,}" for n in sorted(counts, reverse=True)])
     label_line_ends(panel, len(counts), ends, gap=0.1)
     set_title(panel, column_title(column))
-    return Drawn(figure, f"Norm of each class's weight vector over the largest one's on {column_title(column)}, with and "
-                 "without over-sampling: " + ", ".join(f"{name} {network_count(found)}" for name, (found, _) in rows.items())
-                 + ".", known_findings(over_sampling_levels(sources.records, column)))
+    trained = ", ".join(f"{name} {network_count(found)}" for name, (found, _) in rows.items())
+    return Drawn(figure, f"Norm of each class's weight vector over the largest one's on {column_title(column)}, with "
+                 f"and without over-sampling: {trained}.",
+                 known_findings(over_sampling_levels(sources.records, column)))
 
 
 def _relative_norms(records: Sequence[Record]) -> np.ndarray:
-    """Norms over the largest, the most frequent class first, mean over runs, [K]."""
+    """Return each norm over the largest, the most frequent class first, mean over runs, [K]."""
     each: list[Any] = []
     for record in records:
         order = np.argsort(-np.asarray(record["counts"]), kind="stable")

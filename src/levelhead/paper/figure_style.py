@@ -1,4 +1,4 @@
-"""What all figures of the reproduction share: where they are drawn from, what comes with them, and how they look."""
+"""What all figures of the reproduction share: their sources, their captions and their style."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..show.plot import headless, save
 from .cells import Record, full_runs
 from .claims import Finding
 
-# Okabe and Ito's colors, told apart by the color-blind; classes and ratios run along viridis, from dark to light.
+# Okabe and Ito's colors, which the color-blind can tell apart; classes and ratios use viridis, from dark to light.
 BASELINE, WVN, THIRD, GRAY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#6b7280", "#d1d5db"
 WIDTH = 7.2  # inches
 
 
 class MissingSource(LevelheadError):
-    """What a figure would be drawn from is not there."""
+    """A source of a figure that is missing."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,19 @@ class Sources:
     """What figures are drawn from.
 
     Args:
-        records: of runs.
+        records: the records of runs.
         snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
-        planar: what `planar.planar` gave.
-        points: what `figure_features.embed` gave.
+        two_features: what `two_features.train_two_features` returned.
+        tsne: what `figure_features.tsne_points` returned.
     """
 
     records: Sequence[Record]
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
-    planar: dict[str, Any] | None = None
-    points: dict[str, Any] | None = None
+    two_features: dict[str, Any] | None = None
+    tsne: dict[str, Any] | None = None
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:
-        """Those of a cell, at least one."""
+        """Return the runs of a cell, at least one."""
         found = full_runs(self.records, column, method)
         if not found:
             raise MissingSource(f"no record of {column}:{method}")
@@ -55,7 +55,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure, one sentence that says what is drawn from how many networks, and what becomes of the paper's claims."""
+    """A figure, a caption that says what is drawn from how many networks, and the paper's claims about it."""
 
     figure: Any
     caption: str
@@ -63,12 +63,12 @@ class Drawn:
 
 
 def known_findings(*found: Finding | None) -> tuple[Finding, ...]:
-    """Those there are."""
+    """Return the findings that could be judged."""
     return tuple(finding for finding in found if finding is not None)
 
 
 def panels(across: int = 1, down: int = 1, *, height: float, **options: Any) -> tuple[Any, np.ndarray]:
-    """A figure as wide as a page, and its axes [down, across]."""
+    """Return a figure as wide as a page, and its axes [down, across]."""
     figure, axes = headless().subplots(down, across, figsize=(WIDTH, height), layout="constrained", squeeze=False,
                                        **options)
     for one in axes.flat:
@@ -84,15 +84,15 @@ def set_title(axes: Any, text: str) -> None:
 
 
 def shades(n: int) -> list[Any]:
-    """n colors from dark to light, light enough to tell apart and dark enough to see."""
+    """Return n colors from dark to light."""
     return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
 
 
 def label_line_ends(
     axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], *, size: float = 8.5, gap: float = 0.0
 ) -> None:
-    """Write each line's name beside its end, {name: (y, color)}, moved apart so that none covers another."""
-    axes.get_figure().draw_without_rendering()  # what the layout leaves for the axes is known only then
+    """Write each line's name next to its end, {name: (y, color)}, so that no name covers another."""
+    axes.get_figure().draw_without_rendering()  # before this, the size of the axes is not known
     low, high = axes.get_ylim()
     apart = (high - low) * size * 1.2 / 72 * axes.get_figure().dpi / axes.get_window_extent().height
     names = sorted(ends, key=lambda name: ends[name][0])
@@ -104,12 +104,12 @@ def label_line_ends(
 
 
 def move_apart(values: Sequence[float], apart: float) -> list[float]:
-    """Sorted values moved as little as may be, so that neighbors are at least so far apart.
+    """Move sorted values as little as possible, so that neighbors are at least `apart` from each other.
 
     >>> move_apart([0.0, 0.1, 5.0], 1.0)
     [-0.45, 0.55, 5.0]
     """
-    groups: list[list[float]] = []  # [center, members]: as in isotonic regression, groups that touch become one
+    groups: list[list[float]] = []  # [center, members]: as in isotonic regression, groups that touch are merged
     for value in values:
         groups.append([value, 1])
         while len(groups) > 1 and groups[-1][0] - groups[-2][0] < apart * (groups[-1][1] + groups[-2][1]) / 2:
@@ -119,13 +119,13 @@ def move_apart(values: Sequence[float], apart: float) -> list[float]:
 
 
 def network_count(records: Sequence[Record]) -> str:
-    """How many, and by which seeds."""
+    """Return the number of networks and their seeds, in words."""
     seeds = ", ".join(str(record["seed"]) for record in records)
     return f"one network (seed {seeds})" if len(records) == 1 else f"{len(records)} networks (seeds {seeds})"
 
 
 def save_figure(figure: Any, out: Path, name: str) -> list[Path]:
-    """As SVG and PNG; the same figure gives the same bytes."""
+    """Write a figure as SVG and PNG; the same figure gives the same bytes."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{name}.svg", out / f"{name}.png"]
     save(figure, *paths, dpi=120)

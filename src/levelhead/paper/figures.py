@@ -1,4 +1,4 @@
-"""Every figure of the paper, drawn from what we measured: `write` makes all that can be made and names the others."""
+"""Every figure of the paper, drawn from what we measured; a figure whose sources are missing is named instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .figure_features import head_digest, tsne_points
 from .figure_style import Drawn, MissingSource, Sources, save_figure
 from .markdown import fill
 
-# name of the file: title, what draws it
+# name of the file: title, function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
     "norms-over-epochs": ("Norms over epochs (Figure 1)", figure_norms.draw_norms_over_epochs),
     "relative-norms": ("Relative norms by ratio (Figure 2)", figure_norms.draw_relative_norms),
@@ -34,14 +34,14 @@ def write(
     results: str | Path, out: str | Path, snapshots: Mapping[str, Snapshot] | None = None, *,
     page: str | Path | None = None, say: Callable[[str], None] = print,
 ) -> list[Path]:
-    """Draw every figure as SVG and PNG; say which lack what they are drawn from.
+    """Draw every figure as SVG and PNG, and name those whose sources are missing.
 
     Args:
         results: folder with the records in `records/`; what is costly to compute is kept in `figures/`.
         out: folder of the pictures.
         snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
-        page: Markdown whose place `figures` is filled with pictures, captions and verdicts.
-        say: called with a line for every figure that is left out.
+        page: Markdown whose place `figures` is filled with pictures, captions and outcomes.
+        say: called with a line for each figure that is left out.
 
     Returns:
         The pictures written.
@@ -64,25 +64,28 @@ def write(
 
 
 def collect_sources(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources:
-    """The records, and what is kept beside them; what is missing there, or was computed from another snapshot, is made
-    and kept: the networks with two features in two minutes, the t-SNE in seconds."""
+    """Return the records and what is kept next to them.
+
+    What is not kept yet, or was computed from another snapshot, is made and kept: the networks with two features in two
+    minutes, the t-SNE map in seconds.
+    """
     def two_features() -> dict[str, Any]:
         from .two_features import train_two_features
 
         return train_two_features()
 
     base, kept = snapshots.get("baseline"), results / "figures"
-    points = None
-    if base is not None:
-        points = _load_or_make(kept / "tsne.json", lambda: tsne_points(base), lambda old: old["of"] == head_digest(base))
-    return Sources(load_records(results / "records"), snapshots, _load_or_make(kept / "boundary.json", two_features), points)
+    tsne = None if base is None else _load_or_make(
+        kept / "tsne.json", lambda: tsne_points(base), lambda old: old["of"] == head_digest(base))
+    boundary = _load_or_make(kept / "boundary.json", two_features)
+    return Sources(load_records(results / "records"), snapshots, boundary, tsne)
 
 
 def figure_section(title: str, drawn: Drawn, picture: str) -> str:
-    """One figure as Markdown: picture, caption, and of each claim what the paper says and whether we see it.
+    """Return one figure as Markdown: picture, caption, and for each claim what the paper says and whether we see it.
 
     Args:
-        title: its heading.
+        title: the heading.
         drawn: the figure.
         picture: its path from the page, without .png or .svg.
     """

@@ -1,4 +1,4 @@
-"""Markdown: the paper's tables, ours beside the published numbers, and the places of a page that are filled."""
+"""The paper's tables as Markdown, our numbers next to the published ones, and the places of a page to fill."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from ..methods import METHODS
 from .cells import GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, share_of_gap, top5_cell
 from .trainings import DATA_TITLES, REPEATED, column_title, table1_columns, tables
 
-POST_HOC_TITLES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift", "rescale-then-shift": "RS, then shift"}
+POST_HOC_TITLES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift",
+                   "rescale-then-shift": "RS, then shift"}
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """A Markdown table; a row with nothing in it is left out."""
+    """Return a Markdown table without the rows that are empty."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return "\n".join([*lines, *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows if any(cells))])
 
 
 def fill(page: Path, name: str, content: str) -> None:
-    """Put generated text between `<!-- name -->` and `<!-- end of name -->` of a page."""
+    """Write generated text between `<!-- name -->` and `<!-- end of name -->` of a page."""
     start, end = _marks(name)
     if not has_place(page, name):
         raise LevelheadError(f"{page}: no place for {name!r}; expected {start} and {end}")
@@ -30,12 +31,12 @@ def fill(page: Path, name: str, content: str) -> None:
     before, _, rest = text.partition(start)
     _, found, after = rest.partition(end)
     if not found:
-        raise LevelheadError(f"{page}: {end} stands before {start}")
+        raise LevelheadError(f"{page}: {end} comes before {start}")
     atomic.write(page, f"{before}{start}\n{content}\n{end}{after}")
 
 
 def has_place(page: Path, name: str) -> bool:
-    """Whether a page is there, and has a place of that name to fill."""
+    """Return whether a page exists and has a place of that name to fill."""
     return page.is_file() and all(mark in page.read_text(encoding="utf-8") for mark in _marks(name))
 
 
@@ -44,7 +45,7 @@ def _marks(name: str) -> tuple[str, str]:
 
 
 def every_table(records: Sequence[Record]) -> dict[str, str]:
-    """The tables of the paper by their titles, ours beside what was published."""
+    """Return the paper's tables by title, our numbers next to the published ones."""
     return {"Table 1, CIFAR-10: error in %": table1(records, "cifar10"),
             "Table 1, CIFAR-100: error in %": table1(records, "cifar100"),
             "Table 2, Tiny ImageNet: error in %": table2(records),
@@ -52,7 +53,7 @@ def every_table(records: Sequence[Record]) -> dict[str, str]:
 
 
 def table1(records: Sequence[Record], data: str) -> str:
-    """Table 1's half on one data set: each row of the paper with its published numbers below, then what it left out."""
+    """Return Table 1 on one data set: each row of the paper above its published numbers, then rows of our own."""
     table, columns = tables()["table1"], table1_columns(data)
     rows: list[tuple[str, list[str]]] = []
 
@@ -68,7 +69,7 @@ def table1(records: Sequence[Record], data: str) -> str:
         leveled = {f"{title}, {gamma}": gamma for gamma in GAMMAS}
         readings = {title: "last epoch"} if method == row["method"] else leveled
         cells, *_ = [ours(name, method, reading) for name, reading in readings.items()]
-        if "is" in row:  # what the paper prints under that title
+        if "is" in row:  # the method that the paper prints under this title
             cells = ours(METHODS[row["is"]].title, row["is"], "last epoch")
         rows.append((f"*{title}, published*", [a.against(b) for a, b in zip(cells, published, strict=True)]))
     ours("WVN alone", "wvn", "last epoch")
@@ -81,7 +82,7 @@ def table1(records: Sequence[Record], data: str) -> str:
 
 
 def headline_table(records: Sequence[Record]) -> str:
-    """The rows the paper is about, in the columns it speaks of most."""
+    """Return the paper's main rows in four columns of Table 1."""
     table, columns = tables()["table1"], ["cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10"]
     rows = []
     for row in table["rows"]:
@@ -95,7 +96,7 @@ def headline_table(records: Sequence[Record]) -> str:
 
 
 def table2(records: Sequence[Record]) -> str:
-    """Table 2: top-1 and top-5 error on Tiny ImageNet, each row of the paper with its published numbers below."""
+    """Return Table 2: top-1 and top-5 error on Tiny ImageNet, each row of the paper above its published numbers."""
     table = tables()["table2"]
     columns, rows = table["columns"], list[tuple[str, list[str]]]()
 
@@ -123,7 +124,7 @@ def table2(records: Sequence[Record]) -> str:
 
 
 def table3(records: Sequence[Record]) -> str:
-    """Table 3: the network, RS, and the oracle head, beside the published numbers."""
+    """Return Table 3: the network, RS and the oracle head, next to the published numbers."""
     table = tables()["table3"]
     columns = [column.rsplit(":", 1) for column in table["columns"]]
     published = {row["method"]: row["published"] for row in table["rows"]}
@@ -146,14 +147,15 @@ def table3(records: Sequence[Record]) -> str:
             ("*+RS, published*", beside(held, "rs")),
             ("+oracle head", _texts(oracle)), ("*+oracle head, published*", beside(oracle, "oracle")),
             *((f"gap closed by RS, {gamma}", closed(gamma)) for gamma in GAMMAS)]
-    return markdown_table(["", *(f"{METHODS[method].title}, ratio {column.split(':')[1]}" for column, method in columns)], rows)
+    titles = [f"{METHODS[method].title}, ratio {column.split(':')[1]}" for column, method in columns]
+    return markdown_table(["", *titles], rows)
 
 
 def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: str) -> str:
-    """Everything that can be done to one network after training, its strength chosen on the 10 % it was not trained on.
+    """Return every adjustment of one network, its strength chosen on the 10 % that was held out.
 
-    Error on test and, in parentheses, the share of the gap between the network and its oracle head, where there is
-    one, that it closes. Empty if none of these networks has a record.
+    Cells are errors on test and, in parentheses, the share of the gap to the oracle head that the adjustment closes.
+    The table is empty if none of these networks has a record.
     """
     found = [companion(records, column, method) for column in columns]
     if not any(found):
@@ -163,7 +165,8 @@ def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: st
         return ["" if record is None else _with_share(record, error(record)) for record in found]
 
     rows = [("network alone", ["" if r is None else f"{100 * r['error']:.2f}" for r in found]),
-            *((title, row(lambda r, rule=rule: r["held_out"][rule]["error"])) for rule, title in POST_HOC_TITLES.items()),
+            *((title, row(lambda r, rule=rule: r["held_out"][rule]["error"]))
+              for rule, title in POST_HOC_TITLES.items()),
             ("nearest class mean", row(lambda r: r["nearest_mean_error"])),
             ("oracle head", [f"{100 * r['oracle']['error']:.2f}" if r and r["oracle"] else "" for r in found]),
             ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found])]
@@ -172,7 +175,7 @@ def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: st
 
 
 def other_recipe_table(records: Sequence[Record], columns: Sequence[str]) -> str:
-    """Baseline and WVN, alone and after RS, in columns that the paper does not have; empty without a record."""
+    """Return Baseline and WVN, alone and after RS, in columns that the paper lacks; empty without a record."""
     rows, titles = [], {"last epoch": "", **{gamma: f"+RS, {gamma}" for gamma in GAMMAS}}
     for method in REPEATED:
         rows += [(METHODS[method].title + title, _texts([cell(records, column, method, reading) for column in columns]))
@@ -187,7 +190,7 @@ def _with_share(record: Record, error: float) -> str:
 
 
 def _both(cells: tuple[Cell, Cell], published: tuple[float, float]) -> str:
-    """Top-1 and top-5 as published and, where there are ours, by how much they differ."""
+    """Return the published top-1 and top-5 errors and, where we have them, the differences of ours."""
     theirs = f"*{published[0]:.2f} / {published[1]:.2f}*"
     if not all(one.errors for one in cells):
         return theirs
@@ -195,7 +198,7 @@ def _both(cells: tuple[Cell, Cell], published: tuple[float, float]) -> str:
 
 
 def _profile(column: str) -> str:
-    """A column but for its data.
+    """Return a column without its data set.
 
     >>> _profile("tiny-imagenet:step:10"), _profile("cifar10:100")
     ('step, ratio 10', 'ratio 100')

@@ -1,4 +1,4 @@
-"""The page "Reproduction": set-up, tables, claims, figures and cost, each written from what was measured."""
+"""The page "Reproduction": setup, tables, claims, figures and cost, all written from what was measured."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def write(
     results: str | Path, page: str | Path, images: str | Path, snapshots: Mapping[str, Snapshot] | None = None, *,
     readme: str | Path | None = None, say: Callable[[str], None] = print,
 ) -> list[Path]:
-    """Fill every place of the page, and draw its figures; returns the pictures written.
+    """Fill every place of the page and draw its figures; return the pictures written.
 
     Args:
         results: folder with the records in `records/`.
         page: Markdown with a place for each name of `places`, and for `figures`.
-        images: folder of the pictures, beside or below the page.
+        images: folder of the pictures, next to or below the page.
         snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
-        readme: Markdown with a place `reproduction`, for the headline.
-        say: called with a line for every figure that is left out.
+        readme: Markdown with a place `reproduction`, for the headline table.
+        say: called with a line for each figure that is left out.
     """
     records = load_records(Path(results) / "records")
     for name, text in places(records).items():
@@ -37,7 +37,7 @@ def write(
 
 
 def places(records: Sequence[Record]) -> dict[str, str]:
-    """What stands in each place of the page, but for the figures."""
+    """Return the content of each place of the page, except the figures."""
     sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
     strong = tables()["strong"]["columns"]
     return {
@@ -59,25 +59,25 @@ def places(records: Sequence[Record]) -> dict[str, str]:
 
 
 def setup_table() -> str:
-    """What is trained how, as the plan of the trainings has it."""
+    """Return how each data set is trained, from the planned trainings."""
     every = [t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)]
     planned = {spec.data: spec for spec in every}
-    recipes = [planned[data].resolve_recipe() for data in DATA_TITLES]
-    epochs = [dict.fromkeys(spec.resolve_recipe().epochs for spec in every if spec.data == data) for data in DATA_TITLES]
+    specs = [planned[data] for data in DATA_TITLES]
+    recipes = [spec.resolve_recipe() for spec in specs]
+    epochs = [dict.fromkeys(spec.resolve_recipe().epochs for spec in every if spec.data == data)
+              for data in DATA_TITLES]
     stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
-    rows = [("network", [planned[data].resolve_net() for data in DATA_TITLES]),
-            ("first layer", [stems[planned[data].stem] for data in DATA_TITLES]), ("recipe", [one.name for one in recipes]),
-            ("epochs", [", ".join(map(str, one)) for one in epochs])]
+    rows = [("network", [spec.resolve_net() for spec in specs]), ("first layer", [stems[spec.stem] for spec in specs]),
+            ("recipe", [one.name for one in recipes]), ("epochs", [", ".join(map(str, one)) for one in epochs])]
     for key in ("batch", "lr", "momentum", "weight_decay", "schedule", "milestones", "lr_decay", "warmup",
                 "pad", "flip"):
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
-        rows.append((key.replace("_", " "), [", ".join(map(str, v)) if isinstance(v, tuple) else _yes_or_no(v)
-                                              for v in values]))
-    return markdown_table(["", *(DATA_TITLES[data] for data in DATA_TITLES)], rows)
+        rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
+    return markdown_table(["", *DATA_TITLES.values()], rows)
 
 
 def cost_table(records: Sequence[Record]) -> str:
-    """How many networks were trained, on what, and for how long, each run's share of the device's time."""
+    """Return how many networks were trained, on which device, and each run's share of the device's hours."""
     if not records:
         return "No network has a record yet."
     rows = []
@@ -92,7 +92,7 @@ def cost_table(records: Sequence[Record]) -> str:
 
 
 def records_present(records: Sequence[Record]) -> str:
-    """How many of the networks each table needs have a record."""
+    """Return how many of the networks of each table have a record, in words."""
     there = {record.get("name") for record in records}
     titles = {"table1": "Table 1", "table2": "Table 2", "strong": "the stronger recipe"}
     planned = {title: [training.name for training in trainings(table)] for table, title in titles.items()}  # type: ignore
@@ -105,7 +105,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def table_notes(table: str) -> str:
-    """What is odd in a published table, as a list."""
+    """Return the notes on a published table as a list."""
     return "\n".join(f"- {note}" for note in tables()[table]["notes"])
 
 
@@ -114,5 +114,7 @@ def _spent(records: Sequence[Record]) -> list[str]:
     return [str(len(records)), f"{epochs:,}", f"{sum(record['seconds'] for record in records) / 3600:.2f}"]
 
 
-def _yes_or_no(value: object) -> str:
+def _setting_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

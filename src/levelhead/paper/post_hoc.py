@@ -1,4 +1,4 @@
-"""Everything that can be done to one trained network without training: each strength chosen on its own hold-out."""
+"""The adjustments of one trained network, each with its strength chosen on the network's own hold-out."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from ..gamma.path import GammaPath, gamma_path
 from ..gamma.tune import tune
 from ..io.snapshot import Snapshot
 
-RANGES: dict[RuleName, tuple[float, float]] = {"rescale": (0.0, 2.0), "tau": (0.0, 4.0), "shift": (0.0, 4.0)}  # ranges
-RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # gammas of RS that are tried before a shift
+RANGES: dict[RuleName, tuple[float, float]] = {"rescale": (0.0, 2.0), "tau": (0.0, 4.0), "shift": (0.0, 4.0)}
+RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # the gammas of RS tried before a shift
 
 
 def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
-    """For every rule its strength, chosen on the split `held-out` alone, and the test error it leads to; beside it the
-    lowest test error of any strength."""
+    """Return each rule's strength, chosen on the split `held-out` alone, and the test error there.
+
+    The lowest test error of any strength is next to it.
+    """
     found: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
     norms = to_numpy(snapshot.head.norms)
     for rule, reach in RANGES.items():
@@ -34,30 +36,30 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def path_on_test(snapshot: Snapshot, rule: RuleName = "rescale") -> GammaPath:
-    """The exact path of a rule over the test split."""
+    """Return the exact path of a rule over the test split."""
     norms = to_numpy(snapshot.head.norms) if rule == "tau" else None
     return gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=rule, norms=norms,
                       range=RANGES[rule])
 
 
 def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
-    """A strength, and the errors there."""
+    """Return a strength and the errors there."""
     point = path.at(float(strength))
     return {"gamma": round(float(strength), 4), "error": round(point.error, 6),
             "balanced_error": round(point.balanced_error, 6)}
 
 
 def nearest_mean_error(snapshot: Snapshot) -> float:
-    """Test error of the class whose mean training feature is nearest in angle: no head at all."""
+    """Return the test error of predicting the class whose mean training feature is nearest in angle."""
     means = geometry.centers(snapshot.features["train"], snapshot.labels["train"], snapshot.head.classes)
     test = to_numpy(snapshot.features["test"]).astype(np.float64)
     return round(measure.error(Head(means).logits(test), snapshot.labels["test"]), 6)
 
 
 def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
-    """Test error of the head trained to convergence on the test features: what no adjustment can pass.
+    """Return the test error of a head trained to convergence on the test features: a bound for every adjustment.
 
-    None where it has more weights than there are images, and would learn them by heart.
+    None where the head has more weights than there are images: it would memorize them.
     """
     if snapshot.head.weight.size > len(snapshot.labels["test"]):
         return None
@@ -67,14 +69,13 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
 
 
 def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
-    """``(n_1 / n_i)^gamma l_i - tau log n_i``: for each gamma tried the best tau, and of those pairs the best."""
+    """Choose gamma and tau of ``(n_1 / n_i)^gamma l_i - tau log n_i``: for each gamma tried, the best tau."""
     counts, labels = snapshot.counts, snapshot.labels
     held, test = (to_numpy(snapshot.logits(split)).astype(np.float64) for split in ("held-out", "test"))
 
     def tuned(gamma: float):
         scaled = held * adjust.factors(counts, gamma)
-        return tune(scaled, labels["held-out"], counts, rule="shift", range=RANGES["shift"],
-                    bootstrap=0)
+        return tune(scaled, labels["held-out"], counts, rule="shift", range=RANGES["shift"], bootstrap=0)
 
     gamma, found = min(((gamma, tuned(float(gamma))) for gamma in RESCALE_STRENGTHS),
                        key=lambda pair: pair[1].criterion_curve.values.min())

@@ -1,4 +1,4 @@
-"""One trained network as a compact record: everything the tables and figures read, and nothing else."""
+"""One trained network as a compact record: what the tables and figures read, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SHIPPED_COLUMN = "cifar10:100"
 def make_record(
     snapshot: Snapshot, log: list[dict[str, Any]], facts: dict[str, Any], *, top: int | None = None
 ) -> dict[str, Any]:
-    """The record of one run, at most 20 KB as JSON.
+    """Return the record of one run, at most 20 KB as JSON.
 
     Args:
         snapshot: with the splits `train` and `test`, and `held-out` for a companion run.
-        log: per epoch, at least `epoch`, `test_error`, `norms`.
-        facts: spec, seed, versions, hardware, seconds, as they are to be kept.
-        top: also top-k errors, for this k.
+        log: a dict per epoch, with at least `epoch`, `test_error` and `norms`.
+        facts: what the record begins with: spec, seed, versions, hardware, seconds.
+        top: a k for which top-k errors are recorded too.
     """
     labels, logits = snapshot.labels["test"], snapshot.logits("test")
     path = post_hoc.path_on_test(snapshot)
@@ -78,7 +78,7 @@ def _geometry(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> dict[str, Any]:
-    """Top-k error up to gamma = 1, where the curve of the error has its first 101 points."""
+    """Return the top-k error up to gamma = 1: the first 101 points of the grid."""
     gammas = GRID[:101]
     scaled = (logits * adjust.factors(snapshot.counts, float(gamma)) for gamma in gammas)
     return {"k": k, "curve": [_share(measure.error(scores, labels, k=k)) for scores in scaled]}
@@ -91,7 +91,7 @@ def _best_epoch(log: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _norms_over_epochs(log: list[dict[str, Any]], rows: int = 25) -> dict[str, list]:
-    """At most `rows` epochs, spread evenly; of more than 20 classes, every fifth."""
+    """Return the norms at up to `rows` epochs, evenly spaced; of more than 20 classes, every fifth."""
     kept = [log[i] for i in sorted({round(i) for i in np.linspace(0, len(log) - 1, rows)})] if log else []
     kept = [row for row in kept if row.get("norms")]
     every = 5 if kept and len(kept[0]["norms"]) > 20 else 1

@@ -1,72 +1,101 @@
-"""Train what the tables lack, and nothing else: a record for every training, written as soon as it is over."""
+"""Train the networks that the tables lack, and write a record of each as soon as it is trained."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from ..core import atomic
 from ..core.choices import PaperTable
-from ..core.errors import LevelheadError
-from ..core.warnings import LevelheadWarning
-from ..runs.progress import Report, bar
-from ..runs.run import Run, check_device, run_packed
-from ..runs.signals import deaf, follow, stoppable
-from ..runs.workers import spread
+from ..core.errors import Advice, LevelheadError, check_choice
+from ..core.warnings import quiet
+from ..runs.run import check_device, run_packed
+from ..runs.run_folder import Run
+from ..runs.signals import exit_with_parent, graceful_stop, interrupts_blocked
+from ..runs.workers import run_tasks
+from ..show.progress import EpochProgress, epoch_progress
 from .markdown import has_place
 from .record import make_record, shipped_snapshots
 from .trainings import TABLES, Training, trainings
 
 TableExecutor = Literal["local", "ray"]
-SECONDS_PER_IMAGE = {"resnet32": 7.0e-6, "resnet18-64": 57e-6}  # on one H200, by `seconds` of the records
+SECONDS_PER_IMAGE = {"resnet32": 7.0e-6, "resnet18-64": 57e-6}  # on one H200, from the records
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """What a table is to be trained with.
+
+    Args:
+        root: folder of the data sets; not needed where nothing is missing.
+        only: the cells wanted, as in `trainings`.
+        seeds: number of seeds of the repeated rows.
+        results: folder of the records.
+        runs: folder of all runs.
+        slots: number of runs that share a device.
+        minutes: start no new run after this many minutes.
+        executor: `local`, one device of this machine, or `ray`, every GPU of a Ray cluster.
+        dry_run: only list what is missing.
+        unofficial: accept data files with another md5.
+    """
+
+    root: Path | None = None
+    only: Sequence[str] = ()
+    seeds: int = 3
+    results: Path = Path("results/records")
+    runs: Path = Path("runs")
+    slots: int = 16
+    minutes: float | None = None
+    executor: TableExecutor = "local"
+    dry_run: bool = False
+    unofficial: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("executor", self.executor, get_args(TableExecutor))
+        for name in ("seeds", "slots"):
+            if getattr(self, name) < 1:
+                raise LevelheadError(f"expected at least 1, got {getattr(self, name)}", parameter=name)
+        if self.root is not None and not self.dry_run and not self.root.is_dir():
+            raise FileNotFoundError(f"{self.root}: no such folder; expected the folder of the data sets")
 
 
 def reproduce_table(
-    table: str, root: Path | None, only: Sequence[str], *, seeds: int, results: Path, runs: Path, slots: int,
-    minutes: float | None, executor: str, dry_run: bool, unofficial: bool, say: Callable[[str], None],
-    show: bool = False,
+    table: PaperTable, options: ReproduceOptions, *, say: Callable[[str], None], show: bool = False
 ) -> tuple[dict[str, Any], str]:
-    """What `levelhead reproduce` does: say what is missing and, unless it is a dry run, train it."""
-    if table not in TABLES:
-        raise LevelheadError(f"unknown table {table!r}; the tables are {', '.join(TABLES)}, and figures")
-    if executor not in get_args(TableExecutor):
-        raise LevelheadError(f"expected the executor {' or '.join(get_args(TableExecutor))}, got {executor!r}")
-    if seeds < 1:
-        raise LevelheadError(f"expected at least one seed, got {seeds}")
-    if slots < 1:
-        raise LevelheadError(f"expected at least one run on the GPU, got --slots {slots}")
-    if root is not None and not dry_run and not root.is_dir():
-        raise LevelheadError(f"{root}: no such folder; say with --root where the data sets are")
-    wanted = trainings(cast(PaperTable, table), root=root and str(root), seeds=seeds, only=only, unofficial=unofficial)
-    before = missing(wanted, results)
-    minutes_of = {training.name: round(expected_seconds([training]) / 60, 1) for training in before}
-    if not dry_run and before:
+    """Train what a table lacks, unless it is a dry run; return what is missing, as JSON and as text."""
+    check_choice("table", table, TABLES)
+    root, results = options.root, options.results
+    wanted = trainings(table, root=root and str(root), seeds=options.seeds, only=options.only,
+                       unofficial=options.unofficial)
+    before = left = missing(wanted, results)
+    if before and not options.dry_run:
         if root is None:
-            raise LevelheadError(f"to train what {table} lacks, {len(before)} networks, say with --root where the data "
-                             "sets are")
+            raise LevelheadError(f"{table} lacks {len(before)} networks, and the data sets are needed to train them",
+                                 advice=Advice("root", None, "to name their folder"))
 
         def standing() -> str:
             return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
 
-        with stoppable(standing, say), bar(show=show) as report:
-            train_missing(before, results, runs, slots=slots, executor=cast(TableExecutor, executor),
-                      until=None if minutes is None else 60 * minutes, say=say, report=report)
-    left = missing(wanted, results)
-    if left and not dry_run and minutes is None:
-        raise LevelheadError(f"{len(left)} of {len(before)} networks were not trained, for the reasons above; the same "
-                         "command goes on with them")
+        until = None if options.minutes is None else 60 * options.minutes
+        with graceful_stop(standing, say), epoch_progress(show=show) as report:
+            train_missing(before, results, options.runs, slots=options.slots, executor=options.executor, until=until,
+                          say=say, report=report)
+        left = missing(wanted, results)
+        if left and until is None:
+            raise LevelheadError(f"{len(left)} of {len(before)} networks were not trained, for the reasons above; run "
+                                 "the same command again to resume")
     found = {"table": table, "trainings": len(wanted), "missing": [training.name for training in left],
              "minutes": round(expected_seconds(left) / 60, 1)}
-    lines = [f"{training.name:48}{minutes_of[training.name]:>7.1f} min" for training in left]
+    lines = [f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min" for training in left]
     rest = f"the others take about {found['minutes']:g} minutes on one H200" if left else "nothing to train"
     return found, "\n".join([*lines, f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; "
                              f"{rest}"])
@@ -75,14 +104,13 @@ def reproduce_table(
 def draw_figures(
     results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], str]:
-    """What `levelhead reproduce figures` does: every table and figure that the records can make."""
+    """Draw every figure and fill in the page, if it exists; return what was written, as JSON and as text."""
     from . import figures
     from . import page as reproduction
 
     if not any(results.glob("*.json")):
-        raise LevelheadError(f"{results}: expected records, got no .json; say with --results where they are")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LevelheadWarning)
+        raise FileNotFoundError(f"{results}: no records; expected a folder with a .json file per network")
+    with quiet():
         if page.is_file():
             readme = page.parent.parent / "README.md"  # of this project; another's has no such place
             written = reproduction.write(results.parent, page, pictures, shipped_snapshots(), say=say,
@@ -95,32 +123,32 @@ def draw_figures(
 
 
 def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
-    """Those that have no record yet."""
+    """Return the trainings without a record."""
     return [training for training in wanted if not training.has_record(Path(results))]
 
 
 def expected_seconds(wanted: Sequence[Training]) -> float:
-    """Expected seconds on one H200."""
+    """Return the seconds that trainings take on one H200."""
     return sum(training.images * SECONDS_PER_IMAGE[training.spec.resolve_net()] for training in wanted)
 
 
 def train_missing(
     wanted: Sequence[Training], results: str | Path, runs: str | Path = "runs", *, slots: int = 16,
-    executor: TableExecutor = "local", device: str = "cuda", until: float | None = None, say: Callable[[str], None] = print,
-    report: Report | None = None,
+    executor: TableExecutor = "local", device: str = "cuda", until: float | None = None,
+    say: Callable[[str], None] = print, report: EpochProgress | None = None,
 ) -> int:
-    """Train every one without a record, as many as fit together at a time; return how many records were written.
+    """Train those without a record, as many at a time as fit; return the number of records written.
 
     Args:
-        wanted: in the order of their value.
+        wanted: the trainings, the most valuable first.
         results: folder of the records.
-        runs: folder of the runs; finished ones are not trained again. For a cluster, one that its machines share.
-        slots: how many runs share a device.
+        runs: folder of the runs, which a cluster shares; finished runs are not trained again.
+        slots: number of runs that share a device.
         executor: `local`, one device of this machine, or `ray`, every GPU of a Ray cluster.
-        device: where.
-        until: seconds after which nothing new is begun.
-        say: called with a line for every group of runs that is over.
-        report: called after every epoch of a run on this machine with its record, its column as `title`.
+        device: the device to train on.
+        until: seconds after which no new run is started.
+        say: called with a line for each group of runs that has ended.
+        report: called with the record of each epoch of a run on this machine, its column as `title`.
     """
     results, began = Path(results), time.monotonic()
     results.mkdir(parents=True, exist_ok=True)
@@ -131,20 +159,21 @@ def train_missing(
     if here and todo:
         _check_machine(todo, device)
     train = partial(_train_group, runs=Path(runs).absolute(), slots=slots, device=device)
-    if here:  # else it is sent to other machines
+    if here:  # or else it is sent to other machines
         train = partial(train, say=say, report=report)
-    trained = spread(group_trainings(todo, slots), train, where="here" if here else "ray", until=until, device=device)
+    groups, where = group_trainings(todo, slots), "here" if here else "ray"
+    trained = run_tasks(groups, train, where=where, until=until, device=device)
     with closing(trained), _record_makers(workers) as others:
         records = []  # made on other cores while the next runs train
         for ended in trained:
             group, seconds = ended.task, ended.seconds
             names = ", ".join(dict.fromkeys(training.column for training in group))
-            if ended.what == "lost":
-                say(f"{names}: a worker was lost; what it left of {len(group)} runs waits to be begun again")
+            if ended.status == "lost":
+                say(f"{names}: a worker was lost; its unfinished runs, of {len(group)}, will be started again")
                 continue
             of_group = sum(training.images for training in group)
             done = [(training, Run.of(training.spec, runs)) for training in group]
-            with deaf():
+            with interrupts_blocked():
                 records += [others.submit(keep_record, training, run, seconds * training.images / of_group, results)
                             for training, run in done if run.finished]
             images += of_group
@@ -154,13 +183,13 @@ def train_missing(
         for made in records:
             made.result()
     if len(records) < len(todo):
-        say(f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; the same command "
-            "goes on")
+        say(f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; run the same "
+            "command again to resume")
     return len(records)
 
 
 def _check_machine(wanted: Sequence[Training], device: str) -> None:
-    """A ValueError if this machine lacks the data or the device: better now than when their turn has come."""
+    """Check, before any training, that this machine has the data and the device."""
     for spec in {training.spec.data: training.spec for training in wanted}.values():
         spec.load()
     check_device(device)
@@ -168,8 +197,8 @@ def _check_machine(wanted: Sequence[Training], device: str) -> None:
 
 @contextmanager
 def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that make records. Told to stop, they begin no more: finished runs have theirs made when it goes on."""
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=follow) as others:
+    """Start processes that make records. On Ctrl-C they begin no new one; those are made when the command resumes."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=exit_with_parent) as others:
         try:
             yield others
         except KeyboardInterrupt:
@@ -179,40 +208,36 @@ def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 def _train_group(
     group: list[Training], *, runs: Path, slots: int, device: str, say: Callable[[str], None] = print,
-    report: Report | None = None,
+    report: EpochProgress | None = None,
 ) -> None:
-    """One group; a run that diverges leaves the others trained."""
+    """Train one group; a run that diverges does not stop the others."""
     tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
     run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True, early=False, say=say,
                report=tell)
 
 
 def keep_record(training: Training, run: Run, seconds: float, results: Path) -> None:
-    """Make and write one record, on one core."""
-    warnings.simplefilter("ignore", LevelheadWarning)  # the record itself says what they would
-    write_record(results / f"{training.name}.json", record_of_run(training, run, seconds))
-
-
-def record_of_run(training: Training, run: Run, seconds: float) -> dict[str, Any]:
-    """The record of a finished run, with what it was trained by."""
-    said = run.facts
+    """Make the record of a finished run, and write it."""
     keys = ("identity", "seed", "versions", "device", "counts")
-    given = {"name": training.name, "column": training.column, "method": training.spec.method,
-             "hold_out": training.spec.hold_out, "seconds": round(seconds, 1), **{key: said[key] for key in keys}}
-    return make_record(run.snapshot, run.log, given, top=5 if training.spec.data == "tiny-imagenet" else None)
+    facts = {"name": training.name, "column": training.column, "method": training.spec.method,
+             "hold_out": training.spec.hold_out, "seconds": round(seconds, 1), **{key: run.facts[key] for key in keys}}
+    with quiet():  # the record itself says what the warnings would
+        record = make_record(run.snapshot, run.log, facts, top=5 if training.spec.data == "tiny-imagenet" else None)
+    write_record(results / f"{training.name}.json", record)
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:
-    """One line a key, atomically: small, and readable in a diff."""
+    """Write a record atomically, one line per key: small, and readable in a diff."""
     rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
     body = ",\n".join(rows)
     atomic.write(path, f"{{\n{body}\n}}\n")
 
 
 def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
-    """What is trained together: as many runs as there are slots, those of one column first, the most valuable ahead.
+    """Return the groups that are trained together, the most valuable first.
 
-    Those on the same data are stacked; the others, such as runs that hold some of it out, go beside them.
+    A group has at most `slots` runs, those of a column together. Runs on the same data are stacked; others, such as
+    runs that hold some of it out, are trained next to them.
     """
     columns: dict[str, list[Training]] = {}
     for training in wanted:
@@ -221,7 +246,7 @@ def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Trainin
     chunks = [same[at:at + slots] for same in columns.values() for at in range(0, len(same), slots)]
     found: list[list[Training]] = []
     for chunk in sorted(chunks, key=lambda chunk: order[chunk[0].name]):
-        if found and len(found[-1]) + len(chunk) <= slots:  # a device that is not full for one column takes two
+        if found and len(found[-1]) + len(chunk) <= slots:  # one column does not fill the device
             found[-1] += chunk
         else:
             found.append(chunk)

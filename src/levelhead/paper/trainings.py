@@ -1,4 +1,4 @@
-"""Which trainings the tables of the paper need, the most valuable first, and which of them have a record."""
+"""The trainings that each table of the paper needs, the most valuable first."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..runs.spec import Spec
 
 TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
 DATA_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
-DATA_SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest class, classes
+DATA_SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest count, classes
 HOLD_OUT = 0.1
-REPEATED = ("baseline", "wvn")  # rows with several seeds, and with a companion run that holds 10 % out to choose gamma
-RELEASED_COLUMNS = ("cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10")  # columns of `wvn-released`
-SAME_WHEN_BALANCED = {  # what only reads counts does nothing where they are equal: the row, and the one it then is
+REPEATED = ("baseline", "wvn")  # rows with several seeds, and a companion run that holds out 10 % to choose gamma
+RELEASED_COLUMNS = ("cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10")  # the columns of `wvn-released`
+SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each equals where all counts are equal
     "over-sample": "baseline", "under-sample": "baseline", "re-weighting": "baseline", "class-balanced": "baseline",
     "ldam-drw": "ldam",
 }
@@ -31,12 +31,12 @@ SAME_WHEN_BALANCED = {  # what only reads counts does nothing where they are equ
 
 @cache
 def tables() -> dict[str, Any]:
-    """Grids and published numbers, as tables.toml has them."""
+    """Return tables.toml: columns, rows and published numbers of every table."""
     return tomllib.loads(files("levelhead.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
 
 
 def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list[str]:
-    """Table 1's columns, of one data set or of both; only those of a ratio above 1, if asked.
+    """Return Table 1's columns, of one data set or of both, with or without the balanced ones.
 
     >>> table1_columns("cifar10", imbalanced=True)
     ['cifar10:200', 'cifar10:100', 'cifar10:50', 'cifar10:20', 'cifar10:10']
@@ -46,7 +46,7 @@ def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list
 
 
 def column_title(column: str) -> str:
-    """A column in words.
+    """Return a column in words.
 
     >>> column_title("cifar10:100")
     'CIFAR-10, ratio 100'
@@ -57,25 +57,25 @@ def column_title(column: str) -> str:
 
 @dataclass(frozen=True)
 class Training:
-    """One network to train for a table: a spec, and the column it belongs to."""
+    """One network to train for a table: its spec and its column."""
 
     column: str
     spec: Spec
 
     @property
     def name(self) -> str:
-        """Of its record."""
+        """The name of its record."""
         held = "-held" if self.spec.hold_out else ""
         return f"{self.spec.title}{held}-{self.spec.key}"
 
     @property
     def images(self) -> int:
-        """How many training images it goes through: what it costs."""
+        """The training images it goes through, which is what it costs."""
         largest, classes = DATA_SIZES[self.spec.data]
         profile = counts.step if self.spec.profile == "step" else counts.long_tail
         n = profile(largest, classes, self.spec.ratio)
-        an_epoch = n.min() * classes if self.spec.method == "under-sample" else n.sum()
-        return int(an_epoch * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
+        per_epoch = n.min() * classes if self.spec.method == "under-sample" else n.sum()
+        return int(per_epoch * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
 
     def has_record(self, results: Path) -> bool:
         return (results / f"{self.name}.json").is_file()
@@ -85,16 +85,18 @@ def trainings(
     table: PaperTable, *, root: str | None = None, seeds: int = 3, only: Sequence[str] = (), dtype: str = "bfloat16",
     unofficial: bool = False,
 ) -> list[Training]:
-    """Every training a table needs, once: RS shares its network's, a balanced set makes some rows the baseline.
+    """Return every training that a table needs, once.
+
+    RS needs no training of its own, and on a balanced set some rows equal the baseline.
 
     Args:
         table: `table1`, `table2`, `table3`, whose networks are among Table 1's, or `strong`, a stronger recipe.
         root: folder of the data sets.
-        seeds: how many, for the rows that are repeated.
-        only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns of either, `cifar10:*`; all if
+        seeds: number of seeds of the repeated rows.
+        only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns such as `cifar10:*`; all if
             empty.
-        dtype: of activations.
-        unofficial: take data files of another md5, such as a part of them.
+        dtype: dtype of the activations.
+        unofficial: accept data files with another md5, such as a subset.
     """
     columns, rows = _columns_and_rows(table)
     found = [
@@ -110,10 +112,10 @@ def trainings(
 
 
 def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
-    """Columns, and the methods that are trained in them."""
+    """Return a table's columns and the methods that are trained in them."""
     if table == "strong":
         return tables()[table]["columns"], list(REPEATED)
-    if table == "table3":  # its columns name the network too: cifar10:100:wvn
+    if table == "table3":  # its columns end in the network: cifar10:100:wvn
         return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
     rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
     return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
@@ -138,7 +140,7 @@ def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None
 
 
 def _table2_settings(column: str) -> dict[str, Any]:
-    """What the paper leaves open there: recipe, stem and epochs, as we chose them."""
+    """Return what the paper leaves open for Table 2 and we chose: recipe, stem and epochs."""
     table = tables()["table2"]
     return {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
 
@@ -152,5 +154,6 @@ def _check_only(only: Sequence[str], found: Sequence[Training]) -> None:
         if not any(_matches(training, cell) for training in found):
             columns = dict.fromkeys(training.column for training in found)
             rows = dict.fromkeys(training.spec.method for training in found)
-            raise LevelheadError(f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, * stands for any; columns are "
-                             f"{', '.join(columns)}; methods are {', '.join(rows)}")
+            raise LevelheadError(f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, and * matches anything; the "
+                                 f"columns are {', '.join(columns)}; the methods are {', '.join(rows)}",
+                                 parameter="only")

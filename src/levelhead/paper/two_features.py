@@ -1,4 +1,4 @@
-"""Networks whose features are two numbers, so that their decision boundaries can be seen, not sketched."""
+"""Networks with two features, whose decision boundaries can be drawn exactly."""
 
 from __future__ import annotations
 
@@ -8,35 +8,39 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..lab.data import Data, Split, digits, imbalance
-from ..lab.features import View, snapshot
+from ..lab.data import Data, Split, imbalance
+from ..lab.features import snapshot
+from ..lab.load import digits
 from ..lab.nets import Net, build
-from ..lab.recipe import recipe
+from ..lab.preprocess import Preprocess
+from ..lab.recipe import find_recipe
 from ..lab.train import fit
 from ..methods import METHODS
 
 
-def train_two_features(*, classes: int = 4, ratio: float = 20.0, seeds: int = 5, epochs: int | None = None) -> dict[str, Any]:
-    """Train the baseline and WVN on the first few of scikit-learn's digits, cut to a long tail, through a plane.
+def train_two_features(
+    *, classes: int = 4, ratio: float = 20.0, seeds: int = 5, epochs: int | None = None
+) -> dict[str, Any]:
+    """Train the baseline and WVN with two features on a long tail of the first few of scikit-learn's digits.
 
     The body of the network `digits` is followed by a linear map to two features, and the head has no bias: class i
-    gets the sector of the plane in which ``w_i . f`` is largest. Two classes would show nothing: cross entropy's
-    gradients of the w_i add up to zero and weight decay shrinks their sum, so two weight vectors end as (-w, w), of
-    one length at any imbalance.
+    gets the sector of the plane in which ``w_i . f`` is largest. Two classes would show nothing: the gradients of the
+    cross entropy in the w_i add up to zero and weight decay shrinks their sum, so two weight vectors end as (-w, w),
+    of equal length at any imbalance.
 
     Returns:
-        JSON-able: `counts`, and for `baseline` and `wvn` the `weights` [seeds, K, 2], and of the first seed the
+        A dict for JSON: `counts`, and for `baseline` and `wvn` the `weights` [seeds, K, 2], and the first seed's
         `features` [N, 2] and `labels` [N] of the test set, rounded.
     """
     torch.set_num_threads(1)
-    schedule, data = recipe("digits").over(epochs), imbalance(_first_classes(digits(), classes), "long-tail", ratio=ratio)
+    schedule, data = find_recipe("digits").stretched_to(epochs), _long_tail(classes, ratio)
     found: dict[str, Any] = {"data": "digits", "ratio": ratio, "seeds": seeds, "counts": data.counts.tolist()}
     for name in ("baseline", "wvn"):
         kept = []
         for seed in range(seeds):
             net = _network(data, seed)
             fit(net, data, schedule, METHODS[name], seed=seed)
-            kept.append(snapshot(net, data, View(schedule, data)))
+            kept.append(snapshot(net, data, Preprocess(schedule, data)))
         found[name] = {"weights": [_rounded(one.head.weight, 4) for one in kept],
                        "features": _rounded(kept[0].features["test"], 2),
                        "labels": kept[0].labels["test"].tolist()}
@@ -54,9 +58,10 @@ def _network(data: Data, seed: int) -> Net:
         return Net(nn.Sequential(body, nn.Linear(64, 2)), nn.Linear(2, data.classes, bias=False))
 
 
-def _first_classes(data: Data, classes: int) -> Data:
-    """Only the first classes."""
+def _long_tail(classes: int, ratio: float) -> Data:
+    """Return the first classes of the digits, cut to a long tail."""
     def keep(split: Split) -> Split:
         return split[np.flatnonzero(split.labels < classes)]
 
-    return Data(data.name, data.names[:classes], keep(data.train), keep(data.test))
+    data = digits()
+    return imbalance(Data(data.name, data.names[:classes], keep(data.train), keep(data.test)), "long-tail", ratio=ratio)
