@@ -13,16 +13,15 @@ import pytest
 
 from levelhead.core.counts import long_tail
 from levelhead.lab import cifar, image_folder
-from levelhead.runs import sweep_command
-from levelhead.runs.train_command import spec_of
 from levelhead.lab.data import _largest_that_fits
 from levelhead.lab.load import load
-from levelhead.runs.evaluate import evaluate, rule_of
+from levelhead.methods import METHODS
+from levelhead.runs.evaluate import evaluate, rule_for
 from levelhead.runs.run import run, run_packed
 from levelhead.runs.run_folder import Run
 from levelhead.runs.spec import Spec
-from levelhead.runs.sweep import sweep
-from levelhead.methods import METHODS
+from levelhead.runs.sweep import read_grid, sweep, sweep_row
+from levelhead.runs.train_command import imbalance_fields
 
 from .. import layouts
 
@@ -194,19 +193,20 @@ def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_sta
 
 
 def test_counts_come_from_any_file_and_empty_ones_are_said(words, tmp_path):
-    given = {"root": None, "method": "wvn", "ratio": None, "profile": "long-tail", "largest": None, "subset": "first",
-             "hold_out": 0.0, "size": 32, "skip_bad": False, "unofficial": False, "net": "digits", "recipe": "digits",
-             "epochs": None, "seed": 0, "engine": "auto", "dtype": "float32"}
+    def spec(file: str) -> Spec:
+        return Spec("small.npz", **imbalance_fields(ratio=None, profile="long-tail", counts=Path(file), largest=None,
+                                                    subset="first"))
+
     np.save("n.npy", np.array([9, 8, 7]))
     np.savez("n.npz", counts=np.array([9, 8, 7]))
     Path("n.json").write_text("[9, 8, 7]")
-    specs = [spec_of(data="small.npz", counts=Path(name), **given) for name in ("n.npy", "n.npz", "n.json")]
+    specs = [spec(name) for name in ("n.npy", "n.npz", "n.json")]
     assert {spec.key for spec in specs} == {specs[0].key}
     assert specs[0].load().counts.tolist() == [9, 8, 7]
     for name, text in {"a.json": "[]", "b.json": "{}", "c.txt": "", "d.csv": "class,n\n"}.items():
         Path(name).write_text(text)
         with pytest.raises(ValueError, match=rf"{name}: (expected one count per class, got none|.*\(it is empty\))"):
-            spec_of(data="small.npz", counts=Path(name), **given)
+            spec(name)
 
 
 def test_a_demo_seed_is_checked(levelhead, tmp_path):
@@ -252,12 +252,12 @@ def test_a_recipe_is_checked_before_it_is_used(words, levelhead, line, message):
 def test_a_grid_is_checked_before_anything_is_trained(tmp_path, text, message):
     (tmp_path / "grid.toml").write_bytes(text)
     with pytest.raises(ValueError, match=f"grid.toml: {message}"):
-        sweep_command.read(tmp_path / "grid.toml")
+        read_grid(tmp_path / "grid.toml")
 
 
 def test_a_sweep_levels_by_the_methods_own_rule(words, levelhead):
     spec = Spec("small.npz", net="digits", recipe="short.toml", hold_out=0.3, method="tau-norm", epochs=4)
-    [row] = [sweep_command.judged(outcome) for outcome in sweep([spec], "runs", workers=1)]
+    [row] = [sweep_row(outcome) for outcome in sweep([spec], "runs", workers=1)]
     left = Run.open(row["run"]).snapshot
     assert row["gamma"] == evaluate(left, rule="tau").gamma
     assert row["gamma"] != evaluate(left).gamma
@@ -335,4 +335,4 @@ def test_a_network_that_is_lost_in_the_last_step_is_no_result(words, levelhead, 
 
 
 def test_every_method_of_the_table_has_a_rule():
-    assert {name for name, method in METHODS.items() if rule_of(method) == "tau"} == {"tau-norm"}
+    assert {name for name, method in METHODS.items() if rule_for(method) == "tau"} == {"tau-norm"}

@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from levelhead.files.rescale import find, format_of, rescale_file
 from levelhead.files.undo import undo_file
 from levelhead.runs import export
-from levelhead.runs.train_command import conclude
 from levelhead.runs.run import run
-from levelhead.runs.run_folder import Run
+from levelhead.runs.run_folder import MODEL_KEY, Run
 from levelhead.runs.spec import Spec
+from levelhead.runs.train_command import evaluate_and_export
 
 from .. import layouts
 
@@ -37,7 +37,7 @@ def head_of(file):
 @pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
 def test_a_leveled_file_is_not_leveled_twice_unnoticed_and_can_be_undone(levelhead, trained, tmp_path, suffix):
     there, spec = trained
-    result, _ = conclude(there, spec, 0.5)
+    result, _ = evaluate_and_export(there, spec, 0.5)
     left, [file] = there.snapshot, [name for name in result["files"] if name.endswith(suffix)]
     note = find(file).note
     assert (note["rule"], note["gamma"], note["counts"]) == (result["rule"], 0.5, left.counts.tolist())
@@ -53,7 +53,7 @@ def test_a_leveled_file_is_not_leveled_twice_unnoticed_and_can_be_undone(levelhe
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
 def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
-    result, _ = conclude(*trained, 0.0)
+    result, _ = evaluate_and_export(*trained, 0.0)
     [file] = [name for name in result["files"] if name.endswith(suffix)]
     assert find(file).note is None
     np.testing.assert_array_equal(head_of(file).weight, trained[0].snapshot.head.weight)
@@ -61,13 +61,13 @@ def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
 
 def test_a_leveled_file_loads_after_another_adjustment_and_without_a_record_of_the_first(trained, tmp_path):
     there, spec = trained
-    file, *_ = conclude(there, spec, 0.5)[0]["files"]
+    file, *_ = evaluate_and_export(there, spec, 0.5)[0]["files"]
     with torch.no_grad():
         logits = export.load(file)(IMAGES)
         done = rescale_file(file, tmp_path / "again.safetensors", there.snapshot.counts, gamma=0.25, again=True)
         again = export.load(tmp_path / "again.safetensors")(IMAGES)
         with safe_open(file, "pt") as old:
-            save_file(load_file(file), tmp_path / "old.safetensors", {export.KEY: old.metadata()[export.KEY]})
+            save_file(load_file(file), tmp_path / "old.safetensors", {MODEL_KEY: old.metadata()[MODEL_KEY]})
         before = export.load(tmp_path / "old.safetensors")(IMAGES)
     torch.testing.assert_close(again, logits * torch.tensor(done.factors, dtype=torch.float32))
     assert torch.equal(before, logits)

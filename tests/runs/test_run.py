@@ -380,7 +380,7 @@ def test_a_run_of_the_fast_engine_keeps_the_same_folder(spec, tmp_path):
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"profile": "long-tail", "ratio": 0.5}, "ratio of at least 1, got 0.5"),
-    ({"ratio": 10.0}, "ratio: a ratio of 10 needs the profile"),
+    ({"ratio": 10.0}, "ratio: 10 needs the profile"),
     ({"seed": -1}, r"seed: expected a seed from 0 to 2\*\*64 - 1, got -1"),
     ({"epochs": 0}, "epochs: expected at least 1 epoch, got 0"),
     ({"method": "wnv"}, "unknown method 'wnv'; the methods are baseline, "),

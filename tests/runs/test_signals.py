@@ -18,6 +18,7 @@ from levelhead.runs.spec import Spec
 
 from .. import layouts
 
+RESUME = "run the same command again to resume"
 WORK = """
 import os, signal, sys, time
 from levelhead.runs.signals import graceful_stop
@@ -98,7 +99,7 @@ def test_stopping_prints_one_line_and_the_workers_clean_up(begin, tmp_path, when
     (tmp_path / "work.py").write_text(WORK)
     process = begin("work.py", when, "a", "b")
     assert [process.stdout.readline() for _ in range(2)] == ["there\n"] * 2
-    assert tell(process, number) == "levelhead: stopped; some of it is done; run the same command again to resume\n"
+    assert tell(process, number) == f"levelhead: stopped; some of it is done; {RESUME}\n"
     left = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert left - {"work.py"} == ({"a", "b"} if when == "working" else set())
 
@@ -128,7 +129,7 @@ def test_a_stopped_sweep_resumes_to_the_same_network(begin, spec, tmp_path, monk
                                         "hold_out = 0.1\nseed = [0, 1]\n")
     process = begin("-m", "levelhead", "sweep", "grid.toml", "--workers", "1")
     until(lambda: list(tmp_path.glob("runs/*/checkpoint-*")))
-    assert tell(process, signal.SIGINT) == "levelhead: stopped; 0 of 2 runs are finished; run the same command again to resume\n"
+    assert tell(process, signal.SIGINT) == f"levelhead: stopped; 0 of 2 runs are finished; {RESUME}\n"
     assert not list(tmp_path.glob("runs/*/*.tmp"))
     parts, whole = (run(spec, runs).path / "model.safetensors" for runs in ("runs", "whole"))
     assert parts.read_bytes() == whole.read_bytes()
@@ -141,7 +142,7 @@ def test_a_training_that_is_stopped_says_what_it_keeps(begin, spec, tmp_path, mo
     until(lambda: list(tmp_path.glob("runs/*/checkpoint-*")))
     said = tell(process, signal.SIGTERM)
     there = Run.of(spec, "runs")
-    kept = re.fullmatch(f"levelhead: stopped; {there.path} keeps (.*) of 20 epochs; run the same command again to resume\n", said)
+    kept = re.fullmatch(f"levelhead: stopped; {there.path} keeps (.*) of 20 epochs; {RESUME}\n", said)
     assert kept is not None
     assert 0 <= len(there.log) - int(kept[1]) <= 1  # an epoch is logged, then saved
     assert not list(there.path.glob("*.tmp"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from levelhead.core.head import Head
-from levelhead.runs.signals import interrupts_blocked
-from levelhead.paper.reproduce import train_missing
 from levelhead.io.snapshot import Snapshot
+from levelhead.paper.reproduce import train_missing
+from levelhead.runs.signals import interrupts_blocked
 
 from .. import layouts
 

@@ -68,8 +68,8 @@ def latest(folder: Path, *, mid_epoch: bool = True) -> tuple[State | None, list[
         if mid_epoch or not state.step:
             return state, damaged
     if damaged and len(damaged) == len(checkpoints_in(folder)):
-        raise LevelheadError(f"{folder}: every checkpoint is damaged ({len(damaged)}: {damaged[0]}); move the folder away "
-                             "to train again")
+        raise LevelheadError(f"{folder}: every checkpoint is damaged ({len(damaged)}: {damaged[0]}); move the folder "
+                             "away to train again")
     return None, damaged
 
 

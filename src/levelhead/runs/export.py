@@ -1,4 +1,4 @@
-"""The trained network with its leveled head as files of their own: .safetensors, and .onnx where onnx is installed."""
+"""The trained network with its leveled head, exported as .safetensors and, where onnx is installed, .onnx."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
-from safetensors.torch import load as tensors_of
-from safetensors.torch import save as bytes_of
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ..core import atomic
+from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..files.rescale import rescale_file
 from ..lab.nets import build
-from ..core.errors import LevelheadError
+from .run_folder import MODEL_KEY
 
-KEY = "levelhead.model"
-CALLED = {".safetensors": "head", ".onnx": "logits"}  # the head: by its layer, or by the output that it feeds
+HEAD_NAMES = {".safetensors": "head", ".onnx": "logits"}  # the head's layer, or the output that it feeds
 
 
 class Classifier(nn.Module):
-    """Images as they come, uint8 [N, C, H, W], to logits [N, K]: normalization, body, and a plain linear head.
+    """A network from raw images, uint8 [N, C, H, W], to logits [N, K]: normalization, body and a linear head.
 
     Args:
-        facts: net, head, shape, mean, std, ... as a run's model.safetensors states them.
-        bias: whether the head has one.
+        facts: net, head, shape, mean, std, ... from the metadata of a run's model.safetensors.
+        bias: whether the head has a bias.
     """
 
     def __init__(self, facts: dict[str, Any], *, bias: bool = False):
@@ -39,20 +39,20 @@ class Classifier(nn.Module):
         channels = [len(facts["mean"]), 1, 1]
         net = build(facts["net"], len(facts["names"]), head="linear", shape=tuple(facts["shape"]),
                     shortcut=facts["shortcut"], stem=facts["stem"])
-        self.unit = facts["head"] == "cosine"
+        self.unit_features = facts["head"] == "cosine"
         self.register_buffer("mean", 255 * torch.tensor(facts["mean"]).reshape(channels))
         self.register_buffer("std", 255 * torch.tensor(facts["std"]).reshape(channels))
         self.body, self.head = net.body, nn.Linear(net.head.in_features, len(facts["names"]), bias=bias)  # type: ignore
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.body((images.to(self.mean.dtype) - self.mean) / self.std)  # type: ignore[operator]
-        return self.head(F.normalize(features) if self.unit else features)
+        return self.head(F.normalize(features) if self.unit_features else features)
 
 
 def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
-    """A run's network with a head of its own or another, and the facts of the network."""
+    """Return a run's network with the given head, and the facts of the network."""
     with safe_open(str(run_folder / "model.safetensors"), framework="pt") as file:
-        facts = json.loads(file.metadata()[KEY])
+        facts = json.loads(file.metadata()[MODEL_KEY])
         weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
     model = Classifier(facts, bias=head.bias is not None)
     parts = {"head.weight": head.weight} | ({} if head.bias is None else {"head.bias": head.bias})
@@ -65,50 +65,50 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
 def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any]) -> list[Path]:
     """Write leveled.safetensors and, where onnx is installed, leveled.onnx into a run's folder.
 
-    They are what `levelhead rescale` makes of the network as trained, with its record of what was done.
+    They are what `levelhead rescale` makes of the network as trained, with its note of the adjustment.
 
     Args:
         run_folder: of a finished run.
         head: as trained.
-        adjusted: what is done to it: rule, gamma, counts. A gamma of 0 is nothing, and leaves no record.
+        adjusted: the adjustment: rule, gamma, counts. With a gamma of 0 nothing is adjusted or noted.
     """
     model, facts = classifier(run_folder, head)
-    metadata = {KEY: json.dumps({**facts, "adjusted": adjusted})}
-    made = {".safetensors": bytes_of({k: v.contiguous() for k, v in model.state_dict().items()}, metadata)}
+    metadata = {MODEL_KEY: json.dumps({**facts, "adjusted": adjusted})}
+    made = {".safetensors": to_bytes({k: v.contiguous() for k, v in model.state_dict().items()}, metadata)}
     if find_spec("onnx") is not None:
-        made[".onnx"] = _onnx(model, facts["shape"])
-    return [_level(run_folder / f"leveled{suffix}", content, adjusted) for suffix, content in made.items()]
+        made[".onnx"] = _to_onnx(model, facts["shape"])
+    return [_write_adjusted(run_folder / f"leveled{suffix}", content, adjusted) for suffix, content in made.items()]
 
 
-def _level(path: Path, content: bytes, adjusted: dict[str, Any]) -> Path:
-    """Write a model's file to path, its head adjusted."""
+def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any]) -> Path:
+    """Write a model file with its head adjusted."""
     if adjusted["gamma"] == 0:
         atomic.write(path, content)
         return path
     with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / path.name
-        plain.write_bytes(content)
-        rescale_file(plain, path, adjusted["counts"], gamma=adjusted["gamma"], rule=adjusted["rule"],
-                     head=CALLED[path.suffix], original=False, force=True)
+        trained = Path(folder) / path.name
+        trained.write_bytes(content)
+        rescale_file(trained, path, adjusted["counts"], gamma=adjusted["gamma"], rule=adjusted["rule"],
+                     head=HEAD_NAMES[path.suffix], original=False, force=True)
     return path
 
 
 def load(path: str | Path) -> Classifier:
-    """The module of a leveled.safetensors, ready to classify uint8 images."""
+    """Load the module of a leveled.safetensors, ready to classify uint8 images."""
     with safe_open(str(path), framework="pt") as file:
-        note = (file.metadata() or {}).get(KEY)
+        note = (file.metadata() or {}).get(MODEL_KEY)
     if note is None or "adjusted" not in (facts := json.loads(note)):
         raise LevelheadError(f"{path}: expected a leveled.safetensors that `levelhead train` wrote")
-    tensors = tensors_of(Path(path).read_bytes())
+    tensors = from_bytes(Path(path).read_bytes())
     model = Classifier(facts, bias="head.bias" in tensors)
     model.load_state_dict(tensors)
     return model.eval()
 
 
-def _onnx(model: Classifier, shape: list[int]) -> bytes:
+def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
     example, axes = torch.zeros(2, *shape, dtype=torch.uint8), {"images": {0: "n"}, "logits": {0: "n"}}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter that needs no further package
+        warnings.simplefilter("ignore", DeprecationWarning)  # by the exporter that needs no other package
         file = Path(folder) / "model.onnx"
         torch.onnx.export(model, (example,), file, dynamo=False, input_names=["images"], output_names=["logits"],
                           dynamic_axes=axes)

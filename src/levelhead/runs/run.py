@@ -135,8 +135,8 @@ def run_packed(
 def check_device(device: str) -> None:
     """Raise LevelheadError if torch does not see the device."""
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise LevelheadError("packed networks are trained on a CUDA GPU, and torch does not see one; on a CPU, train with "
-                             "`levelhead train`, or sweep with the executor local")
+        raise LevelheadError("packed networks are trained on a CUDA GPU, and torch does not see one; on a CPU, train "
+                             "with `levelhead train`, or sweep with the executor local")
 
 
 def _latest_checkpoint(folder: Path, say: Callable[[str], None], *, mid_epoch: bool = True) -> State | None:

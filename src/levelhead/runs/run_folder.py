@@ -20,6 +20,7 @@ from ..core.errors import LevelheadError
 from ..io.snapshot import Snapshot
 from .spec import Spec
 
+MODEL_KEY = "levelhead.model"  # of the metadata of model.safetensors that describes the network
 
 @dataclass(frozen=True)
 class Run:
@@ -31,7 +32,7 @@ class Run:
     def open(path: str | Path) -> Run:
         """Return the run in a folder; raise FileNotFoundError if the folder does not hold one."""
         if not (Path(path) / "spec.json").is_file():
-            raise FileNotFoundError(f"{path}: not a run; expected a folder that `levelhead train` wrote, with a spec.json")
+            raise FileNotFoundError(f"{path}: not a run; expected a folder that `levelhead train` wrote (no spec.json)")
         return Run(Path(path))
 
     @staticmethod

@@ -17,15 +17,15 @@ from safetensors.torch import save as to_bytes
 from .._version import __version__
 from ..core import atomic
 from ..core.errors import LevelheadError
-from ..show.progress import EpochProgress
 from ..lab.data import Data
-from ..lab.features import View, errors, snapshot
+from ..lab.features import errors, snapshot
 from ..lab.nets import build, parameter_count
+from ..lab.preprocess import Preprocess
 from ..lab.train import State, stages
+from ..show.progress import EpochProgress
 from . import checkpoint
-from .run_folder import Run
+from .run_folder import MODEL_KEY, Run
 from .spec import Spec
-
 
 
 class TrainingSession:
@@ -49,7 +49,7 @@ class TrainingSession:
         self.recipe, self.method = spec.resolve_recipe(), spec.resolve_method()
         self.net = build(spec.resolve_net(), data.classes, head=self.method.head, shape=data.shape,
                          shortcut=spec.shortcut, stem=spec.stem, seed=spec.seed).to(device, dtype)
-        self.view = View(self.recipe, data, dtype)
+        self.preprocess = Preprocess(self.recipe, data, dtype)
         self.epochs = stages(self.recipe, self.method)[-1].end
         self.began = time.monotonic()
 
@@ -70,8 +70,8 @@ class TrainingSession:
         """
         done = [] if start is None else [record for record in self.run.log if record["epoch"] <= start.epoch]
         if start is not None and len(done) != start.epoch:
-            raise LevelheadError(f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} epochs "
-                                 "before the last checkpoint; move the folder away to train again")
+            raise LevelheadError(f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} "
+                                 "epochs before the last checkpoint; move the folder away to train again")
         checkpoint.remove_newer(self.folder, start)
         for scratch in self.folder.glob("*.tmp"):
             scratch.unlink()
@@ -81,7 +81,7 @@ class TrainingSession:
     def end_epoch(self, record: dict[str, Any]) -> None:
         """Log an epoch, with its errors on held-out and test samples if the engine has not measured them."""
         if "test_error" not in record:
-            record = record | {f"{title}_error": e for title, e in errors(self.net, self.data, self.view).items()}
+            record = record | {f"{title}_error": e for title, e in errors(self.net, self.data, self.preprocess).items()}
         record = record | {"of": self.epochs, "seconds": round(time.monotonic() - self.began, 3)}
         try:
             with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
@@ -101,15 +101,15 @@ class TrainingSession:
         facts = {"levelhead": __version__, "net": self.spec.resolve_net(), "head": self.method.head,
                  "shortcut": self.spec.shortcut, "stem": self.spec.stem, "shape": self.data.shape,
                  "method": self.spec.trained_as, "counts": self.data.counts.tolist(), "names": list(self.data.names),
-                 "mean": self.view.mean, "std": self.view.std}
+                 "mean": self.preprocess.mean, "std": self.preprocess.std}
         meta = {"spec": self.spec.to_dict(), "seconds": seconds}
         last = self.run.log[-1]
         result = {key: value for key, value in last.items() if key.endswith("error") or key in ("epoch", "loss")}
         result |= {"seconds": seconds, "parameters": parameter_count(net)}
         try:
-            content = to_bytes(weights, {"levelhead.model": json.dumps(facts)})
+            content = to_bytes(weights, {MODEL_KEY: json.dumps(facts)})
             atomic.write(self.folder / "model.safetensors", content)
-            kept = snapshot(net, self.data, self.view, meta=meta, half=self.half)
+            kept = snapshot(net, self.data, self.preprocess, meta=meta, half=self.half)
             kept.save(self.folder / "snapshot.safetensors")
             atomic.write(self.folder / "done.json", json.dumps(result, indent=2).encode())
         except OSError as error:
@@ -160,8 +160,8 @@ def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
         raise LevelheadError(f"{run.path}: a run with other settings is here: its {key} is {stated.get(key)!r}, not "
                              f"{asked.get(key)!r}; {what_to_do}")
     if data is not None and data.sha256 != facts["data_sha256"]:
-        raise LevelheadError(f"{run.path}: a run with the same settings on other data is here (it had {facts['sizes']}; "
-                             f"now images or labels differ); {what_to_do}")
+        raise LevelheadError(f"{run.path}: a run with the same settings on other data is here (it had "
+                             f"{facts['sizes']}; now images or labels differ); {what_to_do}")
 
 
 def _complete_facts(run: Run) -> dict[str, Any]:
@@ -169,7 +169,8 @@ def _complete_facts(run: Run) -> dict[str, Any]:
     facts = run.facts
     for key in ("spec", "identity", "threads", "sizes", "data_sha256"):
         if key not in facts:
-            raise LevelheadError(f"{run.path / 'spec.json'}: damaged, it has no {key}; move the folder away to train again")
+            raise LevelheadError(f"{run.path / 'spec.json'}: damaged, it has no {key}; move the folder away to train "
+                                 "again")
     return facts
 
 

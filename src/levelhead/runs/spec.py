@@ -9,14 +9,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from ..methods import Method, method_named
-from ..methods.lookup import method_file
+from ..core.choices import TrainingDtype, TrainingEngine
+from ..core.errors import LevelheadError
 from ..io.fields import convert_fields_
 from ..lab.data import Data, Profile, hold_out, imbalance
 from ..lab.load import OFFICIAL, load
 from ..lab.recipe import Recipe, find_recipe
-from ..core.choices import TrainingDtype, TrainingEngine
-from ..core.errors import LevelheadError
+from ..methods import Method, method_named
+from ..methods.lookup import method_file
 
 DEFAULTS = {  # data -> (network, recipe); the last is for the user's own images
     "cifar10": ("resnet32", "kim2020"),
@@ -78,7 +78,7 @@ class Spec:
         if self.epochs is not None and self.epochs < 1:
             raise LevelheadError(f"expected at least 1 epoch, got {self.epochs}", parameter="epochs")
         if self.profile == "given" and self.ratio != 1:
-            raise LevelheadError(f"a ratio of {self.ratio:g} needs the profile 'long-tail' or 'step'", parameter="ratio")
+            raise LevelheadError(f"{self.ratio:g} needs the profile 'long-tail' or 'step'", parameter="ratio")
         if self.profile == "given" and self.largest is not None:
             raise LevelheadError("needs a ratio, and the profile 'long-tail' or 'step'", parameter="largest")
         if self.profile == "given" and self.counts is None and self.subset != "first":

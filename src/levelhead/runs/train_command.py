@@ -1,10 +1,11 @@
-"""What `levelhead train` does: run, judge with and without leveling, and write the leveled model."""
+"""The body of `levelhead train`: train, evaluate with and without leveling, and write the leveled model."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,109 +13,123 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from ..core.choices import Profile, Tracker
+from ..core.errors import LevelheadError
 from ..io.counts_file import read_counts
+from ..lab.train import stages
+from ..show.progress import epoch_progress
 from . import checkpoint
-from .evaluate import evaluate, rule_of
+from .evaluate import evaluate, rule_for
 from .export import export
 from .run import run
 from .run_folder import Run
-from .spec import Spec
 from .signals import graceful_stop
+from .spec import Spec
 from .track import tracker
-from ..lab.train import stages
-from ..core.errors import LevelheadError
-from ..show.progress import epoch_progress
 
 
-def train(
-    spec: Spec, runs: str | Path = "runs", *, name: str | None = None, gamma: float | None = None,
-    track: str | None = None, threads: int | None = None, half: bool = False, show: bool = True,
-    say: Callable[[str], None] = print,
-) -> tuple[dict[str, Any], str]:
-    """Train a spec, choose gamma on what it held out, write leveled.safetensors and leveled.onnx.
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of a training that do not change the trained network.
 
     Args:
-        spec: what to train.
-        runs, name, half, say: as in `run`.
+        name: the first part of the run's folder; made from the spec if None.
         gamma: strength of RS; chosen on the held-out samples if None.
-        track: `tensorboard`, `mlflow` or None.
+        track: where to log every epoch too.
         threads: of the CPU; torch's own choice if None.
-        show: progress, where there is a terminal.
-
-    Returns:
-        The result for programs, and the same for people. Under torchrun both are empty but in the first process.
+        show: draw a progress bar on a terminal.
     """
-    if threads is not None:
-        if threads < 1:
-            raise LevelheadError(f"expected at least one thread, got {threads}")
-        torch.set_num_threads(threads)
-    if gamma is not None and not math.isfinite(gamma):
-        raise LevelheadError(f"expected a finite gamma, got {gamma}")
-    rule_of(spec.resolve_method())
-    first = os.environ.get("RANK", "0") == "0"
-    folder = Run.of(spec, runs, name).path
-    with graceful_stop(lambda: _standing(folder, spec), say if first else lambda line: None):
-        with epoch_progress(show=show and first) as draw, tracker(track if first else None, folder, spec) as note:
 
-            def report(record: dict[str, Any]) -> None:
-                draw(record)
-                note(record)
+    name: str | None = None
+    gamma: float | None = None
+    track: Tracker | None = None
+    threads: int | None = None
+    show: bool = True
 
-            there = run(spec, runs, name=name, report=report, say=say, half=half)
-        if dist.is_available() and dist.is_initialized():
-            dist.destroy_process_group()
-        return conclude(there, spec, gamma) if first else ({}, "")
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise LevelheadError(f"expected at least 1 thread, got {self.threads}", parameter="threads")
+        if self.gamma is not None and not math.isfinite(self.gamma):
+            raise LevelheadError(f"expected a finite gamma, got {self.gamma}", parameter="gamma")
 
 
-def _standing(folder: Path, spec: Spec) -> str:
-    """What of a run need not be done again."""
-    whole = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
-    return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {whole} epochs"
+def imbalance_fields(
+    *, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None, subset: str
+) -> dict[str, Any]:
+    """Return the fields of a Spec that say which samples to keep.
+
+    Args:
+        ratio: keep a profile of this ratio; None keeps all samples, or the counts of the file.
+        profile, largest: of the ratio.
+        counts: a file with the samples to keep per class.
+        subset: `first`, or a seed.
+    """
+    if ratio is not None and counts is not None:
+        raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
+    if ratio is None:
+        if profile != "long-tail":
+            raise LevelheadError("needs a ratio", parameter="profile")
+        if largest is not None:
+            raise LevelheadError("needs a ratio", parameter="largest")
+        if counts is None and subset != "first":
+            raise LevelheadError("needs a ratio or counts", parameter="subset")
+    return {"profile": "given" if ratio is None else profile, "ratio": 1.0 if ratio is None else ratio,
+            "largest": largest, "counts": None if counts is None else _read_counts(counts),
+            "subset": int(subset) if subset.isdigit() else subset}
 
 
-def spec_of(
-    *, data: str, root: Path | None, method: str, ratio: float | None, profile: str, counts: Path | None,
-    largest: int | None, subset: str, hold_out: float, size: int, skip_bad: bool, unofficial: bool, net: str | None,
-    recipe: str | None, epochs: int | None, seed: int, engine: str, dtype: str,
-) -> Spec:
-    """A Spec from what the command line gives: a ratio asks for a profile, a file for counts of one's own."""
-    if counts is not None and ratio is not None:
-        raise LevelheadError("expected --ratio or --counts, got both")
-    if ratio is None and profile != "long-tail":
-        raise LevelheadError(f"--profile {profile} shapes what --ratio makes: give --ratio too, or leave it out")
-    if ratio is None and largest is not None:
-        raise LevelheadError(f"--largest is of what --ratio makes: give --ratio too, or leave --largest {largest} out")
-    if ratio is None and counts is None and subset != "first":
-        raise LevelheadError(f"--subset chooses what --ratio or --counts keep: give one, or leave --subset {subset} out")
-    given: dict[str, Any] = {
-        "profile": "given" if ratio is None else profile, "ratio": 1.0 if ratio is None else ratio,
-        "counts": None if counts is None else _wanted(counts),
-        "subset": int(subset) if subset.isdigit() else subset, "root": None if root is None else str(root),
-        "engine": engine, "dtype": dtype,
-    }
-    return Spec(data=data, method=method, largest=largest, hold_out=hold_out, size=size, skip_bad=skip_bad,
-                unofficial=unofficial, net=net, recipe=recipe, epochs=epochs, seed=seed, **given)
-
-
-def _wanted(file: Path) -> tuple[Any, ...]:
-    """Counts of one's own as plain numbers, or as pairs of a class and its number."""
+def _read_counts(file: Path) -> tuple[Any, ...]:
+    """Read counts as plain numbers, or as pairs of a class and its number."""
     found = read_counts(file)
     if len(found) == 0:
         raise LevelheadError(f"{file}: expected one count per class, got none")
     return tuple(found.items() if isinstance(found, dict) else np.asarray(found, object).tolist())
 
 
-def conclude(there: Run, spec: Spec, gamma: float | None = None) -> tuple[dict[str, Any], str]:
-    """Judge a finished run before and after leveling, and write the leveled model."""
-    rule = rule_of(spec.resolve_method())
-    left = there.snapshot
-    nothing = gamma is None and "held-out" not in left.features
-    found = evaluate(left, gamma=0.0 if nothing else gamma, rule=rule)
-    done = {"rule": rule, "gamma": found.gamma, "counts": left.counts.tolist()}
-    files = export(there.path, left.head, adjusted=done)
-    result = {"run": str(there.path), **there.result, **found.to_dict(), "files": [str(file) for file in files]}
-    lines = [f"{there.path}: {there.result['epoch']} epochs, {there.result['seconds']:.0f} s, "
-             f"{there.result['parameters']:,} parameters", "", found.text(), ""]
-    if nothing:
-        lines.append("nothing was held out to choose gamma on, so the head is as trained: --hold-out 0.1, or --gamma")
-    return result, "\n".join([*lines, f"the {'leveled ' * bool(found.gamma)}model: " + ", ".join(map(str, files))])
+def train_and_evaluate(
+    spec: Spec, runs: str | Path = "runs", options: TrainOptions | None = None, *, say: Callable[[str], None] = print
+) -> tuple[dict[str, Any], str]:
+    """Train a spec, choose gamma on its held-out samples, write leveled.safetensors and leveled.onnx.
+
+    Returns:
+        The result for programs, and the same for people. Under torchrun both are empty except in the first process.
+    """
+    options = options or TrainOptions()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    rule_for(spec.resolve_method())  # raises an error if there is none
+    first = os.environ.get("RANK", "0") == "0"
+    folder = Run.of(spec, runs, options.name).path
+    with graceful_stop(lambda: _summary(folder, spec), say if first else lambda line: None):
+        with (epoch_progress(show=options.show and first) as draw,
+              tracker(options.track if first else None, folder, spec) as log):
+
+            def report(record: dict[str, Any]) -> None:
+                draw(record)
+                log(record)
+
+            trained = run(spec, runs, name=options.name, report=report, say=say)
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+        return evaluate_and_export(trained, spec, options.gamma) if first else ({}, "")
+
+
+def _summary(folder: Path, spec: Spec) -> str:
+    total = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
+    return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
+
+
+def evaluate_and_export(trained: Run, spec: Spec, gamma: float | None = None) -> tuple[dict[str, Any], str]:
+    """Evaluate a finished run before and after leveling, and write the leveled model."""
+    rule, snapshot, facts = rule_for(spec.resolve_method()), trained.snapshot, trained.result
+    not_chosen = gamma is None and "held-out" not in snapshot.features
+    found = evaluate(snapshot, gamma=0.0 if not_chosen else gamma, rule=rule)
+    adjusted = {"rule": rule, "gamma": found.gamma, "counts": snapshot.counts.tolist()}
+    files = [str(file) for file in export(trained.path, snapshot.head, adjusted=adjusted)]
+    result = {"run": str(trained.path), **facts, **found.to_dict(), "files": files}
+    lines = [f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
+             "", found.text(), ""]
+    if not_chosen:
+        lines.append("no samples were held out to choose gamma on, so the head is as trained; train with a hold-out, "
+                     "or give gamma")
+    return result, "\n".join([*lines, f"the {'leveled ' * bool(found.gamma)}model: {', '.join(files)}"])

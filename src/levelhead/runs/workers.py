@@ -1,7 +1,7 @@
 """Tasks given to workers: this process, local processes, or a Ray cluster.
 
-If a worker is lost, its task is the next to be started again. So it must be possible to start a task twice, as it is for
-a run: it resumes from its checkpoints, and its lock is free once its process is gone.
+If a worker is lost, its task is the next to be started, so it must be possible to start a task twice. It is for a run,
+which resumes from its checkpoints, and whose lock is free once its process is gone.
 
 Workers that are local processes ignore Ctrl-C and end with the process that started them.
 """
