@@ -28,8 +28,8 @@ from levelhead import Snapshot, gamma_path, tune
 from levelhead.core import atomic
 from levelhead.core.counts import long_tail
 from levelhead.core.geometry import oracle_head
-from levelhead.gamma.criterion import Landscape
-from levelhead.gamma.envelope import compute_envelope
+from levelhead.gamma.criterion import Grid, Objective, ShareMismatch
+from levelhead.gamma.envelope import Envelope, compute_envelope
 from levelhead.gamma.rule import make_rule
 
 ROOT = Path(__file__).parent.parent
@@ -152,14 +152,19 @@ def holdouts(counts: np.ndarray, room: np.ndarray | None) -> Iterator[tuple[str,
     yield from ((f"{n:,} balanced", np.full(size, n // size)) for n in (200, 1000, 5000) if n >= size)
 
 
+def match_shares(changes: Envelope, prior: np.ndarray) -> float:
+    """Return what `match_prior` chooses."""
+    mismatch = ShareMismatch(changes, prior, Grid.between(changes.gamma, changes.range))
+    return mismatch.grid.choose(mismatch.values())[0]
+
+
 def one(seed: int, make: Callable[[int], Case]) -> dict[str, dict[str, float]]:
     """Regret in points of every choice at every hold-out of one case; of the first 40, what the intervals are worth."""
     case = make(seed)
     classes = len(case.counts)
     uniform = np.full(classes, 1 / classes)
-    truth = Landscape(gamma_path(case.logits, case.labels, case.counts), None, uniform)
-    assert truth.path is not None
-    curve = truth.curve(truth.error())
+    truth = Objective(gamma_path(case.logits, case.labels, case.counts), uniform)
+    curve = truth.grid.curve(truth.error())
     lowest, best = curve.values.min(), curve.plateau()
     error = lambda gamma: float(curve.at(gamma))  # noqa: E731
     result: dict[str, dict[str, float]] = {}
@@ -170,17 +175,15 @@ def one(seed: int, make: Callable[[int], Case]) -> dict[str, dict[str, float]]:
         except LookupError:
             continue
         path = gamma_path(logits, labels, case.counts)
-        own = Landscape(path, path.envelope, uniform)
+        own = Objective(path, uniform, path.envelope)
         changes = compute_envelope(free, make_rule("rescale", case.counts), (0.0, 2.0))
-        other = Landscape(path, changes, uniform, unlabelled=True)
-        shares = Landscape(None, changes, uniform, unlabelled=True)
-        blind = Landscape(None, path.envelope, sizes / sizes.sum(), unlabelled=True)  # as shares, not labels
+        other = Objective(path, uniform, changes, unlabelled=True)
         wrong = own.error()
-        chosen = {f"strength {s:g}": own.choose(own.judge(wrong, strength=s))[0] for s in STRENGTHS}
-        chosen["11-point grid"] = min(np.linspace(0, 1, 11), key=lambda g: float(own.curve(wrong).at(g)))
-        chosen["match_prior, hold-out"] = blind.choose(blind.mismatch())[0]
-        chosen["match_prior, unlabelled"] = shares.choose(shares.mismatch())[0]
-        chosen["default + unlabelled"] = other.choose(other.judge(other.error()))[0]
+        chosen = {f"strength {s:g}": own.grid.choose(own.values(wrong, strength=s))[0] for s in STRENGTHS}
+        chosen["11-point grid"] = min(np.linspace(0, 1, 11), key=lambda g: float(own.grid.curve(wrong).at(g)))
+        chosen["match_prior, hold-out"] = match_shares(path.envelope, sizes / sizes.sum())
+        chosen["match_prior, unlabelled"] = match_shares(changes, uniform)
+        chosen["default + unlabelled"] = other.grid.choose(other.values(other.error()))[0]
         chosen["gamma = 0"] = 0.0
         found = {key: 100 * (error(gamma) - lowest) for key, gamma in chosen.items()}
         if seed < 40:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from levelhead.gamma.criterion import Landscape, replicates
+from levelhead.gamma.criterion import Objective, draw_replicates
 from levelhead.gamma.envelope import compute_envelope
 from levelhead.gamma.path import gamma_path
 from levelhead.gamma.rule import make_rule
@@ -38,11 +38,11 @@ def test_error_and_mismatch_are_those_of_argmax_under_any_weights(rule):
         times = rng.integers(0, 3, size=len(labels)).astype(float)
         prior = rng.dirichlet(np.ones(4))
         path = gamma_path(logits, labels, COUNTS, rule=rule, norms=norms if rule == "tau" else None)
-        landscape = Landscape(path, path.envelope, prior)
-        error, mismatch = landscape.error(times), landscape.mismatch(times)
+        objective = Objective(path, prior, path.envelope)
+        error, mismatch = objective.error(times), objective.mismatch.values(times)
         weight = times * (prior / np.bincount(labels))[labels]
         for i in rng.integers(len(error), size=30):
-            gamma = (landscape.edges[i] + landscape.edges[i + 1]) / 2
+            gamma = (objective.grid.edges[i] + objective.grid.edges[i + 1]) / 2
             predicted = scores(logits, gamma, rule, norms).argmax(axis=1)
             assert error[i] == pytest.approx(1 - weight[predicted == labels].sum(), abs=1e-12)
             shares = np.bincount(predicted, weight, 4) / weight.sum()
@@ -54,8 +54,9 @@ def test_shares_of_unlabelled_samples_weigh_each_sample_the_same():
     others, _ = sample(1, n=50)
     prior = np.array([0.4, 0.3, 0.2, 0.1])
     path = gamma_path(logits, labels, COUNTS)
-    landscape = Landscape(path, compute_envelope(others, make_rule("rescale", COUNTS), (0.0, 2.0)), prior, unlabelled=True)
-    mismatch = landscape.curve(landscape.mismatch())
+    changes = compute_envelope(others, make_rule("rescale", COUNTS), (0.0, 2.0))
+    objective = Objective(path, prior, changes, unlabelled=True)
+    mismatch = objective.grid.curve(objective.mismatch.values())
     for gamma in (0.011, 0.35, 0.9, 1.7):
         shares = np.bincount(scores(others, gamma, "rescale", COUNTS).argmax(axis=1), minlength=4) / 50
         assert mismatch.at(gamma) == pytest.approx(np.abs(shares - prior).sum() / 2, abs=1e-12)
@@ -64,49 +65,49 @@ def test_shares_of_unlabelled_samples_weigh_each_sample_the_same():
 def test_standard_error_is_the_hand_worked_one():
     # class 0: 2 of 3 right, class 1: 0 of 1 right, at gamma = 0
     logits = np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0], [3.0, 1.0]])
-    landscape = Landscape(gamma_path(logits, [0, 0, 0, 1], [10, 10]), None, np.array([0.5, 0.5]))
+    objective = Objective(gamma_path(logits, [0, 0, 0, 1], [10, 10]), np.array([0.5, 0.5]))
     first, second = 3 / 5, 1 / 3
     expected = np.sqrt(0.25 * first * (1 - first) / 5 + 0.25 * second * (1 - second) / 3)
-    assert landscape.standard_error(0.0) == pytest.approx(expected, rel=1e-12)
+    assert objective.standard_error(0.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_criterion_is_error_plus_the_capped_weight_times_mismatch():
     logits, labels = sample(3)
     path = gamma_path(logits, labels, COUNTS)
-    landscape = Landscape(path, path.envelope, UNIFORM)
-    error, mismatch = landscape.error(), landscape.mismatch()
+    objective = Objective(path, UNIFORM, path.envelope)
+    error, mismatch = objective.error(), objective.mismatch.values()
     best = error.argmin()
-    s = landscape.standard_error(landscape.curve(error).plateau()[0] + 1e-9)
-    assert error[best] == pytest.approx(1 - landscape.weights @ path.right(landscape.choose(error)[0]), abs=1e-12)
+    s = objective.standard_error(objective.grid.curve(error).plateau()[0] + 1e-9)
+    assert error[best] == pytest.approx(1 - objective.weights @ path.right(objective.grid.choose(error)[0]), abs=1e-12)
     assert 20 * s > 1 > 3 * s  # so both sides of the cap are met
-    np.testing.assert_allclose(landscape.judge(error), error + mismatch, atol=1e-12)
-    np.testing.assert_allclose(landscape.judge(error, strength=3), error + 3 * s * mismatch, atol=1e-12)
-    np.testing.assert_array_equal(landscape.judge(error, strength=0), error)
+    np.testing.assert_allclose(objective.values(error), error + mismatch, atol=1e-12)
+    np.testing.assert_allclose(objective.values(error, strength=3), error + 3 * s * mismatch, atol=1e-12)
+    np.testing.assert_array_equal(objective.values(error, strength=0), error)
 
 
 def test_choice_is_the_middle_of_the_widest_of_the_best_plateaus():
     # class 1 is found from 0.5 and from 1 on, class 0 until 0.6: balanced error 1/2, 1/4, 3/4, 1/2
     logits = np.array([[4.0, 2.0], [4.0, 1.0], [4.0, 4.0 / 4**0.6]])
-    landscape = Landscape(gamma_path(logits, [1, 1, 0], [400, 100]), None, np.array([0.5, 0.5]))
-    np.testing.assert_allclose(landscape.edges, [0, 0.5, 0.6, 1, 2], atol=1e-9)
-    np.testing.assert_allclose(landscape.error(), [0.5, 0.25, 0.75, 0.5])
-    assert landscape.choose(landscape.error())[0] == pytest.approx(0.55)
-    assert landscape.choose(np.array([0.1, 0.2, 0.1, 0.1]))[1] == pytest.approx((0.6, 2.0))
+    objective = Objective(gamma_path(logits, [1, 1, 0], [400, 100]), np.array([0.5, 0.5]))
+    np.testing.assert_allclose(objective.grid.edges, [0, 0.5, 0.6, 1, 2], atol=1e-9)
+    np.testing.assert_allclose(objective.error(), [0.5, 0.25, 0.75, 0.5])
+    assert objective.grid.choose(objective.error())[0] == pytest.approx(0.55)
+    assert objective.grid.choose(np.array([0.1, 0.2, 0.1, 0.1]))[1] == pytest.approx((0.6, 2.0))
 
 
 def test_choice_is_zero_where_gamma_changes_nothing():
     logits, labels = sample(0)
-    landscape = Landscape(gamma_path(logits, labels, [7, 7, 7, 7]), None, UNIFORM)
-    assert landscape.choose(landscape.error()) == (0.0, (0.0, 2.0))
+    objective = Objective(gamma_path(logits, labels, [7, 7, 7, 7]), UNIFORM)
+    assert objective.grid.choose(objective.error()) == (0.0, (0.0, 2.0))
 
 
 def test_a_class_without_samples_is_neutral():
     logits, labels = sample(0)
     kept = labels != 2
     path = gamma_path(logits[kept], labels[kept], COUNTS)
-    landscape = Landscape(path, path.envelope, UNIFORM)
-    assert landscape.prior.tolist() == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3])
-    curve = landscape.curve(landscape.error())
+    objective = Objective(path, UNIFORM, path.envelope)
+    assert objective.prior.tolist() == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3])
+    curve = objective.grid.curve(objective.error())
     for gamma in (0.1, 0.7, 1.9):
         assert curve.at(gamma) == pytest.approx(float(path.balanced_error_curve.at(gamma)), abs=1e-12)
 
@@ -114,19 +115,19 @@ def test_a_class_without_samples_is_neutral():
 def test_few_intervals_hold_the_values_at_their_middles():
     logits, labels = sample(5)
     path = gamma_path(logits, labels, COUNTS)
-    exact = Landscape(path, path.envelope, UNIFORM)
+    exact = Objective(path, UNIFORM, path.envelope)
     coarse = replace(exact, most=16)
-    middles = (coarse.edges[1:] + coarse.edges[:-1]) / 2
-    assert len(middles) == 16 < len(exact.edges)
-    np.testing.assert_allclose(coarse.error(), exact.curve(exact.error()).at(middles), atol=1e-12)
-    np.testing.assert_allclose(coarse.mismatch(), exact.curve(exact.mismatch()).at(middles), atol=1e-12)
+    middles = (coarse.grid.edges[1:] + coarse.grid.edges[:-1]) / 2
+    assert len(middles) == 16 < len(exact.grid.edges)
+    np.testing.assert_allclose(coarse.error(), exact.grid.curve(exact.error()).at(middles), atol=1e-12)
+    np.testing.assert_allclose(coarse.mismatch.values(), exact.grid.curve(exact.mismatch.values()).at(middles), atol=1e-12)
 
 
 def test_replicates_spread_even_where_a_class_has_a_single_sample():
     # one sample a class: every resample is the data itself, and yet nothing is certain
     logits = np.array([[4.0, 1.0], [4.0, 2.0]])
-    landscape = Landscape(gamma_path(logits, [0, 1], [400, 100]), None, np.array([0.5, 0.5]))
-    drawn = replicates(landscape, 0.75, 0.0, 2000, np.random.default_rng(0))
+    objective = Objective(gamma_path(logits, [0, 1], [400, 100]), np.array([0.5, 0.5]))
+    drawn = draw_replicates(objective, 0.75, 0.0, 2000, np.random.default_rng(0))
     # class 0: no change of 1, class 1: one gain of 1; with one gain and one loss more: 2/3, and (3 - 1/3) / 3
     expected = 0.25 * ((2 / 3) / 3 + (1 - 1 / 9) / 3)
     assert np.unique(drawn.gammas).size == 1

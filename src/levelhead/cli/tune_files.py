@@ -11,7 +11,7 @@ import numpy as np
 from ..core.choices import Criterion, Kind, RuleName
 from ..core.errors import LevelheadError
 from ..core.warnings import quiet
-from ..gamma.tune import match_prior, tune
+from ..gamma.tune import TuneOptions, tune_with
 from ..gamma.tuned import Tuned
 from ..io import arrays
 from ..io.counts_file import target_shares
@@ -58,16 +58,12 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
         request.check_unlabelled()
     target = None if request.target is None else target_shares(request.target, samples.names, len(samples.counts))
     with quiet(), stage_progress(samples.logits.size) as progress:
-        shared: dict[str, Any] = {
-            "target": target, "rule": request.rule, "range": (0.0, request.most), "kind": request.kind,
-            "norms": _read(request.norms, "norms"), "names": samples.names, "bootstrap": request.bootstrap,
-            "rng": request.seed, "progress": progress,
-        }
-        if samples.labels is None:
-            return match_prior(samples.logits, samples.counts, **shared)
-        return tune(samples.logits, samples.labels, samples.counts, criterion=request.criterion,
-                    unlabelled=_read(request.unlabelled), training=_read(request.training),
-                    chosen_on=request.chosen_on, **shared)
+        options = TuneOptions(
+            target=target, rule=request.rule, range=(0.0, request.most), kind=request.kind, names=samples.names,
+            norms=_read(request.norms, "norms"), bootstrap=request.bootstrap, rng=request.seed, progress=progress,
+            criterion=request.criterion, unlabelled=_read(request.unlabelled), training=_read(request.training),
+            chosen_on=request.chosen_on)
+        return tune_with(options, samples.logits, samples.labels, samples.counts)
 
 
 def write_choice(

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import is_torch, to_numpy
-from ..core.errors import LevelheadError
+from ..core.array import check_finite_rows, is_torch, to_numpy
 from ..core.measure import Kind, check_logits
 from ..show.progress import RowProgress
 
@@ -43,16 +42,6 @@ def read_chunks(
         _drop_pages(logits)
         if progress is not None:
             progress(min(first + step, total), total)
-
-
-def check_finite_rows(logits: np.ndarray, first: int) -> None:
-    """Raise LevelheadError if a row of [n, K] is not finite. One sum tells, unless it overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.einsum("ij->", logits)):  # twice as fast as logits.sum(), which rounds better
-            return
-    finite = np.isfinite(logits).all(axis=1)
-    if not finite.all():
-        raise LevelheadError(f"the logits hold NaN or infinite values, first in row {first + int(np.argmin(finite))}")
 
 
 def _drop_pages(logits: Any) -> None:

@@ -14,7 +14,7 @@ from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.measure import check_logits
 from . import diagnostics
-from .criterion import Landscape
+from .criterion import Objective
 from .path import GammaPath, gamma_path
 from .rule import check_range
 
@@ -154,8 +154,8 @@ def _choose(path: GammaPath, rows: np.ndarray) -> float:
     kept = place[changes.sample] >= 0
     shares = replace(changes, start=changes.start[rows], sample=place[changes.sample[kept]], gamma=changes.gamma[kept],
                      new_class=changes.new_class[kept], old_class=changes.old_class[kept])
-    landscape = Landscape(part, shares, np.full(len(path.counts), 1 / len(path.counts)))
-    return landscape.choose(landscape.judge(landscape.error()))[0]
+    objective = Objective(part, np.full(len(path.counts), 1 / len(path.counts)), shares)
+    return objective.grid.choose(objective.values(objective.error()))[0]
 
 
 def _half(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -1,10 +1,10 @@
-"""What a gamma is judged by: balanced error, and how far predicted shares lie from the target prior.
+"""What a gamma is chosen by: balanced error, and how far predicted shares are from the target prior.
 
 ``J(gamma) = balanced error + min(1, 20 s) * mismatch``. The balanced error of few labels is unbiased but noisy, with
 standard error s. The mismatch (total variation between class-weighted predicted shares and the prior) is steadier but
-biased: a good classifier may err more toward one class than back. So it counts while labels are few, and fades.
+biased, because a good classifier may err more toward one class than back. So it counts while labels are few, and fades.
 
-Both are exact step functions of gamma. Their events are found and sorted once; any weighting of the samples, and so
+Both are exact step functions of gamma. Their events are found and sorted once. Any weighting of the samples, and so
 every bootstrap replicate, is then a gather and a cumulative sum.
 """
 
@@ -22,84 +22,126 @@ from .envelope import Envelope
 from .path import GammaPath
 
 STRENGTH = 20.0
-_APART = 1e-9  # breakpoints nearer than this are one: nobody can choose between them
-_EQUAL = 1e-10  # values nearer than this are one: they differ by rounding
+_SAME_GAMMA = 1e-9  # breakpoints closer than this are one: nobody can choose between them
+_SAME_VALUE = 1e-10  # values closer than this are equal: they differ by rounding
 
 
 @dataclass(frozen=True, eq=False)
-class Landscape:
-    """Error and mismatch between all breakpoints, for any weighting of the samples.
+class Grid:
+    """Intervals of gamma on which step functions are evaluated, in the middle of each.
 
     Args:
-        path: of the labelled samples, if there are any.
-        changes: the predictions whose shares are compared with the prior, if that is asked for.
-        target: [K], sums to 1: what each class weighs where the model will be used.
-        unlabelled: whether `changes` are of other samples than the path, drawn as in deployment.
-        most: so many intervals are enough: where there are more breakpoints, the range is cut evenly instead, and the
-            values are those in the middle of each interval.
+        edges: [G + 1], ascending, from one end of the range to the other.
     """
 
-    path: GammaPath | None
-    changes: Envelope | None
+    edges: np.ndarray
+
+    @staticmethod
+    def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> Grid:
+        """Return the intervals between all events or, if those are more than `most`, as many of equal width."""
+        low, high = range
+        inside = np.unique(events[(events > low + _SAME_GAMMA) & (events < high - _SAME_GAMMA)])
+        inside = inside[np.diff(inside, prepend=low) > _SAME_GAMMA]
+        if most is not None and len(inside) >= most:
+            return Grid(np.linspace(low, high, most + 1))
+        return Grid(np.concatenate([[low], inside, [high]]))
+
+    def bins(self, gammas: np.ndarray) -> np.ndarray:
+        """Return the first interval by whose middle each event has happened."""
+        return np.searchsorted((self.edges[1:] + self.edges[:-1]) / 2, gammas)
+
+    def accumulate(self, start: float, bins: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Return the values [G] of a step function that begins at `start`."""
+        intervals = len(self.edges) - 1
+        return start + np.cumsum(np.bincount(bins, steps, intervals + 1)[:intervals])
+
+    def curve(self, values: np.ndarray) -> Curve:
+        """Return values [G] as a curve."""
+        return Curve(self.edges[:-1], values, float(self.edges[-1]))
+
+    def choose(self, values: np.ndarray) -> tuple[float, tuple[float, float]]:
+        """Return gamma and the widest plateau on which values [G] are lowest.
+
+        Gamma is the middle of the plateau, or 0 if the plateau is the whole range: then gamma changes nothing.
+        """
+        plateau = self.curve(values).plateau(_SAME_VALUE)
+        return (0.0 if plateau == (self.edges[0], self.edges[-1]) else middle(plateau)), plateau
+
+
+@dataclass(frozen=True, eq=False)
+class ShareMismatch:
+    """Distance of the predicted shares from a prior, for any weighting of the samples.
+
+    Args:
+        changes: every change of every prediction.
+        prior: [K], sums to 1.
+        grid: where the distance is evaluated.
+        weights: [N], of the samples; equal if None.
+    """
+
+    changes: Envelope
+    prior: np.ndarray
+    grid: Grid
+    weights: np.ndarray | None = None
+
+    def values(self, times: np.ndarray | None = None) -> np.ndarray:
+        """Return the distance on each interval, [G], with sample i counted times[i] times."""
+        weights = times if self.weights is None else self.weights if times is None else self.weights * times
+        start, _, steps = self.changes.mismatch_steps(self.prior, weights)
+        return self.grid.accumulate(start, self._bins, steps)
+
+    @cached_property
+    def _bins(self) -> np.ndarray:
+        return self.grid.bins(self.changes.mismatch_steps()[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """Error of labelled samples and mismatch of shares on each interval, for any weighting of the samples.
+
+    Args:
+        path: of the labelled samples.
+        target: [K], sums to 1: the weight of each class where the model will be used.
+        changes: the predictions whose shares are compared with the target; None for the error alone.
+        unlabelled: whether `changes` are of other samples than the path, drawn as in deployment.
+        most: intervals at most.
+    """
+
+    path: GammaPath
     target: np.ndarray
+    changes: Envelope | None = None
     unlabelled: bool = False
     most: int | None = None
 
     def error(self, times: np.ndarray | None = None) -> np.ndarray:
-        """Class-weighted error on each interval, [G], sample i counted times[i] times."""
-        assert self.path is not None
-        start, _, sign, sample = self.path._events
+        """Return the class-weighted error on each interval, [G], with sample i counted times[i] times."""
+        start, _, sign, sample = self.path.events
         weight = self.weights if times is None else self.weights * times
-        return 1 - self._sum(weight[start].sum(), self._error_bins, sign * weight[sample])
+        return 1 - self.grid.accumulate(weight[start].sum(), self._error_bins, sign * weight[sample])
 
-    def mismatch(self, times: np.ndarray | None = None) -> np.ndarray:
-        """Distance of the predicted shares from the prior on each interval, [G], sample i counted times[i] times.
-
-        The shares of labelled samples are class-weighted, as the error is: a long-tailed hold-out is no excuse.
-        """
-        assert self.changes is not None
-        base, prior = (None, self.target) if self.unlabelled else (self.weights, self.prior)
-        weight = base if times is None else times if base is None else base * times
-        start, _, steps = self.changes.mismatch_steps(prior, weight)
-        return self._sum(start, self._share_bins, steps)
-
-    def best(self, values: np.ndarray) -> tuple[float, float]:
-        """The widest plateau on which values [G] are lowest."""
-        return self.curve(values).plateau(_EQUAL)
-
-    def choose(self, values: np.ndarray) -> tuple[float, tuple[float, float]]:
-        """The middle of that plateau, and the plateau. 0 if it is the whole range: then gamma changes nothing."""
-        plateau = self.best(values)
-        return (0.0 if plateau == (self.edges[0], self.edges[-1]) else middle(plateau)), plateau
-
-    def curve(self, values: np.ndarray) -> Curve:
-        return Curve(self.edges[:-1], values, float(self.edges[-1]))
-
-    def judge(
-        self, error: np.ndarray | None, times: np.ndarray | None = None, *, unlabelled_times: np.ndarray | None = None,
+    def values(
+        self, error: np.ndarray, times: np.ndarray | None = None, *, unlabelled_times: np.ndarray | None = None,
         strength: float = STRENGTH,
     ) -> np.ndarray:
-        """The criterion on each interval, [G], or what of it there is data for.
+        """Return J on each interval, [G].
 
         Args:
-            error: what `error(times)` gave; None without labels.
+            error: what `error(times)` returned.
             times, unlabelled_times: how often each sample counts; once if not given.
-            strength: the 20 of ``min(1, 20 s)``; 0 is the error alone, infinity the sum with the whole mismatch.
+            strength: the 20 of ``min(1, 20 s)``; 0 gives the error alone, infinity the sum with the whole mismatch.
         """
-        if error is None:
-            return self.mismatch(unlabelled_times)
-        if self.changes is None or strength == 0:
+        if self.mismatch is None or strength == 0:
             return error
-        weight = min(1.0, strength * self.standard_error(middle(self.best(error)), times))
-        return error + weight * self.mismatch(unlabelled_times if self.unlabelled else times)
+        best = middle(self.grid.curve(error).plateau(_SAME_VALUE))
+        weight = min(1.0, strength * self.standard_error(best, times))
+        return error + weight * self.mismatch.values(unlabelled_times if self.unlabelled else times)
 
     def standard_error(self, gamma: float, times: np.ndarray | None = None) -> float:
-        """Of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``.
+        """Return that of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``.
 
-        ``a_c = (right_c + 1) / (n_c + 2)``: one success and one failure are added to each class, so that one with a
-        single sample is not thought certain.
+        ``a_c = (right_c + 1) / (n_c + 2)``: each class gets one success and one failure more, so that a class with a
+        single sample does not count as certain.
         """
-        assert self.path is not None
         right = self.path.right(gamma).astype(np.float64) if times is None else times * self.path.right(gamma)
         sizes = np.bincount(self.path.labels, times, len(self.target))
         accuracy = (np.bincount(self.path.labels, right, len(self.target)) + 1) / (sizes + 2)
@@ -107,59 +149,46 @@ class Landscape:
 
     @cached_property
     def prior(self) -> np.ndarray:
-        """[K], the target over the classes that have a labelled sample: what is missing is neutral."""
-        assert self.path is not None
+        """The target over the classes that have a labelled sample, [K]. All others are neutral."""
         present = self.target * (np.bincount(self.path.labels, minlength=len(self.target)) > 0)
         return present / present.sum()
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """[N] of the labelled samples: class c as a whole weighs prior[c]."""
-        assert self.path is not None
+        """Weights of the labelled samples, [N]: those of class c sum to prior[c]."""
         sizes = np.bincount(self.path.labels, minlength=len(self.target))
         return (self.prior / np.maximum(sizes, 1))[self.path.labels]
 
     @cached_property
-    def edges(self) -> np.ndarray:
-        """Every gamma at which anything changes, or as many as are wanted, ends of the range included, [G + 1]."""
-        low, high = self.path.range if self.path is not None else self.changes.range  # type: ignore[union-attr]
-        events = np.concatenate([*([] if self.path is None else [self.path._events[1]]),
-                                 *([] if self.changes is None else [self.changes.gamma])])
-        inside = np.unique(events[(events > low + _APART) & (events < high - _APART)])
-        inside = inside[np.diff(inside, prepend=low) > _APART]
-        if self.most is not None and len(inside) >= self.most:
-            return np.linspace(low, high, self.most + 1)
-        return np.concatenate([[low], inside, [high]])
+    def grid(self) -> Grid:
+        """The intervals between all gammas at which anything changes."""
+        events = [self.path.events[1], *([] if self.changes is None else [self.changes.gamma])]
+        return Grid.between(np.concatenate(events), self.path.range, self.most)
+
+    @cached_property
+    def mismatch(self) -> ShareMismatch | None:
+        """Mismatch of the predicted shares. Labelled samples are class-weighted, as in the error: they may be
+        imbalanced."""
+        if self.changes is None:
+            return None
+        prior, weights = (self.target, None) if self.unlabelled else (self.prior, self.weights)
+        return ShareMismatch(self.changes, prior, self.grid, weights)
 
     @cached_property
     def _error_bins(self) -> np.ndarray:
-        assert self.path is not None
-        return self._bins(self.path._events[1])
-
-    @cached_property
-    def _share_bins(self) -> np.ndarray:
-        assert self.changes is not None
-        return self._bins(self.changes.mismatch_steps()[1])
-
-    def _bins(self, gammas: np.ndarray) -> np.ndarray:
-        """The first interval by whose middle each event has happened."""
-        return np.searchsorted((self.edges[1:] + self.edges[:-1]) / 2, gammas)
-
-    def _sum(self, start: float, bins: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        intervals = len(self.edges) - 1
-        return start + np.cumsum(np.bincount(bins, steps, intervals + 1)[:intervals])
+        return self.grid.bins(self.path.events[1])
 
 
 @dataclass(frozen=True, eq=False)
 class Replicates:
-    """What became of the choice when the samples were drawn again.
+    """The choice repeated on resamples.
 
     Args:
         gammas: [B], what each replicate chose.
         gains: [B], what the gamma chosen on the real samples gains on each replicate, spread as if every class had one
-            more sample that gains by it and one that loses: resampling a single sample knows no doubt.
-        optimism: what a replicate's own choice gains on that replicate above what it gains on the samples it was drawn
-            from, on average: by this much our choice, too, flatters itself on our samples (Efron 1983).
+            more sample that gains and one that loses: resampling a single sample shows no doubt.
+        optimism: how much more a replicate's own choice gains on that replicate than on the samples it was drawn from,
+            on average. The real choice flatters itself as much on the real samples (Efron 1983).
     """
 
     gammas: np.ndarray
@@ -167,47 +196,47 @@ class Replicates:
     optimism: float
 
 
-def replicates(
-    landscape: Landscape, gamma: float, strength: float, n: int, rng: np.random.Generator,
+def draw_replicates(
+    objective: Objective, gamma: float, strength: float, n: int, rng: np.random.Generator,
     progress: RowProgress | None = None,
 ) -> Replicates:
-    """Repeat the whole choice on n draw_resamples of the samples, each drawn within its class, on at most 1000 intervals."""
-    landscape = replace(landscape, most=1000)
-    assert landscape.path is not None
-    weights, before = landscape.weights, landscape.path.right(0.0).astype(np.float64)
-    change = landscape.path.right(gamma) - before
-    error = landscape.error()
-    others = len(landscape.changes.start) if landscape.unlabelled and landscape.changes is not None else 0
+    """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
+    objective = replace(objective, most=1000)
+    path, weights, grid = objective.path, objective.weights, objective.grid
+    before = path.right(0.0).astype(np.float64)
+    change = path.right(gamma) - before
+    error = objective.error()
+    others = len(objective.changes.start) if objective.unlabelled and objective.changes is not None else 0
     gammas, gains, optimism = np.empty(n), np.empty(n), np.zeros(n)
-    for i, times in enumerate(draw_resamples(landscape.path.labels, n, rng)):
-        again = landscape.error(times)
+    for i, times in enumerate(draw_resamples(path.labels, n, rng)):
+        again = objective.error(times)
         unlabelled = np.bincount(rng.integers(others, size=others), minlength=others) if others else None
-        values = landscape.judge(again, times, unlabelled_times=unlabelled, strength=strength)
-        gammas[i], _ = landscape.choose(values)
+        values = objective.values(again, times, unlabelled_times=unlabelled, strength=strength)
+        gammas[i], _ = grid.choose(values)
         gains[i] = (weights * times) @ change
-        at = np.searchsorted(landscape.edges[1:-1], gammas[i])
+        at = np.searchsorted(grid.edges[1:-1], gammas[i])
         optimism[i] = (error[at] - again[at]) - (weights * (times - 1)) @ before
         if progress is not None:
             progress(i + 1, n)
-    if gamma == 0:  # nothing is done, on whatever samples
+    if gamma == 0:  # nothing changes, on whatever samples
         return Replicates(gammas, np.zeros(n), 0.0)
-    gains += rng.normal(scale=np.sqrt(_unseen_variance(landscape, change)), size=n)
+    gains += rng.normal(scale=np.sqrt(_unseen_variance(objective, change)), size=n)
     return Replicates(gammas, gains, float(optimism.mean()) if n else 0.0)
 
 
-def _unseen_variance(landscape: Landscape, change: np.ndarray) -> float:
-    """By how much the variance of a mean change (+1, 0, -1) grows if each class had one +1 and one -1 more."""
-    assert landscape.path is not None
-    labels, size = landscape.path.labels, len(landscape.target)
+def _unseen_variance(objective: Objective, change: np.ndarray) -> float:
+    """Return how much the variance of a mean change (+1, 0, -1) grows if each class had one +1 and one -1 more."""
+    labels, size = objective.path.labels, len(objective.target)
     up, down, n = (np.bincount(labels, x, size) for x in (change > 0, change < 0, np.ones(len(labels))))
 
     def variance(more: int) -> np.ndarray:
         m = np.maximum(n + 2 * more, 1)
         return ((up + down + 2 * more) / m - ((up - down) / m) ** 2) / m
 
-    grown = landscape.prior**2 * (variance(1) - variance(0))
+    grown = objective.prior**2 * (variance(1) - variance(0))
     return max(0.0, float(grown.sum()))
 
 
 def middle(plateau: tuple[float, float]) -> float:
+    """Return the middle of a plateau."""
     return plateau[0] + (plateau[1] - plateau[0]) / 2

@@ -7,12 +7,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..core.array import Array, is_torch, to_numpy
+from ..core.array import Array, check_finite_rows, is_torch, to_numpy
 from ..core.counts import check_labels
 from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind
 from ..show.progress import RowProgress
-from .chunks import check_finite_rows, read_chunks
+from .chunks import read_chunks
 from .intervals import TabulatedRule, find_intervals, shard_intervals
 from .rule import Rule
 from .top_k import Pieces, find_pieces

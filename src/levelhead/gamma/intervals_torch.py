@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..core.errors import LevelheadError
-from ..core.measure import MOST, Kind, check_logits
+from ..core.measure import LARGEST_PROBABILITY, Kind, check_logits
 from ..show.progress import RowProgress
 from .intervals import TabulatedRule
 from .rule import Rule
@@ -30,7 +30,7 @@ def find_intervals_torch(
     label, found, step = torch.from_numpy(labels).to(logits.device), [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():
         part = logits[first : first + step].to(moves.dtype)
-        if kind == "probabilities" and ((part < 0) | (part > MOST)).any():
+        if kind == "probabilities" and ((part < 0) | (part > LARGEST_PROBABILITY)).any():
             check_logits(part, kind=kind, first=first)  # raises, naming the row
         part = part.clamp_min(torch.finfo(part.dtype).tiny).log() if kind == "probabilities" else part
         _check_finite(part, first)

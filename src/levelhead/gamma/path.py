@@ -66,7 +66,7 @@ class GammaPath:
 
     def curve(self, coefficients: np.ndarray) -> Curve:
         """``sum_i coefficients[i] [sample i is right]`` over gamma: every metric here is one of these."""
-        start, at, sign, sample = self._events
+        start, at, sign, sample = self.events
         return accumulate(float(coefficients[start].sum()), at, sign * coefficients[sample], self.range)
 
     @cached_property
@@ -100,7 +100,7 @@ class GammaPath:
             raise LevelheadError(f"expected a class from 0 to {len(self.counts) - 1}, got {i}")
         if not self._totals[i]:
             return Curve(np.array(self.range[:1]), np.array([np.nan]), self.range[1])
-        start, at, sign, sample = self._events
+        start, at, sign, sample = self.events
         own, weight = self.labels[sample] == i, self._weights / self._totals[i]
         base = weight[start][self.labels[start] == i].sum()
         return accumulate(float(base), at[own], (sign * weight[sample])[own], self.range)
@@ -156,7 +156,7 @@ class GammaPath:
         if not np.isfinite(gamma):
             raise LevelheadError(f"expected a finite gamma, got {gamma}")
         return np.concatenate([self.rule.scores(chunk, gamma).argmax(axis=1)
-                               for part in self._sources() for _, chunk in read_chunks(part, kind=self.kind)])
+                               for part in self.whole_logits() for _, chunk in read_chunks(part, kind=self.kind)])
 
     def confusion(self, gamma: float) -> np.ndarray:
         """[K, K] at gamma: row is the true class, column the predicted one; counts, or sums of weights."""
@@ -167,7 +167,7 @@ class GammaPath:
     @cached_property
     def envelope(self) -> Envelope:
         """Every change of every prediction over the range."""
-        parts = [compute_envelope(part, self.rule, self.range, kind=self.kind) for part in self._sources()]
+        parts = [compute_envelope(part, self.rule, self.range, kind=self.kind) for part in self.whole_logits()]
         return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
 
     def shares(self, gamma: float) -> np.ndarray:
@@ -196,7 +196,7 @@ class GammaPath:
         where = self.gammas if gammas is None else np.asarray(gammas, np.float64)
         if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
             raise LevelheadError(f"expected gammas [G], ascending within [{self.range[0]:g}, {self.range[1]:g}]")
-        start, at, sign, sample = self._events
+        start, at, sign, sample = self.events
         bins = np.searchsorted(where, at)  # the first place at which the event has happened
         coefficients = self._of_error if metric == "error" else self._of_balance
         curves = np.empty((n, len(where)))
@@ -255,7 +255,7 @@ class GammaPath:
                     notes=["the lowest value is optimistic on these samples; levelhead.tune says what to expect on new ones"])
 
     @cached_property
-    def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Samples right at the beginning; then gamma, sign and sample of every change within the range, by gamma."""
         (begin, end), some = self.range, self.lo <= self.hi
         enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
@@ -293,9 +293,11 @@ class GammaPath:
         each = np.divide(share / share.sum(), totals, out=np.zeros_like(share), where=totals > 0)
         return weights * each[self.labels]
 
-    def _sources(self) -> tuple[Array, ...]:
+    def whole_logits(self) -> tuple[Array, ...]:
+        """Return the logits, in parts [n, K]."""
         if not self.logits:
-            raise LevelheadError("this path was merged from class shards and no longer has the logits of all classes")
+            raise LevelheadError("this path has no logits: they are not pickled, and merging class shards or folds drops "
+                                 "them; compute the path again")
         return self.logits
 
     def _check_same(self, other: GammaPath) -> None:
@@ -341,8 +343,6 @@ def gamma_path(
     >>> path.best("error").gamma
     1.5
     """
-    if kind == "probabilities" and rule != "shift":
-        raise LevelheadError(f"rule={rule!r} multiplies logits and has no meaning for probabilities; use rule='shift'")
     reach, logits = check_range(range), as_array(logits)
     check_shape(logits.shape if shard is None else (len(logits), 2))
     n = resolve(counts, None if shard is not None else logits.shape[1], names=names)
@@ -353,7 +353,7 @@ def gamma_path(
         raise LevelheadError(f"expected k from 1 to {len(n) - 1}, got {k}")
     if shard is not None and (k > 1 or bias is not None):
         raise LevelheadError("class shards are merged for top-1 without a kept bias; give the logits of all classes")
-    made = make_rule(rule, n, norms=norms, bias=bias)
+    made = make_rule(rule, n, norms=norms, bias=bias, kind=kind)
     sample, lo, hi = find_right(logits, labels, made, reach, int(k), kind=kind, engine=engine, shard=shard,
                            progress=progress)
     return GammaPath(sample, lo, hi, labels, n, made, reach, k,

@@ -11,6 +11,7 @@ import numpy as np
 from ..core.adjust import RULES, RuleName
 from ..core.array import described, to_numpy
 from ..core.errors import Advice, LevelheadError, check_choice
+from ..core.measure import Kind
 from ..core.per_class import as_mapping, in_order
 
 
@@ -60,9 +61,12 @@ class Rule:
         return (wide - self.bias) * self.ratios**gamma + self.bias
 
 
-def make_rule(name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None) -> Rule:
+def make_rule(name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits") -> Rule:
     """Return the rule of that name for checked counts [K], weight norms [K] (tau) and a kept bias [K], if any."""
     check_choice("rule", name, RULES)
+    if kind == "probabilities" and name != "shift":
+        raise LevelheadError(f"{name!r} multiplies logits, which has no meaning for probabilities; use 'shift'",
+                             parameter="rule")
     if norms is None and name == "tau":
         raise LevelheadError("'tau' needs the weight norms of the head", parameter="rule",
                              advice=Advice("norms", None, "(head.norms)"))

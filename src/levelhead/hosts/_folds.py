@@ -15,35 +15,23 @@ from ..core.adjust import RuleName
 from ..core.counts import Missing
 from ..core.curve import Metric
 from ..gamma.path import gamma_path
-from ..gamma.tune import pool
+from ..gamma.tune import pool_folds
 from ._base_classifier import BaseRescaledClassifier
 from ._scores import encode_labels, resolve_counts
 
 
 @dataclass(frozen=True, eq=False)
 class FoldOptions:
-    """What the folds of one tuning have in common.
-
-    Args:
-        classes: the K labels.
-        rules: those to measure.
-        range: of gamma.
-        counts: [K], for all folds; None if each fold counts what its model was trained on.
-        missing: what to do with a class without samples.
-        metric: what the exact path measures; None to call the scorer at every one of `gammas`.
-        scorer: ``scorer(estimator, X, y)``.
-        fit_params: of the estimator's `fit`; None if it is trained already.
-        score_params: of the scorer.
-    """
+    """What the folds of one tuning have in common."""
 
     classes: np.ndarray
     rules: tuple[RuleName, ...]
-    range: tuple[float, float]
-    counts: np.ndarray | None
+    range: tuple[float, float]  # of gamma
+    counts: np.ndarray | None  # [K]; None if each fold counts what its model was trained on
     missing: Missing
-    metric: Metric | None
+    metric: Metric | None  # of the exact path; None to call the scorer at every one of `gammas`
     scorer: Callable[..., float]
-    fit_params: dict | None
+    fit_params: dict | None  # None if the estimator is trained already
     score_params: dict
 
     @property
@@ -90,8 +78,8 @@ class FoldClassifier(BaseRescaledClassifier):
     def _class_scores(self, X: Any) -> np.ndarray:
         if X is not self._last_X:
             known = encode_labels(self.estimator_.classes_, self.classes_)
-            ratios = self.counts_.max() / self.counts_
-            self._last_X, self._last = X, fill_unknown_classes(super()._class_scores(X), known, ratios, self._range)
+            self._last_X = X
+            self._last = fill_unknown_classes(super()._class_scores(X), known, self.counts_, self._range)
         return self._last
 
 
@@ -131,22 +119,22 @@ def choose_gamma(options: FoldOptions, measured: list[Any]) -> GammaChoice:
     if options.metric is None:
         values = np.mean(measured, axis=0)
         return GammaChoice(float(options.gammas[values.argmax()]), options.gammas, values)
-    path = pool(measured)
+    path = pool_folds(measured)
     curve, best = getattr(path, f"{options.metric}_curve"), path.best(options.metric)
     flat = best.plateau == path.range and path.range[0] <= 0 <= path.range[1]  # no gamma is better than 0
     return GammaChoice(0.0 if flat else best.gamma, curve.gammas, 1 - curve.values)
 
 
 def fill_unknown_classes(
-    scores: np.ndarray, known: np.ndarray, ratios: np.ndarray, range: tuple[float, float]
+    scores: np.ndarray, known: np.ndarray, counts: np.ndarray, range: tuple[float, float]
 ) -> np.ndarray:
-    """Return the scores of a model that knows only the `known` classes as [N, K]; `ratios` [K] are ``n_1 / n_k``.
+    """Return the scores of a model that knows only the `known` classes as [N, K].
 
     An unknown class gets a score so low that no gamma in the range makes it the prediction.
     """
-    if len(known) == len(ratios):
+    if len(known) == len(counts):
         return scores
-    floor = -(1 + 2 * np.abs(scores).max()) * ratios.max() ** np.abs(range).max()
-    filled = np.full((len(scores), len(ratios)), floor)
+    floor = -(1 + 2 * np.abs(scores).max()) * (counts.max() / counts.min()) ** np.abs(range).max()
+    filled = np.full((len(scores), len(counts)), floor)
     filled[:, known] = scores
     return filled
