@@ -53,7 +53,7 @@ TUNE = ["tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", 
 BLIND = ["tune", "--logits", "L.npy", "--counts", "C.json", "--bootstrap", "0"]
 RESCALE = ["rescale", "m.safetensors", "-o", "o.safetensors", "--counts", "C.json", "--gamma", "1"]
 REPORT = ["report", "L.npy", "-o", "p.html", "--counts", "C.json"]
-LOOKS = "expected logits, got what looks like probabilities, rows in [0, 1] that sum to 1; save the values before the"
+LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that sum to 1; save the values before the"
 
 
 @pytest.mark.parametrize(("words", "line"), [
@@ -69,7 +69,7 @@ LOOKS = "expected logits, got what looks like probabilities, rows in [0, 1] that
      "shift.json: gamma was chosen for rule 'shift', not 'tau'; leave out the rule"),
     # a way out is told to those who have it
     ([*TUNE, "--logits", "P.npy"],
-     f"{LOOKS} softmax (or pass --kind probabilities with --rule shift, which works on their logarithms)"),
+     f"{LOOKS} softmax; pass --kind probabilities with the rule shift, which uses their logarithms"),
     ([*RESCALE, "--logits", "P.npy"], f"{LOOKS} softmax"),
     (["report", "P.npy", "-o", "p.html", "--counts", "C.json"], f"{LOOKS} softmax"),
     ([*RESCALE, "--counts", "zero.json"], "class 1 has no samples; pass --missing neutral to leave it as it is"),
@@ -90,8 +90,8 @@ LOOKS = "expected logits, got what looks like probabilities, rows in [0, 1] that
     ([*TUNE, "--labels", "short.npy"], "short.npy: expected 30 labels, one per row of L.npy, got 5"),
     ([*TUNE, "--labels", "half.npy"], "half.npy: expected integer labels, got float64 (0.5 at position 0)"),
     ([*TUNE, "--logits", "thin.npy"],
-     "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]; for one score z a "
-     "sample, give (0, z), stacked, and rule shift"),
+     "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]; for one score z per "
+     "sample, stack (0, z) and use the rule shift"),
     ([*TUNE, "--logits", "words.npy"], "expected logits as floating-point numbers, got text"),
     ([*TUNE, "--logits", "hole.npy"], "the logits hold NaN or infinite values, first in row 7"),
     ([*TUNE, "--unlabelled", "hole.npy"], "unlabelled: the logits hold NaN or infinite values, first in row 7"),

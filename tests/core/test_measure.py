@@ -164,6 +164,6 @@ def test_probabilities_become_their_logarithms_if_said_so():
         m.check_logits(np.array([[0.2, 0.8], [-0.5, 0.9]]), kind="probabilities")
     with pytest.raises(ValueError, match=r"expected probabilities, from 0 to 1, got 7 in row 0"):
         m.check_logits(np.array([[7.0, 0.5]]), kind="probabilities")
-    with pytest.raises(ValueError, match="expected kind='logits' or 'probabilities', got 'odds'"):
+    with pytest.raises(ValueError, match="kind: expected 'logits' or 'probabilities', got 'odds'"):
         m.check_logits(LOGITS, kind="odds")
     assert not m.looks_like_probabilities(LOGITS)

@@ -180,5 +180,5 @@ def test_counts_for_fewer_classes_than_columns_name_both_files(saved):
 @pytest.mark.parametrize("shape", [(4,), (4, 1)])
 def test_one_score_a_sample_is_refused_with_the_pair_to_give_instead(saved, shape):
     np.save("z.npy", LOGITS[:, 0].reshape(shape))
-    with pytest.raises(ValueError, match=r"z\.npy: .*; for one score z .*, give \(0, z\), stacked, and rule shift$"):
+    with pytest.raises(ValueError, match=r"z\.npy: .*; for one score z per sample, stack \(0, z\) and use the rule shift$"):
         read("z.npy", None, "c.npy")

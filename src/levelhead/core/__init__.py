@@ -1,0 +1,17 @@
+"""The basis of all rooms: what a head is, and the arithmetic on heads, counts and logits. Needs numpy only.
+
+head: `Head`, the last linear layer of a classifier
+adjust: the adjustments of a head, one equation each
+counts: training samples of each class
+measure: errors, recalls and calibration of predictions
+geometry: angles and lengths of weight vectors and features
+errors: `LevelheadError`, and the checks that several rooms share
+warnings: the warning classes
+
+choices: the words that parameters accept
+curve: step functions of gamma
+precision: what rounding to half precision can change
+per_class: one value per class, given by class
+array: operations on which numpy and torch differ
+atomic: atomic file replacement
+"""

@@ -81,7 +81,7 @@ def normalize(head: Head) -> Head:
 
 
 def unit(weight: Array) -> Array:
-    """Return weight [K, d] with rows of unit length, unchecked and without host synchronization: for a training step."""
+    """Return weight [K, d] with rows of unit length, without checks or host synchronization: for a training step."""
     wide = widen(weight)
     return narrow(wide / row_norms(wide)[:, None], weight)
 

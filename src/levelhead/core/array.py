@@ -14,12 +14,13 @@ Array = Any  # a numpy array or a torch tensor
 
 
 def is_torch(x: Array) -> bool:
+    """Return whether x is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """The values of x on the host, half precision widened to float32 (numpy knows no bfloat16)."""
+    """Return the values of x on the host, half-precision tensors widened to float32 (numpy has no bfloat16)."""
     if is_torch(x):
         x = x.detach().cpu()
         return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
@@ -30,12 +31,22 @@ def to_numpy(x: Array) -> np.ndarray:
 
 
 def as_array(x: Array) -> Array:
-    """A tensor or a memory-mapped file as it is, where it is; anything else that holds numbers as a numpy array."""
+    """Return a tensor or a memory-mapped file as it is, and anything else that holds numbers as a numpy array."""
     return x if is_torch(x) or isinstance(x, np.memmap) else to_numpy(x)
 
 
+def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
+    """Check that logits [n, K] are finite. Rows are numbered from `first` in the message."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.einsum("ij->", values)):  # twice as fast as values.sum(), which rounds better
+            return
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():  # a sum may overflow
+        raise LevelheadError(f"the logits hold NaN or infinite values, first in row {first + int(np.argmin(finite))}")
+
+
 def described(x: np.ndarray) -> str:
-    """What an array that should hold other numbers holds, in words; of fractions where whole numbers should be, which.
+    """Return what an array holds, for a message; where a fraction should be a whole number, the first and its position.
 
     >>> described(np.array(["a"])), described(np.array([0.0, 0.5]))
     ('text', 'float64 (0.5 at position 1)')
@@ -47,11 +58,12 @@ def described(x: np.ndarray) -> str:
 
 
 def is_floating(x: Array) -> bool:
+    """Return whether x has a floating-point dtype."""
     return x.is_floating_point() if is_torch(x) else np.issubdtype(np.asarray(x).dtype, np.floating)
 
 
 def widen(x: Array) -> Array:
-    """x in float32 or better."""
+    """Return x in float32 or better."""
     if is_torch(x):
         import torch
 
@@ -60,7 +72,7 @@ def widen(x: Array) -> Array:
 
 
 def like(values: np.ndarray, x: Array) -> Array:
-    """Host values as an array of x's kind, dtype and device."""
+    """Return host values as an array of x's kind, dtype and device."""
     if is_torch(x):
         import torch
 
@@ -69,7 +81,7 @@ def like(values: np.ndarray, x: Array) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """a [N, d] times b [K, d], transposed, in float32 or better; of two tensors in the better of their dtypes."""
+    """Return a [N, d] times b [K, d], transposed, in float32 or better; for tensors in the better of their dtypes."""
     a, b = widen(a), widen(b)
     if is_torch(a) and a.dtype != b.dtype:
         import torch
@@ -80,19 +92,19 @@ def product(a: Array, b: Array) -> Array:
 
 
 def narrow(x: Array, to: Array) -> Array:
-    """x in the dtype of `to`."""
+    """Return x in the dtype of `to`."""
     return x.to(to.dtype) if is_torch(x) else x.astype(to.dtype, copy=False)
 
 
 def scale_rows(x: Array, factors: np.ndarray) -> Array:
-    """Row i of x [K, ...] times factors[i], in float32 or better, back in x's dtype."""
+    """Return row i of x [K, ...] times factors[i], computed in float32 or better, in x's dtype."""
     wide = widen(x)
-    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is reported by name, by the caller
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller names the class whose values do not fit
         return narrow(wide * like(factors, wide).reshape(-1, *[1] * (x.ndim - 1)), x)
 
 
 def row_norms(x: Array) -> Array:
-    """Length of each row of x [K, d], in float32 or better."""
+    """Return the length of each row of x [K, d], in float32 or better."""
     wide = widen(x)
     with np.errstate(over="ignore"):
         return wide.norm(dim=1) if is_torch(x) else np.linalg.norm(wide, axis=1)

@@ -157,9 +157,9 @@ def resolve(
             raise LevelheadError(f"expected {classes} class names, got {len(names)}")
     values = _values(counts, classes, names)
     if classes is not None and len(values) != classes:
-        title_0 = len(values) == classes + 1 and values[0] == 0  # pandas writes it over a column without a name
+        titled = len(values) == classes + 1 and values[0] == 0  # pandas writes 0 over a column without a name
         raise LevelheadError(f"expected {classes} counts, one per class, got {len(values)}"
-                             + ("; if the first, 0, is a title, leave it out: header=False in pandas" if title_0 else ""))
+                             + ("; if the first, 0, is a title, leave it out: header=False in pandas" if titled else ""))
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
     with np.errstate(invalid="ignore"):

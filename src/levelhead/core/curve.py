@@ -36,11 +36,7 @@ class Curve:
     end: float
 
     def at(self, gamma: float | np.ndarray | list[float]) -> np.ndarray | float:
-        """Return the value at one gamma, or the values at many.
-
-        >>> Curve(np.array([0.0, 0.5]), np.array([0.3, 0.1]), 2.0).at([0.2, 0.5])
-        array([0.3, 0.1])
-        """
+        """Return the value at one gamma, or the values at many."""
         where = np.asarray(gamma, np.float64)
         if np.any((where < self.gammas[0]) | (where > self.end)) or np.isnan(where).any():
             raise LevelheadError(f"expected a value within [{self.gammas[0]:g}, {self.end:g}], got {gamma}",
@@ -53,9 +49,6 @@ class Curve:
 
         Args:
             tolerance: values this close count as equal: they may be sums of the same terms in another order.
-
-        >>> Curve(np.array([0.0, 0.5]), np.array([0.3, 0.1]), 2.0).plateau()
-        (0.5, 2.0)
         """
         low = self.values <= self.values.min() + tolerance
         starts = np.flatnonzero(low & ~np.r_[False, low[:-1]])
@@ -65,11 +58,7 @@ class Curve:
         return float(a[widest]), float(b[widest])
 
     def complement(self) -> Curve:
-        """Return ``1 - self``: errors from accuracies.
-
-        >>> Curve(np.array([0.0, 0.5]), np.array([0.25, 0.5]), 2.0).complement().values
-        array([0.75, 0.5 ])
-        """
+        """Return ``1 - self``: errors from accuracies."""
         return Curve(self.gammas, 1 - self.values, self.end)
 
 

@@ -1,4 +1,4 @@
-"""What imbalance does to a head and its features, as angles and lengths: the quantities the paper draws."""
+"""What imbalance does to a head and its features, as angles and lengths: the quantities that the paper draws."""
 
 from __future__ import annotations
 
@@ -12,15 +12,28 @@ from .head import Head
 
 
 def relative_norms(head: Head) -> np.ndarray:
-    """Each weight vector's length over the longest one's, [K]."""
+    """Return each weight vector's length over the longest one's, [K].
+
+    >>> relative_norms(Head(np.array([[3.0, 4.0], [0.0, 1.0]])))
+    array([1. , 0.2])
+    """
     norms = to_numpy(head.norms).astype(np.float64)
     return norms / norms.max()
 
 
 def norm_follows_count(head: Head, counts: Counts) -> float:
-    """Rank correlation (Spearman) of weight norms with counts: near 1 under SGD on a long tail, near 0 or negative
-    where scaling by counts is not what the head needs. NaN if all counts are equal, or all norms but for rounding, as
-    WVN leaves them."""
+    """Return the rank correlation (Spearman) of weight norms with counts.
+
+    It is near 1 under SGD on a long tail, and near 0 or negative where scaling by counts is not what the head needs. It
+    is NaN if all counts are equal, or if all norms are, up to rounding, as after WVN.
+
+    Args:
+        head: weight [K, d].
+        counts: training samples of each class.
+
+    >>> norm_follows_count(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), [90, 10])
+    1.0
+    """
     n, norms = resolve(counts, head.classes, names=head.names), to_numpy(head.norms)
     if n.min() == n.max() or np.ptp(norms) <= 1e-4 * norms.max():
         return float("nan")
@@ -28,7 +41,7 @@ def norm_follows_count(head: Head, counts: Counts) -> float:
 
 
 def rank_correlation(a: Array, b: Array) -> float:
-    """Spearman's: the correlation of the ranks, equal values sharing the mean of theirs; NaN if either are all equal.
+    """Return Spearman's correlation; equal values share the mean of their ranks. NaN if either side is all equal.
 
     >>> rank_correlation(np.array([1, 2, 30]), np.array([9, 8, 1]))
     -1.0
@@ -38,7 +51,11 @@ def rank_correlation(a: Array, b: Array) -> float:
 
 
 def centers(features: Array, labels: Array, classes: int) -> np.ndarray:
-    """Direction of each class's mean unit-length feature, [K, d]; NaN for a class with no sample."""
+    """Return the direction of each class's mean unit-length feature, [K, d]; NaN for a class without samples.
+
+    >>> centers(np.array([[2.0, 0.0], [0.0, 5.0]]), [0, 1], 2)
+    array([[1., 0.], [0., 1.]])
+    """
     unit = _unit(to_numpy(features).astype(np.float64))
     labels = check_labels(labels, classes)
     total = np.zeros((classes, unit.shape[1]))
@@ -48,9 +65,12 @@ def centers(features: Array, labels: Array, classes: int) -> np.ndarray:
 
 
 def angular_sigma(features: Array, labels: Array, classes: int) -> np.ndarray:
-    """Sigma: the angular standard deviation of each class's features around their center, in degrees, [K].
+    """Return sigma: the angular standard deviation of each class's features around their center, in degrees, [K].
 
     Features are projected to the unit ball; the angle of each to its class's center is squared, averaged and rooted.
+
+    >>> angular_sigma(np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 0], 1).round(6)
+    array([45.])
     """
     labels = check_labels(labels, classes)
     middle = centers(features, labels, classes)
@@ -61,13 +81,21 @@ def angular_sigma(features: Array, labels: Array, classes: int) -> np.ndarray:
 
 
 def center_gap(train: tuple[Array, Array], test: tuple[Array, Array], classes: int) -> np.ndarray:
-    """Angle between each class's train and test center, in degrees, [K]. Each argument is (features, labels)."""
+    """Return the angle between each class's train and test center, in degrees, [K].
+
+    Args:
+        train, test: (features [N, d], labels [N]).
+        classes: K.
+
+    >>> center_gap((np.array([[1.0, 0.0]]), [0]), (np.array([[0.0, 1.0]]), [0]), 1)
+    array([90.])
+    """
     cosine = (centers(*train, classes) * centers(*test, classes)).sum(axis=1)
     return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
 
 
 def boundary_angles(head: Head, i: int, j: int) -> tuple[float, float]:
-    """In the plane of w_i and w_j: angles, in degrees, from each of the two to their decision boundary.
+    """Return the angles, in degrees, from w_i and from w_j to their decision boundary, in the plane of the two.
 
     The boundary ``w_i . x = w_j . x`` leans toward the shorter vector; at equal length it lies in the middle.
 
@@ -84,7 +112,7 @@ def boundary_angles(head: Head, i: int, j: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Oracle:
-    """A head fitted to the features it is judged on, its error there, and how far from converged it stopped."""
+    """A head fitted to the features it is judged on, its error there, and how far from converged it is."""
 
     head: Head
     error: float
@@ -97,9 +125,24 @@ def oracle_head(
     features: Array, labels: Array, classes: int, *, start: Head | None = None, decay: float = 0.0,
     steps: int = 2000, tolerance: float = 1e-5,
 ) -> Oracle:
-    """The best linear head for given features: a lower bound on what any adjustment of the head can reach.
+    """Fit the best linear head for given features: its error bounds what any adjustment of the head can reach.
 
-    Minimizes mean cross entropy + decay/2 ||W||^2 by L-BFGS until no entry of the gradient exceeds `tolerance`.
+    This minimizes mean cross entropy + decay/2 ||W||^2 by L-BFGS.
+
+    Args:
+        features: [N, d].
+        labels: [N].
+        classes: K.
+        start: the head to begin with; zeros if None.
+        decay: weight decay.
+        steps: at most so many.
+        tolerance: fitting stops when no entry of the gradient exceeds it.
+
+    Returns:
+        The head and how well it fits.
+
+    >>> oracle_head(np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1], 2, decay=0.1).error
+    0.0
     """
     x, y = to_numpy(features).astype(np.float64), check_labels(labels, classes)
     weight = np.zeros((classes, x.shape[1])) if start is None else to_numpy(start.weight).astype(np.float64)
@@ -119,11 +162,11 @@ def oracle_head(
     flat, value, gradient, taken = _lbfgs(loss, weight.ravel(), steps, tolerance)
     head = Head(flat.reshape(weight.shape))
     wrong = float((head.logits(x).argmax(axis=1) != y).mean())
-    return Oracle(head, wrong, value, float(np.abs(gradient).max()), taken)
+    return Oracle(head=head, error=wrong, loss=value, gradient=float(np.abs(gradient).max()), steps=taken)
 
 
 def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20):
-    """Nocedal and Wright, Algorithms 7.4 and 3.1: two-loop recursion with a backtracking line search."""
+    """Minimize by two-loop recursion with a backtracking line search (Nocedal and Wright, Algorithms 7.4 and 3.1)."""
     value, gradient = loss(at)
     pairs: list[tuple[np.ndarray, np.ndarray, float]] = []
     step = 0
@@ -141,17 +184,17 @@ def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20)
             direction += s * (alpha - rho * (z @ direction))
         slope, length = -(gradient @ direction), 1.0 if pairs else 1 / max(1.0, float(np.linalg.norm(gradient)))
         while True:
-            ahead = at - length * direction
-            new_value, new_gradient = loss(ahead)
+            new = at - length * direction
+            new_value, new_gradient = loss(new)
             if new_value <= value + 1e-4 * length * slope or length < 1e-12:
                 break
             length /= 2
-        s, z = ahead - at, new_gradient - gradient
+        s, z = new - at, new_gradient - gradient
         if s @ z > 1e-12 * (z @ z):
             pairs = [*pairs[-(memory - 1):], (s, z, 1 / (s @ z))]
         if length < 1e-12:
             break
-        at, value, gradient = ahead, new_value, new_gradient
+        at, value, gradient = new, new_value, new_gradient
     return at, value, gradient, step
 
 
@@ -161,6 +204,6 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:
-    """Mean rank of equal values."""
+    """Return ranks; equal values share the mean of theirs."""
     _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]

@@ -31,15 +31,16 @@ class Head:
 
     def __post_init__(self) -> None:
         if not _is_array(self.weight) or self.weight.ndim != 2:
-            raise LevelheadError(f"expected weight [K, d], a numpy array or a tensor, got {_describe(self.weight)}")
+            raise LevelheadError(f"expected weight [K, d] as a numpy array or tensor, got {_kind_and_shape(self.weight)}")
         if not is_floating(self.weight):
             raise LevelheadError(f"expected a floating-point weight, got {self.weight.dtype}; dequantize it first")
         if self.bias is not None:
             if tuple(getattr(self.bias, "shape", ())) != (self.classes,):
-                raise LevelheadError(f"expected bias [{self.classes}], one per row of weight, got {_describe(self.bias)}")
+                raise LevelheadError(f"expected bias [{self.classes}], one per row of weight, got "
+                                     f"{_kind_and_shape(self.bias)}")
             if is_torch(self.bias) != is_torch(self.weight) or not is_floating(self.bias):
-                raise LevelheadError(f"expected a floating-point bias of the weight's kind, {_describe(self.weight)}, got "
-                                 f"{_describe(self.bias)}")
+                raise LevelheadError("expected a floating-point bias of the same kind as the weight, "
+                                     f"{_kind_and_shape(self.weight)}, got {_kind_and_shape(self.bias)}")
         if self.names is not None and len(self.names) != self.classes:
             raise LevelheadError(f"expected {self.classes} class names, got {len(self.names)}")
 
@@ -54,41 +55,53 @@ class Head:
         return row_norms(self.weight)
 
     def logits(self, features: Array) -> Array:
-        """features [N, d], of the weight's kind -> logits [N, K], in float32 or better."""
+        """Compute logits.
+
+        Args:
+            features: [N, d], numpy or torch as the weight is.
+
+        Returns:
+            [N, K], in float32 or better.
+
+        >>> Head(np.array([[3.0, 4.0], [0.0, 1.0]])).logits([[1.0, 1.0]])
+        array([[7., 1.]])
+        """
         features = features if is_torch(features) else to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
-            raise LevelheadError(f"expected features of the weight's kind, {_describe(self.weight)}, got "
-                             f"{_describe(features)}; head.numpy() is the head in numpy")
+            raise LevelheadError("expected features of the same kind as the weight, "
+                                 f"{_kind_and_shape(self.weight)}, got {_kind_and_shape(features)}; head.numpy() converts "
+                                 "the head")
         if features.ndim < 1 or features.shape[-1] != self.weight.shape[1]:
             raise LevelheadError(f"expected features [N, {self.weight.shape[1]}], got shape {list(features.shape)}")
         scores = product(features, self.weight)
         return scores if self.bias is None else scores + widen(self.bias)
 
     def name(self, i: int) -> str:
-        """How to call class i in a message."""
+        """Return the number and the name of class i, for a message."""
         return title(i, self.names)
 
     def numpy(self) -> Head:
-        """The same head on the host, half precision widened to float32."""
+        """Return the same head in numpy, half precision widened to float32."""
         return replace(self, weight=to_numpy(self.weight), bias=None if self.bias is None else to_numpy(self.bias))
 
 
 def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> Head:
-    """The same head; a ValueError if it is none, or one that names the class if a weight or bias is NaN or infinite."""
+    """Return the head; raise LevelheadError if it is not one, or if a class has NaN or infinite values."""
     if not isinstance(head, Head):
-        raise LevelheadError(f"expected a Head, got {type(head).__name__}; Head(weight, bias) makes one of arrays, "
-                         "levelhead.rescale_ finds and scales the one of a torch model")
+        raise LevelheadError(f"expected a Head, got {type(head).__name__}; Head(weight, bias) makes one from arrays, "
+                             "and levelhead.rescale_ finds and scales that of a torch model")
     for part, values in (("weight", head.weight), ("bias", head.bias)):
         if values is None:
             continue
         finite = values.isfinite() if is_torch(values) else np.isfinite(values)
         if not finite.all():
             rows = to_numpy(finite).reshape(head.classes, -1).all(axis=1)
-            raise LevelheadError(f"{where} has NaN or infinite {part} values in {head.name(int(np.argmin(rows)))}{advice}")
+            name = head.name(int(np.argmin(rows)))
+            raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
     return head
 
 
-def _describe(x: object) -> str:
+def _kind_and_shape(x: object) -> str:
     if not _is_array(x):
         return type(x).__name__
     return f"{'torch' if is_torch(x) else 'numpy'} {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"  # type: ignore

@@ -1,6 +1,6 @@
 """How good predictions are, from logits [N, K] and labels [N]: overall, per class, by group, and as probabilities.
 
-Ties go to the first class, as argmax has it, in top-1 and in top-k.
+Ties go to the first class, as in argmax, for top-1 and for top-k.
 """
 
 from __future__ import annotations
@@ -10,67 +10,83 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .array import Array, described, to_numpy
+from .array import Array, check_finite_rows, described, to_numpy
 from .choices import Kind
 from .counts import Counts, check_labels, groups, resolve
-from .errors import LevelheadError
+from .errors import Advice, LevelheadError, check_choice
 
-MOST = 1 + 1e-3  # that a probability may be: a softmax in half precision rounds up
+LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
 
 
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
-    """logits [N, K] as a floating numpy array; probabilities are refused, or made their logarithms if said so.
+    """Check logits, and turn probabilities into their logarithms.
 
-    `first` is the number of their first row, where they are some of many.
+    Args:
+        logits: [N, K].
+        kind: what they are; probabilities given as `logits` are refused.
+        first: the number of their first row, for messages, where they are part of a larger array.
+
+    Returns:
+        [N, K], floating-point, finite.
+
+    >>> check_logits([[2, 1]])
+    array([[2., 1.]])
     """
-    values = to_numpy(logits)
-    check_shape(values.shape)
-    if values.dtype.kind not in "fiu":
-        raise LevelheadError(f"expected logits as floating-point numbers, got {described(values)}")
+    check_choice("kind", kind, ("logits", "probabilities"))
+    values = _numeric(logits)
     values = values if values.dtype.kind == "f" else values.astype(np.float64)
-    if not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values).all(axis=1)))
-        raise LevelheadError(f"the logits hold NaN or infinite values, first in row {first + row}")
+    check_finite_rows(values, first)
     if kind == "probabilities":
-        outside = ((values < 0) | (values > MOST)).any(axis=1)
+        outside = ((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1)
         if outside.any():
             at = int(np.argmax(outside))
             worst = values[at].min() if values[at].min() < 0 else values[at].max()
-            raise LevelheadError(f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}; leave out "
-                             "kind='probabilities' if these are logits")
+            raise LevelheadError(f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}",
+                                 advice=Advice("kind", "logits", "if these are logits"))
         return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
-    if kind != "logits":
-        raise LevelheadError(f"expected kind='logits' or 'probabilities', got {kind!r}")
     if looks_like_probabilities(values):
         raise LevelheadError(
-            "expected logits, got what looks like probabilities, rows in [0, 1] that sum to 1; save the values before "
-            "the softmax (or pass kind='probabilities' with rule='shift', which works on their logarithms)"
-        )
+            "expected logits, got what looks like probabilities: rows in [0, 1] that sum to 1; save the values before "
+            "the softmax", advice=Advice("kind", "probabilities", "with the rule shift, which uses their logarithms"))
     return values
 
 
 def check_shape(shape: Sequence[int]) -> None:
-    """That logits [N, K] have samples, and classes to choose between."""
+    """Check that logits [N, K] have at least one sample and two classes.
+
+    >>> check_shape((1, 2))
+    """
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
         raise LevelheadError(f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}"
-                         + ("; for one score z a sample, give (0, z), stacked, and rule shift" if one else ""))
+                             + ("; for one score z per sample, stack (0, z) and use the rule shift" if one else ""))
 
 
 def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
-    """Rows within [0, 1] that each sum to 1: a softmax has been here already."""
+    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax.
+
+    >>> looks_like_probabilities(np.array([[0.25, 0.75]]))
+    True
+    """
     some = np.asarray(values[:sample], np.float64)
     return bool((some >= 0).all() and (some <= 1).all() and np.allclose(some.sum(axis=1), 1, atol=2e-3))
 
 
 def predict(logits: Array) -> np.ndarray:
-    """The first class of the largest logit, [N]."""
+    """Return the first class with the largest logit, [N].
+
+    >>> predict(np.array([[2.0, 1.0], [1.0, 1.0]]))
+    array([0, 0])
+    """
     return to_numpy(logits).argmax(axis=1)
 
 
 def rank(logits: Array, labels: Array) -> np.ndarray:
-    """How many classes come before the true one, [N]: 0 is right. Of equal logits the first class comes first, and a
-    NaN is never right."""
+    """Return how many classes come before the true one, [N]; 0 is a correct prediction and NaN never is.
+
+    >>> rank(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1])
+    array([0, 1])
+    """
     logits, labels = _pair(logits, labels)
     true = np.take_along_axis(logits, labels[:, None], axis=1)
     later = np.arange(logits.shape[1]) >= labels[:, None]
@@ -78,7 +94,7 @@ def rank(logits: Array, labels: Array) -> np.ndarray:
 
 
 def error(logits: Array, labels: Array, *, k: int = 1) -> float:
-    """Share of samples whose class is not among the k best.
+    """Return the share of samples whose class is not among the k best.
 
     >>> error(np.array([[2.0, 1.0], [2.0, 1.0]]), np.array([0, 1]))
     0.5
@@ -87,74 +103,109 @@ def error(logits: Array, labels: Array, *, k: int = 1) -> float:
 
 
 def balanced_error(logits: Array, labels: Array, *, k: int = 1) -> float:
-    """Mean over the classes present of each class's own error: every class weighs the same."""
+    """Return the mean of each class's own error, over the classes present: every class weighs the same.
+
+    >>> balanced_error(np.array([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]]), [0, 0, 1])
+    0.5
+    """
     return float(1 - np.nanmean(recall(logits, labels, k=k)))
 
 
 def recall(logits: Array, labels: Array, *, k: int = 1) -> np.ndarray:
-    """Share of each class's samples that are found, [K]; NaN for a class with no sample."""
+    """Return the share of each class's samples that have it among the k best, [K]; NaN for a class without samples.
+
+    >>> recall(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1])
+    array([1., 0.])
+    """
     logits, labels = _pair(logits, labels)
     size = logits.shape[1]
-    found = np.bincount(labels, weights=rank(logits, labels) < k, minlength=size)
-    return _ratio(found, np.bincount(labels, minlength=size))
+    correct = np.bincount(labels, weights=rank(logits, labels) < k, minlength=size)
+    return _ratio(correct, np.bincount(labels, minlength=size))
 
 
 def precision(logits: Array, labels: Array) -> np.ndarray:
-    """Share of each class's predictions that are right, [K]; NaN for a class never predicted."""
+    """Return the share of each class's predictions that are correct, [K]; NaN for a class that is never predicted.
+
+    >>> precision(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1])
+    array([0.5, nan])
+    """
     table = confusion(logits, labels)
     return _ratio(np.diag(table), table.sum(axis=0))
 
 
 def confusion(logits: Array, labels: Array) -> np.ndarray:
-    """[K, K] counts: row is the true class, column the predicted one."""
+    """Return counts [K, K]: the row is the true class, the column the predicted one.
+
+    >>> confusion(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1])
+    array([[1, 0], [1, 0]])
+    """
     logits, labels = _pair(logits, labels)
     size = logits.shape[1]
     return np.bincount(labels * size + predict(logits), minlength=size * size).reshape(size, size)
 
 
 def negative_share(logits: Array, labels: Array) -> float:
-    """Share of samples whose true-class logit is negative: those that RS pushes the wrong way."""
+    """Return the share of samples whose true-class logit is negative: RS pushes those the wrong way.
+
+    >>> negative_share(np.array([[2.0, 1.0], [2.0, -1.0]]), [0, 1])
+    0.5
+    """
     logits, labels = _pair(logits, labels)
     return float((np.take_along_axis(logits, labels[:, None], axis=1) < 0).mean())
 
 
 def log_softmax(logits: Array) -> np.ndarray:
-    """Log-probabilities [N, K], in float64."""
+    """Return log-probabilities [N, K], in float64.
+
+    >>> np.exp(log_softmax(np.array([[5.0, 5.0]])))
+    array([[0.5, 0.5]])
+    """
     scores = to_numpy(logits).astype(np.float64)
     scores = scores - scores.max(axis=1, keepdims=True)
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
 def negative_log_likelihood(logits: Array, labels: Array, *, temperature: float = 1.0) -> float:
-    """Mean of ``-log p(true class)``, with logits divided by the temperature."""
+    """Return the mean of ``-log p(true class)``, with logits divided by the temperature.
+
+    >>> round(negative_log_likelihood(np.array([[5.0, 5.0]]), [0]), 4)
+    0.6931
+    """
     logits, labels = _pair(logits, labels)
     scores = log_softmax(logits / _positive(temperature))
     return float(-np.take_along_axis(scores, labels[:, None], axis=1).mean())
 
 
 def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperature: float = 1.0) -> float:
-    """ECE: mean gap between confidence and accuracy over equal-width bins of confidence.
+    """Return the ECE: the mean gap between confidence and accuracy over equal-width bins of confidence.
+
+    >>> calibration_error(np.array([[5.0, 5.0]]), [0])
+    0.5
 
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
     """
     logits, labels = _pair(logits, labels)
     probability = np.exp(log_softmax(logits / _positive(temperature)))
-    confidence, right = probability.max(axis=1), probability.argmax(axis=1) == labels
+    confidence, correct = probability.max(axis=1), probability.argmax(axis=1) == labels
     where = np.minimum((confidence * bins).astype(int), bins - 1)
-    gap = np.bincount(where, weights=confidence - right, minlength=bins)
-    return float(np.abs(gap).sum() / len(right))
+    gap = np.bincount(where, weights=confidence - correct, minlength=bins)
+    return float(np.abs(gap).sum() / len(correct))
 
 
 def fit_temperature(logits: Array, labels: Array, *, low: float = 0.05, high: float = 20.0) -> float:
-    """The temperature of least negative log likelihood on held-out data, by golden section over its logarithm."""
+    """Return the temperature of least negative log-likelihood on held-out data, between `low` and `high`.
+
+    >>> round(fit_temperature(np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]]), [0, 0, 1]), 3)  # 2 / log 2
+    2.885
+    """
     values = check_logits(logits)
-    return float(np.exp(_golden(lambda t: negative_log_likelihood(values, labels, temperature=float(np.exp(t))),
-                                np.log(low), np.log(high))))
+    return float(np.exp(_golden_section(
+        lambda t: negative_log_likelihood(values, labels, temperature=float(np.exp(t))), np.log(low), np.log(high))))
 
 
 @dataclass(frozen=True)
 class Measures:
-    """Everything we report of one set of predictions. Errors and recalls are shares, not percent."""
+    """All measures of one set of predictions. Errors and recalls are shares, not percent."""
 
     n: int
     error: float
@@ -172,40 +223,52 @@ class Measures:
 def measure(
     logits: Array, labels: Array, counts: Counts | None = None, *, names: Sequence[str] | None = None
 ) -> Measures:
-    """All measures at once.
+    """Compute all measures at once.
 
     Args:
         logits: [N, K].
         labels: [N], class indices.
-        counts: training samples of each class, for the many/medium/few groups (rule: `counts.groups`).
+        counts: training samples of each class, for the mean recall of the groups of `counts.groups`.
         names: class names, if counts are given by name.
+
+    Returns:
+        The measures.
+
+    >>> measure(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1], [500, 5]).groups
+    {'many': 1.0, 'few': 0.0}
     """
     values = check_logits(logits)
     labels = check_labels(labels, values.shape[1])
-    found = recall(values, labels)
+    recalls = recall(values, labels)
     members = {} if counts is None else groups(resolve(counts, values.shape[1], names=names))
-    worst = int(np.nanargmin(found))
+    members = {name: of for name, of in members.items() if not np.isnan(recalls[of]).all()}
+    worst = int(np.nanargmin(recalls))
     return Measures(
         n=len(labels),
         error=error(values, labels),
-        balanced_error=float(1 - np.nanmean(found)),
-        recall=found,
+        balanced_error=float(1 - np.nanmean(recalls)),
+        recall=recalls,
         precision=precision(values, labels),
-        groups={name: float(np.nanmean(found[of])) for name, of in members.items() if not np.isnan(found[of]).all()},
+        groups={name: float(np.nanmean(recalls[of])) for name, of in members.items()},
         worst_class=worst,
-        worst_recall=float(found[worst]),
+        worst_recall=float(recalls[worst]),
         negative_share=negative_share(values, labels),
         calibration_error=calibration_error(values, labels),
         negative_log_likelihood=negative_log_likelihood(values, labels),
     )
 
 
+def _numeric(logits: Array) -> np.ndarray:
+    values = to_numpy(logits)
+    check_shape(values.shape)
+    if values.dtype.kind not in "fiu":
+        raise LevelheadError(f"expected logits as floating-point numbers, got {described(values)}")
+    return values
+
+
 def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
-    """logits [N, K] and labels [N], checked against each other: -1 would else count as the last class."""
-    logits = to_numpy(logits)
-    check_shape(logits.shape)
-    if logits.dtype.kind not in "fiu":
-        raise LevelheadError(f"expected logits as floating-point numbers, got {described(logits)}")
+    """Return logits [N, K] and labels [N], checked against each other: -1 would count as the last class."""
+    logits = _numeric(logits)
     labels = check_labels(labels, logits.shape[1])
     if len(labels) != len(logits):
         raise LevelheadError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
@@ -214,7 +277,7 @@ def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
 
 def _positive(temperature: float) -> float:
     if not 0 < temperature < np.inf:
-        raise LevelheadError(f"expected a positive temperature, got {temperature}")
+        raise LevelheadError(f"expected a positive number, got {temperature}", parameter="temperature")
     return temperature
 
 
@@ -222,7 +285,8 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
 
 
-def _golden(f: Callable[[float], float], low: float, high: float, tolerance: float = 1e-5) -> float:
+def _golden_section(f: Callable[[float], float], low: float, high: float, tolerance: float = 1e-5) -> float:
+    """Return where a function with one minimum between low and high has it."""
     shrink = (np.sqrt(5) - 1) / 2
     a, b = high - shrink * (high - low), low + shrink * (high - low)
     fa, fb = f(a), f(b)

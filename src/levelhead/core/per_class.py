@@ -58,8 +58,8 @@ def in_order(
         elif known:
             raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {listed(names or [])}")
         else:
-            raise LevelheadError(f"got the class name {str(key)!r}, but class names are not known here, so {what}s must "
-                                 "be in class order", advice=Advice("names", None, "to say which class is which"))
+            raise LevelheadError(f"got the class name {str(key)!r}, but class names are not known here, so {what}s "
+                                 "must be in class order", advice=Advice("names", None, "to say which class is which"))
         if not 0 <= i < size:
             raise LevelheadError(f"unknown class {key!r}; expected classes 0 to {size - 1}")
         if i in found:

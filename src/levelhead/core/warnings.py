@@ -1,4 +1,4 @@
-"""Warnings of their own class, so that they can be filtered, tested and turned into errors one by one."""
+"""Warning classes, so that each can be filtered, tested and turned into an error."""
 
 import warnings
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 
 class LevelheadWarning(UserWarning):
-    """Whatever levelhead warns of."""
+    """The base class of all warnings of levelhead."""
 
 
 class LeakageWarning(LevelheadWarning):
-    """What is called held-out looks like training data: a gamma chosen on it is chosen on nothing."""
+    """Data called held-out looks like training data, on which gamma cannot be chosen."""
 
 
 class NegativeLogitsWarning(LevelheadWarning):
@@ -18,11 +18,11 @@ class NegativeLogitsWarning(LevelheadWarning):
 
 
 class BinaryHeadWarning(LevelheadWarning):
-    """A two-class head with opposite rows never changes its mind under scaling. Use the additive shift."""
+    """Scaling never changes a prediction of a two-class head with opposite rows. Use the additive shift."""
 
 
 class NormWarning(LevelheadWarning):
-    """Weight norms do not follow the counts (typical of Adam): scaling by counts may not be what bends the head."""
+    """Weight norms do not follow the counts (typical of Adam): scaling by counts may not be what the head needs."""
 
 
 class MissingClassWarning(LevelheadWarning):
@@ -30,15 +30,15 @@ class MissingClassWarning(LevelheadWarning):
 
 
 class CountsWarning(LevelheadWarning):
-    """Counts of other samples stand in for those of the training set: by them next to nothing is adjusted."""
+    """Counts are not those of the training set, and adjust next to nothing."""
 
 
 class NeverPredictedWarning(LevelheadWarning):
-    """Many classes are hardly ever predicted: matching their shares may fill them with samples of others."""
+    """Many classes are hardly ever predicted: matching their shares may fill them with samples of other classes."""
 
 
 class RangeWarning(LevelheadWarning):
-    """What is looked for lies at the end of the range it was looked for in."""
+    """The value that was found lies at the end of the range that was searched."""
 
 
 class PrecisionWarning(LevelheadWarning):
@@ -47,7 +47,7 @@ class PrecisionWarning(LevelheadWarning):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what levelhead warns of inside the block: for results that carry their own warnings."""
+    """Silence levelhead's warnings inside the block: for results that carry their warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LevelheadWarning)
         yield
