@@ -133,7 +133,7 @@ SLIPS = {
     "an array for a head": (lambda: lh.shift_logits(np.eye(4), COUNTS), "expected a Head, got ndarray"),
     "a model to normalize": (lambda: lh.normalize(nn.Linear(2, 4)), "expected a Head, got Linear"),
     "a bias of whole numbers": (lambda: Head(np.eye(2), np.array([1, 3])), "expected a floating-point bias"),
-    "a bias of another kind": (lambda: Head(np.eye(2), torch.zeros(2)), "bias of the weight's kind, numpy"),
+    "a bias of another kind": (lambda: Head(np.eye(2), torch.zeros(2)), "bias of the same kind as the weight, numpy"),
     "features of another kind": (lambda: Head(torch.eye(2)).logits(np.eye(2)), r"head.numpy\(\) is the head in numpy"),
     "features too wide": (lambda: Head(np.eye(2)).logits(np.ones((3, 5))), r"expected features \[N, 2\], got shape"),
     "one logit a sample": (lambda: lh.measure.error(LOGITS[:, 0], LABELS), r"expected logits \[N, K\]"),

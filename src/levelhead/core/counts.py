@@ -158,8 +158,8 @@ def resolve(
     values = _values(counts, classes, names)
     if classes is not None and len(values) != classes:
         titled = len(values) == classes + 1 and values[0] == 0  # pandas writes 0 over a column without a name
-        raise LevelheadError(f"expected {classes} counts, one per class, got {len(values)}"
-                             + ("; if the first, 0, is a title, leave it out: header=False in pandas" if titled else ""))
+        aside = "; if the first, 0, is a title, leave it out: header=False in pandas" if titled else ""
+        raise LevelheadError(f"expected {classes} counts, one per class, got {len(values)}{aside}")
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
     with np.errstate(invalid="ignore"):

@@ -31,7 +31,8 @@ class Head:
 
     def __post_init__(self) -> None:
         if not _is_array(self.weight) or self.weight.ndim != 2:
-            raise LevelheadError(f"expected weight [K, d] as a numpy array or tensor, got {_kind_and_shape(self.weight)}")
+            raise LevelheadError("expected weight [K, d], a numpy array or a tensor, got "
+                                 f"{_kind_and_shape(self.weight)}")
         if not is_floating(self.weight):
             raise LevelheadError(f"expected a floating-point weight, got {self.weight.dtype}; dequantize it first")
         if self.bias is not None:
@@ -69,8 +70,8 @@ class Head:
         features = features if is_torch(features) else to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
             raise LevelheadError("expected features of the same kind as the weight, "
-                                 f"{_kind_and_shape(self.weight)}, got {_kind_and_shape(features)}; head.numpy() converts "
-                                 "the head")
+                                 f"{_kind_and_shape(self.weight)}, got {_kind_and_shape(features)}; head.numpy() "
+                                 "converts the head")
         if features.ndim < 1 or features.shape[-1] != self.weight.shape[1]:
             raise LevelheadError(f"expected features [N, {self.weight.shape[1]}], got shape {list(features.shape)}")
         scores = product(features, self.weight)
