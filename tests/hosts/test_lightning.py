@@ -107,7 +107,7 @@ def test_rows_have_unit_length_before_and_after_every_step(tmp_path, optimizer, 
     watch.assert_unit(at_least=11)
 
 
-def test_without_the_callback_rows_have_not(tmp_path):
+def test_without_the_callback_rows_do_not_have_unit_length(tmp_path):
     watch = Watch()
     fit(Net(), tmp_path, watch)
     with pytest.raises(AssertionError):
@@ -116,7 +116,7 @@ def test_without_the_callback_rows_have_not(tmp_path):
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("order", ["algorithm", "released"])
-def test_training_is_that_of_a_loop_written_by_hand(tmp_path, order, accumulate):
+def test_training_equals_a_loop_written_by_hand(tmp_path, order, accumulate):
     module = Net()
     fit(module, tmp_path, WVNCallback("fc", order=order), accumulate_grad_batches=accumulate)
     other = by_hand(Net(), accumulate=accumulate, before=order == "released")
@@ -124,7 +124,7 @@ def test_training_is_that_of_a_loop_written_by_hand(tmp_path, order, accumulate)
         torch.testing.assert_close(ours, theirs, **ONE_STEP)
 
 
-def test_a_resumed_training_is_that_of_one_never_stopped(tmp_path):
+def test_a_resumed_training_equals_one_never_stopped(tmp_path):
     whole, first, second, watch = Net(), Net(), Net(seed=1), Watch()
     fit(whole, tmp_path, WVNCallback(), epochs=4)
     fit(first, tmp_path, WVNCallback(), epochs=2).save_checkpoint(tmp_path / "half.ckpt")
@@ -133,7 +133,7 @@ def test_a_resumed_training_is_that_of_one_never_stopped(tmp_path):
     torch.testing.assert_close(second.fc.weight, whole.fc.weight, **ONE_STEP)
 
 
-def test_rows_are_normalized_at_once_when_a_plain_training_is_taken_up(tmp_path):
+def test_rows_are_normalized_at_once_when_a_plain_training_is_resumed(tmp_path):
     fit(Net(), tmp_path).save_checkpoint(tmp_path / "plain.ckpt")
     watch = Watch()
     fit(Net(seed=1), tmp_path, WVNCallback(), watch, epochs=4, checkpoint=tmp_path / "plain.ckpt")
@@ -160,7 +160,7 @@ def test_nothing_stays_on_the_optimizer_when_training_ends_or_fails(tmp_path):
     assert hooks(fail.optimizer) == 0
 
 
-def test_of_two_optimizers_the_one_that_trains_the_head_is_taken(tmp_path):
+def test_the_hook_is_on_the_one_of_two_optimizers_that_trains_the_head(tmp_path):
     class Two(Net):
         automatic_optimization = False
 
@@ -208,7 +208,7 @@ def test_a_second_fit_starts_from_the_head_before_rescaling(tmp_path):
     torch.testing.assert_close(watch.norms[0].double(), torch.from_numpy(plain).double(), **ONE_STEP)
 
 
-def test_weights_loaded_in_between_are_not_taken_back(tmp_path):
+def test_weights_loaded_in_between_are_not_restored(tmp_path):
     module, callback, watch = Net(), RescaleCallback(COUNTS, gamma=0.5), Watch()
     fit(module, tmp_path, callback)
     module.load_state_dict(Net(seed=7).state_dict())
@@ -227,16 +227,16 @@ def test_wvn_and_rescaling_together_leave_lengths_that_are_the_factors(tmp_path)
     ([1, 2], "fc", "expected 3 counts, one per class, got 2"),
     ([30, 8, 0], None, "class 2 has no samples"),
 ])
-def test_what_could_not_be_rescaled_at_the_end_is_said_before_the_first_step(tmp_path, counts, layer, message):
+def test_bad_counts_or_layers_are_refused_before_the_first_step(tmp_path, counts, layer, message):
     watch = Watch()
     with pytest.raises(ValueError, match=message):
         fit(Net(), tmp_path, RescaleCallback(counts, gamma=0.3, layer=layer), watch)
     assert watch.norms == []
 
 
-def test_a_gamma_that_is_no_number_is_said_before_the_first_step(tmp_path):
+def test_a_gamma_that_is_not_a_number_is_refused_before_the_first_step(tmp_path):
     watch = Watch()
-    with pytest.raises(ValueError, match="expected a finite gamma, got nan"):
+    with pytest.raises(ValueError, match="gamma: expected a finite number, got nan"):
         fit(Net(), tmp_path, RescaleCallback(COUNTS, gamma=float("nan")), watch)
     assert watch.norms == []
 

@@ -55,7 +55,7 @@ CHECKED = [RescaledClassifier(base) for base in BASES] + [TunedRescaledClassifie
 
 @pytest.mark.filterwarnings("ignore")  # margins of LinearSVC are negative, and the checks' data is odd on purpose
 @pytest.mark.parametrize("estimator", CHECKED, ids=lambda e: f"{type(e).__name__}({type(e.estimator).__name__})")
-def test_scikit_learns_checks_pass_with_none_expected_to_fail(estimator):
+def test_all_of_scikit_learns_checks_pass(estimator):
     results = check_estimator(estimator, on_skip=None)  # raises on the first that fails
     statuses = {result["check_name"]: result["status"] for result in results}
     needing_more = {"check_array_api_input", "check_classifier_data_not_an_array"}  # the array API, pandas
@@ -81,7 +81,7 @@ def test_constructors_have_the_shape_of_scikit_learns_own():
     assert theirs - {"response_method", "thresholds"} <= ours
 
 
-# -- what is adjusted, and how ----------------------------------------------------------------------------------------
+# -- how scores are adjusted ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", [LogisticRegression(), SVC(), HistGradientBoostingClassifier(max_iter=5)], ids=str)
@@ -148,7 +148,7 @@ def test_probabilities_of_a_logistic_model_are_the_softmax_of_its_scaled_scores(
     np.testing.assert_allclose(model.predict_proba(X_test), model.estimator_.predict_proba(X_test), rtol=1e-9)
 
 
-def test_a_probability_of_zero_stays_finite_and_is_not_raised_from_the_dead(tail):
+def test_a_probability_of_zero_gives_a_finite_score_and_is_never_predicted(tail):
     X, y, X_test, _ = tail
     base = DecisionTreeClassifier(random_state=0)
     model = RescaledClassifier(base, gamma=1.0).fit(X, y)
@@ -156,7 +156,7 @@ def test_a_probability_of_zero_stays_finite_and_is_not_raised_from_the_dead(tail
     np.testing.assert_array_equal(model.predict(X_test), base.fit(X, y).predict(X_test))  # its leaves are pure
 
 
-def test_negative_scores_are_warned_of_and_shifting_is_the_way_out(tail):
+def test_negative_scores_give_a_warning_and_shifting_helps(tail):
     X, y, X_test, y_test = tail
     plain = LinearSVC().fit(X, y)
     with pytest.warns(NegativeLogitsWarning, match="of the true-class logits are negative.*use the rule shift"):
@@ -321,7 +321,7 @@ def test_a_trained_model_is_tuned_on_held_out_data_with_the_counts_it_was_traine
     lambda base: TunedRescaledClassifierCV(make_pipeline(StandardScaler(), FrozenEstimator(base))),
     lambda base: RescaledClassifier(FrozenEstimator(base)),
 ], ids=["prefit", "tuned", "pipeline", "fixed"])
-def test_a_trained_model_needs_its_counts_which_a_balanced_hold_out_does_not_tell(wrap, tail):
+def test_a_trained_model_with_a_balanced_hold_out_needs_its_counts(wrap, tail):
     X, y, X_test, y_test = tail
     even = np.concatenate([np.flatnonzero(y_test == k)[:200] for k in range(5)])
     model = wrap(LogisticRegression().fit(X, y)).set_params(rule="shift")
@@ -336,7 +336,7 @@ def test_a_trained_model_needs_its_counts_which_a_balanced_hold_out_does_not_tel
     assert model.counts_.tolist() == np.bincount(y).tolist()
 
 
-def test_a_model_tuned_on_its_own_training_data_is_warned_of(tail):
+def test_tuning_a_model_on_its_own_training_data_gives_a_warning(tail):
     X, y, _, _ = tail
     forest = RandomForestClassifier(20, random_state=0).fit(X, y)
     with pytest.warns(LeakageWarning, match="too good for data the model has not seen"):
@@ -362,10 +362,10 @@ def test_two_jobs_find_what_one_finds(tail):
     assert (one.best_gamma_, one.best_score_) == (two.best_gamma_, two.best_score_)
 
 
-# -- in company -------------------------------------------------------------------------------------------------------
+# -- with the rest of scikit-learn ------------------------------------------------------------------------------------
 
 
-def test_they_stand_inside_and_outside_pipelines_and_searches(tail):
+def test_they_work_inside_and_outside_pipelines_and_searches(tail):
     X, y, X_test, _ = tail
     outside = RescaledClassifier(make_pipeline(StandardScaler(), LogisticRegression()), gamma=0.3).fit(X, y)
     inside = make_pipeline(StandardScaler(), RescaledClassifier(LogisticRegression(), gamma=0.3)).fit(X, y)
@@ -433,14 +433,14 @@ def test_metadata_without_routing_is_refused_as_scikit_learn_does(tail):
     (RescaledClassifier(LogisticRegression(), rule="tau"), "The 'rule' parameter of RescaledClassifier must be"),
     (RescaledClassifier(LogisticRegression(), counts=[1, 2]), "expected 5 counts, one per class, got 2"),
     (RescaledClassifier(LogisticRegression(), counts=[5, 4, 3, 2, 0]), r"class 4 \(4\) has no samples"),
-    (RescaledClassifier(GaussianNB(), rule="rescale"), "GaussianNB gives probabilities only.*use rule='shift'"),
-    (RescaledClassifier(SVC(decision_function_shape="ovo")), "expected 5 scores a sample.*_shape='ovr'"),
+    (RescaledClassifier(GaussianNB(), rule="rescale"), "rule: GaussianNB gives probabilities, .*use 'shift'"),
+    (RescaledClassifier(SVC(decision_function_shape="ovo")), "expected 5 scores per sample.*_shape to 'ovr'"),
     (RescaledClassifier(StandardScaler()), "The 'estimator' parameter of RescaledClassifier must be"),
     (TunedRescaledClassifierCV(LogisticRegression(), scoring="no such"), "The 'scoring' parameter"),
     (TunedRescaledClassifierCV(LogisticRegression(), cv=1.5), "The 'cv' parameter"),
-    (TunedRescaledClassifierCV(LogisticRegression(), cv="prefit"), "refit cannot be True; pass refit=False"),
-    (TunedRescaledClassifierCV(LogisticRegression(), refit=False), "the model of one split, and cv gives 5"),
-    (TunedRescaledClassifierCV(LogisticRegression(), range=(1, 0)), r"expected a range \(from, to\).*, got \(1, 0\)"),
+    (TunedRescaledClassifierCV(LogisticRegression(), cv="prefit"), "refit: expected False, since cv='prefit'"),
+    (TunedRescaledClassifierCV(LogisticRegression(), refit=False), "refit: expected True, since cv gives 5 splits"),
+    (TunedRescaledClassifierCV(LogisticRegression(), range=(1, 0)), r"range: expected \(from, to\).*, got \(1, 0\)"),
 ], ids=str)
 def test_a_wrong_setting_is_named(model, message, tail):
     with pytest.raises(ValueError, match=message):
@@ -449,12 +449,12 @@ def test_a_wrong_setting_is_named(model, message, tail):
 
 def test_pairwise_scores_of_three_classes_are_not_taken_for_class_scores(tail):
     X, y, _, _ = tail
-    with pytest.raises(ValueError, match="gives pairs of classes"):  # three pairs, three classes
+    with pytest.raises(ValueError, match="scores pairs of classes"):  # three pairs, three classes
         RescaledClassifier(make_pipeline(StandardScaler(), SVC(decision_function_shape="ovo"))).fit(X[y < 3], y[y < 3])
 
 
 def test_two_classes_cannot_be_rescaled(binary):
-    with pytest.raises(ValueError, match="LogisticRegression has two classes: scaling cannot act on it; use rule="):
+    with pytest.raises(ValueError, match="rule: LogisticRegression has two classes, so 'rescale' cannot act on it"):
         RescaledClassifier(LogisticRegression(), rule="rescale").fit(*binary[:2])
 
 
@@ -462,10 +462,10 @@ def test_unfitted_and_unknown_are_refused(tail):
     X, y, _, _ = tail
     with pytest.raises(NotFittedError):
         RescaledClassifier(LogisticRegression()).predict(X)
-    with pytest.raises(NotFittedError, match="cv='prefit' needs an estimator that is fitted"):
+    with pytest.raises(NotFittedError, match="cv='prefit' needs a fitted estimator"):
         TunedRescaledClassifierCV(LogisticRegression(), cv="prefit", refit=False).fit(X, y)
     base = FrozenEstimator(LogisticRegression().fit(X[y < 4], y[y < 4]))
-    with pytest.raises(ValueError, match=r"y holds 4, a class the estimator was not fitted on; it knows \[0, 1, 2, 3"):
+    with pytest.raises(ValueError, match=r"y: expected the classes the estimator was fitted on \(0, 1, 2, 3\), got 4"):
         RescaledClassifier(base, counts=np.bincount(y[y < 4])).fit(X, y)
     with pytest.raises(ValueError, match="Unknown label type: multilabel-indicator"):
         RescaledClassifier(LogisticRegression()).fit(X, np.column_stack([y > 0, y > 1]).astype(int))

@@ -1,4 +1,4 @@
-"""WVN beside an optimizer: unit length after every real step, however the step is taken."""
+"""WVN next to an optimizer: unit length after every real step, however the step is taken."""
 
 import copy
 from pathlib import Path
@@ -144,7 +144,7 @@ def test_released_order_is_one_step_off_unit_length_at_evaluation():
     assert 1e-3 < (lengths(model[2]) - 1).abs().max() < 0.5
 
 
-def test_removed_hook_normalizes_no_longer():
+def test_removed_hook_stops_normalizing():
     model = build()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     hook = WVN(optimizer, model[2])
@@ -214,7 +214,7 @@ def test_layer_that_the_optimizer_does_not_own_is_refused():
     model = build()
     optimizer = torch.optim.SGD(model[0].parameters(), lr=0.5)
     before = model[2].weight.detach().clone()
-    with pytest.raises(ValueError, match=r"the optimizer does not own weight \[3, 6\]"):
+    with pytest.raises(ValueError, match=r"optimizer: does not own weight \[3, 6\]"):
         WVN(optimizer, model[2])
     assert torch.equal(model[2].weight, before)
 
@@ -223,16 +223,16 @@ def test_layer_that_the_optimizer_does_not_own_is_refused():
     (nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), "parametrized"), (nn.ReLU(), "no linear layer"),
     (torch.zeros(3, 4), "expected a layer, its weight"), (nn.Parameter(torch.zeros(3)), "expected a layer, its weight"),
 ])
-def test_what_is_no_layer_is_refused(layer, message):
+def test_an_argument_that_is_not_a_layer_is_refused(layer, message):
     with pytest.raises(ValueError, match=message):
         WVN(torch.optim.SGD(build().parameters(), lr=0.5), layer)
 
 
-def test_what_is_no_optimizer_or_order_is_refused():
+def test_an_argument_that_is_not_an_optimizer_or_order_is_refused():
     model = build()
-    with pytest.raises(ValueError, match="expected a torch optimizer, got Linear"):
+    with pytest.raises(ValueError, match="optimizer: expected a torch optimizer, got Linear"):
         WVN(model[2], model[2])
-    with pytest.raises(ValueError, match="expected order='algorithm' or 'released', got 'before'"):
+    with pytest.raises(ValueError, match="order: expected 'algorithm' or 'released', got 'before'"):
         lh.WVN(torch.optim.SGD(model.parameters(), lr=0.5), model[2], order="before")
 
 

@@ -72,7 +72,7 @@ def test_rows_have_unit_length_before_and_after_every_step(tmp_path, options):
     watch.assert_unit(at_least=11)
 
 
-def test_without_the_callback_rows_have_not(tmp_path):
+def test_without_the_callback_rows_do_not_have_unit_length(tmp_path):
     watch = Watch()
     trainer(network(), tmp_path, watch).train()
     with pytest.raises(AssertionError):
@@ -80,7 +80,7 @@ def test_without_the_callback_rows_have_not(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["algorithm", "released"])
-def test_training_is_that_of_a_loop_written_by_hand(tmp_path, order):
+def test_training_equals_a_loop_written_by_hand(tmp_path, order):
     model, other = network(), network()
     trainer(model, tmp_path, WVNCallback(order=order), lr_scheduler_type="constant", max_grad_norm=0,
             per_device_train_batch_size=len(DATA), num_train_epochs=5).train()
@@ -101,7 +101,7 @@ def test_training_is_that_of_a_loop_written_by_hand(tmp_path, order):
     torch.testing.assert_close(model.classifier.weight, weight, **CLOSE)
 
 
-def test_a_resumed_training_is_that_of_one_never_stopped(tmp_path):
+def test_a_resumed_training_equals_one_never_stopped(tmp_path):
     whole, second, watch = network(), network(seed=1), Watch()
     options = {"save_strategy": "steps", "save_steps": 4}
     trainer(whole, tmp_path, WVNCallback(), **options).train()
@@ -111,7 +111,7 @@ def test_a_resumed_training_is_that_of_one_never_stopped(tmp_path):
     torch.testing.assert_close(second.classifier.weight, whole.classifier.weight, **CLOSE)
 
 
-def test_rows_are_normalized_at_once_when_a_plain_training_is_taken_up(tmp_path):
+def test_rows_are_normalized_at_once_when_a_plain_training_is_resumed(tmp_path):
     options = {"save_strategy": "steps", "save_steps": 4}
     trainer(network(), tmp_path, **options).train()
     watch = Watch()
@@ -143,7 +143,7 @@ def test_rescaling_comes_once_and_after_every_checkpoint(tmp_path):
     assert torch.equal(model.classifier.weight, plain["classifier.weight"])
 
 
-def test_the_best_model_is_what_is_rescaled_when_it_is_loaded_at_the_end(tmp_path):
+def test_the_best_model_is_rescaled_if_it_is_loaded_at_the_end(tmp_path):
     model = network()
     ended = trainer(model, tmp_path, RescaleCallback(COUNTS, gamma=0.5), save_strategy="epoch", eval_strategy="epoch",
                     load_best_model_at_end=True, learning_rate=5.0, optim="adamw_torch")
@@ -161,7 +161,7 @@ def test_a_second_training_starts_from_the_head_before_rescaling(tmp_path):
     assert watch.heads[0].norm(dim=1).tolist() == pytest.approx(plain, rel=1e-6)
 
 
-def test_a_checkpoint_that_was_loaded_is_not_taken_back(tmp_path):
+def test_a_checkpoint_that_was_loaded_is_not_overwritten(tmp_path):
     model, watch, options = network(), Watch(), {"save_strategy": "steps", "save_steps": 4}
     callback = RescaleCallback(COUNTS, gamma=0.5)
     trainer(model, tmp_path, callback, **options).train()
@@ -175,7 +175,7 @@ def test_a_checkpoint_that_was_loaded_is_not_taken_back(tmp_path):
     ([1, 2], "classifier", "expected 3 counts, one per class, got 2"),
     ({"often": 3, "never": 2, "rare": 1}, None, "unknown class name 'never'; the classes are often, seldom, rare"),
 ])
-def test_what_could_not_be_rescaled_at_the_end_is_said_before_the_first_step(tmp_path, counts, layer, message):
+def test_bad_counts_or_layers_are_refused_before_the_first_step(tmp_path, counts, layer, message):
     watch = Watch()
     with pytest.raises(ValueError, match=message):
         trainer(network(), tmp_path, RescaleCallback(counts, gamma=0.3, layer=layer), watch).train()
@@ -203,7 +203,7 @@ def test_the_baseline_loss_trains_as_the_models_own_does(tmp_path):
 
 
 @pytest.mark.parametrize("items", [None, torch.tensor(23)])
-def test_positions_to_ignore_count_neither_above_nor_below(items):
+def test_ignored_positions_do_not_count(items):
     logits, labels = torch.randn(4, 6, 3), torch.randint(0, 3, (4, 6))
     labels[0, 2:] = labels[3, 1] = -100
     weight = torch.tensor([1 / 30, 1 / 8, 1 / 2])
@@ -226,6 +226,6 @@ def test_losses_can_be_pickled():
     ("ldam", "ldam needs a cosine head"),
     ("nope", "unknown method 'nope'; the methods are baseline"),
 ])
-def test_what_a_loss_alone_cannot_do_is_refused(method, message):
+def test_methods_that_do_more_than_change_the_loss_are_refused(method, message):
     with pytest.raises(ValueError, match=message):
         compute_loss_func(method, [30, 8, 2])

@@ -1,4 +1,4 @@
-"""Lightning trainers wearing WVN and RS: two thin callbacks.
+"""WVN and RS as Lightning callbacks.
 
 ``Trainer(callbacks=[WVNCallback("model.fc"), RescaleCallback(counts, gamma=0.5, layer="model.fc")])``
 """
@@ -7,34 +7,28 @@ from __future__ import annotations
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ..core.counts import Counts
-from ..heads.torch import Adjusted
-from ._callback import RescaleOnce, attach
-from .torch import WVN, Order
+from ._callback import BaseRescaleCallback, BaseWVNCallback
 
 
-class WVNCallback(Callback):
+class WVNCallback(BaseWVNCallback, Callback):
     """Keep the head's weight vectors at unit length through `fit`: Algorithm 1 at every optimizer step.
 
     ``w_i <- w_i / ||w_i||``, once when training starts (after a checkpoint was loaded) and then once per real step,
-    accumulated batches and mixed precision included. Nothing is left behind when training ends or fails.
+    also with accumulated batches and mixed precision. Nothing is left behind when training ends or fails.
 
     Args:
         layer: path of the head within the LightningModule, such as "model.fc", if it is not found or not unique.
         order: `algorithm` (after the step) or `released` (before it, as the authors' code does).
 
+    >>> callback = WVNCallback("model.fc")
+    >>> callback.order
+    'algorithm'
+
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
     """
 
-    order: Order
-    hook: WVN | None
-
-    def __init__(self, layer: str | None = None, *, order: Order = "algorithm") -> None:
-        self.layer, self.order, self.hook = layer, order, None
-
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._remove()
-        self.hook = attach(pl_module, trainer.optimizers, layer=self.layer, order=self.order)
+        self._attach(pl_module, trainer.optimizers)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._remove()
@@ -42,42 +36,36 @@ class WVNCallback(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._remove()
 
-    def _remove(self) -> None:
-        if self.hook is not None:
-            self.hook.remove()
-        self.hook = None
 
-
-class RescaleCallback(Callback):
+class RescaleCallback(BaseRescaleCallback, Callback):
     """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``.
 
-    It comes after every checkpoint of the fit: those hold the head as it was trained, so that training can go on from
+    Checkpoints of the fit are written before RS. They hold the head as it was trained, so that training can resume from
     them, and `trainer.test(ckpt_path="best")` tests the head before RS. The module in memory, and whatever is saved of
-    it from then on (`trainer.save_checkpoint`), has the leveled head. A next `fit` starts from the head before RS.
-    Counts or a layer that do not fit are an error before the first step.
+    it from then on (`trainer.save_checkpoint`), has the leveled head. The next `fit` starts from the head before RS.
+    Counts or a layer that do not fit the model are an error before the first step.
 
     Args:
         counts: training samples of each class: a list, {class: n}, or labels to be counted.
         gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
         layer: path of the head within the LightningModule, if it is not found or not unique.
 
+    Attributes:
+        adjusted: what was done to the head, with `restore()`; None before the end of a fit.
+
+    >>> callback = RescaleCallback([500, 50, 5], gamma=0.5)
+    >>> callback.adjusted is None
+    True
+
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
 
-    def __init__(self, counts: Counts, gamma: float, *, layer: str | None = None) -> None:
-        self._once = RescaleOnce(counts, gamma, layer=layer)
-
-    @property
-    def adjusted(self) -> Adjusted | None:
-        """What was done to the head, with `restore()`; None before the end of a fit."""
-        return self._once.adjusted
-
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
-            self._once.take_back()
+            self._restore()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._once.check(pl_module)
+        self._check(pl_module)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._once.apply(pl_module)
+        self._rescale(pl_module)

@@ -1,23 +1,23 @@
-"""Any scikit-learn classifier with its scores leveled by the class counts: gamma fixed, or tuned by cross-validation.
+"""Any scikit-learn classifier with its scores adjusted by the class counts, at a fixed gamma or a cross-validated one.
 
-The two are shaped like scikit-learn's FixedThresholdClassifier and TunedThresholdClassifierCV and stand in the same
+The two are shaped like scikit-learn's FixedThresholdClassifier and TunedThresholdClassifierCV and are used in the same
 places: around an estimator or a pipeline, inside a pipeline or a search.
 
-What is adjusted, and how, is in the fitted attribute `rule_`:
+The fitted attribute `rule_` says how the scores are adjusted:
 
-- ``rescale``, which takes three or more classes with a `decision_function`: the scores are scaled as RS scales a head,
-  ``s_k <- (n_1 / n_k)^gamma s_k``. For a linear model this is RS itself, its intercept scaled along.
-- ``shift``, also where scaling cannot act (two classes, whose scores are opposite; classifiers that give probabilities
-  only): ``s_k <- s_k + gamma log(n_1 / n_k)`` on the decision value, or on the log of the probabilities. gamma = 1 is
-  then post-hoc logit adjustment, which is exact for calibrated probabilities and the balanced error.
+- ``rescale`` scales them as RS scales a head, ``s_k <- (n_1 / n_k)^gamma s_k``. It needs three or more classes and a
+  `decision_function`. For a linear model this is RS itself, with its intercept scaled too.
+- ``shift`` adds to them, ``s_k <- s_k + gamma log(n_1 / n_k)``: to the decision value, or to the log of the
+  probabilities. It also works where scaling cannot act: for two classes, whose scores are opposite, and for classifiers
+  that give only probabilities. There gamma = 1 is post-hoc logit adjustment, which is exact for calibrated
+  probabilities and the balanced error.
 
 A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, RidgeClassifier, boosting)
 are often negative. TunedRescaledClassifierCV compares the two rules on held-out scores and takes the better, unless you
-name one; at a fixed gamma, or where you name ``rescale``, a NegativeLogitsWarning says so, and ``rule="shift"`` is the
-way out.
+name one. At a fixed gamma, or where you name ``rescale``, a NegativeLogitsWarning says so; use ``rule="shift"`` then.
 
-The prediction is the class of the largest score. At gamma = 0 that is the classifier's own, but for SVC, which votes:
-give it ``break_ties=True``.
+The prediction is the class of the largest score. At gamma = 0 that is the classifier's own, except for SVC, which
+votes: set its ``break_ties=True``.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from ..core.curve import Metric
 from ..core.errors import LevelheadError
 from ..gamma.diagnostics import diagnose_accuracy, diagnose_negative_logits, issue_warnings
 from ..gamma.rule import check_range
-from ._folds import Fold, Plan, choose, rehearse, train
-from ._rescaled import CALLER, Leveled
-from ._scores import encode, rules, scores
+from ._base_classifier import CALLER, BaseRescaledClassifier
+from ._folds import FoldOptions, ScoredFold, choose_gamma, fit_on, score_fold
+from ._scores import class_scores, encode_labels, usable_rules
 
 RuleChoice = Literal["auto", "rescale", "shift"]
 _EXACT: dict[Any, Metric] = {balanced_accuracy_score: "balanced_error", accuracy_score: "error"}
 
 
-class RescaledClassifier(Leveled):
+class RescaledClassifier(BaseRescaledClassifier):
     """A classifier whose scores are adjusted by the class counts at a gamma of your choice.
 
     Args:
-        estimator: the classifier; it is cloned and fitted. One that is trained already goes in as a FrozenEstimator:
-            then `fit` trains nothing, and `counts` are to be those it was trained on.
+        estimator: the classifier; it is cloned and fitted. Wrap one that is trained already in a FrozenEstimator: then
+            `fit` trains nothing, and `counts` should be those it was trained on.
         gamma: strength; 0 changes nothing, larger gives rare classes more. The default is the value of the paper's
             script; TunedRescaledClassifierCV finds yours.
         counts: training samples of each class: K of them in the order of `classes_`, or {label: n}. If None, y given to
-            `fit` is counted; a CountsWarning if that is balanced, and the classifier was trained on other samples.
-        missing: what a class with no sample is: an `error`, or `neutral` (left as it is).
-        rule: `rescale`, `shift`, or `auto`: rescale where scaling can act, else shift. TunedRescaledClassifierCV, which
-            has held-out scores to go by, tries both where both can act.
+            `fit` is counted; a CountsWarning says if that is balanced and the classifier was trained on other samples.
+        missing: what a class without samples is: an `error`, or `neutral` (left as it is).
+        rule: `rescale`, `shift`, or `auto`: rescale where scaling can act, else shift. TunedRescaledClassifierCV tries
+            both where both can act.
 
     Attributes:
         estimator_: the fitted classifier.
-        counts_: [K], what the scores are adjusted by.
+        counts_: [K], the counts that the scores are adjusted by.
         rule_: `rescale` or `shift`.
         classes_, n_features_in_, feature_names_in_: the classifier's.
 
@@ -80,7 +80,7 @@ class RescaledClassifier(Leveled):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **Leveled._parameter_constraints, "gamma": [Interval(Real, None, None, closed="neither")],
+        **BaseRescaledClassifier._parameter_constraints, "gamma": [Interval(Real, None, None, closed="neither")],
     }
 
     def __init__(
@@ -99,47 +99,40 @@ class RescaledClassifier(Leveled):
 
     def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
         routed = cast(Any, process_routing(self, "fit", **params))
-        self.estimator_ = train(clone(self.estimator), X, y, None, routed.estimator.fit)
-        self.rule_, *_ = rules(self.estimator_, self.rule)
-        self.counts_ = self._count(y)
+        self.estimator_ = fit_on(clone(self.estimator), X, y, None, routed.estimator.fit)
+        self.rule_, *_ = usable_rules(self.estimator_, self.rule)
+        self.counts_ = self._training_counts(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
-        values = scores(self.estimator_, _safe_indexing(X, some))
-        issue_warnings([diagnose_negative_logits(values, encode(y[some], self.classes_), self.rule_)], stacklevel=CALLER)
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Where metadata given to `fit` goes: to the classifier's `fit`."""
-        return MetadataRouter(owner=self).add(
-            estimator=self.estimator, method_mapping=MethodMapping().add(callee="fit", caller="fit")
-        )
+        values, labels = class_scores(self.estimator_, _safe_indexing(X, some)), encode_labels(y[some], self.classes_)
+        issue_warnings([diagnose_negative_logits(values, labels, self.rule_)], stacklevel=CALLER)
 
 
-class TunedRescaledClassifierCV(Leveled):
-    """A classifier whose scores are adjusted by the class counts at the gamma that serves best on held-out data.
+class TunedRescaledClassifierCV(BaseRescaledClassifier):
+    """A classifier whose scores are adjusted by the class counts at the gamma that is best on held-out data.
 
-    Every fold's model, trained on the rest, scores its fold; each keeps the counts of what it was trained on. For
-    `balanced_accuracy` and `accuracy` the whole curve over gamma is then known exactly, all folds pooled, and gamma is
-    the middle of its best plateau, or 0 if that is the whole range. Any other scorer is asked at 201 gammas over the
-    range, fold by fold; the smallest gamma of the best mean is taken. ``rule="auto"`` is whichever rule does better
-    there, each at its own best gamma; rescale, if they do equally well.
+    For each fold, a model trained on the rest scores it, with the counts of what that model was trained on. For
+    `balanced_accuracy` and `accuracy` the whole curve over gamma is then known exactly, all folds pooled. Gamma is the
+    middle of its best plateau, or 0 if that is the whole range. Any other scorer is called at 201 gammas over the
+    range, fold by fold, and the smallest gamma with the best mean is taken. ``rule="auto"`` takes the rule that does
+    better at its own best gamma, or rescale if both do equally well.
 
     Args:
         estimator: the classifier; it is cloned and fitted, on each fold and then on everything.
         scoring: the name of a scorer, or a callable ``scorer(estimator, X, y)``.
         cv: None (5 stratified folds), a number of folds, a share held out in one shuffled split, a splitter, an
-            iterable of splits, or "prefit" for an estimator that is trained already: then X and y are held-out data,
-            and `counts` are to be those it was trained on; without them y is counted, and its shares may be others.
-            Never tune on the data a model was trained on: such a gamma is chosen on nothing (a LeakageWarning where
-            that is plain to see).
-        refit: train on all data once gamma is known. Must be False with "prefit", may be with a single split.
-        n_jobs: folds trained at once.
-        random_state: of the shuffled split, if cv is a share.
+            iterable of splits, or "prefit" for an estimator that is trained already. Then X and y are held-out data,
+            and `counts` should be those it was trained on; without them y is counted, whose shares may differ. Never
+            tune on the data a model was trained on: such a gamma means nothing (a LeakageWarning if that is evident).
+        refit: train on all data once gamma is known. It must be False with "prefit", and may be with a single split.
+        n_jobs: number of folds trained at once.
+        random_state: seed of the shuffled split, if cv is a share.
         store_cv_results: keep `cv_results_`.
         counts, missing, rule: as in RescaledClassifier.
-        range: of gamma. Zero, which changes nothing, is a valid answer.
+        range: of gamma. It may include 0, which changes nothing.
 
     Attributes:
         best_gamma_: the strength chosen.
-        best_score_: its score on held-out data. It was chosen there, so it flatters.
+        best_score_: its score on held-out data. Gamma was chosen there, so this score is optimistic.
         cv_results_: {"gammas", "scores"} of `rule_`: for an exact curve, scores[i] holds from gammas[i] up to the next.
         estimator_: the classifier, trained on all data if refit.
         counts_, rule_, classes_, n_features_in_, feature_names_in_: as in RescaledClassifier.
@@ -157,7 +150,7 @@ class TunedRescaledClassifierCV(Leveled):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **Leveled._parameter_constraints,
+        **BaseRescaledClassifier._parameter_constraints,
         "scoring": [StrOptions(set(get_scorer_names())), callable],
         "cv": ["cv_object", StrOptions({"prefit"}), Interval(RealNotInt, 0.0, 1.0, closed="neither")],
         "refit": ["boolean"],
@@ -194,66 +187,67 @@ class TunedRescaledClassifierCV(Leveled):
         return isinstance(self.cv, str)
 
     @property
-    def _trained(self) -> bool:
-        return self._prefit or super()._trained
+    def _already_trained(self) -> bool:
+        return self._prefit or super()._already_trained
 
     def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
         routed = cast(Any, process_routing(self, "fit", **params))
         splits = self._splits(X, y, routed.splitter.split)
         trained_on = None if self.refit else splits[0][0]
         fit_params = routed.estimator.fit
-        self.estimator_ = self.estimator if self._prefit else train(clone(self.estimator), X, y, trained_on, fit_params)
+        self.estimator_ = self.estimator if self._prefit else fit_on(
+            clone(self.estimator), X, y, trained_on, fit_params)
         if len(self.classes_) < 2:
-            raise LevelheadError("expected two or more classes to choose between, got one class")
-        self.counts_ = self._count(y if trained_on is None else y[trained_on])
+            raise LevelheadError("expected two or more classes, got one class", parameter="y")
+        self.counts_ = self._training_counts(y if trained_on is None else y[trained_on])
         scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
         plain = not routed.scorer.score and (getattr(scorer, "_sign", 0), getattr(scorer, "_kwargs", None)) == (1, {})
         metric = _EXACT.get(getattr(scorer, "_score_func", None)) if plain else None
-        plan = Plan(
-            self.classes_, rules(self.estimator_, self.rule), check_range(self.range),
-            None if self.counts is None else self.counts_, self.missing, None if metric else scorer,
+        options = FoldOptions(
+            classes=self.classes_, rules=usable_rules(self.estimator_, self.rule), range=check_range(self.range),
+            counts=None if self.counts is None else self.counts_, missing=self.missing, metric=metric, scorer=scorer,
+            fit_params=fit_params if self.refit else None, score_params=routed.scorer.score,
         )
-        base, fit_params = (self.estimator, fit_params) if self.refit else (self.estimator_, None)
-        folds = cast(list[Fold], Parallel(n_jobs=self.n_jobs)(
-            delayed(rehearse)(plan, base, X, y, *split, fit_params, routed.scorer.score) for split in splits
+        base = self.estimator if self.refit else self.estimator_
+        folds = cast(list[ScoredFold], Parallel(n_jobs=self.n_jobs)(
+            delayed(score_fold)(options, base, X, y, *split) for split in splits
         ))
-        choices = {rule: choose(plan, [fold.judged[rule] for fold in folds], metric) for rule in plan.rules}
-        if any(np.isnan(choice.scores).any() for choice in choices.values()):
-            raise LevelheadError(f"scoring={self.scoring!r} is NaN on a fold (a class not there?); use fewer folds")
-        self.rule_ = max(plan.rules, key=lambda rule: choices[rule].scores.max())  # the first of equals
+        choices = {rule: choose_gamma(options, [fold.by_rule[rule] for fold in folds]) for rule in options.rules}
+        if any(np.isnan(choice.values).any() for choice in choices.values()):
+            raise LevelheadError(f"{self.scoring!r} is NaN on a fold, which may lack a class; use fewer folds",
+                                 parameter="scoring")
+        self.rule_ = max(options.rules, key=lambda rule: choices[rule].values.max())  # the first of equals
         best = choices[self.rule_]
-        self.best_gamma_, self.best_score_ = best.gamma, float(best.scores.max())
+        self.best_gamma_, self.best_score_ = best.gamma, float(best.values.max())
         if self.store_cv_results:
-            self.cv_results_ = {"gammas": best.gammas, "scores": best.scores}
-        values, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("values", "labels"))
-        right, compared = values.argmax(axis=1) == labels, len(choices) > 1  # then the way out has been tried
-        issue_warnings([None if compared else diagnose_negative_logits(values, labels, self.rule_),
-               diagnose_accuracy(right) if self._trained else None], stacklevel=CALLER)
+            self.cv_results_ = {"gammas": best.gammas, "scores": best.values}
+        scores, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("scores", "labels"))
+        compared = len(choices) > 1  # then the shift that the warning recommends has been tried
+        issue_warnings([None if compared else diagnose_negative_logits(scores, labels, self.rule_),
+                        diagnose_accuracy(scores.argmax(axis=1) == labels) if self._already_trained else None],
+                       stacklevel=CALLER)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
-        """(train, held-out) indices; no train indices for a model that is trained already."""
+        """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""
         if self._prefit:
             if self.refit:
-                raise LevelheadError("cv='prefit' trains nothing, so refit cannot be True; pass refit=False")
+                raise LevelheadError("expected False, since cv='prefit' trains nothing, got True", parameter="refit")
             try:
                 check_is_fitted(self.estimator, "classes_")
             except NotFittedError:
-                raise NotFittedError("cv='prefit' needs an estimator that is fitted") from None
+                raise NotFittedError("cv='prefit' needs a fitted estimator") from None
             return [(None, np.arange(_num_samples(X)))]
         share = isinstance(self.cv, Real) and not isinstance(self.cv, Integral)
         cv: Any = StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state) if share else check_cv(
             cast(Any, self.cv), y, classifier=True)
         splits = list(cv.split(X, y, **params))
         if not self.refit and len(splits) > 1:
-            raise LevelheadError(f"refit=False keeps the model of one split, and cv gives {len(splits)}; pass refit=True")
+            raise LevelheadError(f"expected True, since cv gives {len(splits)} splits, got False; only the model of a "
+                                 "single split can be kept", parameter="refit")
         return splits
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Where metadata given to `fit` goes: to the classifier's `fit`, the splitter's `split`, the scorer."""
-        return (
-            MetadataRouter(owner=self)
-            .add(estimator=self.estimator, method_mapping=MethodMapping().add(callee="fit", caller="fit"))
-            .add(splitter=self.cv, method_mapping=MethodMapping().add(callee="split", caller="fit"))
-            .add(scorer=check_scoring(self.estimator, scoring=self.scoring),
-                 method_mapping=MethodMapping().add(callee="score", caller="fit"))
-        )
+        """Return where metadata given to `fit` goes: to the classifier's `fit`, the splitter's `split`, the scorer."""
+        router, scorer = super().get_metadata_routing(), check_scoring(self.estimator, scoring=self.scoring)
+        router.add(splitter=self.cv, method_mapping=MethodMapping().add(callee="split", caller="fit"))
+        return router.add(scorer=scorer, method_mapping=MethodMapping().add(callee="score", caller="fit"))

@@ -1,7 +1,7 @@
-"""WVN beside any torch optimizer: Algorithm 1 as a hook on its step.
+"""WVN next to any torch optimizer: Algorithm 1 as a hook on its step.
 
-A hook on the optimizer fires once per real step, whatever the loop around it does: gradient accumulation, a step that
-AMP's GradScaler skips (none is fired), foreach, fused and compiled steps, DDP, FSDP2, Lightning, Accelerate.
+A hook on the optimizer fires once per real step, whatever the training loop does: gradient accumulation, foreach, fused
+and compiled steps, DDP, FSDP2, Lightning, Accelerate. It does not fire for a step that AMP's GradScaler skips.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.adjust import normalize
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, check_choice
 from ..core.head import Head
 from ..heads.torch import editable_head, gather, is_sharded
 
@@ -22,14 +22,14 @@ Order = Literal["algorithm", "released"]
 class WVN:
     """Weight vector normalization: keep every weight vector of a layer at unit length while it is trained.
 
-    ``w_i <- w_i / ||w_i||`` after every step of the optimizer, and once now. The bias is left alone. In place: the
-    parameter, its gradient and the optimizer's state for it stay as they are.
+    ``w_i <- w_i / ||w_i||`` after every step of the optimizer, and once now. The bias is left alone. The weight changes
+    in place: the parameter, its gradient and the optimizer's state for it stay as they are.
 
-    The hook is no part of the optimizer's `state_dict` and is lost when an optimizer is deep-copied or pickled: attach
+    The hook is not part of the optimizer's `state_dict` and is lost when an optimizer is deep-copied or pickled: attach
     it again after loading one.
 
     Args:
-        optimizer: any torch optimizer that owns the weight; Accelerate's and Lightning's wrappers are looked through.
+        optimizer: any torch optimizer that owns the weight, or Accelerate's or Lightning's wrapper of one.
         layer: a linear layer or 1x1 convolution, its weight, or a model whose head `find_head` finds.
         order: `algorithm` normalizes after the step, as the paper's Algorithm 1 has it; `released` before it, as the
             authors' code does, so that weights at evaluation are one step off unit length.
@@ -44,27 +44,25 @@ class WVN:
     """
 
     def __init__(self, optimizer: Any, layer: nn.Module | Tensor, *, order: Order = "algorithm") -> None:
-        if order not in ("algorithm", "released"):
-            raise LevelheadError(f"expected order='algorithm' or 'released', got {order!r}")
-        inner = _unwrap(optimizer)
-        self.weights = _weights(layer)
+        check_choice("order", order, ("algorithm", "released"))
+        inner = _torch_optimizer(optimizer)
+        self.weights = _head_weights(layer)
         self.order: Order = order
         owned = {id(p) for group in inner.param_groups for p in group["params"]}
         for path, weight in self.weights.items():
             if id(weight) not in owned:
-                raise LevelheadError(f"the optimizer does not own {path} {list(weight.shape)}, so its steps would not be "
-                                 "normalized; give the layer of the very model whose parameters the optimizer has")
+                raise LevelheadError(f"does not own {path} {list(weight.shape)}; expected the optimizer of the model "
+                                     "that the layer belongs to", parameter="optimizer")
         for path, weight in self.weights.items():
-            _check(path, weight)
-        for weight in self.weights.values():
-            unit_(weight)
+            _check_rows(path, weight)
+        self._normalize()
         if order == "algorithm":
             self._handle = inner.register_step_post_hook(self._normalize)
         else:
             self._handle = inner.register_step_pre_hook(self._normalize_before)
 
     def remove(self) -> None:
-        """Normalize no longer; the weights stay as they are."""
+        """Stop normalizing; the weights stay as they are."""
         self._handle.remove()
 
     def _normalize(self, *_: Any) -> None:
@@ -72,17 +70,18 @@ class WVN:
             unit_(weight)
 
     def _normalize_before(self, _: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
-        """Between backward and update. A closure holds the backward pass (Lightning gives one), so it goes first."""
+        """Normalize between backward and update. A closure contains the backward pass (Lightning passes one), so it
+        runs first."""
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             return self._normalize()
 
-        def then_normalize() -> Any:
+        def closure_then_normalize() -> Any:
             loss = closure()
             self._normalize()
             return loss
 
-        return args[:1], {**kwargs, "closure": then_normalize}
+        return args[:1], {**kwargs, "closure": closure_then_normalize}
 
     def __repr__(self) -> str:
         layers = ", ".join(f"{path} {list(weight.shape)}" for path, weight in self.weights.items())
@@ -91,10 +90,10 @@ class WVN:
 
 @torch.no_grad()
 def unit_(weight: Tensor) -> None:
-    """``w_i <- w_i / ||w_i||`` in place, with no check and no host synchronization: weight [K, d] or [K, d, 1, 1].
+    """Set ``w_i <- w_i / ||w_i||`` in place, weight [K, d] or [K, d, 1, 1], without checks or host synchronization.
 
-    Lengths are taken in float32 or better. Of a sharded weight each process scales its own part; where rows are cut
-    across processes, their squares are summed over all of them first.
+    Lengths are computed in float32 or better. Each process scales its own part of a sharded weight; if rows are cut
+    across processes, their squares are first summed over all of them.
     """
     if is_sharded(weight) and all(p.is_replicate() or p.is_shard(0) for p in weight.placements):  # type: ignore
         weight = weight.to_local()  # type: ignore[attr-defined]
@@ -103,27 +102,27 @@ def unit_(weight: Tensor) -> None:
     weight.mul_(lengths.reciprocal())  # K divisions and d K products, which are four times as fast as d K divisions
 
 
-def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
-    """The torch optimizer inside Accelerate's or Lightning's, which is the one that steps."""
+def _torch_optimizer(optimizer: Any) -> torch.optim.Optimizer:
+    """Return the torch optimizer inside Accelerate's or Lightning's, which is the one that steps."""
     inner = optimizer
     while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
         inner = inner.optimizer
     if not isinstance(inner, torch.optim.Optimizer):
-        raise LevelheadError(f"expected a torch optimizer, got {type(optimizer).__name__}")
+        raise LevelheadError(f"expected a torch optimizer, got {type(optimizer).__name__}", parameter="optimizer")
     return inner
 
 
-def _weights(layer: nn.Module | Tensor) -> dict[str, Tensor]:
+def _head_weights(layer: nn.Module | Tensor) -> dict[str, Tensor]:
     if isinstance(layer, nn.Module):
-        found = editable_head(layer)
-        return {f"{path}.weight".lstrip("."): module.weight for path, module in found.items()}
+        return {f"{path}.weight".lstrip("."): module.weight for path, module in editable_head(layer).items()}
     if isinstance(layer, nn.Parameter) and layer.ndim >= 2:
         return {"weight": layer}
-    raise LevelheadError(f"expected a layer, its weight [K, d] or a model, got {type(layer).__name__}")
+    raise LevelheadError(f"expected a layer, its weight [K, d] or a model, got {type(layer).__name__}",
+                         parameter="layer")
 
 
-def _check(path: str, weight: Tensor) -> None:
-    """A zero, NaN or infinite row has no direction: refused by name, before anything is changed."""
+def _check_rows(path: str, weight: Tensor) -> None:
+    """Check that no row is zero, NaN or infinite: such a row has no direction."""
     try:
         normalize(Head(gather(weight.detach()).flatten(1)))
     except ValueError as error:

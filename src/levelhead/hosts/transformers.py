@@ -1,96 +1,76 @@
-"""Hugging Face trainers wearing WVN, RS and our losses: two thin callbacks and a `compute_loss_func`."""
+"""WVN, RS and our losses in the Hugging Face Trainer: two callbacks and a `compute_loss_func`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ..heads.torch import Adjusted
 from ..methods import Method, method_named
 from ..methods.card import changes
-from ._callback import RescaleOnce, attach
-from .torch import WVN, Order
+from ..methods.method import Loss
+from ._callback import BaseRescaleCallback, BaseWVNCallback
 
-if TYPE_CHECKING:
-    from ..methods.method import Loss
-
-IGNORED = -100  # the label of what a batch holds but no loss counts
+IGNORED = -100  # the label of positions in a batch that the loss leaves out
 
 
-class WVNCallback(TrainerCallback):
+class WVNCallback(BaseWVNCallback, TrainerCallback):
     """Keep the head's weight vectors at unit length through `train`: Algorithm 1 at every optimizer step.
 
     ``w_i <- w_i / ||w_i||``, once when training starts (after a checkpoint was loaded) and then once per real step,
-    accumulated batches and mixed precision included.
+    also with accumulated batches and mixed precision.
 
     Args:
         layer: path of the head, such as "classifier.out_proj", if it is not found or not unique.
         order: `algorithm` (after the step) or `released` (before it, as the authors' code does).
 
+    >>> callback = WVNCallback("classifier.out_proj")
+    >>> callback.order
+    'algorithm'
+
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
     """
 
-    order: Order
-    hook: WVN | None
+    def on_train_begin(self, *_: Any, model: Any, optimizer: Any, **__: Any) -> None:  # type: ignore[override]
+        self._attach(model, [optimizer])
 
-    def __init__(self, layer: str | None = None, *, order: Order = "algorithm") -> None:
-        self.layer, self.order, self.hook = layer, order, None
-
-    def on_train_begin(  # type: ignore[override]
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *,
-        model: Any, optimizer: Any, **_: Any,
-    ) -> None:
-        self._remove()
-        self.hook = attach(model, [optimizer], layer=self.layer, order=self.order)
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         self._remove()
 
-    def _remove(self) -> None:
-        if self.hook is not None:
-            self.hook.remove()
-        self.hook = None
 
-
-class RescaleCallback(TrainerCallback):
+class RescaleCallback(BaseRescaleCallback, TrainerCallback):
     """Rescale the head once, when `train` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``.
 
-    It comes after every checkpoint of the training, and after `load_best_model_at_end` brought the best one back:
-    checkpoints hold the head as it was trained, so that training can go on from them; the model in memory, and what
-    `trainer.save_model` writes, has the leveled head. A next `train` starts from the head before RS. Counts or a layer
-    that do not fit are an error before the first step.
+    RS comes after every checkpoint of the training, and after `load_best_model_at_end` has loaded the best one.
+    Checkpoints hold the head as it was trained, so that training can resume from them. The model in memory, and what
+    `trainer.save_model` writes, has the leveled head. The next `train` starts from the head before RS. Counts or a
+    layer that do not fit the model are an error before the first step.
 
     Args:
         counts: training samples of each class: a list, {class: n} (by name where the config has names), or labels.
         gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
         layer: path of the head, if it is not found or not unique.
 
+    Attributes:
+        adjusted: what was done to the head, with `restore()`; None before the end of a training.
+
+    >>> callback = RescaleCallback({"often": 500, "seldom": 50, "rare": 5}, gamma=0.5)
+    >>> callback.adjusted is None
+    True
+
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
 
-    def __init__(self, counts: Counts, gamma: float, *, layer: str | None = None) -> None:
-        self._once = RescaleOnce(counts, gamma, layer=layer)
+    def on_train_begin(self, *_: Any, model: Any, **__: Any) -> None:  # type: ignore[override]
+        self._restore()
+        self._check(model)
 
-    @property
-    def adjusted(self) -> Adjusted | None:
-        """What was done to the head, with `restore()`; None before the end of a training."""
-        return self._once.adjusted
-
-    def on_train_begin(  # type: ignore[override]
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: Any, **_: Any
-    ) -> None:
-        self._once.take_back()
-        self._once.check(model)
-
-    def on_train_end(  # type: ignore[override]
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: Any, **_: Any
-    ) -> None:
-        self._once.apply(model)
+    def on_train_end(self, *_: Any, model: Any, **__: Any) -> None:  # type: ignore[override]
+        self._rescale(model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +87,14 @@ class TrainerLoss:
 
 
 def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
-    """A method's loss, for `Trainer(compute_loss_func=...)`: right under gradient accumulation too.
+    """Return a method's loss for `Trainer(compute_loss_func=...)`, correct under gradient accumulation too.
 
     Args:
-        method: one that changes the loss alone, by name ("class-balanced") or as a record.
+        method: one that only changes the loss, by name ("class-balanced") or as a record.
         counts: training samples of each class: a list, or {index: n}; `levelhead.counts.of(labels)` counts labels.
+
+    Returns:
+        A function of the model's outputs, the labels and the number of items, which gives the mean loss.
 
     >>> loss = compute_loss_func("balanced-softmax", [500, 50, 5])
     >>> loss({"logits": torch.zeros(4, 3)}, torch.tensor([0, 1, 2, -100]), num_items_in_batch=3).shape
@@ -120,12 +103,12 @@ def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
     method = method_named(method) if isinstance(method, str) else method
     other = [slot for slot in changes(method) if slot != "loss"]
     if other:
-        raise LevelheadError(
-            f"{method.name} does more than change the loss: {', '.join(other)}; use WVNCallback for project, "
-            "RescaleCallback for adjust, and `levelhead train` for the rest"
-        )
-    if method.head != "linear":
-        raise LevelheadError(f"{method.name} needs a {method.head} head, which pretrained models do not have")
-    if method.stages:
-        raise LevelheadError(f"{method.name} changes its loss in the middle of training, and the Trainer does not say when")
-    return TrainerLoss(method.loss(counts))
+        reason = (f"does more than change the loss: {', '.join(other)}; use WVNCallback for project, RescaleCallback "
+                  "for adjust, and `levelhead train` for the rest")
+    elif method.head != "linear":
+        reason = f"needs a {method.head} head, which pretrained models do not have"
+    elif method.stages:
+        reason = "changes its loss in the middle of training, and the Trainer does not say when"
+    else:
+        return TrainerLoss(method.loss(counts))
+    raise LevelheadError(f"{method.name} {reason}", parameter="method")

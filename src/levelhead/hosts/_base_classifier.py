@@ -1,4 +1,4 @@
-"""What the fixed and the tuned classifier share: checks at the door, and predictions from adjusted scores."""
+"""What the fixed and the tuned classifier share: checks of the input, and predictions from adjusted scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
-from sklearn.utils.metadata_routing import _raise_for_params
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _raise_for_params
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
@@ -21,15 +21,15 @@ from ..core.measure import log_softmax
 from ..gamma.diagnostics import diagnose_balanced_counts, issue_warnings
 from ..gamma.rule import make_rule
 from ..heads.sklearn import innermost
-from ._scores import count, is_frozen, scores
+from ._scores import class_scores, is_frozen, resolve_counts
 
-CALLER = 4  # of `fit`, for warnings in `_fit`: it, `fit` and scikit-learn's wrapper lie between
+CALLER = 4  # stack level of whoever calls `fit`, for warnings in `_fit`: `fit` has a wrapper of scikit-learn
 
 
-class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A classifier around another, whose scores are adjusted by counts: what the fixed and the tuned one share.
+class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier around another, whose scores are adjusted by counts.
 
-    A subclass says how it is fitted (`_fit`, which learns `estimator_`, `counts_` and `rule_`) and at which `_gamma`.
+    A subclass defines `_fit`, which sets `estimator_`, `counts_` and `rule_`, and `_gamma`.
     """
 
     estimator: Any
@@ -50,19 +50,22 @@ class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=False)  # the estimator's own parameters are not checked yet
     def fit(self, X: Any, y: Any, **params: Any):
-        """Fit the classifier and learn what its scores are to be adjusted by.
+        """Fit the classifier and learn how to adjust its scores.
 
         Args:
             X: [N, d], as the classifier takes it.
             y: [N], class labels.
             params: metadata for the classifier's `fit` (and for the splitter and scorer, where there are any), such as
-                sample_weight, by scikit-learn's metadata routing. Counts are of samples and know no weights.
+                sample_weight, by scikit-learn's metadata routing. Counts ignore sample weights.
+
+        Returns:
+            The fitted classifier itself.
         """
         _raise_for_params(params, self, None)
         X, y = indexable(X, y)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
         if kind not in ("binary", "multiclass"):
-            raise LevelheadError(f"expected one class a sample. Unknown label type: {kind}")
+            raise LevelheadError(f"expected one class per sample. Unknown label type: {kind}", parameter="y")
         self._fit(X, column_or_1d(y, warn=True), **params)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
@@ -75,43 +78,49 @@ class Leveled(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self.estimator_.classes_
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Adjusted scores: [N, K], or [N] for two classes, where a positive value means the second."""
-        values = self._adjusted(X)
+        """Return the adjusted scores: [N, K], or [N] for two classes, where a positive value means the second."""
+        values = self._adjusted_scores(X)
         return values[:, 1] - values[:, 0] if values.shape[1] == 2 else values
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of the largest adjusted score, [N]."""
-        best = self._adjusted(X).argmax(axis=1)
+        """Return the class of the largest adjusted score, [N]."""
+        best = self._adjusted_scores(X).argmax(axis=1)  # checks first that it is fitted
         return self.classes_[best]
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Softmax of the adjusted scores, [N, K]. It ranks as `predict` does and is not calibrated."""
+        """Return the softmax of the adjusted scores, [N, K]. It ranks as `predict` does and is not calibrated."""
         return np.exp(self.predict_log_proba(X))
 
     @available_if(_estimator_has("predict_proba"))
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithm of `predict_proba`, [N, K]."""
-        return log_softmax(self._adjusted(X))
+        """Return the logarithm of `predict_proba`, [N, K]."""
+        return log_softmax(self._adjusted_scores(X))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return where metadata given to `fit` goes: to the classifier's `fit`."""
+        mapping = MethodMapping().add(callee="fit", caller="fit")
+        return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=mapping)
 
     @property
-    def _trained(self) -> bool:
-        """Whether the classifier was trained before it came here, on samples that nobody here has seen."""
+    def _already_trained(self) -> bool:
+        """Whether the classifier was trained before, on samples other than those given to `fit`."""
         return is_frozen(self.estimator)
 
-    def _count(self, y: np.ndarray) -> np.ndarray:
-        """Counts [K] of what the classifier was trained on: those given; else y stands for it."""
-        counts = count(y, self.classes_, self.counts, self.missing)
-        if self.counts is None and self._trained:
-            issue_warnings([diagnose_balanced_counts(counts, type(innermost(self.estimator_)).__name__)], stacklevel=CALLER + 1)
+    def _training_counts(self, y: np.ndarray) -> np.ndarray:
+        """Return the counts [K] of what the classifier was trained on: those given, else those of y."""
+        counts = resolve_counts(self.counts, y, self.classes_, self.missing)
+        if self.counts is None and self._already_trained:
+            name = type(innermost(self.estimator_)).__name__
+            issue_warnings([diagnose_balanced_counts(counts, name)], stacklevel=CALLER + 1)
         return counts
 
-    def _adjusted(self, X: Any) -> np.ndarray:
+    def _adjusted_scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "estimator_")
-        return make_rule(self.rule_, self.counts_).scores(self._scores(X), self._gamma)
+        return make_rule(self.rule_, self.counts_).scores(self._class_scores(X), self._gamma)
 
-    def _scores(self, X: Any) -> np.ndarray:
-        return scores(self.estimator_, X)
+    def _class_scores(self, X: Any) -> np.ndarray:
+        return class_scores(self.estimator_, X)
 
     def __sklearn_tags__(self):
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
