@@ -28,12 +28,12 @@ def small(*words):
 
 
 @pytest.mark.parametrize("method", ["wvn", "ldam"])
-def test_ones_own_folder_in_one_command(levelhead, pets, tmp_path, method):
+def test_the_users_own_folder_in_one_command(levelhead, pets, tmp_path, method):
     onnxruntime = pytest.importorskip("onnxruntime")
     status, out, err = levelhead(*small("--data", pets, "--method", method, "--runs", tmp_path / "runs"))
     assert (status, err) == (0, "")
     assert "balanced error" in out
-    assert "class newt (n = 6), found" in out
+    assert "recall of newt (n = 6)" in out
     [there] = (tmp_path / "runs").iterdir()
     left = Run.open(there).snapshot
     expected = left.logits("test", evaluate(left).head)
@@ -46,7 +46,7 @@ def test_ones_own_folder_in_one_command(levelhead, pets, tmp_path, method):
     np.testing.assert_allclose(session.run(None, {"images": images[:1]})[0], expected[:1], atol=1e-4)
 
 
-def test_json_and_a_second_time_without_training(levelhead, pets, tmp_path, monkeypatch):
+def test_json_and_no_training_the_second_time(levelhead, pets, tmp_path, monkeypatch):
     words = small("--data", pets, "--runs", tmp_path / "runs", "--json", "--gamma", "0.5")
     first = json.loads(levelhead(*words)[1])
     assert first["gamma"] == 0.5
@@ -81,22 +81,22 @@ def test_evaluate_chooses_gamma_on_held_out_data(levelhead, pets, tmp_path):
     assert set(judged["after"]["groups"]) == {"medium", "few"}
     status, out, _ = levelhead("evaluate", trained["run"], "--gamma", "0", "--rule", "shift")
     assert status == 0
-    assert "gamma = 0: the head is as it was trained" in out
-    assert levelhead("evaluate", tmp_path)[2].startswith(f"levelhead: {tmp_path}: no run here")
+    assert "gamma = 0: the head is as trained" in out
+    assert levelhead("evaluate", tmp_path)[2].startswith(f"levelhead: {tmp_path}: not a run")
     assert levelhead("evaluate", trained["run"], "--rule", "twist")[0] == 2
 
 
-def test_nothing_held_out_is_said(levelhead, pets, tmp_path):
+def test_a_run_without_held_out_samples_says_so(levelhead, pets, tmp_path):
     words = small("--data", pets, "--runs", tmp_path / "runs")
     words[words.index("0.2")] = "0"
     status, out, _ = levelhead(*words)
     assert status == 0
-    assert "nothing was held out to choose gamma on" in out
+    assert "no samples were held out to choose gamma on" in out
     [there] = (tmp_path / "runs").iterdir()
-    assert "this run held nothing out" in levelhead("evaluate", there)[2]
+    assert "trained without held-out samples to choose gamma on; pass --gamma" in levelhead("evaluate", there)[2]
 
 
-def test_counts_of_ones_own_by_name(levelhead, pets, tmp_path):
+def test_the_users_own_counts_by_name(levelhead, pets, tmp_path):
     (tmp_path / "counts.json").write_text('{"newt": 4, "cat": 20, "dog": 10}')
     words = small("--data", pets, "--counts", tmp_path / "counts.json", "--runs", tmp_path / "runs", "--json")
     assert json.loads(levelhead(*words)[1])["counts"] == [16, 8, 3]
@@ -114,10 +114,10 @@ def test_tensorboard_gets_every_epoch(levelhead, pets, tmp_path):
     assert [event.step for event in seen.Scalars("test_error")] == [1, 2]
 
 
-def test_mlflow_that_is_not_installed_is_said(levelhead, pets, tmp_path, monkeypatch):
+def test_missing_mlflow_is_reported(levelhead, pets, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     status, _, err = levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow"))
-    assert (status, err) == (2, "levelhead: --track mlflow needs MLflow: pip install 'levelhead[track]'\n")
+    assert (status, err) == (2, "levelhead: the tracker mlflow needs MLflow: pip install 'levelhead[track]'\n")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -136,12 +136,12 @@ def test_mlflow_gets_every_epoch(levelhead, pets, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_where_mlflow_takes_no_runs_is_said_before_training(levelhead, pets, tmp_path, monkeypatch):
+def test_a_store_that_mlflow_cannot_use_is_reported_before_training(levelhead, pets, tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere:///mlflow.db")
     status, _, err = levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow"))
     assert status == 2
-    assert err.startswith("levelhead: --track mlflow: nowhere:///mlflow.db does not take runs (")
+    assert err.startswith("levelhead: --track: nowhere:///mlflow.db does not accept runs (")
     assert err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
@@ -153,13 +153,13 @@ def test_where_mlflow_takes_no_runs_is_said_before_training(levelhead, pets, tmp
     (["--data", "digits", "--ratio", "0.5"], "imbalance ratio of at least 1, got 0.5"),
     (["--data", "digits", "--ratio", "10", "--largest", "5000"], "but 5000 are asked for"),
     (["--data", "digits", "--method", "nothing"], "unknown method 'nothing'"),
-    (["--data", "digits", "--profile", "bell", "--ratio", "2"], "profile long-tail, step or given, got 'bell'"),
-    (["--data", "digits", "--profile", "step"], "--profile step shapes what --ratio makes: give --ratio too"),
-    (["--data", "digits", "--track", "paper"], "--track tensorboard or mlflow, got 'paper'"),
+    (["--data", "digits", "--profile", "bell", "--ratio", "2"], "--profile': 'bell' is not one of 'long-tail', 'step'"),
+    (["--data", "digits", "--profile", "step"], "--profile: needs a ratio"),
+    (["--data", "digits", "--track", "paper"], "'--track': 'paper' is not one of 'tensorboard', 'mlflow'"),
     (["--data", "digits", "--ratio", "100", "--hold-out", "0.1"], "only one training image"),
-    (["--data", "digits", "--recipe", "kim2020"], "mean and std of 3 channels, the images have 1"),
-    (["--data", "digits", "--threads", "0"], "at least one thread, got 0"),
-    (["--data", "digits", "--engine", "slow"], "engine auto, plain or fast, got 'slow'"),
+    (["--data", "digits", "--recipe", "kim2020"], "mean and std for 3 channels, but the images have 1"),
+    (["--data", "digits", "--threads", "0"], "--threads: expected at least 1 thread, got 0"),
+    (["--data", "digits", "--engine", "slow"], "'--engine': 'slow' is not one of 'auto', 'plain', 'fast'"),
 ])
 def test_bad_input_is_one_line_and_exit_2(levelhead, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)

@@ -177,11 +177,11 @@ def test_the_largest_count_of_a_huge_set_is_found_in_a_few_tries():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    (["--largest", "5"], "--largest is of what --ratio makes"),
+    (["--largest", "5"], "--largest: needs a ratio"),
     (["--largest", "0", "--ratio", "2"], "expected a count of at least 1, got 0"),
-    (["--subset", "4"], "--subset chooses what --ratio or --counts keep"),
+    (["--subset", "4"], "--subset: needs a ratio or counts"),
     (["--size", "64"], "only the images of a folder can be resized, not those of small.npz"),
-    (["--seed", "99999999999999999999999"], "expected a seed below 2**64, got 9999"),
+    (["--seed", "99999999999999999999999"], "--seed: expected a seed from 0 to 2**64 - 1, got 9999"),
     (["--gamma", "nan"], "expected a finite gamma, got nan"),
 ])
 def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_start(words, levelhead, options, message):
@@ -210,9 +210,9 @@ def test_counts_come_from_any_file_and_empty_ones_are_said(words, tmp_path):
 
 
 def test_a_demo_seed_is_checked(levelhead, tmp_path):
-    for seed, wanted in {"-1": "from 0 on", "1" + "0" * 30: "below 2**64"}.items():
+    for seed in ("-1", "1" + "0" * 30):
         status, _, err = levelhead("demo", "--seed", seed, "--report", tmp_path / "page.html")
-        assert (status, err) == (2, f"levelhead: expected a seed {wanted}, got {seed}\n")
+        assert (status, err) == (2, f"levelhead: --seed: expected a seed from 0 to 2**64 - 1, got {seed}\n")
 
 
 # Recipes and grids
@@ -244,7 +244,7 @@ def test_a_recipe_is_checked_before_it_is_used(words, levelhead, line, message):
     (b'data = "digits"\nepochs = "3"', "epochs: expected a whole number, got '3'"),
     (b'data = "digits"\nratio = "ten"', "ratio: expected a number, got 'ten'"),
     (b'data = "digits"\nhold_out = "a"', "hold_out: expected a number, got 'a'"),
-    (b'data = "digits"\nskip_bad = "no"', "expected skip_bad as true or false, got 'no'"),
+    (b'data = "digits"\nskip_bad = "no"', "skip_bad: expected true or false, got 'no'"),
     (b'data = "digits"\nstem = "large"', "stem: expected small, half or imagenet, got 'large'"),
     (b'data = "digits"\n[recipe]\nepochs = 3', "recipe: expected text, got "),
     (b'data = "\xff"', "not TOML"),
@@ -275,7 +275,7 @@ def own(text: str) -> str:
 @pytest.mark.parametrize("engine", ["plain", "fast"])
 @pytest.mark.parametrize(("text", "message"), [
     ("loss=lambda counts, progress=0.0: torch.nn.CrossEntropyLoss()",
-     r"method mine: expected a loss of one value per sample, \[25\], got \[\]"),
+     r"method mine: expected one loss per sample, \[25\], got \[\]"),
     ("sample=lambda labels, generator, progress: labels[:0]", "method mine: expected indices of an epoch's samples"),
     ("sample=lambda labels, generator, progress: labels + len(labels)", "method mine: expected indices .* 0 to 47"),
     ("sample=lambda labels, generator, progress: labels / 2", "method mine: expected indices"),

@@ -28,7 +28,7 @@ def specs(tmp_path) -> list[Spec]:
     return [base, replace(base, method="wvn"), replace(base, method="baseline+rs")]
 
 
-def test_each_spec_is_trained_once_and_a_failure_stops_no_other(specs, tmp_path):
+def test_each_spec_is_trained_once_and_a_failure_does_not_stop_the_others(specs, tmp_path):
     bad = replace(specs[0], data=str(tmp_path / "gone.npz"))
     told = []
     found = sweep([*specs, bad], tmp_path / "runs", report=lambda spec, what: told.append((spec.method, what)))
@@ -51,13 +51,13 @@ def test_packed_on_one_device(specs, tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to pack them on")
-def test_without_a_gpu_to_pack_them_on_nothing_is_begun(specs, tmp_path):
+def test_nothing_is_trained_without_a_gpu_to_pack_the_runs_on(specs, tmp_path):
     found = sweep(specs[:1], tmp_path / "runs", executor="packed")
-    assert (found[0].error or "").startswith("many networks at once are trained on a CUDA GPU, and torch sees none")
+    assert (found[0].error or "").startswith("packed networks are trained on a CUDA GPU, and torch does not see one")
     assert not (tmp_path / "runs").exists()
 
 
-def test_packed_runs_beside_one_that_diverges_are_trained(specs, tmp_path):
+def test_packed_runs_next_to_one_that_diverges_are_trained(specs, tmp_path):
     (tmp_path / "wild.toml").write_text("epochs = 4\nbatch = 20\nlr = 1e30\n")
     told = []
     found = sweep([specs[0], replace(specs[1], recipe=str(tmp_path / "wild.toml"))], tmp_path / "runs",
@@ -90,7 +90,7 @@ def lose_a_worker(specs, tmp_path, executor):
     assert [record["epoch"] for record in found[0].run.log] == list(range(1, 41))
 
 
-def test_a_lost_workers_spec_is_taken_up_again(specs, tmp_path):
+def test_the_spec_of_a_lost_worker_is_resumed(specs, tmp_path):
     lose_a_worker(specs, tmp_path, "local")
 
 
@@ -116,9 +116,9 @@ def test_on_a_real_ray_with_a_worker_killed(specs, tmp_path):
 
 
 def test_bad_input(specs, tmp_path):
-    with pytest.raises(ValueError, match="executor local, packed or ray, got 'cloud'"):
+    with pytest.raises(ValueError, match="executor: expected 'local', 'packed' or 'ray', got 'cloud'"):
         sweep(specs, tmp_path, executor="cloud")
-    with pytest.raises(ValueError, match="at least one worker"):
+    with pytest.raises(ValueError, match="workers: expected at least 1 worker, got 0"):
         sweep(specs, tmp_path, workers=0)
 
 
@@ -159,7 +159,7 @@ def test_every_run_is_trained_once_and_judged(grid, levelhead):
     ('data = "digits"\ncolour = 1\n', "unknown key 'colour'; the keys are data, root, method"),
     ("seed = 1\n", "expected data = ..."),
     ('data = "gone.npz"\n', "none of the 1 runs could be trained; the first: "),
-    ('data = "digits"\nseed = -1\n', "expected a seed from 0 on, got -1"),
+    ('data = "digits"\nseed = -1\n', "seed: expected a seed from 0 to 2**64 - 1, got -1"),
 ])
 def test_a_bad_grid_is_one_line_at_the_end(grid, levelhead, text, says):
     grid.write_text(text)
@@ -169,7 +169,7 @@ def test_a_bad_grid_is_one_line_at_the_end(grid, levelhead, text, says):
     assert not list(grid.parent.glob("runs/*/done.json"))
 
 
-def test_those_that_cannot_be_trained_are_named_beside_those_that_are(grid, levelhead):
+def test_runs_that_cannot_be_trained_are_named_after_those_that_are(grid, levelhead):
     grid.write_text(grid.read_text().replace('"small.npz"', '["small.npz", "gone.npz"]').replace("[0, 1]", "0"))
     status, out, err = levelhead("sweep", grid)
     assert status == 2

@@ -42,7 +42,7 @@ def test_a_run_is_judged_where_none_can_be_trained(tmp_path):
     assert "balanced error" in said
 
 
-def test_what_a_table_lacks_is_said(tmp_path):
+def test_what_a_table_lacks_is_listed(tmp_path):
     status, said = on_windows(tmp_path, "reproduce", "table1", "--dry-run", "--results", RECORDS)
     assert status == 0, said
     assert "networks have a record" in said
@@ -57,13 +57,13 @@ def test_training_says_in_one_line_what_it_needs(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_where_no_signal_can_be_masked_workers_are_begun_all_the_same(monkeypatch):
+def test_workers_start_where_signals_cannot_be_masked(monkeypatch):
     monkeypatch.delattr("signal.pthread_sigmask")
     with interrupts_blocked():
         begun = True
     assert begun
 
 
-def test_cores_are_counted_where_no_process_is_bound_to_some(tmp_path, monkeypatch):
+def test_cores_are_counted_where_a_process_has_no_affinity(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert train_missing([], tmp_path / "records", tmp_path / "runs", device="cpu") == 0

@@ -82,7 +82,7 @@ def run_packed(
     specs: Sequence[Spec], runs: str | Path = "runs", *, names: Sequence[str | None] | None = None, slots: int = 8,
     report: Callable[[int, dict[str, Any]], None] | None = None, say: Callable[[str], None] = print,
     data: Sequence[Data | None] | None = None, device: str = "cuda", save_every: float = 60.0, half: bool = False,
-    early: bool = True,
+    evaluate_early: bool = True,
 ) -> list[Run]:
     """Train many specs at once on one device with the fast engine; resume those begun, leave finished ones as they are.
 
@@ -92,7 +92,7 @@ def run_packed(
         names, data: of each spec, as in `run`.
         slots: how many share the device at a time.
         save_every: seconds between checkpoints, each at the end of an epoch.
-        early: as in `fit_many`.
+        evaluate_early: as in `fit_many`.
         report: called after every epoch of every spec with the spec's position and the epoch's record.
     """
     from ..lab.fit_many import fit_many
@@ -125,7 +125,7 @@ def run_packed(
                         "inside one; training from the start")
                 session.resume_from(start)
                 jobs.append(Job(session.net, session.data, session.recipe, session.method, session.spec.seed, start))
-            fit_many(jobs, slots=slots, device=device, dtype=getattr(torch, dtype), early=early,
+            fit_many(jobs, slots=slots, device=device, dtype=getattr(torch, dtype), evaluate_early=evaluate_early,
                      on_epoch=lambda i, record, part=part: part[i].end_epoch(record),
                      on_end=lambda i, _, part=part: part[i].finish(), save_every=save_every,
                      on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state))

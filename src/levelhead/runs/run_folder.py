@@ -22,6 +22,7 @@ from .spec import Spec
 
 MODEL_KEY = "levelhead.model"  # of the metadata of model.safetensors that describes the network
 
+
 @dataclass(frozen=True)
 class Run:
     """A run, by its folder."""

@@ -53,8 +53,8 @@ class _MLflow:
             mlflow.MlflowClient().search_experiments(max_results=1)
         except mlflow.MlflowException as error:
             reason = " ".join(error.message.split())
-            raise LevelheadError(f"{mlflow.get_tracking_uri()} does not accept runs ({reason}); set MLFLOW_TRACKING_URI "
-                                 "to a server, or to sqlite:///FILE.db", parameter="track") from None
+            raise LevelheadError(f"{mlflow.get_tracking_uri()} does not accept runs ({reason}); set the variable "
+                                 "MLFLOW_TRACKING_URI to a server or sqlite:///FILE.db", parameter="track") from None
         self.mlflow, self.name, self.started = mlflow, folder.name, False
         self.parameters = {key: value for key, value in spec.to_dict().items() if value is not None}
 
