@@ -1,11 +1,11 @@
-"""Is the right head found in other people's models? A census of transformers and timm; wrong edits must be zero.
+"""Count how often the right head is found in the models of transformers and timm. No edit may be wrong.
 
     python bench/census.py [--only NAME ...] [--part 1/2] [--resume] [--out results/census.json]
 
 Every *ForSequenceClassification and *ForImageClassification class of transformers is built from a small config, and
-some models of every timm family (the smallest by name), with 7 classes and random weights, offline. Each is judged on
-three roads: counts alone, counts and an example input, nothing but the model (`find_head(model)`). Truth is behavior:
-after `rescale_` every logit must be the old one times its class's factor; else the edit was wrong.
+some models of every timm family (the smallest by name), with 7 classes and random weights, offline. The head is looked
+for in three ways: with counts, with counts and an example input, and with the model alone (`find_head(model)`). An edit
+is right if after `rescale_` every logit is the old one times the factor of its class.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _zoo import K, from_timm, logits, timm_cases, transformers_cases
+from _small_models import K, from_timm, logits, timm_cases, transformers_cases
 from torch import nn
 
 import levelhead as lh
@@ -39,7 +39,7 @@ ROADS = ("counts", "example", "model")
 
 
 def judge(model: nn.Module, example: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """What each road does to one model: `right`, `refused` or `wrong`, with the layers or the reason."""
+    """Return what each way does to one model: `right`, `refused` or `wrong`, with the layers or the reason."""
     model.eval()
     torch.manual_seed(0)
     with torch.no_grad():
@@ -60,7 +60,7 @@ def judge(model: nn.Module, example: dict[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def edit(model: nn.Module, example: dict[str, torch.Tensor], road: str | list[str]) -> dict[str, Any]:
-    """One road: rescale, see whether each logit was scaled by its factor, put everything back."""
+    """Rescale in one way, see whether each logit was scaled by its factor, and restore the model."""
     before = logits(model, example)
     options = {"example": example} if road == "example" else {} if isinstance(road, str) else {"layer": road}
     try:
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def sentence(summary: dict[str, Any]) -> str:
-    """The result in words."""
+    """Return the result in words."""
     judged = {library: found["judged"] for library, found in summary.items()}
     roads = [road for found in summary.values() for name, road in found["roads"].items() if name != "example"]
     return (f"In {judged['transformers']} classes of transformers and {judged['timm']} models of timm's "
@@ -137,7 +137,7 @@ def sentence(summary: dict[str, Any]) -> str:
 
 
 def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
-    """Put rows into the result file, beside those of other processes, and sum them up."""
+    """Add rows to the result file, next to those of other processes, and update the summary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -150,7 +150,7 @@ def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(rows: dict[str, Any]) -> dict[str, Any]:
-    """How many models of each library were judged, and each road's verdicts."""
+    """Return how many models of each library were judged, and the verdicts of each way."""
     out = {}
     for library in ("transformers", "timm"):
         mine = {name: row for name, row in rows.items() if name.startswith(library)}

@@ -1,10 +1,10 @@
-"""How fast a 2 GB safetensors file is rescaled, against `cp` and against what bounds it: the sha256 of the input.
+"""Speed of rescaling a 2 GB safetensors file, compared with `cp` and with the sha256 of the input, which bounds it.
 
     python bench/files.py [--gigabytes 2] [--rounds 5] [--folder DIR] [--out results/files.json]
 
 Whole processes are timed, their start included. Each round runs all of them one after another, with the disk synced and
-the last output removed before each, so that whatever slows the machine slows all; a ratio is the median over rounds.
-`warm`: the input is in the page cache. `cold`: it is dropped from it first. `synced`: until the output is on the disk.
+the last output removed before each, so that what slows the machine slows them all. A ratio is the median over rounds.
+`warm`: the input is in the page cache. `cold`: it is not. `synced`: timed until the output is on the disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HASH = "import hashlib, sys; hashlib.file_digest(open(sys.argv[1], 'rb'), 'sha25
 
 
 def make_model(path: Path, size: float) -> None:
-    """A safetensors file of random blocks and a head, written block by block."""
+    """Write a safetensors file of random blocks and a head, block by block."""
     block = 64 << 20
     entries, at = {"__metadata__": {"format": "pt"}}, 0
     for i in range(round(size * 1e9) // block):
@@ -39,12 +39,12 @@ def make_model(path: Path, size: float) -> None:
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for _ in range((len(entries) - 2) * block >> 20):
-            file.write(rng.bytes(1 << 20))  # little at a time: a child's peak memory is never below its parent's
+            file.write(rng.bytes(1 << 20))  # in small pieces: a child's peak memory is never below its parent's
         file.write(rng.standard_normal((K, D), np.float32).tobytes())
 
 
 def run(command: list[str], *, synced: Path | None = None) -> tuple[float, float]:
-    """Wall seconds and peak memory in MB of a process and, where asked, of syncing what it wrote."""
+    """Return the wall seconds and the peak memory in MB of a process, including the sync of its output if asked."""
     start = time.perf_counter()
     child = os.posix_spawnp(
         command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]

@@ -1,9 +1,9 @@
-"""Kill -9 a digits run at random moments, go on, and compare the weights with an undisturbed run's.
+"""Kill a digits run at random moments (SIGKILL), resume it, and compare the weights with those of an undisturbed run.
 
     python bench/kill.py [--kills 50] [--epochs 6] [--method wvn] [--seed 0]
 
-Prints one JSON object: how many kills hit, how many of them with an epoch's part already saved, how many runs were
-brought to their end, and whether all weights have one sha256.
+Prints one JSON object: how many kills hit, how many of them hit with part of an epoch saved, how many runs were
+finished, and whether the weights of all have the same sha256.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from levelhead.runs.spec import Spec
 
 
 def child(spec: Spec, folder: Path, data) -> int:
-    """Fork a process that trains; this one never runs a kernel, so forking is safe."""
+    """Fork a process that trains. This one never runs a kernel, so forking is safe."""
     pid = os.fork()
     if pid == 0:
         torch.set_num_threads(1)
@@ -38,8 +38,8 @@ def weights_of(spec: Spec, folder: Path) -> str:
     return hashlib.sha256((Run.of(spec, folder).path / "model.safetensors").read_bytes()).hexdigest()
 
 
-def attack(spec: Spec, kills: int, seed: int, folder: Path) -> dict:
-    """As many kills as asked for, spread over as many runs as it takes, each brought to its end."""
+def kill_runs(spec: Spec, kills: int, seed: int, folder: Path) -> dict:
+    """Kill runs as often as asked, at most ten times each, and finish every run."""
     chance, data = random.Random(seed), spec.load()
     begin = time.monotonic()
     os.waitpid(child(spec, folder / "quiet", data), 0)
@@ -75,4 +75,4 @@ if __name__ == "__main__":
     args = parser.parse_args()
     asked = Spec("digits", method=args.method, profile="long-tail", ratio=50, hold_out=0.2, epochs=args.epochs)
     with tempfile.TemporaryDirectory() as scratch:
-        print(json.dumps(attack(asked, args.kills, args.seed, Path(scratch))))
+        print(json.dumps(kill_runs(asked, args.kills, args.seed, Path(scratch))))

@@ -1,10 +1,10 @@
-"""What the page of 1,000 classes and 50,000 samples costs: to write, to carry, to open, and to turn.
+"""Cost of the page of 1,000 classes and 50,000 samples: to write it, to send it, to open it, and to move its slider.
 
     python bench/page.py [--rounds 5] [--out results/page.json]
 
-`levelhead report` is timed as a whole process: from the logits, gamma chosen on the way, and from a tuned.json.
-Opening is timed in headless chromium from the request to the first frame with everything drawn. Then the slider is
-dragged from end to end and back, a new place in every frame, and the frames that were drawn are counted.
+`levelhead report` is timed as a whole process: from the logits, where it also chooses gamma, and from a tuned.json.
+Opening is timed in headless chromium, from the request to the first frame with everything drawn. Then the slider is
+moved in every frame, and the frames that were drawn are counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DRAG = """() => new Promise((done) => {
       done({ seconds: (times.at(-1) - times[0]) / 1000, frames: 240, slowest: gaps.at(-1), p95: gaps[228] });
       return;
     }
-    const share = Math.abs(1 - 2 * ((frame * 7) % 240) / 240);  // far jumps: more changes a frame than any hand makes
+    const share = Math.abs(1 - 2 * ((frame * 7) % 240) / 240);  // far jumps: more changes per frame than a hand makes
     slider.value = share * end;
     slider.dispatchEvent(new Event("input"));
     frame++;
@@ -84,7 +84,7 @@ def measure(folder: Path, rounds: int) -> dict:
 
 
 def make(folder: Path) -> None:
-    """Logits of classes in groups of similar ones, under a head whose norms follow the counts."""
+    """Write logits of classes in groups of similar ones, from a head whose norms follow the counts."""
     rng = np.random.default_rng(0)
     counts = np.maximum(5, (1280 * (1 / 256) ** (np.arange(K) / (K - 1))).astype(int))
     groups = np.repeat(rng.normal(size=(K // 20, D)), 20, axis=0)[rng.permutation(K)]
@@ -98,7 +98,7 @@ def make(folder: Path) -> None:
 
 
 def in_browser(page: Path, rounds: int) -> tuple[list[float], list[dict]]:
-    """Seconds until everything is drawn, and what dragging gave, of fresh browsers' pages."""
+    """Return the seconds until everything is drawn, and the frames while dragging, in fresh pages."""
     from playwright.sync_api import sync_playwright
 
     program = shutil.which("chromium") or shutil.which("google-chrome")

@@ -1,11 +1,11 @@
-"""How long the exact path takes, beside a grid of 101 gammas, scikit-learn's tuned threshold and a read of the logits.
+"""Time of the exact path, compared with a grid of 101 gammas, scikit-learn's tuned threshold and a read of the logits.
 
     python bench/path.py            # on the CPU, one thread, into results/path.json
     python bench/path.py --gpu      # on the first CUDA device, into results/path-gpu.json
     python bench/path.py --quick    # smaller sets, nothing written
 
-Ratios are of times taken in turn in one run: the median of all repeats, with the lowest and the highest. Both sides
-give the error and the balanced error over gamma; the path gives them at every gamma, the grid at 101.
+Ratios compare times taken in turn in one run: the median of all repeats, with the lowest and the highest. Both give the
+error and the balanced error over gamma: the path at every gamma, the grid at 101.
 """
 
 import os
@@ -31,8 +31,8 @@ from levelhead import gamma_path  # noqa: E402
 from levelhead.core.counts import long_tail  # noqa: E402
 
 RESULTS = Path(__file__).parent.parent / "results"
-# What the true class's logit is raised by: at gamma 0, 71, 38, 42 and 62 % are right, about as many as of networks
-# trained plainly on CIFAR-10-LT, CIFAR-100-LT, ImageNet-LT and iNaturalist 2018.
+# Added to the logit of the true class. At gamma 0, 71, 38, 42 and 62 % are right, about as many as for networks trained
+# plainly on CIFAR-10-LT, CIFAR-100-LT, ImageNet-LT and iNaturalist 2018.
 SIGNAL = {10: 4.62, 100: 4.6, 1000: 6.35, 8142: 8.68}
 GRID = np.linspace(0, 2, 101)
 TARGETS = {"numpy": {(10_000, 10): 15, (10_000, 100): 15, (50_000, 1000): 15},
@@ -40,7 +40,7 @@ TARGETS = {"numpy": {(10_000, 10): 15, (10_000, 100): 15, (50_000, 1000): 15},
 
 
 def data(n: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Logits of a network trained on a long tail of ratio 100: noise, a lean toward large classes, and the truth."""
+    """Return logits like those of a network trained on a long tail of ratio 100, with labels and counts."""
     rng = np.random.default_rng(seed)
     counts, labels = long_tail(5000, classes, 100), rng.integers(0, classes, n)
     logits = rng.standard_normal((n, classes), np.float32)
@@ -51,7 +51,7 @@ def data(n: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, n
 
 
 def grid(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, gammas: np.ndarray = GRID) -> np.ndarray:
-    """The usual way, without waste: one buffer for the scores, one argmax and one count for each gamma."""
+    """Compute the usual grid without waste: one buffer for the scores, one argmax and one count per gamma."""
     scores, sizes = np.empty_like(logits), np.bincount(labels, minlength=len(counts))
     curve = np.empty((len(gammas), 2))
     for i, gamma in enumerate(gammas):
@@ -68,7 +68,7 @@ def path(logits: Any, labels: np.ndarray, counts: np.ndarray, engine: str) -> tu
 
 
 def seconds(work: Callable[..., Any], *arguments: Any, at_least: float = 0.05) -> float:
-    """Of one call: the mean of as many in a row as take 50 ms together."""
+    """Return the seconds of one call: the mean of as many in a row as take 50 ms together."""
     start, calls = time.perf_counter(), 0
     while calls == 0 or time.perf_counter() - start < at_least:
         work(*arguments)
@@ -110,14 +110,14 @@ def against_grid(sizes: list[tuple[int, int]], engines: list[str], repeats: int)
 
 
 def check(case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-    """The two agree at the grid's gammas, but for samples whose two best scores float32 cannot tell apart."""
+    """Check that path and grid agree, except for samples whose two best scores float32 cannot tell apart."""
     some = GRID[::25]
     curve = gamma_path(*case).error_curve.at(some)
     assert np.abs(curve - grid(*case, some)[:, 0]).max() <= 2e-4, "the grid and the path differ"
 
 
 def against_sklearn(n: int, repeats: int) -> dict[str, Any] | None:
-    """A binary problem: TunedThresholdClassifierCV with cv="prefit" and 100 thresholds, and the shift's exact path."""
+    """Compare TunedThresholdClassifierCV (cv="prefit", 100 thresholds) with the exact path of the shift."""
     try:
         from sklearn.frozen import FrozenEstimator
         from sklearn.linear_model import LogisticRegression
@@ -173,7 +173,7 @@ print(time.perf_counter() - start, most / 1024, path.error.min())
 
 
 def stream(gigabytes: float) -> dict[str, Any]:
-    """A file of logits read by a process of its own, and the most memory that process ever held."""
+    """Read a file of logits in its own process, and return the peak memory of that process."""
     with tempfile.TemporaryDirectory() as folder:
         name = Path(folder) / "logits.npy"
         rows = int(gigabytes * 1e9 / 4 / 1000)

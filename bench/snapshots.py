@@ -1,9 +1,9 @@
-"""What leveling does to trained networks, from their snapshots: before, after, at whose cost.
+"""Effect of leveling on trained networks, from their snapshots: errors and recall before and after.
 
     python bench/snapshots.py FILES... --hardware NAME [--plot docs/images/before-after.png] [--readme]
 
-gamma is chosen with no label at all, by `match_prior` on the test images as unlabelled data; what would be best on test
-stands beside it, named so. The snapshots are in the runs that `levelhead reproduce table1` leaves.
+gamma is chosen without labels, by `match_prior` on the test images as unlabelled data. The gamma that is best on the
+test set is recorded next to it, as such. The snapshots are in the runs that `levelhead reproduce table1` leaves.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
         if args.hardware is None:
             parser.error("say with --hardware what the networks were trained on")
         found = {"hardware": args.hardware, "command": COMMAND,
-                 "runs": [judge(lh.Snapshot.load(file)) for file in args.files]}
+                 "runs": [measure_snapshot(lh.Snapshot.load(file)) for file in args.files]}
         RESULT.write_text(json.dumps(found, indent=1) + "\n")
     if not RESULT.is_file():
         raise SystemExit("no snapshots given and no results/snapshots.json; nothing to do")
@@ -52,8 +52,8 @@ def main() -> None:
         fill(Path("README.md"), "before and after", sentence(found["runs"]))
 
 
-def judge(snapshot: lh.Snapshot) -> dict[str, Any]:
-    """One network before and after RS."""
+def measure_snapshot(snapshot: lh.Snapshot) -> dict[str, Any]:
+    """Return the numbers of one network before and after RS."""
     logits, labels = snapshot.logits("test"), snapshot.labels["test"]
     path = lh.gamma_path(logits, labels, snapshot.counts)
     gamma = lh.match_prior(logits, snapshot.counts, bootstrap=0).gamma
@@ -69,7 +69,7 @@ def judge(snapshot: lh.Snapshot) -> dict[str, Any]:
 
 
 def sentence(runs: list[dict[str, Any]]) -> str:
-    """The result in words."""
+    """Return the result in words."""
     before, after = ([100 * run["error"][i] for run in runs] for i in (0, 1))
     best = [100 * run["best_on_test"]["error"] for run in runs]
     rare = [mean(run["recall"][i][-1] for run in runs) for i in (0, 1)]
@@ -77,14 +77,14 @@ def sentence(runs: list[dict[str, Any]]) -> str:
     gammas = [run["gamma"] for run in runs]
     n = runs[0]["counts"]
     return " ".join([
-        f"ResNet-32 on CIFAR-10 with a long tail of {n[0]} to {n[-1]} images a class ({len(runs)} seeds, mean ± "
+        f"ResNet-32 on CIFAR-10 with a long tail of {n[0]} to {n[-1]} images per class ({len(runs)} seeds, mean ± "
         f"standard deviation; {runs[0]['n_test']:,} test images): error **{_spread(before)} % before, "
         f"{_spread(after)} % after**.",
-        f"The rarest class is found {100 * rare[0]:.0f} % of the time before, {100 * rare[1]:.0f} % after; the most "
-        f"frequent {100 * frequent[0]:.0f} %, then {100 * frequent[1]:.0f} %.",
-        f"gamma ({min(gammas):.2f} to {max(gammas):.2f}) was chosen without a single label, by matching predicted "
-        f"shares to the known, equal ones of unlabelled images; the best gamma on test would give {_spread(best)} %.",
-        f"Nothing in the network was touched but the lengths of {len(n)} weight vectors.",
+        f"The recall of the rarest class goes from {100 * rare[0]:.0f} % to {100 * rare[1]:.0f} %, that of the most "
+        f"frequent class from {100 * frequent[0]:.0f} % to {100 * frequent[1]:.0f} %.",
+        f"gamma ({min(gammas):.2f} to {max(gammas):.2f}) was chosen without labels: it makes the predicted shares of "
+        f"unlabelled images equal, as they are known to be. The best gamma on test would give {_spread(best)} %.",
+        f"Only the lengths of {len(n)} weight vectors changed.",
     ])
 
 
@@ -93,7 +93,7 @@ def _spread(values: list[float]) -> str:
 
 
 def draw(runs: list[dict[str, Any]], path: str) -> None:
-    """Recall of each class before and after, mean over seeds, most frequent class first."""
+    """Draw the recall of each class before and after, as means over seeds, most frequent class first."""
     recall = np.mean([run["recall"] for run in runs], axis=0) * 100
     names = shipped_snapshots()["baseline"].head.names if runs[0]["data"] == "cifar10" else None
     figure, axes = headless().subplots(figsize=(8.6, 3.4), layout="constrained")
@@ -102,7 +102,7 @@ def draw(runs: list[dict[str, Any]], path: str) -> None:
     axes.bar(place + 0.2, recall[1], 0.38, color=ACCENT, label="leveled")
     axes.set_xticks(place, [f"{name}\n{n:,}" for name, n in zip(names or place, runs[0]["counts"], strict=True)],
                     fontsize=9)
-    axes.set(xlabel="class, and its training images", ylabel="found, %", ylim=(0, 100))
+    axes.set(xlabel="class, and its training images", ylabel="recall, %", ylim=(0, 100))
     axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
     save(figure, path)
 

@@ -1,9 +1,9 @@
-"""What starting costs: `import levelhead`, `levelhead --help`, `levelhead inspect` of a safetensors file.
+"""Cost of starting: `import levelhead`, `levelhead --help`, a completion, `levelhead inspect` of a safetensors file.
 
     python bench/startup.py [--rounds 20] [--out results/startup.json]
 
-Whole processes are timed; each round runs all of them one after another. A bare interpreter and `import numpy`, without
-which there is no core, stand beside them. What counts is the least time of all rounds: other processes only add to it.
+Whole processes are timed; each round runs all of them one after another, with a bare interpreter and `import numpy` for
+comparison. The least time of all rounds counts, because other processes only add to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 
 HEAVY = ("torch", "sklearn", "numba", "onnx", "rich", "matplotlib")
-LIMITS = {"import levelhead": 0.150, "levelhead --help": 0.300}
+LIMITS = {"import levelhead": 0.150, "levelhead --help": 0.300, "completion in bash": 0.300}
+COMPLETION = {"_LEVELHEAD_COMPLETE": "complete_bash", "COMP_WORDS": "levelhead tune --ru", "COMP_CWORD": "2"}
 
 
 def main() -> None:
@@ -46,6 +47,7 @@ def measure(model: Path, rounds: int) -> dict:
         "import levelhead": [*python, "-c", "import levelhead"],
         "levelhead --help": [*python, "-m", "levelhead", "--help"],
         "levelhead inspect": [*python, "-m", "levelhead", "inspect", str(model)],
+        "completion in bash": [str(Path(sys.executable).with_name("levelhead"))],
     }
     seconds = np.array([[clock(command) for command in commands.values()] for _ in range(rounds + 1)])[1:]
     least, middle = seconds.min(axis=0), np.median(seconds, axis=0)
@@ -68,7 +70,7 @@ def measure(model: Path, rounds: int) -> dict:
 
 def clock(command: list[str]) -> float:
     start = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, stdout=subprocess.DEVNULL, env=os.environ | COMPLETION, check=True)
     return time.perf_counter() - start
 
 

@@ -1,11 +1,12 @@
-"""How fast ResNet-32 trains on long-tailed CIFAR-10, evaluation included, and whether bfloat16 costs accuracy.
+"""Speed of training ResNet-32 on long-tailed CIFAR-10, evaluation included, and whether bfloat16 costs accuracy.
 
     python bench/train.py --root DIR                 # speed: the plain loop, the fast engine, packed, WVN's extra
     python bench/train.py --root DIR --parity OUT    # whole trainings: float32 by the plain loop, without TF32, and
                                                      # bfloat16 by the fast engine; its snapshots go to OUT
 
-Needs a CUDA GPU, torchvision for the plain loop, and CIFAR-10's official files below DIR (what ratio 10 needs will do).
-A time is per training image: seconds of an epoch with its evaluation, over the images trained on in it, by all runs.
+Needs a CUDA GPU, torchvision for the plain loop, and CIFAR-10's official files below DIR (the images that ratio 10
+needs are enough). A time is per training image: the seconds of an epoch with its evaluation, divided by the images that
+all runs trained on in it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import _plain
+import _plain_loop
 import numpy as np
 import torch
 
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
-    """Microseconds an image, side by side."""
+    """Return the microseconds per image of each way to train."""
     plain, baseline = plain_loop(cifar), METHODS["baseline"]
     rows = {"plain loop, float32, 8 workers": plain}
     print(rows, flush=True)
@@ -85,7 +86,7 @@ def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
 
 
 def engine(cifar: data.Data, methods: list, epochs: int, stacked: bool | None = None) -> float:
-    """Microseconds an image of the fast engine, past its first epochs (in which it captures)."""
+    """Return the microseconds per image of the fast engine, without its first epochs, in which it captures graphs."""
     how = recipe.find_recipe("kim2020").stretched_to(epochs)
     jobs = [Job(nets.build("resnet32", 10, seed=seed), cifar, how, method, seed) for seed, method in enumerate(methods)]
     ends: dict[int, float] = {}
@@ -99,25 +100,25 @@ def engine(cifar: data.Data, methods: list, epochs: int, stacked: bool | None = 
 
 
 def wvn_extra(cifar: data.Data, times: int = 8) -> float:
-    """How much longer a captured epoch of one run takes under WVN: medians of replays in turn, evaluation included."""
-    store = {title: fit_many.on_device(torch.device("cuda"), part) for title, part in cifar.splits.items()}
+    """Return how much longer a captured epoch of one run takes with WVN: medians of alternating replays."""
+    splits = {title: fit_many.copy_to(torch.device("cuda"), part) for title, part in cifar.splits.items()}
     packs, took = {}, {"baseline": [], "wvn": []}
     for name in took:
         job = Job(nets.build("resnet32", 10), cifar, recipe.find_recipe("kim2020"), METHODS[name])
-        packs[name] = Pack([(0, job)], store, torch.device("cuda"), torch.bfloat16, compiled=False, stacked=True)
+        packs[name] = Pack([(0, job)], splits, torch.device("cuda"), torch.bfloat16, compiled=False, stacked=True)
         packs[name].advance()
     for _ in range(times):
         for name, pack in packs.items():
             torch.cuda.synchronize()
             began = time.perf_counter()
-            pack.play()
+            pack.run_steps()
             torch.cuda.synchronize()
             took[name].append(time.perf_counter() - began)
     return statistics.median(took["wvn"]) / statistics.median(took["baseline"]) - 1
 
 
 def plain_loop(cifar: data.Data, epochs: int = 3) -> float:
-    """Microseconds an image of the usual script: torchvision transforms in 8 loader workers, float32, eager."""
+    """Return the microseconds per image of the usual script: torchvision, 8 loader workers, float32, eager."""
     from torch.utils.data import DataLoader, Dataset
     from torchvision import transforms as T
 
@@ -158,7 +159,7 @@ def plain_loop(cifar: data.Data, epochs: int = 3) -> float:
 
 
 def copy_bandwidth(size: int = 2**32) -> float:
-    """Bytes a second, read and written, of a large copy on the device: the median of ten."""
+    """Return the bytes per second, read and written, of a large copy on the device: the median of ten."""
     source, target = (torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(2))
     source.random_()
     times = []
@@ -173,10 +174,10 @@ def copy_bandwidth(size: int = 2**32) -> float:
 
 
 def bytes_per_image(cifar: data.Data) -> float:
-    """The fewest bytes a training image moves, with its share of evaluation, if everything else were fused.
+    """Return the fewest bytes that a training image moves, with its share of evaluation, if all else were fused.
 
-    Each convolution's bfloat16 result once written and once read going forward; going back its gradient, its input and
-    its result (for batch norm) read, the input's gradient written. Evaluation: written and read once.
+    Forward, each convolution's bfloat16 result is written once and read once. Backward, its gradient, its input and its
+    result (for batch norm) are read, and the input's gradient is written. In evaluation it is written and read once.
     """
     results = [0]
     net = nets.build("resnet32", 10)
@@ -188,7 +189,7 @@ def bytes_per_image(cifar: data.Data) -> float:
 
 
 def parity(cifar: data.Data, out: Path, dtypes: list[str], known: dict, seeds: int = 3) -> dict:
-    """Whole trainings, in float32 by the plain loop and in bfloat16 by the fast engine: their last errors."""
+    """Return the last errors of whole trainings, in float32 by the plain loop and in bfloat16 by the fast engine."""
     out.mkdir(parents=True, exist_ok=True)
     errors, seconds = dict(known.get("test error, %", {})), dict(known.get("seconds for all seeds", {}))
     for name in dtypes:
@@ -200,11 +201,11 @@ def parity(cifar: data.Data, out: Path, dtypes: list[str], known: dict, seeds: i
 
 
 def parity_record(errors: dict[str, list[float]], seconds: dict[str, float]) -> dict:
-    """The errors of each precision and, where both are known, the difference of their means."""
+    """Return the errors of each precision and, if both are known, the difference of their means."""
     found = {"hardware": torch.cuda.get_device_name(), "command": "python bench/train.py --root DIR --parity OUT",
              "bfloat16": "the fast engine", "float32": "the plain loop, without TF32",
-             "ratio": RATIO, "epochs": recipe.find_recipe("kim2020").epochs, "seeds": list(range(len(errors["bfloat16"]))),
-             "test error, %": errors, "seconds for all seeds": seconds}
+             "ratio": RATIO, "epochs": recipe.find_recipe("kim2020").epochs,
+             "seeds": list(range(len(errors["bfloat16"]))), "test error, %": errors, "seconds for all seeds": seconds}
     if {"bfloat16", "float32"} <= errors.keys():
         gap = statistics.mean(errors["bfloat16"]) - statistics.mean(errors["float32"])
         standard = math.sqrt(sum(statistics.variance(values) / len(values) for values in errors.values()))
@@ -214,11 +215,12 @@ def parity_record(errors: dict[str, list[float]], seconds: dict[str, float]) -> 
 
 
 def plain_seeds(cifar: data.Data, seeds: int) -> list[float]:
-    """Channel by channel in memory, float32's convolutions took 0.74 of the time."""
-    with _plain.exact():
-        runs = [_plain.Plain(nets.build("resnet32", 10, seed=seed).cuda(), cifar, recipe.find_recipe("kim2020"), seed,
-                             channels_last=False) for seed in range(seeds)]
-        return _plain.train(runs, lambda epoch, took: print(f"epoch {epoch}, {took:.0f} s", flush=True))
+    """Train in float32 with contiguous images, which took 0.74 of the time of channels-last ones."""
+    with _plain_loop.exact():
+        how = recipe.find_recipe("kim2020")
+        new = [nets.build("resnet32", 10, seed=seed).cuda() for seed in range(seeds)]
+        runs = [_plain_loop.PlainRun(net, cifar, how, seed, channels_last=False) for seed, net in enumerate(new)]
+        return _plain_loop.train(runs, lambda epoch, took: print(f"epoch {epoch}, {took:.0f} s", flush=True))
 
 
 def fast_seeds(cifar: data.Data, seeds: int, dtype: str, out: Path) -> list[float]:
@@ -232,7 +234,7 @@ def fast_seeds(cifar: data.Data, seeds: int, dtype: str, out: Path) -> list[floa
 
 
 def save(job: Job, path: Path, precision: str) -> None:
-    """The trained network's snapshot, features in half precision."""
+    """Save a trained network's snapshot, with features in half precision."""
     meta = {"data": "cifar10", "profile": "long-tail", "ratio": RATIO, "method": job.method.name, "seed": job.seed,
             "recipe": job.recipe.name, "epochs": job.recipe.epochs, "net": "resnet32", "engine": "fast",
             "dtype": precision}

@@ -1,11 +1,11 @@
-"""What unit-length weight vectors cost: WVN's hook, `weight_norm`, and normalizing in the forward pass.
+"""Cost of unit-length weight vectors: with WVN's hook, with `weight_norm`, and normalized in the forward pass.
 
     python bench/wvn.py [--rounds 25] [--out results/wvn.json]
 
 One training step (forward, backward, SGD with momentum) of a head of iNaturalist's size, K = 8142, d = 2048, no bias,
 on random features. Each round times all four kinds of step one after another, so that whatever slows the machine slows
-all; what a kind costs is the median over rounds of its time less the plain step's. The spread is that of the same ratio
-over resampled rounds.
+them all. The cost of a kind is the median over rounds of its time minus that of the plain step. The spread is that of
+the same ratio over resampled rounds.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def clock(one: Callable[[], None]) -> float:
 
 
 def extras(seconds: np.ndarray) -> np.ndarray:
-    """What each kind costs over a plain step."""
+    """Return what each kind costs more than a plain step."""
     return np.median(seconds - seconds[:, :1], axis=0)
 
 
@@ -110,7 +110,7 @@ def named(seconds: np.ndarray) -> dict[str, float]:
 
 
 def ratio(seconds: np.ndarray, kind: int) -> dict[str, float]:
-    """How many times cheaper the hook is than another kind, and the middle 90 % over resampled rounds."""
+    """Return how many times cheaper the hook is than another kind, and the middle 90 % over resampled rounds."""
     draw = np.random.default_rng(0)
     samples = [extras(seconds[draw.integers(len(seconds), size=len(seconds))]) for _ in range(1000)]
     low, high = np.percentile([extra[kind] / extra[1] for extra in samples], [5, 95])
@@ -119,7 +119,7 @@ def ratio(seconds: np.ndarray, kind: int) -> dict[str, float]:
 
 
 def processor() -> str:
-    """The processor's name as Linux has it."""
+    """Return the name that Linux gives the processor."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     named = [line.split(":", 1)[1].strip() for line in lines if line.lower().startswith(("model name", "cpu part"))]

@@ -15,9 +15,9 @@ RESULTS = json.loads((ROOT / "results" / "tuning.json").read_text())
 
 def test_tables_are_those_of_the_results(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    import tuning_page
+    import _tuning_page
 
-    for make in (tuning_page.regret, tuning_page.strength, tuning_page.coverage):
+    for make in (_tuning_page.regret, _tuning_page.strength, _tuning_page.coverage):
         name = make.__name__
         shown = re.search(rf"<!-- {name} -->(.*?)<!-- /{name} -->", PAGE, flags=re.S)
         assert shown is not None

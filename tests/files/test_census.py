@@ -23,7 +23,7 @@ def census():
 
 @pytest.fixture(scope="module")
 def zoo(census):
-    return sys.modules["_zoo"]
+    return sys.modules["_small_models"]
 
 
 def verdicts(found, census):

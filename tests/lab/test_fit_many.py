@@ -58,9 +58,9 @@ def trained(digits):
     return jobs, [by_plain_loop(each) for each in jobs]
 
 
-@pytest.mark.parametrize(("slots", "ahead"), [(1, 32), (3, 2), (1, 3)])  # 7 steps: in 0, 3 or 2 parts, and the rest
-def test_the_fast_engine_equals_the_plain_loop(trained, slots, ahead, monkeypatch):
-    monkeypatch.setattr(pack, "AHEAD", ahead)
+@pytest.mark.parametrize(("slots", "steps"), [(1, 32), (3, 2), (1, 3)])  # 7 steps: in 0, 3 or 2 parts, and the rest
+def test_the_fast_engine_equals_the_plain_loop(trained, slots, steps, monkeypatch):
+    monkeypatch.setattr(pack, "STEPS_PER_GRAPH", steps)
     jobs = [replace(each, net=copy.deepcopy(each.net)) for each in trained[0]]
     found = {}
     states = fit_many(jobs, slots=slots, device="cpu", dtype=torch.float64, stacked=slots > 1,
@@ -78,11 +78,11 @@ def test_the_fast_engine_equals_the_plain_loop(trained, slots, ahead, monkeypatc
 
 def test_what_the_fast_engine_is_held_against_on_a_gpu_is_the_plain_loop(digits, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
-    import _plain  # type: ignore[import-not-found]
+    import _plain_loop  # type: ignore[import-not-found]
 
     each = job(digits, "baseline", 3)
     expected, records = by_plain_loop(each)
-    assert _plain.train([_plain.Plain(each.net, digits, RECIPE, 3)]) == [records[-1]["test_error"]]
+    assert _plain_loop.train([_plain_loop.PlainRun(each.net, digits, RECIPE, 3)]) == [records[-1]["test_error"]]
     assert largest_difference(each.net.state_dict(), expected.state_dict()) == 0
 
 
@@ -90,7 +90,7 @@ def test_what_the_fast_engine_is_held_against_on_a_gpu_is_the_plain_loop(digits,
 def test_changes_inside_a_training_come_when_the_plain_loop_has_them(digits, name, monkeypatch):
     # ldam-drw: another loss from progress 0.8 on, and a cosine head; crt: a new head on frozen features, and a learning
     # rate that falls from step to step
-    monkeypatch.setattr(pack, "AHEAD", 2)
+    monkeypatch.setattr(pack, "STEPS_PER_GRAPH", 2)
     how = replace(RECIPE, epochs=6, cutout=0)  # 42 steps and a scale of 30: rounding comes to 3e-13
     jobs = [job(digits, name, seed, how=how) for seed in (0, 1)]
     expected = [by_plain_loop(each) for each in jobs]
@@ -104,7 +104,7 @@ def test_changes_inside_a_training_come_when_the_plain_loop_has_them(digits, nam
 @pytest.mark.parametrize("training", [True, False])
 def test_stacked_residual_networks_are_the_networks_one_by_one(shortcut, training):
     each = [nets.build("resnet32", 4, shortcut=shortcut, seed=seed).double().train(training) for seed in range(2)]
-    stack = stacked.Stack(each[0], 2, torch.device("cpu"), torch.float64, kernels=False)
+    stack = stacked.StackedNets(each[0], 2, torch.device("cpu"), torch.float64, kernels=False)
     x = torch.randn(2, 3, 3, 16, 16, dtype=torch.float64)
     for run, net in enumerate(each):
         for statistic in net.buffers():  # so that evaluation has something to read
@@ -112,12 +112,12 @@ def test_stacked_residual_networks_are_the_networks_one_by_one(shortcut, trainin
                 torch.nn.init.uniform_(statistic, 0.5, 1.5)
         stack.load(run, net)
     logits = stack.logits(stack.features(x.permute(0, 1, 3, 4, 2), training=training))
-    gradient = stack.gather(torch.autograd.grad(logits.square().sum(), stack.leaves))
+    gradient = stack.gradient_rows(torch.autograd.grad(logits.square().sum(), stack.leaves))
     for run, net in enumerate(each):
         own = net(x[run])
         torch.testing.assert_close(logits[run], own, rtol=0, atol=1e-11)
         expected = torch.autograd.grad(own.square().sum(), list(net.parameters()))
-        packed = [g.permute(stack.order) if g.ndim == 4 else g for g in expected]
+        packed = [g.permute(stack.filter_axes) if g.ndim == 4 else g for g in expected]
         torch.testing.assert_close(gradient[run], torch.cat([g.reshape(-1) for g in packed]), rtol=1e-9, atol=1e-9)
         before = {k: v.clone() for k, v in net.state_dict().items()}
         stack.store(run, net)
@@ -197,12 +197,13 @@ def test_a_kept_state_is_one_of_the_plain_loop_too(digits):
 
 def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained, monkeypatch):
     jobs = [replace(trained[0][0], net=copy.deepcopy(trained[0][0].net))]
-    found, looks, look = [], [], pack.Pack._look
-    monkeypatch.setattr(pack.Pack, "_look", lambda self: (looks.append(self.epoch), look(self)))
-    fit_many(jobs, device="cpu", dtype=torch.float64, early=False, on_epoch=lambda _, record: found.append(record))
+    found, evaluated, evaluate = [], [], pack.Pack._evaluate
+    monkeypatch.setattr(pack.Pack, "_evaluate", lambda self: (evaluated.append(self.epoch), evaluate(self)))
+    fit_many(jobs, device="cpu", dtype=torch.float64, evaluate_early=False,
+             on_epoch=lambda _, record: found.append(record))
     expected = [record | ({"test_error": None} if record["epoch"] <= 2 else {}) for record in trained[1][0][1]]
     assert [record["test_error"] for record in found] == [record["test_error"] for record in expected]
-    assert looks == [2, 3]
+    assert evaluated == [2, 3]
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours["norms"], theirs["norms"], rtol=0, atol=1e-12)
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-12)
@@ -215,7 +216,7 @@ def test_a_diverging_run_is_named_and_harms_no_other(digits):
     with torch.no_grad():
         jobs[0].net.head.weight.fill_(1e300)
     ended = {}
-    with pytest.raises(ValueError, match=r"the loss of run 1 of 2 is nan in epoch 1: .* lower .* 1 of the runs are"):
+    with pytest.raises(ValueError, match=r"the loss of run 1 of 2 is nan in epoch 1: .* lower .* 1 of the 2 runs are"):
         fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True, on_end=ended.__setitem__)
     assert list(ended) == [1]
     learned = {k: v for k, v in expected.state_dict().items() if "num_batches" not in k}
@@ -223,17 +224,17 @@ def test_a_diverging_run_is_named_and_harms_no_other(digits):
 
 
 def test_networks_without_a_stacked_form_are_known(digits):
-    assert stacked.stackable(nets.build("resnet32", 10), kernels=True)
-    assert stacked.stackable(nets.build("digits", 10, shape=(1, 8, 8)), kernels=True)
-    assert not stacked.stackable(nets.build("resnet18-64", 10), kernels=True)  # wider than the kernels
-    assert not stacked.stackable(nets.build("resnet18-64", 10, stem="imagenet"), kernels=False)
+    assert stacked.is_stackable(nets.build("resnet32", 10), kernels=True)
+    assert stacked.is_stackable(nets.build("digits", 10, shape=(1, 8, 8)), kernels=True)
+    assert not stacked.is_stackable(nets.build("resnet18-64", 10), kernels=True)  # wider than the kernels
+    assert not stacked.is_stackable(nets.build("resnet18-64", 10, stem="imagenet"), kernels=False)
     imagenet = nets.build("resnet18-64", 10, stem="imagenet")
-    with pytest.raises(stacked.Unstackable, match=r"body\.0 is no plain 1x1 or 3x3 convolution"):
-        stacked.Stack(imagenet, 2, torch.device("cpu"), torch.float32, kernels=False)
+    with pytest.raises(stacked.UnstackableError, match=r"body\.0 is not a plain 1x1 or 3x3 convolution"):
+        stacked.StackedNets(imagenet, 2, torch.device("cpu"), torch.float32, kernels=False)
 
 
 def test_no_slots_are_refused(digits):
-    with pytest.raises(ValueError, match="expected at least one slot, got 0"):
+    with pytest.raises(ValueError, match="slots: expected at least 1, got 0"):
         fit_many([job(digits, "baseline", 0)], slots=0, device="cpu")
 
 

@@ -1,7 +1,7 @@
-"""The plain loop in float32, by torch's own layers, cross entropy and SGD: what the fast engine is held against.
+"""The plain loop in float32 with torch's own layers, cross entropy and SGD, to compare the fast engine with.
 
-It is `levelhead.lab.train` for the baseline, step for step. Only so that whole trainings take minutes, an epoch's
-operations are recorded as a CUDA graph and played again, and several trainings share the device, each on its stream.
+It equals `levelhead.lab.train` for the baseline, step by step. To finish whole trainings in minutes, the operations of
+an epoch are recorded as a CUDA graph and replayed, and several trainings share the device, each on its own stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from levelhead.methods import METHODS
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """Products in full float32; cuDNN times its algorithms and takes the fastest."""
+    """Multiply in full float32, and let cuDNN pick its fastest algorithms."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
@@ -33,13 +33,13 @@ def exact() -> Iterator[None]:
     torch.backends.cuda.matmul.allow_tf32 = before
 
 
-class Plain:
+class PlainRun:
     """One training of the baseline.
 
     Args:
         net: freshly initialized, on its device and in the precision to train in.
         data, recipe, seed: as for `train.fit`.
-        channels_last: whether images lie in memory as the plain loop has them, or channel by channel.
+        channels_last: the memory layout of images, True as in the plain loop.
     """
 
     def __init__(self, net: nets.Net, data: Data, recipe: Recipe, seed: int, *, channels_last: bool = True):
@@ -59,7 +59,7 @@ class Plain:
                     augment=self.recipe).to(self.device)
 
     def _play(self, order: EpochPlan) -> None:
-        """The steps of an epoch, or of the part of it that is given."""
+        """Take the steps of an epoch, or of a part of one."""
         for batch in order.batches(self.recipe.batch):
             x = self.preprocess.augmented(self.images, batch).contiguous(memory_format=self.format)
             loss = F.cross_entropy(self.net(x), self.labels[batch.indices])
@@ -84,7 +84,7 @@ class Plain:
         self.epoch += 1
 
     def _record(self, lr: float) -> None:
-        """The epoch at this learning rate as a graph. Steps are taken first, and taken back: they fill caches."""
+        """Record the epoch at this learning rate as a graph. Steps taken first, to fill caches, are undone."""
         fresh = not self.optimizer.state
         kept = [x.clone() for x in self._numbers()]
         self.optimizer.param_groups[0]["lr"] = lr
@@ -94,7 +94,7 @@ class Plain:
         with torch.no_grad():
             for x, was in zip(self._numbers(), kept, strict=False):
                 x.copy_(was)
-            for momentum in self._momenta() if fresh else ():  # the buffers of the first step: as if there were none
+            for momentum in self._momenta() if fresh else ():  # as before the first step
                 momentum.zero_()
         torch.cuda.synchronize(self.device)
         self.graph = torch.cuda.CUDAGraph()
@@ -109,8 +109,8 @@ class Plain:
         return [self.optimizer.state[p]["momentum_buffer"] for p in self.net.parameters() if p in self.optimizer.state]
 
 
-def train(runs: list[Plain], on_epoch: Callable[[int, float], None] | None = None) -> list[float]:
-    """All of them to the end: the test error of each."""
+def train(runs: list[PlainRun], on_epoch: Callable[[int, float], None] | None = None) -> list[float]:
+    """Train all runs to the end, and return the test error of each."""
     began = time.perf_counter()
     for epoch in range(runs[0].recipe.epochs):
         for run in runs:

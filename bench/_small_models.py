@@ -1,4 +1,4 @@
-"""Other people's classifiers, built small and offline: every one of transformers' kinds, some of each timm family."""
+"""Small classifiers built offline: one of each class of transformers, and some of each family of timm."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ EVEN_IF_NONE = ("pad_token_id", "eos_token_id", "bos_token_id", "num_experts_per
 
 
 def small_fields(config: Any) -> dict[str, Any]:
-    """Small values for every size in a config, and in the configs inside it."""
+    """Return small values for every size in a config, and in the configs inside it."""
     fields: dict[str, Any] = {}
     for field, value in vars(config).items():
         if hasattr(value, "to_dict") and hasattr(value, "model_type"):
@@ -84,7 +84,7 @@ def set_fields(config: Any, fields: dict[str, Any]) -> None:
 
 
 def configs(kind: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Small configs to try: given to the constructor, set afterwards; and last the default one."""
+    """Yield configs to try: small values given to the constructor, small values set afterwards, and the default."""
     small = small_fields(kind.config_class()) | OVERRIDES.get(name, {})
     if name == "Qwen3_5ForSequenceClassification":
         small["text_config"] |= MIXED
@@ -153,7 +153,7 @@ def transformers_case(name: str) -> Case:
 
 
 def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
-    """Inputs to try, most usual first."""
+    """Yield inputs to try, the most usual first."""
     generator = torch.Generator().manual_seed(0)
     if "ForImageClassification" in name:
         inner = getattr(config, "vision_config", config)
@@ -181,7 +181,7 @@ def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def timm_cases(per_family: int = 4) -> Iterator[tuple[str, Callable[[], Case]]]:
-    """Of every family the smallest models, by their names."""
+    """Yield the smallest models of every family, by their names."""
     from_timm()
     import timm
 
@@ -220,7 +220,7 @@ def timm_case(name: str) -> Case:
 
 
 def from_timm() -> None:
-    """Let timm be imported where torchvision has no compiled operators: it needs their names only."""
+    """Let timm import a torchvision without compiled operators: it needs only their names."""
     for op in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, op):
             library = torch.library.Library("torchvision", "FRAGMENT")
@@ -232,7 +232,7 @@ _LIBRARIES: list[torch.library.Library] = []  # an operator lives as long as its
 
 
 def check_size(build: Callable[[], nn.Module]) -> None:
-    """Refuse to build what would not fit, seen on the meta device; where that cannot be used, go ahead."""
+    """Raise ValueError for a model that would not fit, built on the meta device. Do nothing if that fails."""
     try:
         with torch.device("meta"):
             size = sum(p.numel() for p in build().parameters())

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tuning import ROOT, STRENGTHS, gaussians
+from _tuning_cases import gaussians
 
 from levelhead import gamma_path, tune
 from levelhead.show.plot import draw_steps, headless, save
 from levelhead.show.style import ACCENT, INK, SOFT
 
-PAGE, IMAGES = ROOT / "docs" / "which-gamma.md", ROOT / "docs" / "images"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE, IMAGES = DOCS / "which-gamma.md", DOCS / "images"
+STRENGTHS = (0.0, 5.0, 10.0, 20.0, 40.0, float("inf"))
 LABELLED = {"strength 20": "**default**", "strength 0": "balanced error", "strength inf": "+ mismatch",
             "11-point grid": "11-point grid", "match_prior, hold-out": "`match_prior`, hold-out"}
 UNLABELLED = {"match_prior, unlabelled": "`match_prior`, unlabelled", "default + unlabelled": "default + unlabelled"}
@@ -37,7 +40,7 @@ def write(results: dict[str, Any], *, tables: bool, pictures: bool) -> None:
 
 
 def regret(results: dict[str, Any]) -> str:
-    """Mean regret +- standard error; bold: within one standard error of the lowest that uses the hold-out alone."""
+    """Return mean regret +- standard error; bold: within one standard error of the lowest with the hold-out alone."""
     head = ["hold-out", *LABELLED.values(), *UNLABELLED.values(), "gamma = 0"]
     lines = []
     for family, result in results.items():
@@ -51,7 +54,7 @@ def regret(results: dict[str, Any]) -> str:
 
 
 def strength(results: dict[str, Any]) -> str:
-    """Mean over the families of each constant's regret, hold-out by hold-out; bold: within 5 % of the lowest."""
+    """Return the mean regret of each constant over the families, per hold-out; bold: within 5 % of the lowest."""
     names = list(next(iter(results.values()))["regret"])
     lines = [_row(["hold-out", *(f"{s:g}" for s in STRENGTHS)]), _row(["---"] * (len(STRENGTHS) + 1))]
     for name in names:
@@ -63,7 +66,7 @@ def strength(results: dict[str, Any]) -> str:
 
 
 def coverage(results: dict[str, Any]) -> str:
-    """How often 95 % intervals held the truth, and how far off the gain was, over the families."""
+    """Return how often the 95 % intervals contained the truth, and the bias of the gain, over the families."""
     names = list(next(iter(results.values()))["regret"])
     keys = ["gain in interval", "gamma in interval", "bias of gain", "bias of naive gain"]
     head = ["hold-out", "gain's interval holds it", "gamma's interval holds a best one", "bias of the gain, points",
@@ -77,7 +80,7 @@ def coverage(results: dict[str, Any]) -> str:
 
 
 def draw_curve() -> None:
-    """One hold-out of 10 % of a long tail: its balanced error, the criterion, and the truth."""
+    """Draw the balanced error on a hold-out of 10 % of a long tail, the criterion, and the truth."""
     case = gaussians(3, classes=10, ratio=100, largest=5000, size=32, test=50_000)
     logits, labels = case.draw(np.maximum(1, case.counts // 10))
     tuned = tune(logits, labels, case.counts, bootstrap=500)
@@ -98,7 +101,7 @@ def draw_curve() -> None:
 
 
 def draw_regret(results: dict[str, Any]) -> None:
-    """Regret against the hold-out, a panel a family."""
+    """Draw the regret at each hold-out, with one panel per family."""
     across = 2
     down = -(-len(results) // across)
     figure, panels = headless().subplots(down, across, figsize=(9, 2.9 * down), layout="constrained", squeeze=False)
