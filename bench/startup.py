@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 HEAVY = ("torch", "sklearn", "numba", "onnx", "rich", "matplotlib")
-LIMITS = {"import levelhead": 0.150, "levelhead --help": 0.300, "completion in bash": 0.300}
+LIMITS = {"import levelhead": 0.150, "levelhead --help": 0.300}
 COMPLETION = {"_LEVELHEAD_COMPLETE": "complete_bash", "COMP_WORDS": "levelhead tune --ru", "COMP_CWORD": "2"}
 
 
