@@ -178,7 +178,7 @@ def test_missing_data_are_named_with_what_was_expected(tmp_path):
         load("cifar100", tmp_path)
     with pytest.raises(LevelheadError, match=r"root: expected the folder that holds the files of cifar10, got none"):
         load("cifar10")
-    with pytest.raises(FileNotFoundError, match="cifar11: no such file or folder; expected a folder of images, an .npz"):
+    with pytest.raises(FileNotFoundError, match="cifar11: no such file or folder; expected a folder of images,"):
         load("cifar11")
     (tmp_path / "notes.txt").touch()
     with pytest.raises(LevelheadError, match=r"notes\.txt: expected a folder of images or an \.npz file"):
@@ -226,7 +226,7 @@ def test_unreadable_images_are_named_and_skipped_only_if_said_so(tmp_path):
     (tmp_path / "cat" / "bad.jpg").write_bytes(b"no image")
     whole = (tmp_path / "dog" / "000.png").read_bytes()
     (tmp_path / "dog" / "half.png").write_bytes(whole[:len(whole) // 2])
-    with pytest.raises(ValueError, match=r"2 of 12 images cannot be read: .*bad.jpg, .*half.png .*pass skip_bad to leave them out"):
+    with pytest.raises(ValueError, match=r"2 of 12 images cannot be read: .*bad.jpg, .*half.png .*; pass skip_bad"):
         load(str(tmp_path))
     data = load(str(tmp_path), skip_bad=True)
     assert len(data.train) + len(data.test) == 10

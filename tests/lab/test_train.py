@@ -12,8 +12,8 @@ from torch import nn
 
 from levelhead.lab.data import Data, Split
 from levelhead.lab.epoch_plan import draw_plan
-from levelhead.lab.preprocess import Preprocess
 from levelhead.lab.nets import Net, build
+from levelhead.lab.preprocess import Preprocess
 from levelhead.lab.recipe import Recipe
 from levelhead.lab.train import fit, process_share
 from levelhead.methods import METHODS
@@ -61,8 +61,9 @@ def test_fifty_steps_of_algorithm_1_equal_fifteen_lines_of_numpy(method, order):
     fit(net, small, recipe, METHODS[method], seed=3)
     mean, std = small.mean_std
     x = ((small.train.images / 255 - mean[0]) / std[0]).reshape(64, -1)
-    batches = [(recipe.lr_at(e), p.indices) for e in range(8) for p in
-               draw_plan(small.train.labels, METHODS[method], seed=3, epoch=e, progress=e / 8, augment=recipe).batches(10)]
+    plans = [draw_plan(small.train.labels, METHODS[method], seed=3, epoch=e, progress=e / 8, augment=recipe)
+             for e in range(8)]
+    batches = [(recipe.lr_at(e), batch.indices) for e, plan in enumerate(plans) for batch in plan.batches(10)]
     assert len(batches) == 56
     theta, w = naive(x, small.train.labels, theta, w, recipe, batches, order)
     np.testing.assert_allclose(net.body[1].weight.detach().numpy(), theta, rtol=0, atol=1e-12)

@@ -88,8 +88,8 @@ def _check_md5(path: Path, name: str, content: bytes, unofficial: bool) -> None:
         return
     found = hashlib.md5(content).hexdigest()
     if found != official:
-        raise LevelheadError(f"{path}: the md5 is {found}, but that of the official file is {official}; download it again",
-                             advice=Advice("unofficial", None, "if the file is meant to differ"))
+        raise LevelheadError(f"{path}: the md5 is {found}, but that of the official file is {official}; download it "
+                             "again", advice=Advice("unofficial", None, "if the file is meant to differ"))
 
 
 class _ArrayUnpickler(pickle.Unpickler):

@@ -76,7 +76,7 @@ class Data:
             if part.images.shape[1:] != self.train.images.shape[1:]:
                 raise LevelheadError(f"{self.name}: {part_name} images have the shape {list(part.images.shape[1:])} "
                                      f"[C, H, W], but training images {list(self.train.images.shape[1:])}")
-        for i in np.flatnonzero(self.counts == 0):
+        for i in np.flatnonzero(self.counts == 0).tolist():
             raise LevelheadError(f"{self.name}: {title(i, self.names)} has no training image")
         if not len(self.test):
             raise LevelheadError(f"{self.name}: there is no test image")
@@ -195,9 +195,9 @@ def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarra
 
 def train_and_test(whole: Split, path: Path, names: tuple[str, ...] | None = None) -> tuple[Split, Split]:
     """Make a fifth of the samples that a path holds the test set."""
-    for i in np.flatnonzero(np.bincount(whole.labels) == 1):
-        raise LevelheadError(f"{path}: {title(i, names)} has only one image, so none is left for a test set; add images, "
-                             "or give training and test images separately")
+    for i in np.flatnonzero(np.bincount(whole.labels) == 1).tolist():
+        raise LevelheadError(f"{path}: {title(i, names)} has only one image, so none is left for a test set; add "
+                             "images, or give training and test images separately")
     rest, out = split(whole.labels, 0.2)
     return whole[rest], whole[out]
 

@@ -47,7 +47,7 @@ def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:
             with np.errstate(over="ignore", invalid="ignore"):
                 logits = head.logits(features(net, part, preprocess))
             if not np.isfinite(logits).all():  # after the last step of an epoch, which no loss has seen
-                raise LevelheadError(f"the logits of {name} images are not finite: the training has diverged; lower the "
-                                     "learning rate")
+                raise LevelheadError(f"the logits of {name} images are not finite: the training has diverged; lower "
+                                     "the learning rate")
             found[name] = float((logits.argmax(axis=1) != part.labels).mean())
     return found

@@ -102,9 +102,9 @@ def _read(files: Sequence[Path], labels: Sequence[int], size: int, skip_bad: boo
         decoded = list(pool.map(lambda file: _decode(file, size), files))
     bad = [i for i, image in enumerate(decoded) if isinstance(image, str)]
     if bad and not skip_bad:
-        raise LevelheadError(f"{len(bad)} of {len(files)} images cannot be read: {listed([str(files[i]) for i in bad], 5)} "
-                             f"({decoded[bad[0]]}); repair or remove them",
-                             advice=Advice("skip_bad", None, "to leave them out"))
+        names = listed([str(files[i]) for i in bad], 5)
+        raise LevelheadError(f"{len(bad)} of {len(files)} images cannot be read: {names} ({decoded[bad[0]]}); repair "
+                             "or remove them", advice=Advice("skip_bad", None, "to leave them out"))
     good = [i for i, image in enumerate(decoded) if not isinstance(image, str)]
     images = np.stack([decoded[i] for i in good]) if good else np.zeros((0, 3, size, size), np.uint8)  # type: ignore
     if not bad and len(images) >= CACHED_FROM:

@@ -189,8 +189,8 @@ def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
                           "built for this torch") from None
     if not timm.is_model(name):
         near = ", ".join(timm.list_models(f"*{name.split('.')[0][:6]}*")[:5])
-        raise LevelheadError(f"timm {timm.__version__} has no model {name!r}" + (f"; similar ones are {near}" if near else ""),
-                             parameter="net")
+        similar = f"; similar ones are {near}" if near else ""
+        raise LevelheadError(f"timm {timm.__version__} has no model {name!r}{similar}", parameter="net")
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
     size: dict[str, Any] = {"img_size": shape[1:]} if config is not None and config.fixed_input_size else {}
     body = timm.create_model(name, num_classes=0, in_chans=shape[0], **size)

@@ -1,10 +1,10 @@
 """A pack: runs that take the same steps on the same data, in lockstep, as captured graphs.
 
-An epoch is one graph of a few steps, played over and over on the next samples, one of the steps that are left, and one
-of the evaluation. So recording takes the same time however long the epoch is.
+An epoch is one graph of a few steps, replayed on the next samples again and again, one graph of the remaining steps,
+and one of the evaluation. Capturing therefore takes the same time however long the epoch is.
 
-Dropout is drawn from (seed, epoch), so that on a CPU a run that goes on takes the very same steps. That is not promised
-on CUDA: graphs that play beside each other share the device's generator.
+Dropout is drawn from (seed, epoch), so a resumed run takes the same steps on a CPU. On CUDA that is not guaranteed:
+graphs that are replayed in parallel share the generator of the device.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from ..core.head import Head
 from ..methods.method import Method
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
+from .net_rows import NetRows, SingleNet
 from .nets import Net
 from .preprocess import Preprocess
 from .recipe import Recipe
-from .stacked import Rows, Single, Stack, has_kernels, stackable
+from .stacked import StackedNets, has_kernels, is_stackable
 from .train import State, check_losses, combined_seed, on_host, stages
 
-AHEAD = 16  # steps that are recorded, and whose images are cropped and normalized, at once
+STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One training: a fresh network, what it learns from, how, and where to go on from. As for `train.fit`."""
+    """One training: a fresh network, its data, recipe and method, and the State to resume from. As for `train.fit`."""
 
     net: Net
     data: Data
@@ -48,180 +49,185 @@ class Job:
     def first(self) -> int:
         """The epoch to begin with."""
         if self.start is not None and self.start.step:
-            raise LevelheadError(f"the fast engine goes on from the end of an epoch, not from step {self.start.step} in it")
+            raise LevelheadError("the fast engine resumes from the end of an epoch, not from step "
+                                 f"{self.start.step} in it")
         return 0 if self.start is None else self.start.epoch
 
 
 @dataclass(frozen=True, eq=False)
-class Queued:
-    """An epoch on its way: what will be known of it when `over` has come (at once if None)."""
+class PendingEpoch:
+    """A queued epoch: its values are valid once the event `done` has happened (at once if None)."""
 
     epoch: int
     lr: float
     report: Tensor
     kept: tuple[Tensor, ...]  # copies of rows, momentum and statistics at its end, if they were asked for
-    over: Any
+    done: Any
 
 
 class Pack:
     """Runs in lockstep: the same data, recipe and first epoch, the same number of samples in every epoch."""
 
     def __init__(
-        self, members: list[tuple[int, Job]], store: dict[str, tuple[Tensor, Tensor]], device: torch.device,
-        dtype: torch.dtype, *, compiled: bool, stacked: bool, early: bool = True,
+        self, members: list[tuple[int, Job]], splits: dict[str, tuple[Tensor, Tensor]], device: torch.device,
+        dtype: torch.dtype, *, compiled: bool, stacked: bool, evaluate_early: bool = True,
     ):
         self.positions, self.jobs = [i for i, _ in members], [job for _, job in members]
         first = self.jobs[0]
-        self.device, self.data, self.recipe, self.store = device, first.data, first.recipe, store
-        self.evaluated = 0 if early else first.recipe.first_decay_epoch  # the first epoch that is
+        self.device, self.data, self.recipe, self.splits = device, first.data, first.recipe, splits
+        self.first_evaluated = 0 if evaluate_early else first.recipe.first_decay_epoch
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
-        self.fresh = [job.net.head.weight.detach().clone() for job in self.jobs]  # type: ignore[union-attr]
-        with self._here():
-            self.runs = _rows(first, len(self.jobs), device, dtype, compiled, stacked)
-            self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.runs, Single) else sgd_
+        self.initial_heads = [job.net.head.weight.detach().clone() for job in self.jobs]  # type: ignore[union-attr]
+        with self._on_stream():
+            self.nets = _net_rows(first, len(self.jobs), device, dtype, compiled, stacked)
+            self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.nets, SingleNet) else sgd_
             for run, job in enumerate(self.jobs):
                 if job.start is not None:
                     job.net.load_state_dict(job.start.weights)
-                self.runs.load(run, job.net, job.start and job.start.momentum)
+                self.nets.load(run, job.net, job.start and job.start.momentum)
             self.preprocess = Preprocess(first.recipe, first.data, dtype)
-            self.others = [title for title in store if title != "train"]
-            columns = 2 + len(self.others) + first.data.classes  # loss, training error, others' errors, norms
+            self.eval_splits = [name for name in splits if name != "train"]
+            columns = 2 + len(self.eval_splits) + first.data.classes  # loss, training error, other errors, norms
             self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
             self.seen = torch.zeros(len(self.jobs), 2, dtype=torch.float64, device=device)  # losses, errors
-        self.epoch, self.shape, self.keep = first.first, None, False
-        self.some = self.rest = self.look = _idle
-        self.pending: deque[Queued] = deque()
+        self.epoch, self.captured_for, self.keep_state = first.first, None, False
+        self.step_graph = self.last_graph = self.eval_graph = _do_nothing
+        self.pending: deque[PendingEpoch] = deque()
+
+    @property
+    def all_queued(self) -> bool:
+        """Whether the last epoch has been queued."""
+        return self.epoch == self.stages[0][-1].end
 
     @property
     def finished(self) -> bool:
-        return self.epoch == self.stages[0][-1].end and not self.pending
+        """Whether all epochs are done and their records taken."""
+        return self.all_queued and not self.pending
 
     def advance(self) -> None:
-        """Queue one more epoch, if two are not queued already; with `keep` set, keep where the runs stand then."""
-        if self.epoch == self.stages[0][-1].end or len(self.pending) == 2:
+        """Queue the next epoch, unless two are queued already; with `keep_state`, keep the runs' state at its end."""
+        if self.all_queued or len(self.pending) == 2:
             return
         number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
         now = [each[number] for each in self.stages]
         progress = (self.epoch - now[0].first) / (now[0].end - now[0].first)
         plans = [draw_plan(self.data.train.labels, stage.method, seed=job.seed, epoch=self.epoch, progress=progress,
-                      augment=self.recipe) for job, stage in zip(self.jobs, now, strict=True)]
+                           augment=self.recipe) for job, stage in zip(self.jobs, now, strict=True)]
         n = {len(each) for each in plans}
         if len(n) > 1:
-            raise LevelheadError(f"runs of one pack drew epochs of {sorted(n)} samples; train them with slots=1")
+            raise LevelheadError(f"the runs of a pack drew epochs of {sorted(n)} samples; train them in one slot")
         lr = [now[0].lr(self.epoch, at / len(plans[0])) for at in range(0, len(plans[0]), self.recipe.batch)]
-        with self._here():
+        with self._on_stream():
             if now[0].head_only and self.epoch == now[0].first:
-                self._begin_head()
+                self._reset_heads()
             drawn = EpochPlan(*(torch.stack(parts) for parts in zip(*(p.tensors for p in plans), strict=True)))
-            self._load(drawn, torch.tensor(lr, dtype=self.runs.rows.dtype))
-            # what a captured epoch depends on: its length, its stage, and which losses are in force
-            shape = (len(plans[0]), number, tuple(sum(progress >= s for s in stage.method.stages) for stage in now))
-            if shape != self.shape:
+            self._load_plan(drawn, torch.tensor(lr, dtype=self.nets.rows.dtype))
+            # what a captured epoch depends on: its length, its stage, and which losses apply
+            needed = (len(plans[0]), number, tuple(sum(progress >= s for s in stage.method.stages) for stage in now))
+            if needed != self.captured_for:
                 self.losses = [(loss(self.data.counts, progress), len(list(same)))
                                for loss, same in groupby(stage.method.loss for stage in now)]
-                self.now, self.shape = now, shape
-                self._record()
-            torch.manual_seed(combined_seed(self.jobs[0].seed, self.epoch))  # a network with dropout is alone in its pack
-            self.play()
-            if self.epoch >= self.evaluated:
-                self.look()
-            self.pending.append(self._fetch(lr[0]))
+                self.now, self.captured_for = now, needed
+                self._capture()
+            torch.manual_seed(combined_seed(self.jobs[0].seed, self.epoch))  # a net with dropout is alone in its pack
+            self.run_steps()
+            if self.epoch >= self.first_evaluated:
+                self.eval_graph()
+            self.pending.append(self._queue_copies(lr[0]))
         self.epoch += 1
 
-    def harvest(self) -> list[tuple[int, dict[str, Any], State | None]]:
-        """The records of the epochs that are over, and States kept; waits only if nothing more can be queued."""
+    def take_records(self) -> list[tuple[int, dict[str, Any], State | None]]:
+        """Return the records of finished epochs, with States that were kept; wait only if no epoch can be queued."""
         records = []
-        while self.pending and (len(self.pending) == 2 or self.epoch == self.stages[0][-1].end):
+        while self.pending and (len(self.pending) == 2 or self.all_queued):
             done = self.pending.popleft()
-            if done.over is not None:
-                done.over.synchronize()
-            titles = [f"{title}_error" for title in self.others]
+            if done.done is not None:
+                done.done.synchronize()
+            names = [f"{name}_error" for name in self.eval_splits]
             for run, (loss, error, *rest) in enumerate(done.report.tolist()):
-                errors = rest[:len(titles)] if done.epoch >= self.evaluated else [None] * len(titles)
+                errors = rest[:len(names)] if done.epoch >= self.first_evaluated else [None] * len(names)
                 record = {"epoch": done.epoch + 1, "lr": done.lr, "loss": loss, "train_error": error,
-                          "norms": rest[len(titles):], **dict(zip(titles, errors, strict=True))}
+                          "norms": rest[len(names):], **dict(zip(names, errors, strict=True))}
                 records.append((self.positions[run], record, self._state(run, done) if done.kept else None))
         return records
 
     def close(self) -> dict[int, State]:
-        """The rows back into the jobs' networks."""
-        with self._here():
+        """Copy the rows back to the jobs' networks, free the graphs, and return the last States."""
+        with self._on_stream():
             for run, job in enumerate(self.jobs):
-                self.runs.store(run, job.net)
+                self.nets.store(run, job.net)
         if self.stream is not None:
             self.stream.synchronize()
-        self.some = self.rest = self.look = _idle  # their memory is free again
-        ends = {}
-        for position, job in zip(self.positions, self.jobs, strict=True):
-            weights = {name: t.detach().cpu().clone() for name, t in job.net.state_dict().items()}
-            ends[position] = State(self.epoch, 0, weights, {}, torch.zeros(3, dtype=torch.float64))
-        return ends
+        self.step_graph = self.last_graph = self.eval_graph = _do_nothing
+        return {position: State(self.epoch, 0, on_host(job.net.state_dict()), {})
+                for position, job in zip(self.positions, self.jobs, strict=True)}
 
-    def play(self) -> None:
-        """The steps of an epoch."""
+    def run_steps(self) -> None:
+        """Take the steps of an epoch."""
         self.seen.zero_()
-        for at in range(0, self.parted, self.size):
-            for buffer, part in zip((*self.here.tensors, self.lr_here), self._part(at, at + self.size), strict=True):
-                buffer.copy_(part)
-            self.some()
-        self.rest()
+        for at in range(0, self.replayed_length, self.graph_length):
+            part = self._slice(at, at + self.graph_length)
+            for buffer, values in zip((*self.graph_plan.tensors, self.graph_lr), part, strict=True):
+                buffer.copy_(values)
+            self.step_graph()
+        self.last_graph()
 
-    def _part(self, start: int, end: int) -> tuple[Tensor, ...]:
-        """Samples of the epoch's plan, and the learning rates of their steps."""
+    def _slice(self, start: int, end: int) -> tuple[Tensor, ...]:
+        """Return samples of the epoch's plan, and the learning rates of their steps."""
         steps = slice(start // self.recipe.batch, -(-end // self.recipe.batch))
-        return *(x[:, start:end] for x in self.plans.tensors), self.lr[steps]
+        return *(x[:, start:end] for x in self.plan.tensors), self.lr[steps]
 
-    # What is captured. Nothing below reads a value back from the device.
+    # Captured work. Nothing here reads a value back from the device.
 
     def _steps(self, *part: Tensor) -> None:
-        """The steps of a part of the epoch."""
+        """Take the steps of a part of the epoch."""
         samples, lr, batch = EpochPlan(*part[:-1]), part[-1], self.recipe.batch
-        images, labels = self._images(samples), self.store["train"][1][samples.indices]
+        images, labels = self._images(samples), self.splits["train"][1][samples.indices]
         parts = (x.split(batch, dim=1) for x in (images, labels))
         seen = [self._step(x, y, lr[i]) for i, (x, y) in enumerate(zip(*parts, strict=True))]
         for column, values in enumerate(zip(*seen, strict=True)):
             self.seen[:, column] += torch.cat(values, dim=1).sum(dim=1, dtype=torch.float64)
 
-    def _end(self) -> None:
-        """The steps that are left, and what is reported of all of them."""
-        if self.parted < self.length:
-            self._steps(*self._part(self.parted, self.length))
+    def _last_steps(self) -> None:
+        """Take the remaining steps, and report on all of them."""
+        if self.replayed_length < self.length:
+            self._steps(*self._slice(self.replayed_length, self.length))
         self.report[:, :2] = self.seen / self.length
-        head = self.runs.head.detach().reshape(len(self.jobs), self.data.classes, -1)
-        self.report[:, 2 + len(self.others):] = torch.where(self.runs.cosine[..., 0], 1.0, head.norm(dim=-1))
+        head = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)
+        norms = torch.where(self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1))
+        self.report[:, 2 + len(self.eval_splits):] = norms
 
-    def _look(self) -> None:
-        """The evaluation."""
-        for column, title in enumerate(self.others, 2):
-            self.report[:, column] = self._error(*self.store[title])
+    def _evaluate(self) -> None:
+        for column, name in enumerate(self.eval_splits, 2):
+            self.report[:, column] = self._error(*self.splits[name])
 
     def _step(self, x: Tensor, labels: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
-        """One step: each sample's loss, and whether it was wrong, [R, B]."""
-        runs, recipe, stage = self.runs, self.recipe, self.now[0]
-        runs.refresh()
+        """Take one step; return each sample's loss, and whether it was wrong, [R, B]."""
+        nets, recipe, stage = self.nets, self.recipe, self.now[0]
+        nets.refresh()
         with torch.no_grad() if stage.head_only else nullcontext():
-            features = runs.features(x.contiguous(), training=not stage.head_only)
-        logits = runs.logits(features)
+            features = nets.features(x.contiguous(), training=not stage.head_only)
+        logits = nets.logits(features)
         losses = self._losses(logits, labels)
-        learning = [runs.head] if stage.head_only else runs.leaves
+        learning = [nets.head] if stage.head_only else nets.leaves
         gradients = torch.autograd.grad(losses.mean(dim=1).sum(), learning)
         with torch.no_grad():
-            here = runs.head_columns if stage.head_only else slice(None)
-            rows, momentum = runs.rows[:, here], runs.momentum[:, here]
-            gradient = gradients[0].reshape(len(self.jobs), -1) if stage.head_only else runs.gather(gradients)
+            columns = nets.head_columns if stage.head_only else slice(None)
+            rows, momentum = nets.rows[:, columns], nets.momentum[:, columns]
+            gradient = gradients[0].reshape(len(self.jobs), -1) if stage.head_only else nets.gradient_rows(gradients)
             self._project("before")
             self.sgd_(rows, momentum, gradient, lr, recipe)
             self._project("after")
             return losses.detach(), logits.argmax(dim=-1) != labels
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """[R, B]. Runs under the same loss are one batch to it: it gives each sample a value of its own."""
+        """Return the losses [R, B]. Runs with the same loss are one batch to it, as it gives one value per sample."""
         parts, run = [], 0
         for loss, count in self.losses:
-            mine = slice(run, run + count)
-            y = labels[mine].flatten()
-            losses = check_losses(loss(logits[mine].flatten(0, 1), y), y, self.now[run].method)
+            same = slice(run, run + count)
+            y = labels[same].flatten()
+            losses = check_losses(loss(logits[same].flatten(0, 1), y), y, self.now[run].method)
             parts.append(losses.unflatten(0, (count, -1)))
             run += count
         return torch.cat(parts)
@@ -229,85 +235,89 @@ class Pack:
     def _project(self, order: str) -> None:
         for run, stage in enumerate(self.now):
             if stage.method.project is not None and stage.method.order == order:
-                weight = self.runs.head.detach().reshape(len(self.jobs), self.data.classes, -1)[run]
+                weight = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)[run]
                 weight.copy_(stage.method.project(Head(weight)).weight)
 
     def _images(self, samples: EpochPlan) -> Tensor:
-        """[R, n, H, W, C], as the network sees them."""
-        images = self.preprocess.augmented(self.store["train"][0], EpochPlan(*(x.flatten(0, 1) for x in samples.tensors)))
+        """Return the input of the networks, [R, n, H, W, C]."""
+        flat = EpochPlan(*(x.flatten(0, 1) for x in samples.tensors))
+        images = self.preprocess.augmented(self.splits["train"][0], flat)
         return images.permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
 
     @torch.no_grad()
     def _error(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Share of wrong predictions of each run, [R]."""
+        """Return the share of wrong predictions of each run, [R]."""
         runs, wrong = len(self.jobs), 0
-        chunk = max(1, self.runs.at_once // (runs * images[0, 0].numel()))
-        self.runs.refresh()
+        chunk = max(1, self.nets.eval_pixels // (runs * images[0, 0].numel()))
+        self.nets.refresh()
         for at in range(0, len(labels), chunk):
-            mine = slice(at, at + chunk)
-            x = self.preprocess.standardized(images[mine]).permute(0, 2, 3, 1)
-            logits = self.runs.logits(self.runs.features(x.expand(runs, *x.shape).contiguous(), training=False))
-            wrong = wrong + (logits.argmax(dim=-1) != labels[mine]).sum(dim=1)
-            self.report[:, 0] += 0 * logits.sum(dim=(1, 2))  # no loss is one of a network lost in the last step
+            part = slice(at, at + chunk)
+            x = self.preprocess.standardized(images[part]).permute(0, 2, 3, 1)
+            logits = self.nets.logits(self.nets.features(x.expand(runs, *x.shape).contiguous(), training=False))
+            wrong = wrong + (logits.argmax(dim=-1) != labels[part]).sum(dim=1)
+            self.report[:, 0] += 0 * logits.sum(dim=(1, 2))  # nan, if the last step made the network diverge
         return wrong.double() / len(labels)  # type: ignore[union-attr]
 
-    # What is not.
+    # Work that is not captured.
 
-    def _here(self) -> Any:
+    def _on_stream(self) -> Any:
         return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
 
-    def _load(self, drawn: EpochPlan, lr: Tensor) -> None:
-        """Copy an epoch's plan to the device, in the order of the stream: the epoch before still uses the last one."""
-        if self.shape is None or self.plans.indices.shape != drawn.indices.shape:
-            self.shape, self.length, self.size = None, drawn.indices.shape[1], AHEAD * self.recipe.batch
-            self.parted = self.length // self.size * self.size  # samples that go through the graph of a few steps
-            self.plans, self.lr = drawn.to(self.device), lr.to(self.device)
+    def _load_plan(self, drawn: EpochPlan, lr: Tensor) -> None:
+        """Copy an epoch's plan to the device, in stream order: the epoch before it still uses the previous plan."""
+        if self.captured_for is None or self.plan.indices.shape != drawn.indices.shape:
+            self.captured_for, self.length = None, drawn.indices.shape[1]
+            self.graph_length = STEPS_PER_GRAPH * self.recipe.batch  # samples of one replay of the step graph
+            self.replayed_length = self.length // self.graph_length * self.graph_length  # samples of all replays
+            self.plan, self.lr = drawn.to(self.device), lr.to(self.device)
             return
-        for buffer, x in zip((*self.plans.tensors, self.lr), (*drawn.tensors, lr), strict=True):
+        for buffer, x in zip((*self.plan.tensors, self.lr), (*drawn.tensors, lr), strict=True):
             buffer.copy_(x.pin_memory() if self.stream is not None else x, non_blocking=True)
 
-    def _fetch(self, lr: float) -> Queued:
-        """The report and what is kept, on their way to the host, and an event that says when they are there."""
-        kept = (self.runs.rows, self.runs.momentum, self.runs.statistics) if self.keep else ()
+    def _queue_copies(self, lr: float) -> PendingEpoch:
+        """Queue the copies of the report, and of the state to keep, to the host, and an event that follows them."""
+        kept = (self.nets.rows, self.nets.momentum, self.nets.statistics) if self.keep_state else ()
         if self.stream is None:
-            return Queued(self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None)
+            return PendingEpoch(self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None)
         report, *copies = (torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
                            for x in (self.report, *kept))
-        over = torch.cuda.Event()
-        over.record(self.stream)
-        return Queued(self.epoch, lr, report, tuple(copies), over)
+        done = torch.cuda.Event()
+        done.record(self.stream)
+        return PendingEpoch(self.epoch, lr, report, tuple(copies), done)
 
-    def _state(self, run: int, done: Queued) -> State:
-        weights, momentum, statistics = self.runs.apart(run, *done.kept)
-        uncounted = {name: x.detach().cpu().clone() for name, x in self.jobs[run].net.state_dict().items()}
-        return State(done.epoch + 1, 0, uncounted | weights | statistics, momentum, torch.zeros(3, dtype=torch.float64))
+    def _state(self, run: int, done: PendingEpoch) -> State:
+        weights, momentum, statistics = self.nets.run_tensors(run, *done.kept)
+        others = on_host(self.jobs[run].net.state_dict())  # buffers that are not in the rows
+        return State(done.epoch + 1, 0, others | weights | statistics, momentum)
 
-    def _begin_head(self) -> None:
-        """The second stage of a method that has one: the head as at the start, no momentum."""
+    def _reset_heads(self) -> None:
+        """Begin the second stage of a method that has one: the initial heads, without momentum."""
         with torch.no_grad():
-            for run, weight in enumerate(self.fresh):
-                self.runs.views["head.weight"][run].copy_(weight)
-            self.runs.momentum.zero_()
+            for run, weight in enumerate(self.initial_heads):
+                self.nets.parameter_views["head.weight"][run].copy_(weight)
+            self.nets.momentum.zero_()
 
-    def _record(self) -> None:
-        """Make what `play` plays. On CUDA steps are taken first, and taken back: they compile, and fill caches."""
-        batch, first = self.recipe.batch, self._part(0, min(self.size, self.length))
-        here = [part.clone() for part in first]
-        self.here, self.lr_here = EpochPlan(*here[:-1]), here[-1]
+    def _capture(self) -> None:
+        """Make the graphs. On CUDA a few steps are taken first, to compile and to fill caches, and then undone."""
+        batch, first = self.recipe.batch, self._slice(0, min(self.graph_length, self.length))
+        buffers = [part.clone() for part in first]
+        self.graph_plan, self.graph_lr = EpochPlan(*buffers[:-1]), buffers[-1]
         if self.stream is not None:
-            kept = [x.clone() for x in (self.runs.rows, self.runs.statistics, self.runs.momentum)]
+            state = (self.nets.rows, self.nets.statistics, self.nets.momentum)
+            kept = [x.clone() for x in state]
             for n in {min(self.length, 2 * batch), self.length % batch} - {0}:
-                self._steps(*self._part(0, n))
-            self._look()
-            for x, was in zip((self.runs.rows, self.runs.statistics, self.runs.momentum), kept, strict=True):
-                x.copy_(was)
+                self._steps(*self._slice(0, n))
+            self._evaluate()
+            for x, before in zip(state, kept, strict=True):
+                x.copy_(before)
             torch.cuda.synchronize(self.device)
-        self.some = self._graph(lambda: self._steps(*self.here.tensors, self.lr_here)) if self.parted else _idle
-        self.rest = self._graph(self._end)
-        self.look = self._graph(self._look)
+        step = lambda: self._steps(*self.graph_plan.tensors, self.graph_lr)  # noqa: E731
+        self.step_graph = self._graph(step) if self.replayed_length else _do_nothing
+        self.last_graph = self._graph(self._last_steps)
+        self.eval_graph = self._graph(self._evaluate)
 
     def _graph(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The work, to be done again and again: a CUDA graph of it."""
+        """Return a function that repeats the work: the replay of a CUDA graph of it."""
         if self.stream is None:
             return work
         graph = torch.cuda.CUDAGraph()
@@ -316,21 +326,21 @@ class Pack:
         return graph.replay
 
 
-def _idle() -> None:
-    """No work."""
+def _do_nothing() -> None:
+    """Stand in for a graph that is not captured."""
 
 
 def sgd_(rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: Recipe) -> None:
-    """``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m`` (Nesterov: ``w - lr (g + mu m)``), all [R, P]."""
+    """Take a step: ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``."""
     gradient = gradient + recipe.weight_decay * rows
     momentum.mul_(recipe.momentum).add_(gradient)
     rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)
 
 
-def _rows(
+def _net_rows(
     job: Job, runs: int, device: torch.device, dtype: torch.dtype, compiled: bool, stacked: bool
-) -> Rows:
+) -> NetRows:
     kernels = has_kernels(device, dtype)
-    if stacked and (runs > 1 or stackable(job.net, kernels=kernels)):
-        return Stack(job.net, runs, device, dtype, kernels=kernels)
-    return Single(job.net, device, dtype, compiled=job.recipe.batch if compiled else None)
+    if stacked and (runs > 1 or is_stackable(job.net, kernels=kernels)):
+        return StackedNets(job.net, runs, device, dtype, kernels=kernels)
+    return SingleNet(job.net, device, dtype, compiled_batch=job.recipe.batch if compiled else None)

@@ -24,8 +24,8 @@ class Preprocess:
     def __init__(self, recipe: Recipe, data: Data, dtype: torch.dtype = torch.float32):
         mean, std = (recipe.mean, recipe.std) if recipe.mean and recipe.std else data.mean_std
         if len(mean) != data.shape[0]:
-            raise LevelheadError(f"recipe {recipe.name} has a mean and std for {len(mean)} channels, but the images have "
-                                 f"{data.shape[0]}; leave them out of the recipe to have them measured")
+            raise LevelheadError(f"recipe {recipe.name} has a mean and std for {len(mean)} channels, but the images "
+                                 f"have {data.shape[0]}; leave them out of the recipe to have them measured")
         self.pad, self.cutout, self.mean, self.std, self.dtype = recipe.pad, recipe.cutout, mean, std, dtype
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 

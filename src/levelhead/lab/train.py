@@ -97,7 +97,8 @@ def _train(
     for epoch in range(state.epoch, stage.end):
         progress = (epoch - stage.first) / (stage.end - stage.first)
         loss_function = method.loss(data.counts, progress)
-        plan = draw_plan(data.train.labels, method, seed=seed, epoch=epoch, progress=progress, augment=recipe).to(device)
+        plan = draw_plan(data.train.labels, method, seed=seed, epoch=epoch, progress=progress, augment=recipe)
+        plan = plan.to(device)
         seen = state.seen.to(device)
         model.train(not stage.head_only)
         for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):     # sample a mini-batch
@@ -219,8 +220,8 @@ def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool) -> Ten
 
 def divergence(loss: float, epoch: int, lr: float, run: str = "") -> LevelheadError:
     """Return the error for a loss that is not finite."""
-    return LevelheadError(f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning rate "
-                          f"(it was {lr:g})")
+    return LevelheadError(f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning "
+                          f"rate (it was {lr:g})")
 
 
 def _epoch_record(net: Net, epoch: int, lr: float, seen: Tensor) -> dict[str, Any]:
