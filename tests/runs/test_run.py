@@ -194,6 +194,7 @@ def test_threads_of_the_first_part_are_those_of_the_second(spec, tmp_path):
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_kill_9_at_random_moments_changes_no_bit():
     command = [sys.executable, REPOSITORY / "bench" / "kill.py", "--kills", "5", "--epochs", "3", "--seed", "1"]
     quiet = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -242,6 +243,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_of_two_processes_the_one_that_writes_removes_no_checkpoint_that_the_other_still_reads(
         spec, tmp_path, in_two_processes):
     there = interrupt(spec, tmp_path / "runs", after=2)

@@ -123,6 +123,7 @@ def spec(tmp_path) -> Iterator[Spec]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_resumes_to_the_same_network(begin, spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.toml").write_text('data = "small.npz"\nmethod = "wvn"\nnet = "digits"\nrecipe = "short.toml"\n'
@@ -135,6 +136,7 @@ def test_a_stopped_sweep_resumes_to_the_same_network(begin, spec, tmp_path, monk
     assert parts.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_training_that_is_stopped_says_what_it_keeps(begin, spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     process = begin("-m", "levelhead", "train", "--data", "small.npz", "--net", "digits", "--recipe", "short.toml",

@@ -102,6 +102,7 @@ def test_a_worker_lost_every_time_is_a_failure(specs, tmp_path):
     assert found[0].error == "its worker was lost 2 times"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_on_a_real_ray_with_a_worker_killed(specs, tmp_path):
     ray = pytest.importorskip("ray")

@@ -96,6 +96,7 @@ def test_a_worker_lost_every_time_is_a_failure_of_its_task_alone():
         ("lost", ""), ("failed", "its worker was lost 2 times"), ("finished", "")]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")

@@ -69,8 +69,7 @@ class Outcome:
 
 def sweep(
     specs: Sequence[Spec], runs: str | Path = "runs", *, executor: Executor = "local", workers: int = 2,
-    threads: int | None = None, tries: int = 3, report: Callable[[Spec, str], None] | None = None,
-    options: dict[str, Any] | None = None,
+    tries: int = 3, report: Callable[[Spec, str], None] | None = None, options: dict[str, Any] | None = None,
 ) -> list[Outcome]:
     """Train every spec that is not finished; return one Outcome per spec, in order.
 
@@ -80,10 +79,10 @@ def sweep(
     Args:
         specs: what to train.
         runs: the folder of all runs; for a cluster, one that all of its machines share.
-        executor: `local` (as many processes as workers), `packed` (the fast engine on one GPU, workers at a time), or
-            `ray` (the cluster this process is connected to, the one RAY_ADDRESS names, or a new local one).
+        executor: `local` (as many processes as workers, which share the cores), `packed` (the fast engine on one GPU,
+            workers at a time), or `ray` (the cluster this process is connected to, the one RAY_ADDRESS names, or a new
+            local one).
         workers: how many at a time.
-        threads: of each local process; the cores are shared out if None.
         tries: how often a spec is started before the loss of its worker counts as failure.
         report: called with a spec and `finished`, `failed` or `lost`, when that happens to it.
         options: further arguments of `run`, such as save_every.
@@ -96,12 +95,12 @@ def sweep(
     options, folder = options or {}, Path(runs).absolute()
     found = [Run.of(spec, runs) for spec in specs]
     unfinished, errors = _find_unfinished(specs, found)
-    groups = [[spec] for spec in unfinished]
-    train = partial(_train, runs=folder, threads=None, options=options)
-    if executor == "local":
-        train = partial(train, threads=threads or max(1, multiprocessing.cpu_count() // workers))
-    elif executor == "packed":
-        groups, train = [unfinished], partial(run_packed, runs=folder, slots=workers, **options)
+    groups = [unfinished] if executor == "packed" else [[spec] for spec in unfinished]
+    if executor == "packed":
+        train = partial(run_packed, runs=folder, slots=workers, **options)
+    else:
+        threads = max(1, multiprocessing.cpu_count() // workers) if executor == "local" else None
+        train = partial(_train, runs=folder, threads=threads, options=options)
     ends = run_tasks(groups, train, where=_WHERE[executor], workers=workers, tries=tries, device=options.get("device"))
     with closing(ends):
         for end in ends:

@@ -56,14 +56,7 @@ class TrainOptions:
 def imbalance_fields(
     *, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None, subset: str
 ) -> dict[str, Any]:
-    """Return the fields of a Spec that say which samples to keep.
-
-    Args:
-        ratio: keep a profile of this ratio; None keeps all samples, or the counts of the file.
-        profile, largest: of the ratio.
-        counts: a file with the samples to keep per class.
-        subset: `first`, or a seed.
-    """
+    """Return the fields of a Spec that say which samples to keep; `counts` is a file."""
     if ratio is not None and counts is not None:
         raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
     if ratio is None:
