@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from levelhead.io.arrays import FORMATS, read, titles
+from levelhead.io.arrays import FORMATS, column_titles, read
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 
@@ -40,7 +40,7 @@ def write(path, values):
 def test_every_format_gives_back_what_was_written(tmp_path, suffix):
     path = write(tmp_path / f"x{suffix}", LOGITS)
     np.testing.assert_array_equal(np.asarray(read(path), np.float32), LOGITS)
-    assert titles(path) == (["cat", "dog", "owl"] if suffix in (".csv", ".parquet") else None)
+    assert column_titles(path) == (["cat", "dog", "owl"] if suffix in (".csv", ".parquet") else None)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
@@ -53,7 +53,7 @@ def test_one_array_of_several_is_named_with_a_colon(tmp_path, suffix):
     path = write(tmp_path / f"x{suffix}", LOGITS)
     np.testing.assert_array_equal(read(f"{path}:labels"), np.arange(7))
     np.testing.assert_array_equal(read(path, wanted="labels"), np.arange(7))
-    with pytest.raises(ValueError, match=r"no array 'scores'; it has (logits, labels|labels, logits)"):
+    with pytest.raises(ValueError, match=r"no array 'scores'; the file has (logits, labels|labels, logits)"):
         read(f"{path}:scores")
     with pytest.raises(ValueError, match=f"name it: x{suffix}:KEY"):
         read(path, wanted="norms")
@@ -62,7 +62,7 @@ def test_one_array_of_several_is_named_with_a_colon(tmp_path, suffix):
 def test_columns_of_a_table_are_named_with_a_colon(tmp_path):
     path = write(tmp_path / "x.csv", LOGITS)
     np.testing.assert_allclose(read(f"{path}:dog"), LOGITS[:, 1])
-    with pytest.raises(ValueError, match="no column 'cow'; it has cat, dog, owl"):
+    with pytest.raises(ValueError, match="no column 'cow'; the file has cat, dog, owl"):
         read(f"{path}:cow")
 
 
@@ -93,7 +93,7 @@ def test_numbers_that_pandas_wrote_as_titles_are_no_sample(tmp_path, index, sepa
     path = tmp_path / "x.csv"
     pd.DataFrame(LOGITS).to_csv(path, index=index, sep=separator)
     np.testing.assert_array_equal(read(path).astype(np.float32), LOGITS)
-    assert titles(path) is None
+    assert column_titles(path) is None
     np.testing.assert_array_equal(read(f"{path}:2").astype(np.float32), LOGITS[:, 2])
 
 
@@ -110,7 +110,7 @@ def test_the_title_0_over_one_column_of_fractions_is_no_value(tmp_path):
 def test_an_index_that_pandas_wrote_is_no_class(tmp_path):
     pd.DataFrame(LOGITS, columns=["cat", "dog", "owl"]).to_csv(tmp_path / "x.csv")
     np.testing.assert_array_equal(read(tmp_path / "x.csv").astype(np.float32), LOGITS)
-    assert titles(tmp_path / "x.csv") == ["cat", "dog", "owl"]
+    assert column_titles(tmp_path / "x.csv") == ["cat", "dog", "owl"]
     pd.Series([2, 0, 1]).to_csv(tmp_path / "y.csv")
     assert read(tmp_path / "y.csv", wanted="labels").tolist() == [2, 0, 1]
 
@@ -122,14 +122,14 @@ def test_numbers_with_blanks_between_them_are_a_row(tmp_path):
 
 def test_names_with_other_separators_in_them_are_whole(tmp_path):
     (tmp_path / "x.csv").write_text('"cat; big","dog"\n0.5,1.5\n')
-    assert titles(tmp_path / "x.csv") == ["cat; big", "dog"]
+    assert column_titles(tmp_path / "x.csv") == ["cat; big", "dog"]
     (tmp_path / "y.csv").write_text("sea lion\nred panda\n")
     assert read(tmp_path / "y.csv", wanted="labels").tolist() == ["sea lion", "red panda"]
 
 
 def test_the_mark_of_a_spreadsheet_is_no_part_of_the_first_title(tmp_path):
     (tmp_path / "x.csv").write_text("cat,dog\n1,2\n", encoding="utf-8-sig")
-    assert titles(tmp_path / "x.csv") == ["cat", "dog"]
+    assert column_titles(tmp_path / "x.csv") == ["cat", "dog"]
     (tmp_path / "y.csv").write_text("0\n1\n", encoding="utf-8-sig")
     assert read(tmp_path / "y.csv", wanted="labels").tolist() == [0, 1]
 
@@ -173,32 +173,34 @@ def _claiming(path, shape, said=None):
 @pytest.mark.parametrize(("name", "make", "message"), [
     ("x.pkl", lambda path: path.write_bytes(b"x"), "as .npy, .npz, .safetensors, .csv, .parquet, got .pkl"),
     ("x.npy", lambda path: None, "no such file; expected logits"),
-    ("x.npy", lambda path: path.write_bytes(b""), "not a file of logits"),
-    ("x.npy", _pickled, "not a file of logits"),
+    ("x.npy", lambda path: path.write_bytes(b""), "the file is empty"),
+    ("x.npy", _pickled, "the file holds Python objects"),
     ("x.npy", _truncated, "not a file of logits"),
     ("x.npz", lambda path: path.write_bytes(b"PK broken"), "not a file of logits"),
-    ("x.npz", lambda path: _under_another_name(path, np.save), "not a file of logits (it is an .npy; call it so)"),
-    ("x.npy", lambda path: _under_another_name(path, np.savez), "not a file of logits (it is an .npz; call it so)"),
+    ("x.npz", lambda path: _under_another_name(path, np.save), "this is an .npy file; rename it to end in .npy"),
+    ("x.npy", lambda path: _under_another_name(path, np.savez), "this is an .npz file; rename it to end in .npz"),
     ("x.npz", lambda path: _claiming(path, (10**12, 10)),
-     "not a file of logits ('logits' is [1000000000000, 10] of float64, 80000000000128 bytes, and has 128)"),
+     "cut short: 'logits', float64 [1000000000000, 10], needs 80000000000128 bytes, got 128"),
     ("x.npz", lambda path: _claiming(path, (10**13, 10), said=10**15), "too large for the memory of this machine"),
     ("x.npz", _text_in_a_zip, "not a file of logits"),
-    ("x.safetensors", lambda path: path.write_bytes(struct.pack("<Q", 99) + b"{}"), "cut short, or not a safetensors file"),
-    ("x.csv", lambda path: path.write_text(""), "it is empty"),
-    ("x.csv", lambda path: path.write_text("a,b\n"), "titles and no data"),
-    ("x.csv", lambda path: path.write_text("1,2\n3\n"), "data row 1 has 1 values, the first has 2"),
+    ("x.safetensors", lambda path: path.write_bytes(struct.pack("<Q", 99) + b"{}"),
+     "cut short, or not a safetensors file"),
+    ("x.csv", lambda path: path.write_text(""), "the file is empty"),
+    ("x.csv", lambda path: path.write_text("a,b\n"), "titles but no data"),
+    ("x.csv", lambda path: path.write_text("1,2\n3\n"), "data row 1 has 1 values, but the first has 2"),
     ("x.csv", lambda path: path.write_text("1,2\n3,high\n"), "data row 1 holds 'high'; expected a number"),
-    ("x.csv", lambda path: path.write_text("0,1\n1,0\n"), "its first row, 0,1, may be titles or a sample"),
-    ("x.csv", lambda path: path.write_text("3,5\n0.5,1.5\n"), "its first row, 3,5, may be titles or a sample"),
-    ("x.csv", lambda path: path.write_text("a,b\n1,2,3\n"), "data row 0 has 3 values, there are 2 titles"),
+    ("x.csv", lambda path: path.write_text("0,1\n1,0\n"), "the first row, 0,1, may be titles or a sample"),
+    ("x.csv", lambda path: path.write_text("3,5\n0.5,1.5\n"), "the first row, 3,5, may be titles or a sample"),
+    ("x.csv", lambda path: path.write_text("a,b\n1,2,3\n"), "data row 0 has 3 values, but there are 2 titles"),
     ("x.csv", lambda path: path.write_text("1,2\n3,\n"), "data row 1 has an empty cell; expected a number"),
     ("x.csv", lambda path: path.write_text("a;b\n0,5;1,5\n"), "data row 0 holds '0,5'; save decimals with a point"),
     ("x.csv", lambda path: path.write_text("0,5;1,5\n2,5;3\n"), "data row 0 holds '0,5'; save decimals with a point"),
     ("x.csv", lambda path: path.write_text('"0,5"\n"1,5"\n'), "data row 0 holds '0,5'; save decimals with a point"),
     ("x.csv", lambda path: pd.DataFrame(LOGITS, index=[3, 1, 5, 0, 2, 4, 6]).to_csv(path),
-     "first column has no title and is not 0, 1, 2, ...: if it is an index, save without it: index=False in pandas"),
+     "first column has no title and is not 0, 1, 2, ...; if it is an index, save the table without it (index=False in "
+     "pandas)"),
     ("x.csv", lambda path: path.write_text("y,0,1\n2,0.5,1.5\n"),
-     "x.csv: its first row holds 'y' beside numbers; expected titles, all of them names, or numbers"),
+     "x.csv: the first row holds 'y' next to numbers; expected only names or only numbers"),
     ("x.csv", lambda path: path.write_text("a" * 200_000), "x.csv: field larger than field limit"),
     ("x.parquet", lambda path: path.write_bytes(b"nothing"), "not a file of logits"),
 ])
@@ -210,12 +212,12 @@ def test_what_is_wrong_is_said_in_one_line_that_names_the_file(tmp_path, name, m
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ('9\n""\n3\n', "data row 1 is empty; give its label, or leave that sample out, of the logits too"),
+    ('9\n""\n3\n', "data row 1 is empty; give its label, or leave that sample out of the logits too"),
     ("9\n\n3\n", "data row 1 is empty; give its label"),
     ('label\n9\n""\n', "data row 1 is empty; give its label"),
     ("cat\n\ndog\n", "data row 1 is empty; give its label"),
     ("id,name\n7,cat\n", "expected one column of labels, got 2 (id, name); name it: y.csv:TITLE"),
-    ("0,3\n1,2\n", "expected one column of labels, got 2; save it alone: index=False in pandas"),
+    ("0,3\n1,2\n", "expected one column of labels, got 2; save it alone (index=False in pandas)"),
 ])
 def test_what_is_wrong_with_labels_is_said_of_them(tmp_path, text, message):
     (tmp_path / "y.csv").write_text(text)

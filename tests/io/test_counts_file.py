@@ -30,18 +30,18 @@ def test_numpy_files_of_counts_are_read_and_pickled_ones_are_not(tmp_path):
     np.save(tmp_path / "c.npy", [60, 30])
     assert read_counts(tmp_path / "c.npy").tolist() == [60, 30]
     np.save(tmp_path / "o.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"o.npy: not a file of counts"):
+    with pytest.raises(ValueError, match=r"o.npy: the file holds Python objects"):
         read_counts(tmp_path / "o.npy")
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
-    ("c.json", "{", "c.json: not a file of counts"),
-    ("c.json", "7", r"c.json: not a file of counts \(expected a list of counts or {class: n}\)"),
-    ("c.txt", "60 thirty", "c.txt: not a file of counts"),
-    ("c.csv", "a,1\nb,2,3\n", r"c.csv: not a file of counts \(expected rows of class,n\)"),
-    ("c.csv", "a,1\na,2\n", r"c.csv: not a file of counts \(class 'a' is listed twice\)"),
-    ("c.json", '{"0": 1, "1": 2, "0": 3}', r"c.json: not a file of counts \(class '0' is listed twice\)"),
-    ("c.csv", "0,1\n0 ,2\n", r"c.csv: not a file of counts \(class '0' is listed twice\)"),
+    ("c.json", "{", "c.json: not JSON"),
+    ("c.json", "7", r"c.json: expected a list of counts or {class: n}"),
+    ("c.txt", "60 thirty", "c.txt: expected a number, got 'thirty'"),
+    ("c.csv", "a,1\nb,2,3\n", r"c.csv: expected rows of class,n"),
+    ("c.csv", "a,1\na,2\n", r"c.csv: class 'a' is listed twice"),
+    ("c.json", '{"0": 1, "1": 2, "0": 3}', r"c.json: class '0' is listed twice"),
+    ("c.csv", "0,1\n0 ,2\n", r"c.csv: class '0' is listed twice"),
     ("c.yaml", "a: 1", "c.yaml: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got .yaml"),
     ("c", "1", "c: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got no suffix"),
 ])

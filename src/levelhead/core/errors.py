@@ -6,7 +6,8 @@ error and puts its own words in their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 
@@ -43,21 +44,30 @@ class LevelheadError(ValueError):
         name, value, effect = self.advice
         return f"{subject}{self.message}; pass {name if value is None else f'{name}={value!r}'} {effect}"
 
-    def located(self, where: object) -> LevelheadError:
-        """Return the error as one of a file, whose name stands first.
-
-        >>> str(LevelheadError("expected a number, got 'x'", parameter="gamma").located("tuned.json"))
-        "tuned.json: gamma: expected a number, got 'x'"
-        """
-        subject = "" if self.parameter is None else f"{self.parameter}: "
-        return LevelheadError(f"{where}: {subject}{self.message}", advice=self.advice)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.message, self.parameter, self.advice)
 
 
 def _restore(kind: type[LevelheadError], message: str, parameter: str | None, advice: Advice | None) -> LevelheadError:
     return kind(message, parameter=parameter, advice=advice)
+
+
+@contextmanager
+def in_file(path: object) -> Iterator[None]:
+    """Put the name of a file before the message of a LevelheadError raised inside the block, unless it is there.
+
+    >>> with in_file("tuned.json"):
+    ...     raise LevelheadError("expected a number, got 'x'", parameter="gamma")
+    Traceback (most recent call last):
+    levelhead.core.errors.LevelheadError: tuned.json: gamma: expected a number, got 'x'
+    """
+    try:
+        yield
+    except LevelheadError as error:
+        if error.message.startswith(f"{path}: "):
+            raise
+        subject = "" if error.parameter is None else f"{error.parameter}: "
+        raise LevelheadError(f"{path}: {subject}{error.message}", advice=error.advice) from None
 
 
 def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:

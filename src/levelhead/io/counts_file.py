@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.counts import Counts
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, in_file
 from ..core.per_class import in_order, without_repeats
 from . import arrays, csv_table, text
 
@@ -24,16 +24,14 @@ def read_counts(path: str | Path, *, wanted: str = "counts") -> Counts:
     """
     path = Path(path)
     parse = _PARSERS.get(path.suffix.lower())
-    if arrays.is_archive(path) or path.suffix.lower() == ".npy":
+    if arrays.file_of(path).suffix.lower() in (".npy", *arrays.ARCHIVES):
         return arrays.read(path, wanted=wanted)
     if parse is None:
         raise LevelheadError(f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
                              f"{path.suffix or 'no suffix'}")
     arrays.check_file(path, wanted)
-    try:
+    with in_file(path):
         return parse(text.read(path))
-    except ValueError as error:
-        raise LevelheadError(f"{path}: not a file of {wanted} ({error})") from None
 
 
 def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.ndarray:
@@ -41,10 +39,8 @@ def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.n
     is_file = Path(given).suffix.lower() in (*_PARSERS, ".npy")
     shares = read_counts(given, wanted="shares") if is_file else given.split(",")
     if isinstance(shares, dict):
-        try:
+        with in_file(given):
             return in_order(shares, classes, names, what="share")
-        except LevelheadError as error:
-            raise error.located(given) from None
     try:
         return np.array([float(share) for share in shares])
     except (TypeError, ValueError):
@@ -53,14 +49,17 @@ def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.n
 
 
 def _from_json(content: str) -> Counts:
-    value = json.loads(content, object_pairs_hook=without_repeats)
+    try:
+        value = json.loads(content, object_pairs_hook=without_repeats)
+    except json.JSONDecodeError as error:
+        raise LevelheadError(f"not JSON ({error})") from None
     if not isinstance(value, list | dict):
         raise LevelheadError("expected a list of counts or {class: n}")
     return value
 
 
 def _from_csv(content: str) -> Counts:
-    rows = csv_table.cells(content)
+    rows = csv_table.split_cells(content)
     first, others = rows[0], rows[1:]
     if not text.is_number(first[-1]) or not first[0] or (
             not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others)):

@@ -1,145 +1,141 @@
-"""Samples from files: logits, and what is known of them. One file may hold it all, under the names it goes by here."""
+"""Logits, labels and counts from files; one .npz or .safetensors may hold them all, under these names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ..core import counts
-from ..core.errors import LevelheadError
+from ..core.counts import check_labels, resolve
+from ..core.errors import Advice, LevelheadError, in_file
 from ..core.measure import check_shape
+from ..core.per_class import first_repeated, listed
 from . import arrays
 from .counts_file import read_counts
+
+Source = str | Path  # FILE or FILE:KEY
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """What a trained model says of samples.
+    """What a trained model says about samples.
 
     Args:
         logits: [N, K].
         labels: [N] class indices, or None.
         counts: [K], training samples of each class.
         names: the K class names, where known.
-        files: where each of the first three was found.
+        files: where logits, labels and counts were found.
     """
 
     logits: np.ndarray
     labels: np.ndarray | None
     counts: np.ndarray
     names: list[str] | None
-    files: dict[str, str | Path]
+    files: dict[str, Source]
 
 
 def read(
-    logits: str | Path, labels: str | Path | None = None, counts_file: str | Path | None = None, *,
+    logits: Source, labels: Source | None = None, counts: Source | None = None, *,
     say: Callable[[str], None] = lambda _: None,
 ) -> Samples:
-    """Read logits, labels and counts; those not given are looked for beside the logits, under their names.
+    """Read logits, labels and counts. Those not given are looked for next to the logits, under their names.
 
     Args:
-        logits, labels: what `arrays.read` reads; FILE:KEY names one array of several, and has nothing beside it.
-        counts_file: what `counts_file.read_counts` reads.
-        say: told in a line what was found and not given.
+        logits, labels: what `arrays.read` reads; FILE:KEY names one array of several, and has nothing next to it.
+        counts: what `counts_file.read_counts` reads.
+        say: called with a line about what was found but not given.
     """
-    scores, names = arrays.read(logits), arrays.titles(logits)
-    with _of(logits):
+    scores, names = arrays.read(logits), arrays.column_titles(logits)
+    with in_file(logits):
         check_shape(scores.shape)
 
-    def counted(source: str | Path) -> np.ndarray:
-        with _of(source):
-            found = read_counts(source)
-            try:
-                return counts.resolve(found, scores.shape[1], names=names)
-            except ValueError as error:
-                if isinstance(found, dict) or len(found) == scores.shape[1]:
-                    raise
-                raise LevelheadError(f"{error} ({_width(logits, scores)})") from None
+    def get_labels(source: Source) -> np.ndarray:
+        return _read_labels(source, logits, len(scores), names, say)
 
-    def indexed(source: str | Path) -> np.ndarray:
-        found = arrays.read(source, wanted="labels")
-        if found.shape == (len(scores) + 1,) and arrays.may_begin_with_a_title(source):
-            if found.dtype.kind != "U" and found[0] == 0:
-                say(f"{source}: its first line, 0, is taken for a title: it is one more than the {len(scores)} rows of "
-                    f"{logits}")
-                found = found[1:]
-            elif found.dtype.kind == "U" and str(found[0]) not in (names or ()):
-                found = found[1:]
-        return class_indices(found, names, source)
+    def get_counts(source: Source) -> np.ndarray:
+        return _read_counts(source, logits, scores, names)
 
     alone = f"name the logits alone: {logits}:logits"
     found: dict[str, np.ndarray] = {}
-    files: dict[str, str | Path] = {"logits": logits}
-    taken = []
-    for what, given, get in (("labels", labels, indexed), ("counts", counts_file, counted)):
-        inside = arrays.beside(logits, what)
+    files: dict[str, Source] = {"logits": logits}
+    not_given = []
+    for what, given, get in (("labels", labels, get_labels), ("counts", counts, get_counts)):
+        inside = arrays.array_next_to(logits, what)
         if (file := given or inside) is None:
             continue
         files[what], found[what] = file, get(file)
         if given is None:
-            taken.append(what)
-        elif inside is not None and not _is(found[what], get, inside):
-            raise LevelheadError(f"{logits} holds {what} too, and {given} differs from them; leave out --{what}, or "
-                             f"{alone}")
-    if "counts" not in files:
-        raise LevelheadError(f"{logits}: expected --counts, the training samples of each class, or an array `counts` "
-                         "beside the logits in an .npz or .safetensors")
+            not_given.append(what)
+        elif inside is not None and not _same_values(found[what], get, inside):
+            raise LevelheadError(f"{logits}: holds {what} too, and {given} differs from them; leave out {given}, or "
+                                 f"{alone}")
+    if "counts" not in found:
+        raise LevelheadError(f"{logits}: no array 'counts' next to the logits in this file",
+                             advice=Advice("counts", None, "to give the training samples of each class"))
     if "labels" in found:
-        with _of(files["labels"]):
-            found["labels"] = counts.check_labels(found["labels"], scores.shape[1])
+        with in_file(files["labels"]):
+            found["labels"] = check_labels(found["labels"], scores.shape[1])
             if len(found["labels"]) != len(scores):
-                raise LevelheadError(f"expected {len(scores)} labels, one per row of {logits}, got {len(found['labels'])}")
-    if taken:
-        say(f"{' and '.join(taken)} are those in {logits}; to leave them out, {alone}")
+                raise LevelheadError(f"expected {len(scores)} labels, one per row of {logits}, got "
+                                     f"{len(found['labels'])}")
+    if not_given:
+        say(f"{' and '.join(not_given)} are those in {logits}; to leave them out, {alone}")
     return Samples(scores, found.get("labels"), found["counts"], names, files)
 
 
-@contextmanager
-def _of(source: str | Path) -> Iterator[None]:
-    """What is wrong is wrong with this file, and says so."""
-    try:
-        yield
-    except ValueError as error:
-        said = str(error)
-        raise LevelheadError(said if said.startswith(str(arrays.file_of(source))) else f"{source}: {said}") from None
+def class_indices(labels: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+    """Return labels as class indices; class names are looked up among the column titles of the logits."""
+    if labels.size == 0:
+        raise LevelheadError("expected a label for each row of the logits, got none")
+    if labels.dtype.kind not in "UO":
+        return labels
+    if labels.ndim != 1:
+        raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}")
+    if names is None:
+        raise LevelheadError(f"labels are names ({str(labels[0])!r}), but the logits have no column titles; give class "
+                             "indices, or logits as .csv or .parquet with one title per class")
+    index = {name: i for i, name in enumerate(names)}
+    if len(index) < len(names):
+        raise LevelheadError(f"labels are names, but two columns of the logits are called {first_repeated(names)!r}; "
+                             "give class indices")
+    unknown = next((str(label) for label in labels if str(label) not in index), None)
+    if unknown is not None:
+        raise LevelheadError(f"unknown class {unknown!r}; the columns of the logits are {listed(names)}")
+    return np.array([index[str(label)] for label in labels])
 
 
-def _width(source: str | Path, logits: np.ndarray) -> str:
-    numbered = len(logits) > 1 and np.array_equal(logits[:, 0], np.arange(len(logits)))
-    index = ", the first of them 0, 1, 2, ...: an index?" if numbered else ""
-    return f"{source} has {logits.shape[1]} columns{index}"
+def _read_labels(
+    source: Source, logits: Source, rows: int, names: Sequence[str] | None, say: Callable[[str], None]
+) -> np.ndarray:
+    labels = arrays.read(source, wanted="labels")
+    if labels.shape == (rows + 1,) and arrays.may_begin_with_a_title(source):
+        is_text = labels.dtype.kind == "U"
+        if not is_text and labels[0] == 0:
+            say(f"{source}: the first line, 0, is read as a title, because {logits} has one row less ({rows})")
+            labels = labels[1:]
+        elif is_text and str(labels[0]) not in (names or ()):
+            labels = labels[1:]
+    with in_file(source):
+        return class_indices(labels, names)
 
 
-def _is(values: np.ndarray, get: Callable[[str | Path], np.ndarray], source: Path) -> bool:
-    """Whether these are the values of a source; one that cannot be read as such holds others."""
+def _read_counts(source: Source, logits: Source, scores: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+    counts, classes = read_counts(source), scores.shape[1]
+    if not isinstance(counts, dict) and getattr(counts, "ndim", 1) == 1 and len(counts) < classes:
+        numbered = len(scores) > 1 and np.array_equal(scores[:, 0], np.arange(len(scores)))
+        index = ", of which the first is 0, 1, 2, ...: is it an index?" if numbered else ""
+        raise LevelheadError(f"{source}: expected {classes} counts, one per class, got {len(counts)}; {logits} has "
+                             f"{classes} columns{index}")
+    with in_file(source):
+        return resolve(counts, classes, names=names)
+
+
+def _same_values(values: np.ndarray, get: Callable[[Source], np.ndarray], source: Path) -> bool:
+    """Return whether a source holds these values; False if it cannot be read."""
     try:
         return np.array_equal(values, get(source))
     except ValueError:
         return False
-
-
-def class_indices(labels: np.ndarray, names: Sequence[str] | None, source: str | Path) -> np.ndarray:
-    """Labels as class indices; class names are looked up among the titles of the logits' columns."""
-    if labels.size == 0:
-        raise LevelheadError(f"{source}: expected a label for each row of the logits, got none")
-    if labels.dtype.kind not in "UO":
-        return labels
-    if labels.ndim != 1:
-        raise LevelheadError(f"{source}: expected labels [N], got shape {list(labels.shape)}")
-    if names is None:
-        raise LevelheadError(f"{source}: labels are names ({str(labels[0])!r}), and the logits have no column titles to "
-                         "find them among; give class indices, or logits as .csv or .parquet with a title a class")
-    place = {name: i for i, name in enumerate(names)}
-    if len(place) < len(names):
-        both = next(name for name in names if names.count(name) > 1)  # type: ignore[attr-defined]
-        raise LevelheadError(f"{source}: labels are names, and two of the logits' columns are called {both!r}; give class "
-                         "indices")
-    unknown = next((str(label) for label in labels if str(label) not in place), None)
-    if unknown is not None:
-        raise LevelheadError(f"{source}: unknown class {unknown!r}; the logits' columns are {', '.join(names[:8])}"
-                         f"{', ...' if len(names) > 8 else ''}")
-    return np.array([place[str(label)] for label in labels])

@@ -1,4 +1,4 @@
-"""Text that other people's programs wrote: in UTF-8, with or without the mark that spreadsheets begin a file with."""
+"""Text files written by other programs: UTF-8, with or without the byte order mark of spreadsheets."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from ..core.errors import LevelheadError
 
 
 def read(path: str | Path) -> str:
-    """The text of a file; a ValueError that says what it is instead, for a message that has named the file."""
+    """Return the text of a file; the error for a file without text does not name it."""
     try:
-        found = Path(path).read_text(encoding="utf-8-sig")
+        content = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise LevelheadError("not valid UTF-8; save the file as UTF-8") from None
-    if not found.strip():
-        raise LevelheadError("it is empty")
-    return found
+    if not content.strip():
+        raise LevelheadError("the file is empty")
+    return content
 
 
 def number(word: str) -> float:
-    """A number as it is written; a ValueError that shows what is none.
+    """Return a number from text.
 
     >>> number(" 1e3 ")
     1000.0
@@ -27,11 +27,11 @@ def number(word: str) -> float:
     try:
         return float(word)
     except ValueError:
-        raise LevelheadError(f"{word.strip()!r} is no number") from None
+        raise LevelheadError(f"expected a number, got {word.strip()!r}") from None
 
 
 def is_number(word: str) -> bool:
-    """Whether a word is a number.
+    """Return whether a word is a number.
 
     >>> is_number("1e3"), is_number("cat")
     (True, False)

@@ -74,7 +74,8 @@ def read_choice(path: str | Path, *, rule: str | None = None) -> dict[str, Any]:
         path: the file.
         rule: the rule asked for, where one is; it must be the one that gamma was chosen for.
     """
-    arrays.check_file(Path(path), "a file that `levelhead tune` wrote")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such file; expected one that `levelhead tune` wrote")
     try:
         choice = json.loads(text.read(path))
         record_from(_Choice, choice)
@@ -98,7 +99,7 @@ def _check_sources(sources: Any) -> None:
 def describe_sources(
     files: Mapping[str, str | Path | None], counts: np.ndarray, *, kind: Kind, target: str | None
 ) -> dict[str, Any]:
-    """Return what a choice was made on, for `write_tuned`: the files with their sha256, the counts, how to read them."""
+    """Return what a choice was made on, for `write_tuned`: files with their sha256, counts, and how to read them."""
     given = {what: str(source) for what, source in files.items() if source is not None}
     return {"files": given, "sha256": {what: arrays.sha256(source) for what, source in given.items()}, "kind": kind,
             "target": target, "counts": counts.tolist()}
