@@ -55,7 +55,7 @@ def test_one_file_may_hold_logits_labels_and_counts(files, levelhead):
     np.save("Z.npy", np.load("Y.npy")[::-1])
     status, _, err = levelhead("report", "all.npz", "--labels", "Z.npy", "-o", "q.html")
     assert (status, err.count("\n"), (files / "q.html").exists()) == (2, 1, False)
-    assert "all.npz holds labels too, and Z.npy differs" in err
+    assert "all.npz: holds labels too, and Z.npy differs" in err
 
 
 def test_a_choice_leads_back_to_its_files_from_anywhere(files, levelhead, monkeypatch):
@@ -73,7 +73,7 @@ def test_a_choice_is_not_shown_on_other_samples_than_its_own(files, levelhead):
     np.save("Y.npy", np.load("Y.npy")[::-1])
     status, _, err = levelhead("report", "tuned.json", "-o", "p.html")
     assert status == 2
-    assert "its labels, Y.npy, is not what gamma was chosen on" in err
+    assert "gamma was chosen on other labels than Y.npy now holds" in err
 
 
 @pytest.mark.parametrize(("rows", "words"), [(slice(None), "measured on the same"), (slice(1, None), "no part in")])
@@ -148,12 +148,12 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (["L.npy"], "L.npy: expected --counts, the training samples of each class"),
+    (["L.npy"], "L.npy: no array 'counts' next to the logits in this file; pass --counts to give"),
     (["C.json"], "not a file that `levelhead tune` wrote"),
     (["page.txt"], "expected a run's folder, a snapshot, a tuned.json, or logits as .npy"),
     (["missing.npy", "--counts", "C.json"], "missing.npy: no such file"),
     (["missing.safetensors"], "no such file"),
-    (["broken.safetensors"], "not a whole safetensors file"),
+    (["broken.safetensors"], "cut short, or not a safetensors file"),
     (["runs"], "runs: not a run"),
     (["L.npy", "--counts", "C.json", "--labels", "short.npy"],
      "short.npy: expected 113 labels, one per row of L.npy, got 3"),
@@ -162,12 +162,12 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     (["L.npy", "--counts", "C.json", "--gamma", "1e6"], "expected a gamma from 0 to 50, got 1e+06"),
     (["unlike-records"], "not a run"),
     (["damaged"], "damaged/spec.json: damaged, expected a JSON object"),
-    (["L.npy", "--counts", "C.json", "--rule", "magic"], "expected --rule rescale, tau or shift"),
+    (["L.npy", "--counts", "C.json", "--rule", "magic"], "'magic' is not one of 'rescale', 'tau', 'shift'"),
     (["L.npy", "--counts", "C.json", "--rule", "tau"], "needs the weight norms"),
-    (["L.npy", "--counts", "C.json", "--tuned", "seven.json"], "gamma was chosen on logits of 7 classes, these have 4"),
+    (["L.npy", "--counts", "C.json", "--tuned", "seven.json"], "chosen on logits of 7 classes, but these have 4"),
     (["L.npy", "--counts", "C.json", "--tuned", "large.json"], "expected a gamma from 0 to 50, got 1e+06"),
     (["L.npy", "--counts", "C.json", "--tuned", "below.json"], "expected a gamma from 0 to 50, got -1"),
-    (["L.npy", "--counts", "C.json", "--tuned", "text.json"], "text.json: not a file that `levelhead tune` wrote (gamma"),
+    (["L.npy", "--counts", "C.json", "--tuned", "text.json"], "text.json: not a file that `levelhead tune` wrote"),
     (["sourceless.json"], "not a file that `levelhead tune` wrote (sources: not a JSON object)"),
     (["L.npy", "--counts", "C.json", "--tuned", "sourceless.json"], "(sources: not a JSON object)"),
     (["unfinished.json"], "not a file that `levelhead tune` wrote (sources: no 'sha256')"),
@@ -176,7 +176,8 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     (["sure.json"], "not a file that `levelhead tune` wrote (level: expected a number between 0 and 1, got 1)"),
     (["none.npy", "--counts", "C.json"],
      "none.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
-    (["L.npy", "--counts", "C.json", "--gamma", "1", "--tuned", "C.json"], "not both"),
+    (["L.npy", "--counts", "C.json", "--gamma", "1", "--tuned", "C.json"],
+     "--gamma: expected a gamma or a tuned.json, got both"),
 ])
 def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, says):
     (files / "broken.safetensors").write_bytes(b"no")
@@ -198,7 +199,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, s
     assert sorted(files.iterdir()) == before
 
 
-def test_what_exists_stays_unless_forced(files, levelhead):
+def test_an_existing_page_is_kept_unless_forced(files, levelhead):
     (files / "p.html").write_text("mine")
     assert "pass --force" in levelhead(*LOGITS)[2]
     assert (files / "p.html").read_text() == "mine"
@@ -206,7 +207,8 @@ def test_what_exists_stays_unless_forced(files, levelhead):
     assert (files / "p.html").read_text() != "mine"
 
 
-@pytest.mark.parametrize("out", ["p.pdf", "nowhere/p.html"])
-def test_where_no_page_can_be_is_said_before_any_work(files, levelhead, out):
+@pytest.mark.parametrize(("out", "says"), [("p.pdf", "expected a page that ends in .html"),
+                                           ("nowhere/p.html", "nowhere: no such folder")])
+def test_a_page_that_cannot_be_written_is_refused_before_any_work(files, levelhead, out, says):
     status, _, err = levelhead("report", "L.npy", "--counts", "C.json", "-o", out)
-    assert (status, "expected a page as .html, in a folder that exists" in err) == (2, True)
+    assert (status, says in err) == (2, True)

@@ -1,4 +1,4 @@
-"""Models made up for the page's tests: logits of imbalanced classes, with names nobody should trust."""
+"""Models for the page's tests: logits of imbalanced classes, with hostile names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def blind() -> Subject:
 
 
 def choice() -> Subject:
-    """What is left of a choice whose files are not known."""
+    """A choice whose files are not known."""
     return Subject("a choice", np.ones(3, np.int64), ten().choice)
 
 

@@ -1,6 +1,6 @@
-"""The page in a real browser: Debian's chromium, headless. What it shows is what `GammaPath.at` gives, digit for digit.
+"""The page in headless chromium: it shows what `GammaPath.at` returns, digit for digit.
 
-Screenshots go to test-artifacts/. Where there is no chromium, these tests are skipped, and only these.
+Screenshots go to test-artifacts/. Without chromium these tests are skipped.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from levelhead.report import Table, write
+from levelhead.report import PageTable, write
 
 from . import made
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 if CHROMIUM is None:
-    pytest.skip("no chromium here (apt-get install chromium): the page is not tested in a browser",
+    pytest.skip("chromium is not installed (apt-get install chromium), so the page is not tested in a browser",
                 allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
+pytestmark = pytest.mark.slow
 ARTIFACTS = Path(__file__).parents[2] / "test-artifacts"
 PAGES = {"ten": lambda: [made.ten()], "two": lambda: [made.two(samples="test", target=[4, 1])],
          "thousand": lambda: [made.thousand()], "blind": lambda: [made.blind()],
          "several": lambda: [made.ten(), made.trained(), made.blind()], "choice": lambda: [made.choice()],
          "tables": list}
-TABLE = Table("a table", ["ratio", "100", "10"], [["Baseline", "29.71", "13.26"], ["WVN", "20.17", "10.71"]])
+TABLE = PageTable("a table", ["ratio", "100", "10"], [["Baseline", "29.71", "13.26"], ["WVN", "20.17", "10.71"]])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """Subjects and the file of each page, made when it is first asked for."""
+    """The subjects and the file of each page, made on first use."""
     made_already = {}
 
     def find(name: str):
@@ -54,7 +55,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def show(browser, written):
-    """Open a page; afterwards it must have said nothing to the console, thrown nothing and asked for nothing."""
+    """Open a page; in the end it must have logged nothing, thrown nothing and requested nothing."""
     contexts, complaints = [], []
 
     def open_(name: str, *, width: int = 1200, theme: str = "light"):
@@ -78,7 +79,7 @@ def show(browser, written):
 
 
 def settle(page) -> None:
-    """Two frames: what was asked for has been drawn."""
+    """Wait two frames, after which the change has been drawn."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
@@ -98,7 +99,7 @@ def readouts(page) -> dict[str, str]:
 
 
 def bars(page) -> dict[int, str]:
-    """Class -> what its bar says, of the rows in view."""
+    """The text of the bar of each class in view."""
     return {int(c): text for c, text in page.evaluate("""() => [...document.querySelectorAll("#classes .row")]
         .filter((row) => !row.hidden).map((row) => [row.dataset.class, row.querySelector(".value").textContent])""")}
 
@@ -110,7 +111,7 @@ def expected(path, gamma: float) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_it_opens_without_a_word_to_the_console_and_without_a_request(show, name):
+def test_it_opens_without_console_output_or_requests(show, name):
     page, _ = show(name)
     assert page.locator("h2").first.is_visible()
     assert page.evaluate("window.hacked") is None
@@ -136,7 +137,7 @@ def test_dragging_the_slider_shows_what_the_path_gives(show):
     assert len(seen) == 20
 
 
-def test_the_whole_confusion_matrix_follows(show):
+def test_the_confusion_matrix_follows_gamma(show):
     page, (subject,) = show("ten")
     order = np.argsort(-subject.counts, kind="stable")
     for gamma in np.random.default_rng(2).uniform(0, subject.end, 5).round(4):
@@ -147,7 +148,7 @@ def test_the_whole_confusion_matrix_follows(show):
         assert cells == [[f"{int(n)} of 40" for n in row] for row in table]
 
 
-def test_twenty_typed_gammas_of_a_thousand_classes(show):
+def test_a_thousand_classes_follow_twenty_typed_gammas(show):
     page, (subject,) = show("thousand")
     for gamma in np.random.default_rng(6).uniform(0, subject.end, 20).round(4):
         type_gamma(page, gamma)
@@ -193,7 +194,7 @@ def test_without_labels_the_predicted_shares_are_shown(show):
     assert not page.locator("#confusion-card").is_visible()
 
 
-def test_the_keyboard_turns_gamma(show):
+def test_the_keyboard_changes_gamma(show):
     page, (subject,) = show("ten")
     page.focus("#gamma")
 
@@ -287,7 +288,7 @@ def test_another_model_is_shown_in_detail(show):
     assert list(readouts(page)) == ["mismatch"]
 
 
-def test_the_theme_turns_and_stays(show):
+def test_the_theme_changes_and_is_kept(show):
     page, _ = show("two", theme="dark")
     ground = lambda: page.evaluate("getComputedStyle(document.body).backgroundColor")  # noqa: E731
     dark = ground()
@@ -300,7 +301,7 @@ def test_the_theme_turns_and_stays(show):
     assert ground() == light
 
 
-def test_hostile_names_stay_text(show):
+def test_hostile_class_names_stay_text(show):
     page, _ = show("ten")
     names = page.locator("#classes .name").all_text_contents()
     assert names == made.HOSTILE
@@ -315,7 +316,7 @@ def test_the_command_is_copied(show):
     assert page.text_content("#said") == "Copied"
 
 
-def test_a_gamma_chosen_on_test_is_seen_at_once(show):
+def test_a_gamma_chosen_on_test_is_visible_at_once(show):
     page, _ = show("two")
     warning = page.locator(".verdict .alarm").first
     assert warning.is_visible()
@@ -325,7 +326,7 @@ def test_a_gamma_chosen_on_test_is_seen_at_once(show):
 
 
 @pytest.mark.parametrize(("name", "theme"), [*((name, "light") for name in PAGES), ("ten", "dark"), ("two", "dark")])
-def test_pictures_at_three_widths_and_no_serious_fault_for_those_who_hear_it(show, name, theme):
+def test_it_fits_three_widths_and_has_no_serious_accessibility_violation(show, name, theme):
     page, _ = show(name, theme=theme)
     ARTIFACTS.mkdir(exist_ok=True)
     for width in (360, 800, 1440):

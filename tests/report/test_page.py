@@ -1,4 +1,4 @@
-"""The page as a file: exact, self-contained, honest, and proof against its own data."""
+"""The page as a file: exact, self-contained, honest, and safe with any data."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import pytest
 from levelhead import Head, Snapshot, measure, tune
 from levelhead.gamma.path import gamma_path
 from levelhead.gamma.tune import tune_path
-from levelhead.report import Table, of_logits, of_snapshot, write
+from levelhead.report import PageTable, of_logits, of_snapshot, write
 from levelhead.report.calibration import calibration
-from levelhead.report.encode_changes import pack, stops
-from levelhead.report.render import html
+from levelhead.report.encode_changes import encode_changes, gamma_stops
+from levelhead.report.render import render_page
 from levelhead.report.verdict import gain, verdict
 
 from . import made
 
 
 def unpacked(packed: dict, where: np.ndarray, gamma: float) -> np.ndarray:
-    """Predictions at a stop, samples sorted by class, from what is written into the page: sample by sample."""
+    """The predictions at a stop, samples sorted by class, decoded from the page one by one."""
     raw = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), np.uint8)
     sizes = [sum(packed["samples"]), len(where), packed["events"], packed["events"]]
     arrays, at = [], 0
@@ -35,14 +35,14 @@ def unpacked(packed: dict, where: np.ndarray, gamma: float) -> np.ndarray:
         arrays.append(planes[0] + 256 * planes[1] + 65536 * planes[2])
         at += 4 * size
     assert at == len(raw)
-    now, changes, delta, klass = arrays
+    now, changes, delta, new_class = arrays
     event = 0
     for stop, size in enumerate(changes):
         sample = 0
         for _ in range(size):
             sample += delta[event]
             if where[stop] <= gamma:
-                now[sample] = klass[event]
+                now[sample] = new_class[event]
             event += 1
     return now
 
@@ -53,8 +53,8 @@ def test_the_page_holds_the_predictions_of_the_path_at_every_stop(rule):
     labels = rng.integers(6, size=400)
     path = gamma_path(rng.normal(size=(400, 6)) * 3, labels, counts, rule=rule)
     special = (0.123456789, float(path.gammas[7]))
-    where = stops(2.0, special)
-    packed, order = pack(path.envelope, labels, 6, where), np.argsort(labels, kind="stable")
+    where = gamma_stops(2.0, special)
+    packed, order = encode_changes(path.envelope, labels, 6, where), np.argsort(labels, kind="stable")
     assert packed["samples"] == np.bincount(labels).tolist()
     for gamma in (0.0, special[0], 2.0, *rng.choice(where, 12)):
         assert unpacked(packed, where, gamma).tolist() == path.predictions(gamma)[order].tolist()
@@ -62,8 +62,8 @@ def test_the_page_holds_the_predictions_of_the_path_at_every_stop(rule):
         assert ((unpacked(packed, where, gamma) == labels[order]) == path.right(gamma)[order]).all()
 
 
-def test_stops_hold_the_very_numbers_that_a_division_gives():
-    where = stops(1.7, (0.55555,))
+def test_stops_are_exactly_the_quotients():
+    where = gamma_stops(1.7, (0.55555,))
     assert len(where) == 17002
     assert where[4000] == 4000 / 10_000
     assert 0.55555 in where
@@ -91,7 +91,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return html([made.ten(), made.trained()], tables=[Table("a table", ["x", "y"], [["1", "<i>2</i>"]])])
+    return render_page([made.ten(), made.trained()], tables=[PageTable("a table", ["x", "y"], [["1", "<i>2</i>"]])])
 
 
 def test_it_runs_only_the_script_and_style_written_into_it(page):
@@ -122,7 +122,7 @@ def test_class_names_are_never_markup(page):
     assert "&lt;i&gt;2&lt;/i&gt;" in page
 
 
-def test_a_name_cannot_turn_a_sentence_around_nor_fill_the_page():
+def test_a_class_name_cannot_reverse_a_sentence_or_fill_the_page():
     counts = np.array([90, 20])
     names = ["\u202e" + "long " * 400, "b"]
     found = verdict(of_logits(*made.logits_of(counts, 60), counts, names=names, gamma=0.5, apart=True))
@@ -151,10 +151,10 @@ def test_the_verdict_calls_a_small_gain_small():
     logits[5000:5040] = [3.0, 2.9]  # 40 of 5,000 samples of the rare class turn right
     found = verdict(of_logits(logits, labels, counts, gamma=0.1, apart=True))
     assert (found.status, found.headline) == (
-        "ship", "The adjusted model is better, but by little: 0.40 points of balanced error")
+        "ship", "The adjusted model is better, but only by 0.40 points of balanced error")
 
 
-def test_the_verdict_is_unsure_where_the_gain_may_be_nothing():
+def test_the_verdict_is_unclear_where_there_may_be_no_gain():
     counts, labels = np.array([100, 20]), np.repeat([0, 1], 6)
     logits = np.where(np.eye(2)[labels] > 0, 3.0, 1.0)
     logits[6] = [3.0, 2.9]  # one sample of twelve turns right
@@ -185,12 +185,12 @@ def test_the_gain_agrees_with_resampling_within_classes():
     assert half == pytest.approx(np.quantile(drawn, [0.25, 0.75]), abs=0.004)
 
 
-def test_a_table_of_logits_is_taken_for_its_numbers():
+def test_a_data_frame_of_logits_is_read_as_numbers():
     pandas = pytest.importorskip("pandas")
     counts = np.array([200, 60, 9])
     logits, labels = made.logits_of(counts, 30)
     table = pandas.DataFrame(logits, index=np.arange(len(logits))[::-1])
-    pages = [html([of_logits(one, labels, counts, bootstrap=0)]) for one in (table, logits)]
+    pages = [render_page([of_logits(one, labels, counts, bootstrap=0)]) for one in (table, logits)]
     assert len({re.sub(r"[-:\d]+ [:\d]+ UTC", "", page) for page in pages}) == 1
 
 
@@ -206,10 +206,10 @@ def test_a_gain_in_plain_error_is_not_shown_as_one_in_balanced_error():
     assert verdict(subject).lines["How certain"] == verdict(given).lines["How certain"]
 
 
-def test_the_level_of_the_intervals_is_the_one_they_were_made_with():
+def test_the_page_states_the_level_its_intervals_were_made_with():
     counts = np.array([200, 60, 9])
     logits, labels = made.logits_of(counts, 300, noise=1.5)
-    text = html([of_logits(logits, labels, counts, tuned=tune(logits, labels, counts, level=0.5))])
+    text = render_page([of_logits(logits, labels, counts, tuned=tune(logits, labels, counts, level=0.5))])
     assert "(50 % interval " in text
     assert "(50 % confidence)" in text
     assert "(95 %" not in text
@@ -235,7 +235,7 @@ def test_a_choice_from_a_path_is_the_choice_from_its_logits():
         logits, labels, counts, bootstrap=30).to_dict()
 
 
-def test_a_thousand_classes_stay_small(tmp_path):
+def test_the_page_of_a_thousand_classes_is_small(tmp_path):
     assert write(tmp_path / "p.html", [made.thousand()]).stat().st_size < 700_000
 
 
@@ -260,18 +260,18 @@ def test_a_snapshot_without_a_test_split_is_judged_on_what_gamma_was_chosen_on()
     held = Snapshot(Head(np.eye(2)), np.array([90, 20]), {"held-out": logits}, {"held-out": labels})
     subject = of_snapshot(held, bootstrap=20)
     assert (subject.samples, subject.apart) == ("held-out", False)
-    assert "measured on the same ones" in verdict(subject).lines["Chosen how"]
+    assert "measured on the same samples" in verdict(subject).lines["How gamma was chosen"]
 
 
-def test_opposite_logits_make_a_page_that_says_nothing_moves():
+def test_opposite_logits_make_a_page_that_says_nothing_changes():
     z = np.random.default_rng(0).normal(size=60)
     subject = of_logits(np.c_[-z, z], (z > 0.3).astype(int), [50, 10], bootstrap=0)
     found = verdict(subject)
     assert (found.status, found.alarms[0][:19]) == ("keep", "BinaryHeadWarning: ")
-    assert "changes no prediction" in html([subject])
+    assert "changes no prediction" in render_page([subject])
 
 
-def test_a_class_of_no_weight_still_counts_among_its_group():
+def test_a_class_without_weight_still_counts_in_its_group():
     counts = np.array([300, 90, 5, 4])
     subject = of_logits(*made.logits_of(counts, 20), counts, target=[1, 1, 1, 0], gamma=0.2)
     assert subject.path is not None
@@ -279,7 +279,7 @@ def test_a_class_of_no_weight_still_counts_among_its_group():
     assert subject.mass.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
 
 
-def test_a_class_without_a_sample_is_left_out_and_one_class_alone_is_no_obstacle():
+def test_a_class_without_a_sample_is_left_out_and_a_single_class_works():
     logits, labels = made.logits_of(np.array([90, 20, 5]), 20)
     some, one = labels != 2, labels == 1
     subject = of_logits(logits[some], labels[some], [90, 20, 5], bootstrap=0)
@@ -289,9 +289,9 @@ def test_a_class_without_a_sample_is_left_out_and_one_class_alone_is_no_obstacle
     assert alone.numbers[2].after == alone.numbers[3].after
 
 
-def test_nothing_is_left_behind_when_the_page_cannot_be_made(tmp_path):
+def test_a_page_that_cannot_be_made_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match=r"expected a page as \.html"):
         write(tmp_path / "p.pdf", [made.blind()])
-    with pytest.raises(ValueError, match="expected something to show"):
+    with pytest.raises(ValueError, match="expected at least one subject or table"):
         write(tmp_path / "p.html", [])
     assert list(tmp_path.iterdir()) == []

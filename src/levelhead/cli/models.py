@@ -35,12 +35,13 @@ def inspect(
     Lists its layers, its weight norms against the counts, its bias and any earlier adjustment. Runs no code in the
     file.
     """
+    from ..core.array import to_plain
     from ..files.describe import inspection_text
     from ..files.inspect import inspect_file
     from ..io.counts_file import read_counts
 
     seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head)
-    show(seen.json(), inspection_text(seen), as_json)
+    show(to_plain(seen), inspection_text(seen), as_json)
 
 
 @app.command()
@@ -70,8 +71,9 @@ def rescale(
     Each weight vector w_i becomes (n_max / n_i)^gamma w_i, where n_i is the count of its class. All other bytes are
     copied unchanged, and `levelhead undo` gives the model back.
     """
-    from ..files.describe import done_text
-    from ..files.rescale import rescale_file, strength
+    from ..core.array import to_plain
+    from ..files.describe import rescale_text
+    from ..files.rescale import given_or_tuned_gamma, rescale_file
     from ..io import arrays
     from ..io.counts_file import read_counts
     from ..show.progress import copy_progress
@@ -79,10 +81,10 @@ def rescale(
     scores = None if logits is None else arrays.read(logits)
     with copy_progress(model) as bar:
         done = rescale_file(
-            model, out, read_counts(counts), **strength(gamma, rule, tuned), head=head, bias=bias, missing=missing,  # type: ignore[arg-type]
-            original=original, force=force, again=again, logits=scores, progress=bar,
+            model, out, read_counts(counts), **given_or_tuned_gamma(gamma, rule, tuned), head=head, bias=bias,  # type: ignore[arg-type]
+            missing=missing, original=original, force=force, again=again, logits=scores, progress=bar,
         )
-    show(done.json(), done_text(done), as_json)
+    show(to_plain(done), rescale_text(done), as_json)
 
 
 @app.command()
@@ -142,13 +144,14 @@ def undo(
     With MODEL.original next to it, the result equals the old model byte for byte. Without it, the weights are divided
     by their factors, which is exact only up to rounding.
     """
-    from ..files.describe import undone_text
+    from ..core.array import to_plain
+    from ..files.describe import undo_text
     from ..files.undo import undo_file
     from ..show.progress import copy_progress
 
     with copy_progress(model) as bar:
         undone = undo_file(model, out, force=force, progress=bar)
-    show(undone.json(), undone_text(undone), as_json)
+    show(to_plain(undone), undo_text(undone), as_json)
 
 
 @app.command()
@@ -177,11 +180,11 @@ def report(
     """
     from ..paper.cells import load_records
     from ..paper.markdown import every_table
-    from ..report import Table, is_records, of_file, write
+    from ..report import PageTable, is_records, of_file, write
     from .outputs import check_outputs
 
     check_outputs(page=out, force=force)
-    tables = [Table.of_markdown(title, text) for path in inputs if is_records(path)
+    tables = [PageTable.of_markdown(title, text) for path in inputs if is_records(path)
               for title, text in every_table(load_records(path)).items()]
     subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,  # type: ignore[arg-type]
                         chosen_on=chosen_on, bootstrap=bootstrap, say=say) for path in inputs if not is_records(path)]

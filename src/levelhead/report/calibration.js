@@ -1,4 +1,4 @@
-// Reliability diagrams: how often the model is right (bars) when it says it is so sure (the diagonal).
+// Reliability diagrams: how often the model is right (bars) at each level of its confidence (the diagonal).
 
 function reliability(place, titled) {
   place.replaceChildren(...titled.map(([title, found]) => {
@@ -15,7 +15,7 @@ function reliability(place, titled) {
           height: scale(Math.abs(sure - right)) }));
     });
     drawing.append(svg("line", { class: "ideal", x1: x(0), y1: y(0), x2: x(1), y2: y(1) }),
-      svg("text", { x: x(0.5), y: size - 4, "text-anchor": "middle", text: "how sure it says it is" }));
+      svg("text", { x: x(0.5), y: size - 4, "text-anchor": "middle", text: "confidence, %" }));
     for (const v of [0, 0.5, 1]) {
       drawing.append(svg("text", { x: x(v), y: size - 15, "text-anchor": "middle", text: `${100 * v}` }),
         svg("text", { x: edge - 5, y: y(v) + 4, "text-anchor": "end", text: `${100 * v}` }));

@@ -1,4 +1,4 @@
-"""Whether confidence can be believed, before and after: the reliability diagram, its ECE, and a temperature."""
+"""Calibration before and after: reliability diagrams, their expected calibration error, and a temperature."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ..gamma.path import GammaPath
 from ..gamma.rule import Rule
 
 BINS = 15
-_BLOCK = 1 << 17  # numbers worked on at a time: what fits in a cache
-ENOUGH = 500_000  # numbers a temperature is fitted on: more would change it in no digit that is shown
+_BLOCK = 1 << 17  # numbers worked on at a time, which fit in a cache
+FITTED_NUMBERS = 500_000  # that a temperature is fitted on; more would not change a digit that is shown
 
 
 def reliability(
     logits: Array, right: np.ndarray, rule: Rule, gamma: float, *, kind: Kind = "logits", temperature: float = 1.0
 ) -> dict[str, Any]:
-    """Samples, mean confidence and share right of each of 15 equal-width bins of confidence, and the ECE.
+    """Return samples, mean confidence and share right of 15 equal-width bins of confidence, and the ECE.
 
-    ``ECE = sum_b |sum over the bin of (confidence - right)| / N``, as `measure.calibration_error` has it, a few rows of
+    ``ECE = sum_b |sum over the bin of (confidence - right)| / N``, as in `measure.calibration_error`, but a few rows of
     the logits at a time and on all cores. Confidence is ``1 / sum_k exp(l_k - max l)``, in single precision.
 
     Args:
         logits: [N, K].
-        right: [N], whether each sample is right at gamma, which the path knows.
-        rule, gamma: what is done to the logits first.
+        right: [N], whether each sample is right at gamma.
+        rule, gamma: the adjustment of the logits.
         kind: as in `tune`.
-        temperature: by which they are then divided.
+        temperature: the number that adjusted logits are divided by.
     """
     scale = np.float32((rule.ratios**gamma if rule.multiplies else np.ones(len(rule.ratios))) / temperature)
     shift = None if rule.multiplies else np.float32(gamma * rule.slopes / temperature)
@@ -49,7 +49,7 @@ def reliability(
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         parts = []
-        for first, chunk in read_chunks(logits, kind=kind, check=False):  # the path has seen to that
+        for first, chunk in read_chunks(logits, kind=kind, check=False):  # the path checked them
             step = max(1, _BLOCK // chunk.shape[1])
             begins = range(0, len(chunk), step)
             parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])
@@ -62,11 +62,12 @@ def reliability(
 def calibration(
     path: GammaPath, logits: Array, gamma: float, *, held_out: tuple[Array, np.ndarray] | None = None
 ) -> dict[str, Any]:
-    """Before, after, and after with a temperature: fitted on held-out samples or, if there are none, on these."""
+    """Return reliability before, after, and after with a temperature, fitted on held-out samples or else on these."""
     source, known = held_out or (logits, path.labels)
     rows = np.arange(len(known))
-    if len(rows) * source.shape[1] > ENOUGH:
-        rows = np.sort(np.random.default_rng(0).choice(len(known), max(1, ENOUGH // source.shape[1]), replace=False))
+    if len(rows) * source.shape[1] > FITTED_NUMBERS:
+        size = max(1, FITTED_NUMBERS // source.shape[1])
+        rows = np.sort(np.random.default_rng(0).choice(len(known), size, replace=False))
     _, some = next(read_chunks(np.asarray(source[rows]), kind=path.kind, size=1 << 60))
     temperature = fit_temperature(path.rule.scores(some, gamma), known[rows])
 

@@ -1,4 +1,4 @@
-// A uPlot chart in the page's colors, as wide as its place.
+// A uPlot chart in the page's colors, as wide as its container.
 
 const charts = new Set();
 
@@ -32,7 +32,7 @@ const redrawCharts = () => charts.forEach((made) => made.redraw(false, true));
 
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 
-// Line i of several: a color and a dash of its own, so that color is never all that tells it.
+// The style of line i: each has its own color and dash, so that color alone never tells lines apart.
 const lineStyle = (i) => ({
   stroke: () => color(`line-${i % 6}`), width: 2, dash: DASHES[Math.floor(i / 6 + i) % DASHES.length],
 });

@@ -1,14 +1,14 @@
-// Classes as bars: only the rows in view exist, so a thousand classes cost what twenty do.
+// Classes as bars. Only the rows in view exist, so a thousand classes cost no more than twenty.
 
 const ROW = 46; // px, as in page.css
 
-function classBars(walk, root) {
-  const { facts } = walk, labelled = facts.labelled, view = find("[data-rows]", root), note = find("[data-note]", root);
+function classBars(model, root) {
+  const { facts } = model, labelled = facts.labelled, view = find("[data-rows]", root), note = find("[data-note]", root);
   const search = find("input[type=search]", root), sort = find("select", root);
-  const now = (c) => labelled ? walk.recall(c) : walk.share(c);
-  const was = (c) => labelled ? walk.recall(c, walk.before) : walk.share(c, walk.before);
-  const mark = (c) => labelled ? was(c) : walk.target(c);
-  const full = labelled ? 1 : Math.max(...facts.counts.map((_, c) => Math.max(walk.target(c), was(c)))) * 1.25;
+  const now = (c) => labelled ? model.recall(c) : model.share(c);
+  const was = (c) => labelled ? model.recall(c, model.before) : model.share(c, model.before);
+  const mark = (c) => labelled ? was(c) : model.target(c);
+  const full = labelled ? 1 : Math.max(...facts.counts.map((_, c) => Math.max(model.target(c), was(c)))) * 1.25;
   const orders = {
     frequent: (a, b) => facts.counts[b] - facts.counts[a] || a - b,
     rare: (a, b) => facts.counts[a] - facts.counts[b] || a - b,
@@ -31,7 +31,7 @@ function classBars(walk, root) {
     shown.sort(orders[sort.value]);
     tall.style.height = `${shown.length * ROW}px`;
     view.setAttribute("aria-rowcount", shown.length);
-    say(note, shown.length === facts.classes ? `${whole(facts.classes)} classes`
+    setText(note, shown.length === facts.classes ? `${whole(facts.classes)} classes`
       : `${whole(shown.length)} of ${whole(facts.classes)} classes`);
     draw();
   }
@@ -57,15 +57,15 @@ function classBars(walk, root) {
       row.c = c;
       row.index = index;
       row.root.setAttribute("aria-rowindex", index + 1);
-      say(row.name, className(facts, c));
+      setText(row.name, className(facts, c));
       row.name.title = className(facts, c);
-      say(row.count, `${whole(facts.counts[c])} in training`);
+      setText(row.count, `${whole(facts.counts[c])} in training`);
       row.tick.style.left = `${100 * Math.min(1, mark(c) / full || 0)}%`;
       row.root.dataset.class = c;
     }
     row.fill.style.width = `${100 * Math.min(1, value / full || 0)}%`;
-    say(row.value, percent(value));
-    say(row.change, points(value - before));
+    setText(row.value, percent(value));
+    setText(row.change, points(value - before));
     row.change.className = labelled ? changeClass(row.change.textContent, false) : "change";
   }
 

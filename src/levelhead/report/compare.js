@@ -1,4 +1,4 @@
-// Several models side by side: a table that sorts by any column, and their curves in one picture.
+// Several models side by side: a table that sorts by any column, and their curves in one chart.
 
 function sortable(table) {
   const body = table.tBodies[0], buttons = all("th button", table);
@@ -15,9 +15,9 @@ function sortable(table) {
   }));
 }
 
-function overlay(walks, place) {
+function overlay(models, place) {
   place.replaceChildren();
-  const shown = walks.filter((walk) => walk && walk.facts.labelled);
+  const shown = models.filter((model) => model && model.facts.labelled);
   if (shown.length < 2) return;
   const joined = uPlot.join(shown.map(({ curve }) => [curve.gammas, curve.balanced]));
   const stepped = uPlot.paths.stepped({ align: 1 });

@@ -1,16 +1,16 @@
-// Which classes are taken for which: all cells while they can be read, else the pairs that matter most.
+// The confusion matrix or, for many classes, its most important pairs.
 
-const MATRIX = 16; // classes, at most, for the whole table
-const PAIRS = 20;
+const MAX_MATRIX = 16; // classes of a whole matrix, at most
+const MAX_PAIRS = 20;
 
-function confusionOf(walk, root) {
-  const { facts } = walk, place = find("[data-confusion]", root), controls = find("[data-pairs]", root);
-  controls.hidden = facts.classes <= MATRIX;
-  return facts.classes <= MATRIX ? matrix(walk, place) : pairs(walk, place, controls);
+function confusionView(model, root) {
+  const { facts } = model, place = find("[data-confusion]", root), controls = find("[data-pairs]", root);
+  controls.hidden = facts.classes <= MAX_MATRIX;
+  return facts.classes <= MAX_MATRIX ? matrix(model, place) : pairs(model, place, controls);
 }
 
-function matrix(walk, place) {
-  const { facts } = walk, size = facts.classes, cells = [];
+function matrix(model, place) {
+  const { facts } = model, size = facts.classes, cells = [];
   const order = facts.counts.map((_, c) => c).sort((a, b) => facts.counts[b] - facts.counts[a] || a - b);
   const name = (c) => element("bdi", { text: className(facts, c), title: className(facts, c) });
   const head = element("tr", {}, element("th", { scope: "col", class: "corner", text: "true class ↓  predicted →" }),
@@ -25,17 +25,17 @@ function matrix(walk, place) {
     body.append(line);
   }
   place.replaceChildren(element("table", { class: "matrix" },
-    element("caption", { text: "Percent of each true class, a row each; the framed cells are right." }),
+    element("caption", { text: "Percent of each true class, one per row; framed cells are correct predictions." }),
     element("thead", {}, head), body));
   const counts = new Float64Array(size * size), shown = new Float64Array(size * size).fill(-1);
   return {
     draw() {
       counts.fill(0);
-      for (let i = 0; i < walk.cells.length; i++) counts[walk.truth[i] * size + walk.guess[i]] = walk.cells[i];
+      for (let i = 0; i < model.cells.length; i++) counts[model.truth[i] * size + model.guess[i]] = model.cells[i];
       for (let i = 0; i < counts.length; i++) {
         if (shown[i] === counts[i]) continue;
         shown[i] = counts[i];
-        const n = walk.samples[Math.floor(i / size)], share = n ? counts[i] / n : 0;
+        const n = model.samples[Math.floor(i / size)], share = n ? counts[i] / n : 0;
         cells[i].textContent = n ? (counts[i] ? (100 * share + 1e-9).toFixed(1) : "0") : "";
         cells[i].title = `${whole(counts[i])} of ${whole(n)}`;
         cells[i].style.setProperty("--share", share.toFixed(3));
@@ -45,23 +45,23 @@ function matrix(walk, place) {
   };
 }
 
-function pairs(walk, place, controls) {
-  const { facts } = walk, search = find("input[type=search]", controls), sort = find("select", controls);
+function pairs(model, place, controls) {
+  const { facts } = model, search = find("input[type=search]", controls), sort = find("select", controls);
   const body = element("tbody"), rows = [];
-  const head = element("tr", {}, ...["True class", "taken for", "now", "as trained"].map((text) =>
+  const head = element("tr", {}, ...["True class", "predicted as", "now", "as trained"].map((text) =>
     element("th", { scope: "col", text })));
   place.replaceChildren(element("table", { class: "pairs" },
-    element("caption", { text: `The ${PAIRS} pairs of classes that come first, in samples.` }),
+    element("caption", { text: `The first ${MAX_PAIRS} pairs of classes, in samples.` }),
     element("thead", {}, head), body));
-  for (let i = 0; i < PAIRS; i++) {
+  for (let i = 0; i < MAX_PAIRS; i++) {
     const cells = [element("bdi"), element("bdi"), element("td", { class: "n" }), element("td", { class: "n" })];
     const line = element("tr", {}, element("td", {}, cells[0]), element("td", {}, cells[1]), cells[2], cells[3]);
     rows.push({ line, cells });
     body.append(line);
   }
   const keys = {
-    now: (i) => walk.cells[i], more: (i) => walk.cells[i] - walk.before.cells[i],
-    less: (i) => walk.before.cells[i] - walk.cells[i],
+    now: (i) => model.cells[i], more: (i) => model.cells[i] - model.before.cells[i],
+    less: (i) => model.before.cells[i] - model.cells[i],
   };
   let allowed = null;
   function filter() {
@@ -72,24 +72,24 @@ function pairs(walk, place, controls) {
   function draw() {
     const key = keys[sort.value], top = [];
     let least = 0;
-    for (let i = 0; i < walk.cells.length; i++) { // a sorted list of the best so far: most cells do not get in
+    for (let i = 0; i < model.cells.length; i++) { // a sorted list of the largest so far, which most cells do not enter
       const value = key(i);
-      if (value <= least || walk.hit[i]) continue;
-      if (allowed && !allowed[walk.truth[i]] && !allowed[walk.guess[i]]) continue;
+      if (value <= least || model.hit[i]) continue;
+      if (allowed && !allowed[model.truth[i]] && !allowed[model.guess[i]]) continue;
       let at = top.length;
       while (at > 0 && top[at - 1][0] < value) at--;
       top.splice(at, 0, [value, i]);
-      if (top.length > PAIRS) top.pop();
-      if (top.length === PAIRS) least = top[PAIRS - 1][0];
+      if (top.length > MAX_PAIRS) top.pop();
+      if (top.length === MAX_PAIRS) least = top[MAX_PAIRS - 1][0];
     }
     rows.forEach(({ line, cells }, r) => {
       line.hidden = r >= top.length;
       if (r >= top.length) return;
       const i = top[r][1];
-      say(cells[0], className(facts, walk.truth[i]));
-      say(cells[1], className(facts, walk.guess[i]));
-      say(cells[2], whole(walk.cells[i]));
-      say(cells[3], whole(walk.before.cells[i]));
+      setText(cells[0], className(facts, model.truth[i]));
+      setText(cells[1], className(facts, model.guess[i]));
+      setText(cells[2], whole(model.cells[i]));
+      setText(cells[3], whole(model.before.cells[i]));
     });
   }
   const signal = new AbortController(), options = { signal: signal.signal };

@@ -1,7 +1,7 @@
-// The curve over gamma: errors, marks for 0 and the chosen gamma with its interval, and where gamma stands now.
+// The curve over gamma: errors, marks at 0 and at the chosen gamma, its interval, and a line at the gamma shown.
 
-function curveOf(walk, place, onGamma) {
-  const { facts, curve } = walk, labelled = facts.labelled;
+function gammaCurve(model, place, onGamma) {
+  const { facts, curve } = model, labelled = facts.labelled;
   const stepped = uPlot.paths.stepped({ align: 1 });
   const series = [{
     label: labelled ? "balanced error" : "predicted shares off target", paths: stepped, width: 2.5,
@@ -19,12 +19,12 @@ function curveOf(walk, place, onGamma) {
       curve.balanced[0].toFixed(2)} % as trained to ${curve.balanced.at(-1).toFixed(2)} % at gamma ${facts.path.end}`,
     height: 280, range: [0, facts.path.end],
     hooks: {
-      drawAxes: [(u) => interval(u, facts)], draw: [(u) => marks(u, walk)], setSize: [() => follow()],
+      drawAxes: [(u) => interval(u, facts)], draw: [(u) => marks(u, model)], setSize: [() => follow()],
       ready: [(u) => { u.over.append(now); follow(u); }],
     },
   });
   function follow(u = made) {
-    if (u) now.style.transform = `translateX(${u.valToPos(walk.gamma, "x")}px)`;
+    if (u) now.style.transform = `translateX(${u.valToPos(model.gamma, "x")}px)`;
   }
   const drag = (event) => {
     if (event.buttons !== 1) return;
@@ -44,8 +44,8 @@ function interval(u, facts) {
   ctx.restore();
 }
 
-function marks(u, walk) {
-  const { ctx, bbox } = u, ratio = devicePixelRatio, { facts, curve } = walk;
+function marks(u, model) {
+  const { ctx, bbox } = u, ratio = devicePixelRatio, { facts, curve } = model;
   const at = (gamma) => {
     let i = 0;
     while (i + 1 < curve.gammas.length && curve.gammas[i + 1] <= gamma) i++;
@@ -72,14 +72,14 @@ function marks(u, walk) {
       ctx.setLineDash([]);
     }
     ctx.beginPath();
-    if (gamma > 0) { // a diamond; as trained is a ring
+    if (gamma > 0) { // a diamond; the model as trained is a ring
       const r = 6 * ratio;
       ctx.moveTo(x, y - r); ctx.lineTo(x + r, y); ctx.lineTo(x, y + r); ctx.lineTo(x - r, y); ctx.closePath();
     } else ctx.arc(x, y, 5 * ratio, 0, 7);
     ctx.fill();
     ctx.stroke();
     const wide = ctx.measureText(title).width, left = x + 10 * ratio + wide > bbox.left + bbox.width;
-    const next = wanted.length > 1 && u.valToPos(facts.gamma, "x", true) < x + wide + 20 * ratio; // no room beside it
+    const next = wanted.length > 1 && u.valToPos(facts.gamma, "x", true) < x + wide + 20 * ratio; // no room next to it
     ctx.fillStyle = color("ink");
     ctx.fillText(title, left ? x - wide - 10 * ratio : x + 10 * ratio,
       gamma > 0 ? bbox.top + 14 * ratio : y + (next ? -12 : 4) * ratio);

@@ -1,4 +1,4 @@
-// The exact path: every change of every prediction, and what is true at the stop where gamma stands.
+// The exact path: every change of every prediction, and the model's state at the gamma shown.
 
 async function inflate(text) {
   const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -6,32 +6,32 @@ async function inflate(text) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// Where gamma can stand: every 1 / step up to the end, and the special ones. The same divisions as in Python.
-function stopsOf(end, special) {
+// The gammas that the slider can stop at: every 1 / step up to the end, and the special ones; divided as in Python.
+function gammaStops(end, special) {
   const grid = Array.from({ length: Math.round(end * data.step) + 1 }, (_, i) => i / data.step);
   return Float64Array.from(new Set([...grid, ...special])).sort();
 }
 
-class Walk {
+class Model {
   constructor(facts, bytes) {
     const { end, special, samples, events } = facts.path;
     this.facts = facts;
-    this.stops = stopsOf(end, special);
+    this.stops = gammaStops(end, special);
     this.total = samples.reduce((a, b) => a + b, 0);
     this.samples = samples;
-    const read = planes(bytes);
-    const start = read(this.total), size = read(this.stops.length), delta = read(events), klass = read(events);
-    this.first = Uint32Array.from({ length: this.stops.length + 1 }, () => 0); // of each stop, its first event
+    const read = bytePlanes(bytes);
+    const start = read(this.total), size = read(this.stops.length), delta = read(events), newClass = read(events);
+    this.first = Uint32Array.from({ length: this.stops.length + 1 }, () => 0); // the first event of each stop
     for (let s = 0; s < size.length; s++) this.first[s + 1] = this.first[s] + size[s];
     this.mass = facts.mass || samples.map((n) => n > 0 ? 1 / samples.filter(Boolean).length : 0);
-    this.file(start, delta, klass);
+    this.indexMoves(start, delta, newClass);
     this.reset();
     this.before = { right: this.right.slice(), cells: this.cells.slice(), predicted: this.predicted.slice() };
-    this.curve = this.trace();
+    this.curve = this.computeCurves();
   }
 
-  // Each event as a move of one sample from one cell (true, predicted) to another; cells are numbered as they turn up.
-  file(start, delta, klass) {
+  // Turns each event into a move of one sample between cells (true, predicted), numbered in order of appearance.
+  indexMoves(start, delta, newClass) {
     const classes = this.facts.classes, numbers = new Map(), truth = [], predicted = [];
     const number = (t, p) => {
       const key = t * classes + p;
@@ -43,18 +43,18 @@ class Walk {
       }
       return cell;
     };
-    this.at0 = new Uint32Array(this.total);
-    const now = this.at0.slice(), label = new Uint32Array(this.total);
+    this.startCells = new Uint32Array(this.total);
+    const now = this.startCells.slice(), label = new Uint32Array(this.total);
     for (let t = 0, i = 0; t < this.samples.length; t++) for (let j = 0; j < this.samples[t]; j++, i++) label[i] = t;
-    for (let i = 0; i < this.total; i++) now[i] = this.at0[i] = number(label[i], start[i]);
-    this.from = new Uint32Array(klass.length);
-    this.to = new Uint32Array(klass.length);
+    for (let i = 0; i < this.total; i++) now[i] = this.startCells[i] = number(label[i], start[i]);
+    this.from = new Uint32Array(newClass.length);
+    this.to = new Uint32Array(newClass.length);
     for (let s = 0; s < this.stops.length; s++) {
       let i = 0;
       for (let e = this.first[s]; e < this.first[s + 1]; e++) {
         i += delta[e];
         this.from[e] = now[i];
-        this.to[e] = now[i] = number(label[i], klass[e]);
+        this.to[e] = now[i] = number(label[i], newClass[e]);
       }
     }
     this.truth = Uint32Array.from(truth);
@@ -67,7 +67,7 @@ class Walk {
     this.cells = new Int32Array(this.truth.length);
     this.right = new Int32Array(this.samples.length);
     this.predicted = new Int32Array(this.facts.classes);
-    for (const cell of this.at0) this.move(cell, 1);
+    for (const cell of this.startCells) this.move(cell, 1);
     for (let e = this.first[0]; e < this.first[1]; e++) { this.move(this.from[e], -1); this.move(this.to[e], 1); }
   }
 
@@ -77,7 +77,7 @@ class Walk {
     if (this.hit[cell]) this.right[this.truth[cell]] += by;
   }
 
-  // Go to a stop over the changes in between, forward or backward.
+  // Goes to a stop, forward or backward, by the changes in between.
   goTo(stop) {
     for (let e = this.first[this.stop + 1]; e < this.first[stop + 1]; e++) {
       this.move(this.from[e], -1);
@@ -92,7 +92,7 @@ class Walk {
 
   get gamma() { return this.stops[this.stop]; }
 
-  // The stop nearest to a gamma.
+  // Returns the stop nearest to a gamma.
   nearest(gamma) {
     let low = 0, high = this.stops.length - 1;
     while (low < high) {
@@ -102,7 +102,7 @@ class Walk {
     return low > 0 && gamma - this.stops[low - 1] < this.stops[low] - gamma ? low - 1 : low;
   }
 
-  // The next stop after one, up or down, at which any prediction is another; the same one if there is none.
+  // Returns the next stop, up or down, at which a prediction changes; the same stop if there is none.
   nextChange(from, direction) {
     for (let s = from + direction; s >= 0 && s < this.stops.length; s += direction) {
       const changed = direction > 0 ? s : s + 1;
@@ -137,8 +137,8 @@ class Walk {
     return off / 2;
   }
 
-  // Both curves for drawing, in percent: a point at every stop at which a prediction changes.
-  trace() {
+  // Returns both curves in percent, with a point at every stop at which a prediction changes.
+  computeCurves() {
     const curve = { gammas: [], balanced: [], error: [] }, labelled = this.facts.labelled;
     let wrong = labelled ? this.error() : 0, balanced = labelled ? this.balancedError() : this.mismatch();
     const off = Float64Array.from({ length: this.facts.classes }, (_, c) => this.share(c) - this.target(c));
@@ -162,8 +162,8 @@ class Walk {
   }
 }
 
-// Reads arrays of 32-bit numbers, each stored as its lowest bytes, then its next ones, to the highest.
-function planes(bytes) {
+// Reads arrays of 32-bit numbers, each stored as all lowest bytes, then all next ones, up to the highest.
+function bytePlanes(bytes) {
   let at = 0;
   return (length) => {
     const values = new Uint32Array(length);

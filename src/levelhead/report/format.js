@@ -1,8 +1,8 @@
-// Small words: numbers as text, elements, the page's colors.
+// Helpers: numbers as text, elements, the page's colors.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
-// Ties go up, as in the words on top of the page: 1e-9 is more than any rounding of the sums, less than any digit shown.
+// Ties round up, as in the verdict: 1e-9 is more than any rounding of the sums and less than any digit shown.
 const percent = (share) => Number.isFinite(share) ? `${(100 * share + 1e-9).toFixed(2)}\u00a0%` : "no sample";
 
 function points(change) {
@@ -12,7 +12,7 @@ function points(change) {
   return text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`;
 }
 
-// An arrow for the way it went, a color for whether that is good; the word for it stands in the text.
+// An arrow for the direction, a color for whether it is good; the text says so too.
 function changeClass(text, lowerIsBetter) {
   const up = text.startsWith("+"), down = text.startsWith("−");
   return `change${up ? " up" : down ? " down" : ""}${up || down ? (up !== lowerIsBetter ? " good" : " bad") : ""}`;
@@ -20,7 +20,7 @@ function changeClass(text, lowerIsBetter) {
 
 const whole = (n) => n.toLocaleString("en-US");
 
-// A gamma as people write it: exact where it stands on the grid, the chosen one in three digits.
+// A gamma on the grid, in as few digits as it needs.
 const gammaText = (gamma) => String(Math.round(gamma * data.step) / data.step);
 
 const find = (selector, within = document) => within.querySelector(selector);
@@ -37,8 +37,8 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
-// Writing the same text again costs a layout: only what changed is written.
-function say(node, text) {
+// Sets a text only where it changed: writing the same text again costs a layout.
+function setText(node, text) {
   if (node && node.textContent !== text) node.textContent = text;
 }
 

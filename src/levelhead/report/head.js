@@ -1,8 +1,8 @@
-// The head: how long each class's weight vector is, against how many training samples the class had.
+// The head: the norm of each class's weight vector against its training samples.
 
 const svg = (name, attributes, ...children) => element(`svg:${name}`, attributes, ...children);
 
-// Round values between two powers of ten: 1, 2, 5, 10, ... or only 1, 10, ... where these are many.
+// Returns round values between two powers of ten: 1, 2, 5, 10, ... or only 1, 10, ... over a wide range.
 function decades(low, high) {
   const steps = high - low > 2.2 ? [1] : high - low > 0.25 ? [1, 2, 5] : [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9];
   const found = [];
@@ -43,7 +43,7 @@ function normScatter(facts, place) {
     `M${(x(facts.counts[c]) - r).toFixed(1)} ${y(norm).toFixed(1)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`
   ).join(""));
   place.append(svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": "Length of each class's weight vector against its training samples, as trained and at the gamma shown" },
+    "aria-label": "Norm of each class's weight vector against its training samples, as trained and at the gamma shown" },
   frame, was, now));
   return {
     draw(gamma) {
@@ -64,8 +64,8 @@ function normCurves(facts, place) {
     series: classes.map((c, i) => ({
       label: `${className(facts, c)} (${whole(facts.counts[c])})`, ...lineStyle(i), points: { show: false },
     })),
-    values: [epochs, ...norms], x: "epoch", y: "length of the weight vector", height: 300,
-    label: "Length of the weight vectors over the epochs of training",
+    values: [epochs, ...norms], x: "epoch", y: "norm of the weight vector", height: 300,
+    label: "Norms of the weight vectors over the epochs of training",
     range: [epochs[0], epochs.at(-1)],
   });
 }

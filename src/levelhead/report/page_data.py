@@ -1,4 +1,4 @@
-"""What the page's script needs of a subject, as JSON-able facts."""
+"""The data of the page's script, for JSON."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 from ..gamma.criterion import middle
 from .calibration import calibration
-from .encode_changes import pack, stops
+from .encode_changes import encode_changes, gamma_stops
 from .subject import Subject
 
-LINES = 12  # norms over epochs: of at most so many classes
+MAX_LINES = 12  # classes whose norms are drawn over the epochs
 
 
-def facts(subject: Subject) -> dict[str, Any]:
-    """All of it; `path` is None where there are no logits, `labelled` tells whether their labels are known."""
+def page_data(subject: Subject) -> dict[str, Any]:
+    """Return all of it; `path` is None without logits, and `labelled` says whether their labels are known."""
     choice, path, head = subject.choice, subject.path, subject.head
     scaled = head is not None and choice["rule"] != "shift"  # a shift leaves the norms alone
     return {
@@ -34,17 +34,17 @@ def facts(subject: Subject) -> dict[str, Any]:
         "labelled": path is not None,
         "mass": None if subject.target is None else subject.mass.tolist(),
         "target": None if subject.target is None else subject.target.tolist(),
-        "path": _path(subject),
+        "path": _encoded_path(subject),
         "calibration": None if path is None or subject.logits is None else
         calibration(path, subject.logits, subject.gamma, held_out=subject.held_out),
-        "norms": _short(head.norms) if head is not None and scaled else None,
+        "norms": _six_digits(head.norms) if head is not None and scaled else None,
         "log": _norms_over_epochs(subject),
-        "code": code(subject),
+        "code": code_to_copy(subject),
     }
 
 
-def code(subject: Subject) -> dict[str, str]:
-    """What to copy: a command for a model's file, code for one at hand. {gamma} stands where the page's goes."""
+def code_to_copy(subject: Subject) -> dict[str, str]:
+    """Return the command for a model's file and the code for one in memory, with {gamma} in place of the gamma."""
     rule = subject.choice["rule"]
     counts = json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
     extra = "" if rule == "rescale" else f" --rule {rule}"
@@ -57,29 +57,30 @@ def code(subject: Subject) -> dict[str, str]:
             "python": f"import levelhead as lh\n\ncounts = {counts}\n{python}"}
 
 
-def _path(subject: Subject) -> dict[str, Any] | None:
-    """Every change of every prediction, and the gammas that the page can stand on beside its grid."""
+def _encoded_path(subject: Subject) -> dict[str, Any] | None:
+    """Return every change of a prediction, and the gammas that the slider can stop at besides its grid."""
     if subject.changes is None or subject.curve is None:
         return None
     low, high = subject.curve.plateau()
     best = None if subject.path is None else middle((low, high))
     special = tuple(gamma for gamma in (subject.gamma, best) if gamma is not None)
     labels = np.zeros(len(subject.changes.start), np.int64) if subject.path is None else subject.path.labels
-    packed = pack(subject.changes, labels, 1 if subject.path is None else subject.classes, stops(subject.end, special))
-    return {"end": subject.end, "special": special, "best": best, **packed}
+    classes = 1 if subject.path is None else subject.classes
+    encoded = encode_changes(subject.changes, labels, classes, gamma_stops(subject.end, special))
+    return {"end": subject.end, "special": special, "best": best, **encoded}
 
 
 def _norms_over_epochs(subject: Subject) -> dict[str, Any] | None:
-    """Norms of up to 12 classes, spread evenly from the most frequent to the rarest, over the epochs of the log."""
+    """Return the norms over the epochs of up to 12 classes, from the most frequent to the rarest."""
     log = [record for record in subject.log if record.get("norms") is not None and "epoch" in record]
     if len(log) < 2:
         return None
     order = np.argsort(-subject.counts, kind="stable")
-    chosen = order[np.unique(np.linspace(0, len(order) - 1, min(LINES, len(order))).round().astype(int))]
+    chosen = order[np.unique(np.linspace(0, len(order) - 1, min(MAX_LINES, len(order))).round().astype(int))]
     norms = np.array([record["norms"] for record in log], np.float64)
     return {"epochs": [record["epoch"] for record in log], "classes": chosen.tolist(),
-            "norms": [_short(norms[:, i]) for i in chosen]}
+            "norms": [_six_digits(norms[:, i]) for i in chosen]}
 
 
-def _short(values: Any) -> list[float]:
+def _six_digits(values: Any) -> list[float]:
     return [float(f"{x:.6g}") for x in np.asarray(values, np.float64)]

@@ -1,7 +1,7 @@
-"""The page: facts as JSON, words through Jinja2 with autoescape, our own script and style inline, nothing else.
+"""The page: data as JSON, text through Jinja2 with autoescape, and our own script and style inline.
 
-A strict Content-Security-Policy lets the page run exactly the script and style written into it, by their hashes, and
-load nothing: no network, no images but data, no frames, no forms. Class names are never markup.
+A strict Content-Security-Policy lets the page run exactly the scripts and styles written into it, by their hashes, and
+load nothing else: no network, no images but data, no frames, no forms. Class names are never markup.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ from .._version import __version__
 from ..core import atomic
 from ..core.errors import LevelheadError
 from .encode_changes import STEP
-from .page_data import code, facts
+from .page_data import code_to_copy, page_data
 from .subject import Subject
-from .verdict import RULES, Number, percent, verdict
+from .verdict import RULE_SENTENCES, Number, percent_text, verdict
 
 SCRIPTS = ("format.js", "engine.js", "chart.js", "curve.js", "classes.js", "confusion.js", "head.js", "calibration.js",
            "compare.js", "page.js")
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table to show as it is: of the paper, beside ours. Cells are text; a row's first is its title."""
+class PageTable:
+    """A table to show as it is, such as one of the paper's. Cells are text; the first cell of a row is its title.
+
+    >>> PageTable("Errors", ["model", "error"], [["a", "12.3"]]).header
+    ['model', 'error']
+    """
 
     title: str
     header: Sequence[str]
@@ -41,49 +45,60 @@ class Table:
     note: str = ""
 
     @staticmethod
-    def of_markdown(title: str, text: str, note: str = "") -> Table:
-        """A table that is written in Markdown.
+    def of_markdown(title: str, text: str, note: str = "") -> PageTable:
+        """Return a table that is written in Markdown.
 
-        >>> Table.of_markdown("t", "| ratio | 100 |\\n|---|---|\\n| *WVN, published* | *20.17* |").rows
+        >>> PageTable.of_markdown("t", "| ratio | 100 |\\n|---|---|\\n| *WVN, published* | *20.17* |").rows
         [['WVN, published', '20.17']]
         """
         header, _, *rows = [[cell.replace("*", "").strip() for cell in line.strip("|").split("|")]
                             for line in text.strip().splitlines()]
-        return Table(title, header, rows, note)
+        return PageTable(title, header, rows, note)
 
 
-def write(out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[Table] = (), command: str = "") -> Path:
-    """Write the page of one subject or of several side by side, whole or not at all.
+def write(
+    out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[PageTable] = (), command: str = ""
+) -> Path:
+    """Write the page of one subject, or of several side by side, atomically.
 
     Args:
         out: an .html file.
         subjects: at least one, unless there are tables.
-        tables: shown below.
-        command: by which the page was made, for its last lines.
+        tables: shown below the subjects.
+        command: the command that made the page, for its last lines.
+
+    Returns:
+        The path of the page.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from levelhead.report import of_logits
+    >>> with TemporaryDirectory() as folder:
+    ...     write(f"{folder}/page.html", [of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], gamma=0.5)]).name
+    'page.html'
     """
     path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
         raise LevelheadError(f"{path}: expected a page as .html, got {path.suffix or 'no suffix'}")
     if not subjects and not tables:
-        raise LevelheadError("expected something to show: a run, a snapshot, a tuned.json, or logits")
-    atomic.write(path, html(subjects, tables=tables, command=command))
+        raise LevelheadError("expected at least one subject or table, got none")
+    atomic.write(path, render_page(subjects, tables=tables, command=command))
     return path
 
 
-def html(subjects: Sequence[Subject], *, tables: Sequence[Table] = (), command: str = "") -> str:
-    """The page as text."""
+def render_page(subjects: Sequence[Subject], *, tables: Sequence[PageTable] = (), command: str = "") -> str:
+    """Return the page as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     words = Environment(loader=PackageLoader("levelhead.report", ""), autoescape=True, undefined=StrictUndefined,
                         trim_blocks=True, lstrip_blocks=True)
-    words.filters |= {"percent": percent, "points": points}
+    words.filters |= {"percent": percent_text, "points": signed_points}
     script = "(() => {\n\"use strict\";\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
-    data = [facts(subject) for subject in subjects]
+    data = [page_data(subject) for subject in subjects]
     return words.get_template("page.html").render(
-        subjects=[{"subject": subject, "verdict": verdict(subject), "rule": RULES[subject.choice["rule"]],
-                   "code": code(subject)} for subject in subjects],
+        subjects=[{"subject": subject, "verdict": verdict(subject), "rule": RULE_SENTENCES[subject.choice["rule"]],
+                   "code": code_to_copy(subject)} for subject in subjects],
         tables=tables, data=Markup(_json({"step": STEP, "subjects": data})), command=command,
         scripts=[Markup(text) for text in scripts], styles=[Markup(text) for text in styles],
         policy=f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; img-src data:; "
@@ -93,13 +108,13 @@ def html(subjects: Sequence[Subject], *, tables: Sequence[Table] = (), command: 
     )
 
 
-def points(number: Number) -> str:
-    """A change in points, signed; ties go up, as on the page."""
+def signed_points(number: Number) -> str:
+    """Return a change in points with its sign; ties round up, as in the page's script."""
     return f"{100 * (number.after - number.before) + 1e-9:+.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _json(value: Any) -> str:
-    """JSON that cannot end the element it stands in, whatever a class is called."""
+    """Return JSON that cannot end the element around it, whatever a class is called."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

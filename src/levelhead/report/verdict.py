@@ -1,4 +1,4 @@
-"""The verdict: what changed, by how much, how certain that is, at whose cost. In words, for people."""
+"""The verdict in words: what changed, by how much, how certain that is, and which classes pay for it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ..show.style import short
 from .subject import Subject
 
 Status = Literal["ship", "unclear", "keep", "warn"]
-LITTLE = 0.01  # a gain below one point is called little
-RULES = {"rescale": "each class's weight vector is multiplied by (largest count / its count)^gamma",
-         "tau": "each class's weight vector is divided by its length^gamma",
-         "shift": "gamma times log(largest count / its count) is added to each class's score"}
+SMALL_GAIN = 0.01  # one point of balanced error
+RULE_SENTENCES = {"rescale": "each class's weight vector is multiplied by (largest count / its count)^gamma",
+                  "tau": "each class's weight vector is divided by its norm^gamma",
+                  "shift": "gamma times log(largest count / its count) is added to each class's score"}
 
 
 @dataclass(frozen=True)
 class Number:
-    """One measure before and after: shares of 1. `better` is which way is good."""
+    """One measure before and after, as shares of 1; `better` says whether lower or higher is good."""
 
     key: str
     title: str
     before: float
     after: float
-    better: Literal["lower", "higher"]
+    better: Literal["lower", "higher"] = "lower"
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What stands on top of the page."""
+    """The top of the page."""
 
     status: Status
     headline: str
@@ -44,10 +44,10 @@ class Verdict:
 def gain(
     before: np.ndarray, after: np.ndarray, labels: np.ndarray, mass: np.ndarray, level: float = 0.95
 ) -> tuple[float, float, float]:
-    """By how much the balanced error falls at a gamma that these samples had no part in choosing; its interval.
+    """Return by how much the balanced error falls at a gamma that these samples did not choose, and its interval.
 
-    ``sum_c m_c (up_c - down_c) / n_c``, up and down the samples of class c that turn right and wrong. For the interval
-    each class is given one of either more, so that a class of one sample is not taken for certain.
+    ``sum_c m_c (up_c - down_c) / n_c``, where up and down count the samples of class c that turn right and wrong. For
+    the interval, one more of each is added to every class, so that a class of one sample is not taken to be certain.
 
     >>> right = np.array([True, True, False, False])
     >>> [round(x, 3) for x in gain(right, np.array([True] * 4), np.array([0, 0, 1, 1]), np.array([0.5, 0.5]))]
@@ -63,9 +63,9 @@ def gain(
 
 
 def verdict(subject: Subject) -> Verdict:
-    """The verdict on a subject, whatever is known of it."""
+    """Return the verdict on a subject."""
     if subject.path is None:
-        return _blind(subject)
+        return _verdict_without_labels(subject)
     path, gamma, labels = subject.path, subject.gamma, subject.path.labels
     before, after = path.right(0.0), path.right(gamma)
     low, high = _gain_interval(subject, before, after)
@@ -74,32 +74,33 @@ def verdict(subject: Subject) -> Verdict:
     mix = [1 - float(np.nansum(subject.counts * x.class_accuracy) / subject.counts[subject.present].sum())
            for x in (was, now)]
     numbers = (
-        Number("balanced", "Balanced error", was.balanced_error, now.balanced_error, "lower",
-               "every class weighs the same" if subject.target is None else "classes weigh as the target says"),
-        Number("error", "Error", was.error, now.error, "lower", f"on these {len(labels):,} samples"),
-        Number("rare", f"{_half(subject, 'Rarer')} found", rare[0], rare[1], "higher", _of(subject, subject.halves[0])),
-        Number("common", f"{_half(subject, 'More frequent')} found", common[0], common[1], "higher",
-               _of(subject, subject.halves[1])),
+        Number("balanced", "Balanced error", was.balanced_error, now.balanced_error,
+               note="every class weighs the same" if subject.target is None else "classes weigh as the target says"),
+        Number("error", "Error", was.error, now.error, note=f"on these {len(labels):,} samples"),
+        Number("rare", f"Recall, {_half(subject, 'rarer')}", rare[0], rare[1], better="higher",
+               note=_describe_half(subject, 0)),
+        Number("common", f"Recall, {_half(subject, 'more frequent')}", common[0], common[1], better="higher",
+               note=_describe_half(subject, 1)),
     )
     lower = was.balanced_error - now.balanced_error
     status, headline = _decide(subject, low, high, bool((before != after).any()), lower)
-    lines = {"What changes": _what(subject, numbers), "How certain": _certainty(low, high, subject.level),
-             "Who pays": _cost(subject, was.class_accuracy, now.class_accuracy),
-             "If imbalance stays": _mix(mix, subject), "Chosen how": _origin(subject)}
+    lines = {"What changes": _what_changes(subject, numbers), "How certain": _certainty(low, high, subject.level),
+             "Who pays": _who_pays(subject, was.class_accuracy, now.class_accuracy),
+             "If imbalance stays": _if_imbalance_stays(mix, subject), "How gamma was chosen": _how_chosen(subject)}
     return Verdict(status, headline, lines, numbers, _alarms(subject))
 
 
-def percent(share: float) -> str:
-    """As the page's own script writes it: ties go up.
+def percent_text(share: float) -> str:
+    """Return a share as the page's script writes it: ties round up.
 
-    >>> percent(0.00125)
+    >>> percent_text(0.00125)
     '0.13\\xa0%'
     """
     return f"{100 * share + 1e-9:.2f}\N{NO-BREAK SPACE}%"
 
 
 def _gain_interval(subject: Subject, before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
-    """Corrected for the choice where it was made on these samples; else of the gain at a gamma that is simply given."""
+    """Return the gain's interval, corrected for the choice of gamma where it was made on these samples."""
     assert subject.path is not None
     if not subject.apart and subject.gain_interval is not None:
         return subject.gain_interval
@@ -107,55 +108,54 @@ def _gain_interval(subject: Subject, before: np.ndarray, after: np.ndarray) -> t
 
 
 def _decide(subject: Subject, low: float, high: float, changed: bool, lower: float) -> tuple[Status, str]:
-    """From the interval of the gain, and by how much the balanced error is lower on the samples at hand."""
+    """Return status and headline, from the gain's interval and the fall of the balanced error on these samples."""
     if subject.choice["chosen_on"] == "test":
         return "warn", "Do not decide on this page: gamma was chosen on test labels"
     if not changed:
         return "keep", "Keep the model as it is: the adjustment changes no prediction"
-    if low > 0 and lower < LITTLE:
-        return "ship", f"The adjusted model is better, but by little: {100 * lower:.2f} points of balanced error"
+    if low > 0 and lower < SMALL_GAIN:
+        return "ship", f"The adjusted model is better, but only by {100 * lower:.2f} points of balanced error"
     if low > 0:
         return "ship", "Ship the adjusted model, if rare classes matter as much as frequent ones"
     if high < 0:
         return "keep", "Keep the model as it is: the adjustment makes it worse"
-    return "unclear", "Keep the model as it is for now: no gain is certain"
+    return "unclear", "Keep the model as it is for now: a gain is not certain"
 
 
-def _what(subject: Subject, numbers: tuple[Number, ...]) -> str:
-    balanced, plain, rare, common = numbers
+def _what_changes(subject: Subject, numbers: tuple[Number, ...]) -> str:
+    balanced, error, rare, common = map(_from_to, numbers)
     of = "" if subject.classes == 2 else " of the classes"
-    return (f"The {_half(subject, 'rarer')}{of} is found {_arrow(rare)} of the time, the "
-            f"{_half(subject, 'more frequent')} {_arrow(common)}. Overall error {_arrow(plain)}; balanced error "
-            f"{_arrow(balanced)}.")
+    return (f"The recall of the {_half(subject, 'rarer')}{of} goes {rare}, that of the "
+            f"{_half(subject, 'more frequent')} {common}. The error goes {error}, the balanced error {balanced}.")
 
 
 def _certainty(low: float, high: float, level: float) -> str:
     change = (f"between {100 * low:.2f} and {100 * high:.2f} points lower" if low > 0 else
               f"between {-100 * high:.2f} and {-100 * low:.2f} points higher" if high < 0 else
               f"anywhere from {100 * high:.2f} points lower to {-100 * low:.2f} points higher")
-    return f"On new samples like these the balanced error will be {change} ({100 * level:g} % confidence)."
+    return f"On new samples like these, the balanced error will be {change} ({100 * level:g} % confidence)."
 
 
-def _cost(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
+def _who_pays(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
     loss = np.nan_to_num(was - now)
     losers, worst = int((loss > 0).sum()), int(np.argmax(loss))
     if losers == 0:
-        return "Nobody: no class is found less often than before."
-    return (f"{losers:,} of {len(subject.present):,} classes are found less often than before, most of all "
-            f"{_quoted(subject.name(worst))}, {percent(was[worst])} → {percent(now[worst])}.")
+        return "Nobody: no class has a lower recall than before."
+    return (f"{losers:,} of {len(subject.present):,} classes have a lower recall than before, most of all "
+            f"{_quoted(subject.name(worst))}, from {percent_text(was[worst])} to {percent_text(now[worst])}.")
 
 
-def _mix(mix: list[float], subject: Subject) -> str:
+def _if_imbalance_stays(mix: list[float], subject: Subject) -> str:
     if np.all(subject.counts == subject.counts[0]):
         return "The training counts are all equal, so there is no imbalance to level."
-    text = f"Where classes are as imbalanced as in training, expect an error of {percent(mix[0])} → {percent(mix[1])}"
+    text = (f"Where classes are as imbalanced as in training, expect the error to go from {percent_text(mix[0])} to "
+            f"{percent_text(mix[1])}")
     if mix[1] > mix[0]:
-        return (f"{text}. If that is where the model will work, and no class matters more than another, keep it as it "
-                "is.")
-    return f"{text}: no worse there, either."
+        return f"{text}. If the model will be used there, and no class matters more than another, keep it as it is."
+    return f"{text}, which is no worse."
 
 
-def _origin(subject: Subject) -> str:
+def _how_chosen(subject: Subject) -> str:
     choice, gamma = subject.choice, subject.gamma
     on, n = choice["chosen_on"], f"{choice['n']:,} " if choice.get("n") else ""
     between = choice.get("interval")
@@ -163,9 +163,9 @@ def _origin(subject: Subject) -> str:
     if on == "given":
         chosen = f"gamma = {gamma:g} was given by hand"
     elif on == "unlabelled":
-        chosen = (f"gamma = {gamma:.3f}{likely} was chosen on {n}samples without looking at a label, so that each "
-                  "class is predicted as often as it is assumed to occur" + ("" if subject.target is not None else
-                  " (all equally often)"))
+        equally = "" if subject.target is not None else " (all equally often)"
+        chosen = (f"gamma = {gamma:.3f}{likely} was chosen on {n}samples without their labels, so that each class is "
+                  f"predicted as often as it is assumed to occur{equally}")
     else:
         what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(on, f"{on} samples")
         chosen = f"gamma = {gamma:.3f}{likely} was chosen on {n}{what}"
@@ -175,35 +175,36 @@ def _origin(subject: Subject) -> str:
     if subject.apart:
         return f"{chosen}; every number here is measured on {total:,} {subject.samples} samples" + (
             "." if on in ("given", "unlabelled") else " that had no part in the choice.")
-    return f"{chosen}, and the numbers here are measured on the same ones; the promise for new samples allows for that."
+    return (f"{chosen}, and the numbers here are measured on the same samples; the estimate for new samples allows for "
+            "that.")
 
 
 def _alarms(subject: Subject) -> tuple[str, ...]:
     found = [str(line) for line in subject.choice.get("warnings") or ()]
     if subject.choice["chosen_on"] == "test":
         found.insert(0, "Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they "
-                        "cannot be reported as a test result. Choose gamma on held-out samples, and come back.")
+                        "cannot be reported as a test result. Choose gamma on held-out samples instead.")
     return tuple(found)
 
 
-def _blind(subject: Subject) -> Verdict:
-    """Without labels, or without logits: only what the choice itself says."""
+def _verdict_without_labels(subject: Subject) -> Verdict:
+    """Return the verdict from the choice alone, where labels or logits are missing."""
     choice, numbers = subject.choice, []
     pairs = (("Balanced error", "balanced_error", "every class weighs the same"), ("Error", "error", ""),
-             ("Predicted shares off target", "mismatch", "0 % is every class predicted as often as it should be"))
+             ("Predicted shares off target", "mismatch", "0 %: every class is predicted as often as it should be"))
     for title, key, note in pairs:
         if choice.get(key) is not None and choice.get(f"{key}_at_zero") is not None:
-            numbers.append(Number(key, title, choice[f"{key}_at_zero"], choice[key], "lower", note))
-    known, lines = subject.gain_interval, {"Chosen how": _origin(subject)}
+            numbers.append(Number(key, title, choice[f"{key}_at_zero"], choice[key], note=note))
+    known, lines = subject.gain_interval, {"How gamma was chosen": _how_chosen(subject)}
     balanced = next((number for number in numbers if number.key == "balanced_error"), None)
     if known is not None and choice.get("n") and balanced:
         lower = balanced.before - balanced.after
         status, headline = _decide(subject, known[0], known[1], choice["gamma"] != 0, lower)
         lines["How certain"] = _certainty(known[0], known[1], subject.level)
     else:
-        status, headline = "unclear", "Not to be decided without labels: judge a few labelled samples first"
-        lines["What is missing"] = ("Without labels nobody can say how often the model is right, before or after. What "
-                                    "can be seen is how often each class is predicted.")
+        status, headline = "unclear", "No decision without labels: label a few samples and evaluate on them first"
+        lines["What is missing"] = ("Without labels it is not known how often the model is right, before or after. "
+                                    "This page shows how often each class is predicted.")
     return Verdict(status, headline, lines, tuple(numbers), _alarms(subject))
 
 
@@ -211,19 +212,17 @@ def _half(subject: Subject, which: str) -> str:
     return f"{which} {'class' if subject.classes == 2 else 'half'}"
 
 
-def _of(subject: Subject, members: np.ndarray) -> str:
-    if len(members) == 0:
-        return ""
-    low, high = subject.counts[members].min(), subject.counts[members].max()
-    counts = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    plural = f"{len(members):,} classes of" if len(members) > 1 else "1 class of"
-    return f"{plural} {counts} training samples"
+def _describe_half(subject: Subject, which: int) -> str:
+    """Return how many classes a half has, and of how many training samples."""
+    n = subject.counts[subject.halves[which]]
+    counts = f"{n.min():,}" if n.min() == n.max() else f"{n.min():,} to {n.max():,}"
+    return f"{len(n):,} class{'es' if len(n) > 1 else ''} of {counts} training samples"
 
 
 def _quoted(name: str, most: int = 60) -> str:
-    """A class's name within a sentence: cut where it is long, and kept from turning the rest around (bidi isolates)."""
+    """Return a class's name for a sentence: cut if long, and isolated from the text direction of the rest."""
     return f"“\N{FIRST STRONG ISOLATE}{short(name, most)}\N{POP DIRECTIONAL ISOLATE}”"
 
 
-def _arrow(number: Number) -> str:
-    return f"{percent(number.before)} → {percent(number.after)}"
+def _from_to(number: Number) -> str:
+    return f"from {percent_text(number.before)} to {percent_text(number.after)}"
