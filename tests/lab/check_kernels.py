@@ -1,4 +1,4 @@
-"""Convolution and batch norm of several networks at once: the kernels against torch in float64. For test_fast.py."""
+"""The kernels of stacked convolution and batch norm against torch in float64; run by test_fit_many.py."""
 
 import itertools
 import sys
@@ -22,12 +22,12 @@ def reference(x, residual, w, gamma, beta, mean, var, stride, relu):
     return torch.stack(outs)
 
 
-def off(found, expected):
+def difference(found, expected):
     return ((found.double() - expected).norm() / expected.norm()).item()
 
 
 def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtype):
-    """Relative differences: result, running statistics, evaluation's form, and every gradient."""
+    """Return relative differences: of the result, running statistics, the form for evaluation, and every gradient."""
     make = lambda *shape: torch.randn(*shape, device=DEVICE)  # noqa: E731
     half = -(-size // stride)
     x = make(runs, batch, size, size, inputs).to(dtype)
@@ -42,8 +42,8 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
     mean, var = torch.zeros(2, runs, outputs, device=DEVICE)
     var += 1
     mean64, var64 = mean.double(), var.double()
-    aside = stacked.Aside(x.device)
-    out, again = conv_norm.ConvNorm.apply(*ours, mean, var, w, stride, relu, 1e-5, 0.1, aside)
+    side_stream = stacked.SideStream(x.device)
+    out, again = conv_norm.FusedConvNorm.apply(*ours, mean, var, w, stride, relu, 1e-5, 0.1, side_stream)
     expected = reference(*theirs, mean64, var64, stride, relu)
     towards, also = make(*out.shape).to(dtype), make(*again.shape).to(dtype)
     # where the two signs differ, so do the gradients of relu: compare on the same mask
@@ -51,15 +51,15 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
     pick = lambda leaves: [t for t in leaves if t is not None and t.requires_grad]  # noqa: E731
     towards = towards * sure
     got = torch.autograd.grad([out, again][:1 + learned], pick(ours), [towards, also][:1 + learned])
-    aside.join()
+    side_stream.join()
     want = torch.autograd.grad((expected * towards.double()).sum() + (theirs[0] * also.double()).sum(), pick(theirs))
     plain, _ = conv_norm.convolve(x, w, stride=stride, affine=(gamma, beta), residual=extra, relu=relu)
     y = torch.stack([F.conv2d(a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1), stride=stride, padding=side // 2)
                      for a, b in zip(x.double(), w.double(), strict=True)]).permute(0, 1, 3, 4, 2)
     y = y * gamma.double()[:, None, None, None] + beta.double()[:, None, None, None]
     y = y if extra is None else y + extra.double()
-    parts = [off(out, expected), off(mean, mean64), off(var, var64), off(plain, y.relu() if relu else y)]
-    return parts + [off(a, b) for a, b in zip(got, want, strict=True)]
+    pairs = [(out, expected), (mean, mean64), (var, var64), (plain, y.relu() if relu else y)]
+    return [difference(a, b) for a, b in [*pairs, *zip(got, want, strict=True)]]
 
 
 def main():
@@ -70,7 +70,7 @@ def main():
     worst = {}
     for (inputs, outputs, side, stride, residual, relu), dtype in itertools.product(
             layers, [torch.float32, torch.bfloat16] if LARGE else [torch.float32]):
-        for size in (31, 32) if LARGE else (5, 6):  # an even one lets pixels be computed two by two
+        for size in (31, 32) if LARGE else (5, 6):  # with an even size, pixels are computed in pairs
             found = check(2, 9 if LARGE else 2, size, inputs, outputs, side, stride, residual, relu, dtype)
             print(inputs, outputs, side, stride, size, dtype, " ".join(f"{value:.1e}" for value in found))
             if not max(found) < {torch.float32: 2e-6, torch.bfloat16: 1.5e-2}[dtype]:

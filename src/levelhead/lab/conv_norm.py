@@ -1,9 +1,9 @@
-"""Convolution and batch norm of R networks at once, forward and back: the kernels, launched, and wired to autograd."""
+"""Convolution and batch norm of R networks at once, forward and backward: the launches of the kernels, in autograd."""
 
 # pyright: reportIndexIssue=false, reportCallIssue=false
 from __future__ import annotations
 
-from functools import partial as partial_
+from functools import partial as bind
 from typing import NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from . import kernels
 
 
 class Tile(NamedTuple):
-    """The shape of a kernel's work: groups of pixels in a tile, pixels in a group, warps, filter rows in a program."""
+    """The work of one program: groups of pixels in a tile, pixels in a group, warps, and filter rows."""
 
     size: int
     span: int
@@ -22,12 +22,12 @@ class Tile(NamedTuple):
     rows: int = 1
 
 
-# By channels read, as measured on an H200.
-FORWARD = {16: Tile(128, 2, 4), 32: Tile(128, 1, 4), 64: Tile(128, 1, 4)}
-BACKWARD = {16: Tile(128, 2, 8), 32: Tile(64, 2, 4), 64: Tile(128, 1, 8)}
-WEIGHTS = {16: Tile(64, 2, 4, 3), 32: Tile(32, 2, 4), 64: Tile(64, 1, 4)}
-STAGES = {16: 3, 32: 1, 64: 1}  # loads of a weight gradient in flight
-PROGRAMS = {16: 264, 32: 528, 64: 264}  # that share out the pixels of a weight gradient
+# The fastest on an H200, by input channels.
+FORWARD_TILES = {16: Tile(128, 2, 4), 32: Tile(128, 1, 4), 64: Tile(128, 1, 4)}
+BACKWARD_TILES = {16: Tile(128, 2, 8), 32: Tile(64, 2, 4), 64: Tile(128, 1, 8)}
+WEIGHT_TILES = {16: Tile(64, 2, 4, 3), 32: Tile(32, 2, 4), 64: Tile(64, 1, 4)}
+PIPELINE_STAGES = {16: 3, 32: 1, 64: 1}  # of the loads of a weight gradient
+PROGRAMS = {16: 264, 32: 528, 64: 264}  # that share the pixels of a weight gradient
 
 
 def convolve(
@@ -38,9 +38,9 @@ def convolve(
 
     Args:
         x: [R, B, H, W, C], contiguous.
-        weight: [R, k, k, C, C'], contiguous but for its first stride.
+        weight: [R, k, k, C, C'], contiguous except for its first stride.
         statistics: also sum every channel and its square, tile by tile.
-        affine: (scale, shift), each [R, C']: what to do to the result before it is stored; then residual, then relu.
+        affine: (scale, shift), each [R, C'], applied to the result before it is stored; then residual, then relu.
 
     Returns:
         [R, B, H', W', C'], and the sums [R, 2, C', tiles].
@@ -48,15 +48,15 @@ def convolve(
     runs, batch, height, width, inputs = x.shape
     side, outputs = weight.shape[1], weight.shape[4]
     y = x.new_empty(runs, batch, -(-height // stride), -(-width // stride), outputs)
-    pixels, tile = y[0, ..., 0].numel(), _fit(FORWARD[_width(inputs)], side, stride, width, x.dtype)
+    pixels, tile = y[0, ..., 0].numel(), _fit(FORWARD_TILES[_padded(inputs)], side, stride, width, x.dtype)
     blocks = triton.cdiv(pixels, tile.size * tile.span)
     partial = torch.empty(runs, 2, outputs, blocks if statistics else 0, device=x.device)
     scale, shift = affine or (partial, partial)
     kernels.convolve_kernel[(blocks, runs)](
         x, weight, y, partial, scale, shift, y if residual is None else residual,
         pixels, height, width, y.shape[2], y.shape[3], weight.stride(0), blocks,
-        INPUTS=inputs, OUTPUTS=outputs, SIDE=side, STRIDE=stride, BACK=False,
-        COLUMNS=2 * tile.span if tile.span > 1 else 1, IN=_width(inputs), SPAN=tile.span, TILE=tile.size,
+        INPUTS=inputs, OUTPUTS=outputs, SIDE=side, STRIDE=stride, BACKWARD=False,
+        COLUMNS=2 * tile.span if tile.span > 1 else 1, PADDED=_padded(inputs), SPAN=tile.span, TILE=tile.size,
         STATISTICS=statistics, AFFINE=affine is not None, RESIDUAL=residual is not None, RELU=relu,
         num_warps=tile.warps,
     )  # fmt: skip
@@ -64,66 +64,67 @@ def convolve(
 
 
 def input_gradient(g: Tensor, weight: Tensor, shape: torch.Size, *, stride: int, add: Tensor | None = None) -> Tensor:
-    """The gradient of `convolve`'s x, of that shape, from g [R, B, H', W', C']; `add` is added to it."""
+    """Return the gradient of `convolve`'s x, of that shape, from g [R, B, H', W', C'], plus `add`."""
     runs, _, height, width, inputs = g.shape
     side, outputs = weight.shape[1], weight.shape[3]
     out = g.new_empty(shape)
-    pixels, tile = out[0, ..., 0].numel(), _fit(BACKWARD[inputs], side, stride, shape[3], g.dtype)
+    pixels, tile = out[0, ..., 0].numel(), _fit(BACKWARD_TILES[inputs], side, stride, shape[3], g.dtype)
     blocks = triton.cdiv(pixels, tile.size * tile.span)
     kernels.convolve_kernel[(blocks, runs)](
         g, weight, out, out, out, out, out if add is None else add,
         pixels, height, width, shape[2], shape[3], weight.stride(0), blocks,
-        INPUTS=inputs, OUTPUTS=outputs, SIDE=side, STRIDE=stride, BACK=True,
-        COLUMNS=2 * tile.span if tile.span > 1 else 1, IN=_width(inputs), SPAN=tile.span, TILE=tile.size,
+        INPUTS=inputs, OUTPUTS=outputs, SIDE=side, STRIDE=stride, BACKWARD=True,
+        COLUMNS=2 * tile.span if tile.span > 1 else 1, PADDED=_padded(inputs), SPAN=tile.span, TILE=tile.size,
         STATISTICS=False, AFFINE=False, RESIDUAL=add is not None, RELU=False, num_warps=tile.warps,
     )  # fmt: skip
     return out
 
 
 def weight_gradient(x: Tensor, g: Tensor, *, side: int, stride: int) -> Tensor:
-    """The gradient of `convolve`'s weight, [R, k, k, C, C'], float32."""
+    """Return the gradient of `convolve`'s weight, [R, k, k, C, C'], in float32."""
     runs, _, height, width, inputs = x.shape
     outputs = g.shape[4]
-    pixels, tile = g[0, ..., 0].numel(), _fit(WEIGHTS[_width(inputs)], side, stride, width, x.dtype, 16)
+    pixels, tile = g[0, ..., 0].numel(), _fit(WEIGHT_TILES[_padded(inputs)], side, stride, width, x.dtype, 16)
     columns, rows, count = 4 if side == 3 else 1, tile.rows if side == 3 else 1, pixels // tile.span
-    splits = max(1, min(triton.cdiv(count, 4 * tile.size), PROGRAMS[_width(inputs)] * rows // (runs * side)))
+    splits = max(1, min(triton.cdiv(count, 4 * tile.size), PROGRAMS[_padded(inputs)] * rows // (runs * side)))
     per_split = triton.cdiv(triton.cdiv(count, splits), tile.size) * tile.size
     splits = triton.cdiv(count, per_split)
     partial = torch.empty(runs, splits, side, columns, inputs, tile.span, outputs, device=x.device)
     kernels.weight_gradient_kernel[(splits * (side // rows), runs)](
         x, g, partial, pixels, height, width, g.shape[2], g.shape[3], splits, per_split,
-        INPUTS=inputs, OUTPUTS=outputs, SIDE=side, STRIDE=stride, COLUMNS=columns, IN=_width(inputs),
+        INPUTS=inputs, OUTPUTS=outputs, SIDE=side, STRIDE=stride, COLUMNS=columns, PADDED=_padded(inputs),
         SPAN=tile.span, TILE=tile.size, ROWS=rows, num_warps=tile.warps,
-        num_stages=1 if x.dtype == torch.float32 else STAGES[_width(inputs)],
+        num_stages=1 if x.dtype == torch.float32 else PIPELINE_STAGES[_padded(inputs)],
     )  # fmt: skip
-    whole = partial.sum(dim=1)  # of column j of what pixel q of a group sees, the filter's column j - q has a part
+    whole = partial.sum(dim=1)  # column j of the inputs meets column j - q of the filter at pixel q of a group
     parts = [whole[:, :, q:q + side, :, q] for q in range(tile.span)]
     return parts[0].contiguous() if tile.span == 1 else parts[0] + parts[1]
 
 
 def _fit(tile: Tile, side: int, stride: int, width: int, dtype: torch.dtype, least: int = 64) -> Tile:
-    """Two pixels make a group only in rows of even length, under 3x3 filters that do not leap; float32 takes half."""
+    """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1; float32 halves it."""
     fits = side == 3 and stride == 1 and width % 2 == 0
     tile = tile if fits else tile._replace(size=tile.size * tile.span, span=1)
     return tile._replace(size=max(tile.size // 2, least)) if dtype == torch.float32 else tile
 
 
-def _width(inputs: int) -> int:
+def _padded(inputs: int) -> int:
     return max(16, triton.next_power_of_2(inputs))
 
 
-class ConvNorm(torch.autograd.Function):
-    """``out = relu(norm(conv(x)) + residual)`` in training, and x again for whoever else reads it.
+class FusedConvNorm(torch.autograd.Function):
+    """``out = relu(norm(conv(x)) + residual)`` in training, and x again for its other readers.
 
-    `aside` runs what nothing waits for before the step's end. Reading x through this function's second result, not from
-    x, spares a pass over memory: what flows back through it is added where the gradient of x is first stored.
+    `side_stream` runs work that is only needed at the end of the step. Reading x through the second result saves a pass
+    over memory: the gradient of that result is added where the gradient of x is first stored.
     """
 
     @staticmethod
     def forward(
-        ctx, x, residual, weight, gamma, beta, running_mean, running_var, half, stride, relu, eps, momentum, aside
+        ctx, x, residual, weight, gamma, beta, running_mean, running_var, cast_filters, stride, relu, eps, momentum,
+        side_stream,
     ):
-        y, partial = convolve(x, half, stride=stride, statistics=True)
+        y, partial = convolve(x, cast_filters, stride=stride, statistics=True)
         runs, channels, pixels, blocks = len(y), y.shape[4], y[0, ..., 0].numel(), partial.shape[3]
         mean, inverse, scale, shift = torch.empty(4, runs, channels, device=x.device)
         kernels.norm_kernel[(channels, runs)](
@@ -136,23 +137,23 @@ class ConvNorm(torch.autograd.Function):
             y, scale, shift, y if residual is None else residual, out, pixels,
             CHANNELS=channels, PIXELS=tile, RESIDUAL=residual is not None, RELU=relu, num_warps=4,
         )  # fmt: skip
-        ctx.save_for_backward(x, half, y, out if residual is not None else None, mean, inverse, scale, shift)
-        ctx.stride, ctx.relu, ctx.residual, ctx.aside = stride, relu, residual is not None, aside
+        ctx.save_for_backward(x, cast_filters, y, out if residual is not None else None, mean, inverse, scale, shift)
+        ctx.stride, ctx.relu, ctx.residual, ctx.side_stream = stride, relu, residual is not None, side_stream
         ctx.set_materialize_grads(False)
         return out, x.view_as(x)
 
     @staticmethod
-    def backward(ctx, g, also):  # type: ignore[override]
-        x, half, y, out, mean, inverse, scale, shift = ctx.saved_tensors
+    def backward(ctx, g, add):  # type: ignore[override]
+        x, cast_filters, y, out, mean, inverse, scale, shift = ctx.saved_tensors
         g = g.contiguous()
         runs, channels, pixels = len(y), y.shape[4], y[0, ..., 0].numel()
-        relu, keep, tile, tiles = ctx.relu, ctx.relu and ctx.residual, 2048 // channels, 4
+        relu, store_masked, tile, tiles = ctx.relu, ctx.relu and ctx.residual, 2048 // channels, 4
         blocks = triton.cdiv(pixels, tile * tiles)
         partial = torch.empty(runs, 2, channels, blocks, device=g.device)
-        masked = torch.empty_like(g) if keep else g
+        masked = torch.empty_like(g) if store_masked else g
         kernels.gradient_sums_kernel[(blocks, runs)](
-            g, out if keep else g, y, mean, scale, shift, masked, partial, pixels, blocks,
-            CHANNELS=channels, PIXELS=tile, TILES=tiles, RELU=relu, KEEP=keep, num_warps=4,
+            g, out if store_masked else g, y, mean, scale, shift, masked, partial, pixels, blocks,
+            CHANNELS=channels, PIXELS=tile, TILES=tiles, RELU=relu, STORE_MASKED=store_masked, num_warps=4,
         )  # fmt: skip
         gamma_gradient, beta_gradient, a, b = torch.empty(4, runs, channels, device=g.device)
         kernels.norm_gradient_kernel[(channels, runs)](
@@ -162,8 +163,10 @@ class ConvNorm(torch.autograd.Function):
         gradient, tile = torch.empty_like(y), 4096 // channels
         kernels.apply_gradient_kernel[(triton.cdiv(pixels, tile), runs)](
             masked, y, scale, shift, a, b, gradient, pixels,
-            CHANNELS=channels, PIXELS=tile, RELU=relu and not keep, num_warps=4,
+            CHANNELS=channels, PIXELS=tile, RELU=relu and not store_masked, num_warps=4,
         )  # fmt: skip
-        gw = ctx.aside(partial_(weight_gradient, side=half.shape[1], stride=ctx.stride), x, gradient)
-        gx = input_gradient(gradient, half, x.shape, stride=ctx.stride, add=also) if ctx.needs_input_grad[0] else None
-        return gx, masked if ctx.residual else None, gw, gamma_gradient, beta_gradient, *[None] * 8
+        weight_grad = ctx.side_stream(bind(weight_gradient, side=cast_filters.shape[1], stride=ctx.stride), x, gradient)
+        x_grad = None
+        if ctx.needs_input_grad[0]:
+            x_grad = input_gradient(gradient, cast_filters, x.shape, stride=ctx.stride, add=add)
+        return x_grad, masked if ctx.residual else None, weight_grad, gamma_gradient, beta_gradient, *[None] * 8

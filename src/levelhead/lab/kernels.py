@@ -1,14 +1,15 @@
-"""The GPU's side of stacked training: convolution and batch norm of R networks at once, in Triton.
+"""The GPU kernels of stacked training: convolution and batch norm of R networks at once, in Triton.
 
-Activations are [R, B, H, W, C] in memory, one network (a *run*) after the other, so every kernel has the run as its
-last grid axis and reads that run's weights. cuDNN has no good kernel for 16 to 64 channels, and none for R sets of
+Activations are [R, B, H, W, C] in memory, one network (a *run*) after the other. Every kernel has the run as its last
+grid axis and reads the weights of that run. cuDNN has no fast kernel for 16 to 64 channels, and none for R sets of
 weights.
 
-A convolution is an implicit matrix product, a filter row at a time. Where channels are few, SPAN = 2 neighboring pixels
-are computed as one of twice the outputs: the 4 pixels they see in a row lie side by side in memory and are read once,
-as [TILE, 4 * inputs], and the weights [4 * inputs, 2 * outputs] are the filter's at two places, zeros elsewhere. Sums
-are float32 and added in a fixed order: the same inputs give the same bits. Where activations are float32, so are the
-products, as three of the matrix units' tf32 ones.
+A convolution is an implicit matrix product, one filter row at a time. With few channels, SPAN = 2 neighboring pixels
+are computed as one pixel with twice the outputs. The 4 pixels of a row that they depend on are adjacent in memory and
+read once, as [TILE, 4 * inputs]; the weights [4 * inputs, 2 * outputs] hold the filter at two places, and zeros
+elsewhere. PADDED is the number of input channels, padded to a power of two. Sums are float32 and added in a fixed
+order: the same inputs give the same bits. For float32 activations the products are float32 too, each made of three tf32
+products.
 """
 
 from __future__ import annotations
@@ -18,62 +19,62 @@ import triton.language as tl  # type: ignore[import-not-found]
 
 
 @triton.jit
-def _inputs(
+def _load_inputs(
     x, p, inside, i, j0, height, width, out_height, groups,
-    INPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, IN: tl.constexpr,
+    INPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr,
     SPAN: tl.constexpr,
 ):  # fmt: skip
-    """What filter row i, from column j0 on, sees of x: [groups of pixels, COLUMNS * IN]; zeros outside the image."""
-    k = tl.arange(0, COLUMNS * IN)
-    c = k % IN
-    half: tl.constexpr = (SIDE - 1) // 2
-    up = (p // groups) % out_height * STRIDE + i - half
-    left = (p % groups * (SPAN * STRIDE))[:, None] + (j0 + k // IN - half)[None, :]
-    known = (c < INPUTS) & (j0 + k // IN < SIDE + SPAN - 1)
-    there = ((up >= 0) & (up < height) & inside)[:, None] & (left >= 0) & (left < width) & known[None, :]
-    at = ((p // (groups * out_height) * height + up) * width)[:, None] + left
-    return tl.load(x + at * INPUTS + c[None, :], mask=there, other=0.0)
+    """Load the inputs of filter row i from column j0 on, zeros outside the image: [groups, COLUMNS * PADDED]."""
+    k = tl.arange(0, COLUMNS * PADDED)
+    c = k % PADDED
+    margin: tl.constexpr = (SIDE - 1) // 2
+    row = (p // groups) % out_height * STRIDE + i - margin
+    column = (p % groups * (SPAN * STRIDE))[:, None] + (j0 + k // PADDED - margin)[None, :]
+    used = (c < INPUTS) & (j0 + k // PADDED < SIDE + SPAN - 1)
+    mask = ((row >= 0) & (row < height) & inside)[:, None] & (column >= 0) & (column < width) & used[None, :]
+    at = ((p // (groups * out_height) * height + row) * width)[:, None] + column
+    return tl.load(x + at * INPUTS + c[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
 def convolve_kernel(
     x, w, y, partial, scale, shift, residual,
     pixels, height, width, out_height, out_width, w_stride, blocks,
-    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr,
-    COLUMNS: tl.constexpr, IN: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, BACKWARD: tl.constexpr,
+    COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr,
     STATISTICS: tl.constexpr, AFFINE: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """y = conv(x, w), or with BACK the gradient of its input; then what the flags ask for, before it is stored."""
+    """Store y = conv(x, w), or with BACKWARD the gradient of its input, after the steps that the flags ask for."""
     run = tl.program_id(1).to(tl.int64)
     p = tl.program_id(0) * TILE + tl.arange(0, TILE)
     groups, count = out_width // SPAN, pixels // SPAN
     inside = p < count
-    n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * IN)
-    o, q, c = n % OUTPUTS, n // OUTPUTS, k % IN
-    half: tl.constexpr = (SIDE - 1) // 2
+    n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED)
+    o, q, c = n % OUTPUTS, n // OUTPUTS, k % PADDED
+    margin: tl.constexpr = (SIDE - 1) // 2
     x += run * (pixels // (out_height * out_width)) * height * width * INPUTS
     w += run * w_stride
     total = tl.zeros((TILE, SPAN * OUTPUTS), tl.float32)
     for i in tl.static_range(SIDE):
         for j0 in tl.static_range(0, SIDE + SPAN - 1, COLUMNS):
-            if BACK and STRIDE == 2:  # only where a pixel of x was under this one of the filter
-                up, left = (p // out_width) % out_height + half - i, p % out_width + half - j0
-                there = inside & (up % 2 == 0) & (left % 2 == 0) & (up >= 0) & (left >= 0)
-                up, left = up // 2, left // 2
-                there = there & (up < height) & (left < width)
-                at = (p // (out_width * out_height) * height + up) * width + left
-                tile = tl.load(x + (at * INPUTS)[:, None] + c[None, :], mask=there[:, None], other=0.0)
+            if BACKWARD and STRIDE == 2:  # only where this weight of the filter met a pixel of x
+                row, column = (p // out_width) % out_height + margin - i, p % out_width + margin - j0
+                mask = inside & (row % 2 == 0) & (column % 2 == 0) & (row >= 0) & (column >= 0)
+                row, column = row // 2, column // 2
+                mask = mask & (row < height) & (column < width)
+                at = (p // (out_width * out_height) * height + row) * width + column
+                tile = tl.load(x + (at * INPUTS)[:, None] + c[None, :], mask=mask[:, None], other=0.0)
             else:
-                tile = _inputs(x, p, inside, i, j0, height, width, out_height, groups,
-                               INPUTS, SIDE, STRIDE, COLUMNS, IN, SPAN)  # fmt: skip
-            j = j0 + (k // IN)[:, None] - q[None, :]  # the filter column that takes input k to output n
-            known = (j >= 0) & (j < SIDE) & (c < INPUTS)[:, None]
-            if BACK:  # weights [SIDE, SIDE, outputs of this product, its inputs]; the filter is turned by 180 degrees
+                tile = _load_inputs(x, p, inside, i, j0, height, width, out_height, groups,
+                                    INPUTS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
+            j = j0 + (k // PADDED)[:, None] - q[None, :]  # the filter column that takes input k to output n
+            used = (j >= 0) & (j < SIDE) & (c < INPUTS)[:, None]
+            if BACKWARD:  # weights [SIDE, SIDE, outputs, inputs] of this product; the filter is rotated by 180 degrees
                 tap = i * SIDE + j if STRIDE == 2 else (SIDE - 1 - i) * SIDE + SIDE - 1 - j
                 where = tap * (INPUTS * OUTPUTS) + o[None, :] * INPUTS + c[:, None]
             else:
                 where = (i * SIDE + j) * (INPUTS * OUTPUTS) + c[:, None] * OUTPUTS + o[None, :]
-            total = tl.dot(tile, tl.load(w + where, mask=known, other=0.0), total, input_precision="tf32x3")
+            total = tl.dot(tile, tl.load(w + where, mask=used, other=0.0), total, input_precision="tf32x3")
     at = (run * count + p)[:, None] * (SPAN * OUTPUTS) + n[None, :]
     if STATISTICS:
         stored = tl.where(inside[:, None], total.to(y.dtype.element_ty).to(tl.float32), 0.0)
@@ -95,39 +96,39 @@ def weight_gradient_kernel(
     x, g, partial,
     pixels, height, width, out_height, out_width, splits, per_split,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
-    COLUMNS: tl.constexpr, IN: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """x^T g over one split of the pixels, for ROWS filter rows: [COLUMNS * INPUTS, SPAN * OUTPUTS] each."""
+    """Store x^T g over one split of the pixels, for ROWS filter rows: [COLUMNS * INPUTS, SPAN * OUTPUTS] each."""
     split, first = tl.program_id(0) // (SIDE // ROWS), tl.program_id(0) % (SIDE // ROWS)
     run = tl.program_id(1).to(tl.int64)
-    n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * IN)
+    n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED)
     groups, count = out_width // SPAN, pixels // SPAN
     x += run * (pixels // (out_height * out_width)) * height * width * INPUTS
     g += run * pixels * OUTPUTS
-    total = tl.zeros((COLUMNS * IN, SPAN * OUTPUTS), tl.float32)
+    total = tl.zeros((COLUMNS * PADDED, SPAN * OUTPUTS), tl.float32)
     second, third = total, total
     for start in range(split * per_split, min((split + 1) * per_split, count), TILE):
         p = start + tl.arange(0, TILE)
         inside = p < count
         gradient = tl.load(g + p[:, None] * (SPAN * OUTPUTS) + n[None, :], mask=inside[:, None], other=0.0)
-        tile = _inputs(x, p, inside, first, 0, height, width, out_height, groups,
-                       INPUTS, SIDE, STRIDE, COLUMNS, IN, SPAN)  # fmt: skip
+        tile = _load_inputs(x, p, inside, first, 0, height, width, out_height, groups,
+                            INPUTS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
         total = tl.dot(tl.trans(tile), gradient, total, input_precision="tf32x3")
         if ROWS == 3:
-            tile = _inputs(x, p, inside, 1, 0, height, width, out_height, groups,
-                           INPUTS, SIDE, STRIDE, COLUMNS, IN, SPAN)  # fmt: skip
+            tile = _load_inputs(x, p, inside, 1, 0, height, width, out_height, groups,
+                                INPUTS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
             second = tl.dot(tl.trans(tile), gradient, second, input_precision="tf32x3")
-            tile = _inputs(x, p, inside, 2, 0, height, width, out_height, groups,
-                           INPUTS, SIDE, STRIDE, COLUMNS, IN, SPAN)  # fmt: skip
+            tile = _load_inputs(x, p, inside, 2, 0, height, width, out_height, groups,
+                                INPUTS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
             third = tl.dot(tl.trans(tile), gradient, third, input_precision="tf32x3")
     row: tl.constexpr = COLUMNS * INPUTS * SPAN * OUTPUTS
-    where = (k // IN * INPUTS + k % IN)[:, None] * (SPAN * OUTPUTS) + n[None, :]
+    where = (k // PADDED * INPUTS + k % PADDED)[:, None] * (SPAN * OUTPUTS) + n[None, :]
     at = partial + ((run * splits + split) * SIDE + first) * row + where
-    known = (k % IN < INPUTS)[:, None]
-    tl.store(at, total, mask=known)
+    used = (k % PADDED < INPUTS)[:, None]
+    tl.store(at, total, mask=used)
     if ROWS == 3:
-        tl.store(at + row, second, mask=known)
-        tl.store(at + 2 * row, third, mask=known)
+        tl.store(at + row, second, mask=used)
+        tl.store(at + 2 * row, third, mask=used)
 
 
 @triton.jit
@@ -136,7 +137,7 @@ def norm_kernel(
     n, blocks, rows_stride, statistics_stride, eps, momentum,
     CHANNELS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Batch norm's numbers of one channel of one run, from the sums that the convolution left."""
+    """Store the batch-norm statistics of one channel of one run, from the sums that the convolution stored."""
     c, run = tl.program_id(0), tl.program_id(1).to(tl.int64)
     total, square = tl.zeros((BLOCKS,), tl.float32), tl.zeros((BLOCKS,), tl.float32)
     base = partial + (run * 2 * CHANNELS + c) * blocks
@@ -163,7 +164,7 @@ def apply_kernel(
     y, scale, shift, residual, out, pixels,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """out = relu(y * scale + shift + residual)."""
+    """Store out = relu(y * scale + shift + residual)."""
     run = tl.program_id(1).to(tl.int64)
     p, c = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, CHANNELS)
     at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
@@ -180,11 +181,11 @@ def apply_kernel(
 @triton.jit
 def gradient_sums_kernel(
     g, out, y, mean, scale, shift, masked, partial, pixels, blocks,
-    CHANNELS: tl.constexpr, PIXELS: tl.constexpr, TILES: tl.constexpr, RELU: tl.constexpr, KEEP: tl.constexpr,
+    CHANNELS: tl.constexpr, PIXELS: tl.constexpr, TILES: tl.constexpr, RELU: tl.constexpr, STORE_MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Per channel the sums of g' and of g' (y - mean), g' being g where relu let something through.
+    """Store the sums per channel of g' and of g' (y - mean), where g' is g where relu was above 0, and 0 elsewhere.
 
-    Without a residual that is told from y, so that the result need not be read; with one, KEEP stores g' too.
+    Without a residual, y tells where that is, so `out` need not be read. With one, STORE_MASKED also stores g'.
     """
     run = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, CHANNELS)
@@ -197,7 +198,7 @@ def gradient_sums_kernel(
         inside = (p < pixels)[:, None]
         gradient = tl.load(g + at, mask=inside, other=0.0)
         before = tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
-        if KEEP:
+        if STORE_MASKED:
             gradient = tl.where(tl.load(out + at, mask=inside, other=0.0) > 0, gradient, 0.0)
             tl.store(masked + at, gradient, mask=inside)
         elif RELU:
@@ -215,7 +216,7 @@ def norm_gradient_kernel(
     partial, mean, inverse, scale, gamma_gradient, beta_gradient, a, b, n, blocks,
     CHANNELS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of gamma and beta, and the two numbers with which the gradient of y is scale g' + a y + b."""
+    """Store the gradients of gamma and beta, and a and b such that the gradient of y is scale g' + a y + b."""
     c, run = tl.program_id(0), tl.program_id(1).to(tl.int64)
     total, product = tl.zeros((BLOCKS,), tl.float32), tl.zeros((BLOCKS,), tl.float32)
     base = partial + (run * 2 * CHANNELS + c) * blocks
@@ -238,7 +239,7 @@ def apply_gradient_kernel(
     g, y, scale, shift, a, b, gradient, pixels,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of y: scale g' + a y + b."""
+    """Store the gradient of y: scale g' + a y + b."""
     run = tl.program_id(1).to(tl.int64)
     p, c = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, CHANNELS)
     at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
