@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.gamma.compare import _difference, _half
+from levelhead.gamma.compare import _mean_and_interval, _random_half
 
 COUNTS = np.array([1000, 300, 90, 27])
 
@@ -66,7 +66,7 @@ def test_a_score_is_measured_on_samples_that_were_not_fitted_on():
 def test_halves_are_stratified_and_differ_by_one_at_most():
     labels = np.array([0] * 7 + [2] * 4 + [1] * 1)
     for seed in range(5):
-        half = _half(labels, np.random.default_rng(seed))
+        half = _random_half(labels, np.random.default_rng(seed))
         assert half[:7].sum() in (3, 4)
         assert half[7:11].sum() == 2
 
@@ -74,7 +74,7 @@ def test_halves_are_stratified_and_differ_by_one_at_most():
 def test_interval_is_the_stratified_one_of_paired_differences():
     labels = np.array([0, 0, 0, 0, 1, 1])
     values = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])
-    mean, (low, high) = _difference(values, labels)
+    mean, (low, high) = _mean_and_interval(values, labels)
     error = np.sqrt(values[:4].var(ddof=1) / 4 + values[4:].var(ddof=1) / 2) / 2
     assert (mean, low, high) == pytest.approx((0.5, 0.5 - 1.96 * error, 0.5 + 1.96 * error))
 
@@ -92,5 +92,5 @@ def test_a_class_of_one_sample_is_named_and_a_set_of_such_refused():
     rows = np.r_[0:61]
     with pytest.warns(lh.MissingClassWarning, match="fewer than 2 samples here of class 3"):
         lh.compare(logits[rows], labels[rows], COUNTS, repeats=1)
-    with pytest.raises(ValueError, match="a class of two samples"):
+    with pytest.raises(ValueError, match="labels: expected a class with at least two samples"):
         lh.compare(logits[::20], labels[::20], COUNTS)

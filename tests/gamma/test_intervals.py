@@ -191,20 +191,20 @@ def test_a_sum_that_overflows_is_no_error():
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"rule": "scale"}, "expected rule='rescale', 'tau' or 'shift'"),
-    ({"rule": "tau"}, "needs the weight norms"),
-    ({"norms": [1, 1, 1]}, "norms= belongs to rule='tau'"),
-    ({"rule": "tau", "norms": [1, 0, 1]}, "expected positive norms, got 0 for class 1"),
-    ({"rule": "shift", "bias": [0, 0, 0]}, "rule='shift' scales none"),
-    ({"bias": [0, 0]}, r"expected bias \[3\]"),
-    ({"range": (1, 1)}, "expected a range"),
-    ({"range": (0, np.inf)}, "expected a range"),
-    ({"k": 3}, "expected k from 1 to 2"),
-    ({"weights": [1, 2]}, r"expected weights \[4\]"),
-    ({"target": [1, -1, 1]}, r"expected a target of finite shares"),
-    ({"kind": "probabilities"}, "use rule='shift'"),
-    ({"engine": "fortran"}, "expected engine="),
-    ({"engine": "torch"}, "takes a torch tensor"),
+    ({"rule": "scale"}, "rule: expected 'rescale', 'tau' or 'shift'"),
+    ({"rule": "tau"}, "rule: 'tau' needs the weight norms"),
+    ({"norms": [1, 1, 1]}, "norms: only the rule tau uses them"),
+    ({"rule": "tau", "norms": [1, 0, 1]}, "norms: expected positive numbers, got 0 for class 1"),
+    ({"rule": "shift", "bias": [0, 0, 0]}, "bias: .* the rule shift scales none"),
+    ({"bias": [0, 0]}, r"bias: expected numbers \[3\]"),
+    ({"range": (1, 1)}, "range: expected"),
+    ({"range": (0, np.inf)}, "range: expected"),
+    ({"k": 3}, "k: expected a whole number from 1 to 2"),
+    ({"weights": [1, 2]}, r"weights: expected numbers \[4\]"),
+    ({"target": [1, -1, 1]}, "target: expected shares, none negative"),
+    ({"kind": "probabilities"}, "use 'shift'"),
+    ({"engine": "fortran"}, "engine: expected 'auto'"),
+    ({"engine": "torch"}, "engine: 'torch' needs a tensor"),
 ])
 def test_wrong_arguments_are_told_apart(arguments, message):
     logits = np.random.default_rng(6).normal(size=(4, 3))

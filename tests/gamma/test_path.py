@@ -1,5 +1,7 @@
 """The path as a whole: its curves against a grid, and what it promises to be unmoved by."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -19,6 +21,7 @@ from levelhead.core.curve import Curve, ascending
 from levelhead.gamma.bootstrap import draw_resamples
 from levelhead.gamma.envelope import compute_envelope
 from levelhead.gamma.rule import make_rule
+from levelhead.gamma.tune import tune_path
 
 GRID = np.linspace(0, 2, 41)
 
@@ -251,7 +254,7 @@ def test_paths_that_do_not_fit_are_not_merged():
             path.merge(other)
     with pytest.raises(ValueError, match="same samples"):
         path.merge_classes(replace(path, labels=labels[::-1]))
-    with pytest.raises(ValueError, match="expected gamma within"):
+    with pytest.raises(ValueError, match="gamma: expected a value within"):
         path.right(2.5)
 
 
@@ -287,3 +290,21 @@ def test_a_file_larger_than_the_memory_allowed_is_streamed(tmp_path):
                           capture_output=True, text=True)
     assert file.nbytes == 300_000_000
     assert float(done.stdout) < 150
+
+
+def test_a_pickled_path_keeps_its_curves_and_leaves_its_logits():
+    logits, labels, counts = sample_case(n=300, classes=60)
+    path = gamma_path(logits, labels, counts, weights=np.arange(1, 301))
+    _ = path.envelope, path.error_curve
+    data = pickle.dumps(path)
+    assert len(data) < logits.nbytes / 10
+    again = pickle.loads(data)
+    for name in ("gammas", "error", "balanced_error"):
+        assert np.array_equal(getattr(again, name), getattr(path, name))
+    assert again.best().gamma == path.best().gamma
+    assert np.array_equal(again.bootstrap(2, 0), path.bootstrap(2, 0))
+    for needs_logits in (lambda: again.predictions(0.5), lambda: again.envelope, lambda: tune_path(again)):
+        with pytest.raises(lh.LevelheadError, match="this path has no logits: they are not pickled"):
+            needs_logits()
+    assert np.array_equal(copy.deepcopy(path).predictions(0.5), path.predictions(0.5))
+    assert np.array_equal(copy.copy(path).predictions(0.5), path.predictions(0.5))

@@ -253,7 +253,7 @@ def test_too_good_is_fewer_than_one_in_500_of_at_least_300(n, wrong, named):
 def test_held_out_rows_among_the_training_rows_are_named():
     logits, labels = bent(0, [30] * 4)
     training = np.concatenate([bent(1, [50] * 4)[0], logits[:60]])
-    with pytest.warns(lh.LeakageWarning, match="60 of 120 held-out rows are rows of the training data"):
+    with pytest.warns(lh.LeakageWarning, match="60 of 120 held-out rows are also in the training data"):
         lh.tune(logits, labels, COUNTS, training=training, bootstrap=0)
     lh.tune(logits, labels, COUNTS, training=training[:200], bootstrap=0)
 
@@ -292,7 +292,7 @@ def test_a_class_without_a_sample_is_named_and_neutral():
 
 def test_a_best_gamma_at_the_end_of_the_range_is_named():
     data = bent(0, [100] * 4, gamma=0.6)
-    with pytest.warns(lh.RangeWarning, match="a wider range may do better"):
+    with pytest.warns(lh.RangeWarning, match="a wider range of gamma may do better"):
         lh.tune(*data, COUNTS, range=(0, 0.2), criterion="balanced_error", bootstrap=0)
 
 
@@ -306,18 +306,18 @@ def test_test_data_are_named_wherever_the_result_is_printed():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"criterion": "accuracy"}, "criterion='guided' or 'balanced_error', got 'accuracy'"),
-        ({"metric": "f1"}, "metric='error' or 'balanced_error', got 'f1'"),
-        ({"metric": "error", "target": [1, 1, 1, 1]}, "give one of the two"),
-        ({"target": [1, 1]}, r"target shares \[4\], one per class, got shape \[2\]"),
-        ({"target": [1, -1, 1, 1]}, "none negative"),
-        ({"range": (0.5, 2)}, "a range of gamma that holds 0"),
-        ({"level": 95, "bootstrap": 5}, "a level between 0 and 1"),
+        ({"criterion": "accuracy"}, "criterion: expected 'guided' or 'balanced_error', got 'accuracy'"),
+        ({"metric": "f1"}, "metric: expected 'error' or 'balanced_error', got 'f1'"),
+        ({"metric": "error", "target": [1, 1, 1, 1]}, "target: the metric error weighs classes as they occur"),
+        ({"target": [1, 1]}, r"target: expected numbers \[4\], one per class, got shape \[2\]"),
+        ({"target": [1, -1, 1, 1]}, "target: expected shares, none negative"),
+        ({"range": (0.5, 2)}, "range: expected a range that holds 0"),
+        ({"level": 95, "bootstrap": 5}, "level: expected a number between 0 and 1, got 95"),
         ({"rule": "tau"}, "needs the weight norms"),
-        ({"rule": "cosine"}, "rule='rescale', 'tau' or 'shift'"),
-        ({"training": np.ones((3, 7))}, r"training logits \[M, 4\], got shape \[3, 7\]"),
-        ({"kind": "probabilities"}, "use rule='shift'"),
-        ({"bootstrap": -1}, "bootstrap, a number of replicates, of 0 or more, got -1"),
+        ({"rule": "cosine"}, "rule: expected 'rescale', 'tau' or 'shift'"),
+        ({"training": np.ones((3, 7))}, r"training: expected logits \[M, 4\], got shape \[3, 7\]"),
+        ({"kind": "probabilities"}, "rule: 'rescale' multiplies logits, .* use 'shift'"),
+        ({"bootstrap": -1}, "bootstrap: expected a number of replicates, 0 or more, got -1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(change, message):
@@ -337,7 +337,7 @@ def test_no_samples_and_a_single_class_leave_nothing_to_choose(shape, labels, co
 
 
 def test_no_number_of_replicates_is_negative_without_labels_either():
-    with pytest.raises(ValueError, match="of 0 or more, got -1"):
+    with pytest.raises(ValueError, match="bootstrap: expected a number of replicates, 0 or more, got -1"):
         lh.match_prior(bent(0, [5] * 4)[0], COUNTS, bootstrap=-1)
 
 

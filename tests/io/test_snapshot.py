@@ -62,7 +62,7 @@ def test_logits_are_those_of_the_head_asked_for():
     np.testing.assert_allclose(shot.logits("test"), shot.features["test"] @ shot.head.weight.T + shot.head.bias)
     other = lh.rescale(shot.head, shot.counts, gamma=1.0)
     np.testing.assert_allclose(shot.logits("test", other), shot.logits("test") * [1, 10, 50], rtol=1e-5)
-    with pytest.raises(ValueError, match="no split 'train' in this snapshot; it has test, held-out"):
+    with pytest.raises(ValueError, match="the snapshot has no split 'train'; it has test, held-out"):
         shot.logits("train")
 
 
@@ -83,12 +83,12 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
 
 def test_a_file_that_is_no_snapshot_is_named(tmp_path):
     save_file({"x": np.ones(2)}, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"model\.safetensors: a safetensors file, but not a snapshot"):
+    with pytest.raises(ValueError, match=r"model\.safetensors: expected a snapshot"):
         Snapshot.load(tmp_path / "model.safetensors")
     snapshot().save(tmp_path / "whole.safetensors")
     data = (tmp_path / "whole.safetensors").read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(data[: len(data) // 2])
-    with pytest.raises(ValueError, match=r"cut\.safetensors: not a whole safetensors file"):
+    with pytest.raises(ValueError, match=r"cut\.safetensors: not a complete safetensors file"):
         Snapshot.load(tmp_path / "cut.safetensors")
     with pytest.raises(FileNotFoundError):
         Snapshot.load(tmp_path / "gone.safetensors")
@@ -108,7 +108,7 @@ def test_a_snapshot_that_lacks_a_part_says_which(tmp_path, lost, facts, message)
         metadata = {"levelhead.snapshot": facts or file.metadata()["levelhead.snapshot"]}
         tensors = {key: file.get_tensor(key) for key in file.keys() if key != lost}  # noqa: SIM118
     save_file(tensors, tmp_path / "s.safetensors", metadata)
-    with pytest.raises(ValueError, match=rf"s\.safetensors: not a whole snapshot \({message}"):
+    with pytest.raises(ValueError, match=rf"s\.safetensors: not a complete snapshot \({message}"):
         Snapshot.load(tmp_path / "s.safetensors")
 
 

@@ -208,7 +208,7 @@ def test_recall_of_the_held_out_samples_where_there_is_no_test_set(snapshot):
     alone = lh.Snapshot(snapshot.head, snapshot.counts, {"held-out": snapshot.features["held-out"]},
                         {"held-out": snapshot.labels["held-out"]})
     assert alone.plot().get_title(loc="left") == "held-out, 300 samples"
-    with pytest.raises(ValueError, match="no split 'test' in this snapshot; it has none"):
+    with pytest.raises(ValueError, match="the snapshot has no split 'test'; it has none"):
         lh.Snapshot(snapshot.head, snapshot.counts).plot()
 
 

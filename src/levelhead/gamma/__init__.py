@@ -1,0 +1,16 @@
+"""Which gamma to use: the exact path over gamma, and the choice on it.
+
+- path: `gamma_path` and `GammaPath`, the exact path over gamma
+- tune: `tune`, `match_prior` and `cross_fit`, which choose gamma; `TuneOptions`
+- tuned: `Tuned`, a chosen gamma with what is needed to judge it
+- compare: `compare` and `Comparison`, the rules side by side
+- criterion: the objective that the choice minimizes, and its bootstrap replicates
+- diagnostics: warnings about data and heads, before gamma is chosen
+- rule: the rules, and checks of their parameters
+- envelope: every change of every prediction over gamma
+- engines: where each sample is right, by the engine that fits
+- intervals, intervals_numba, intervals_torch: the interval of gammas on which a sample is right
+- top_k: several such intervals, for top-k and for a kept bias
+- bootstrap: weights and resamples
+- chunks: logits read chunk by chunk
+"""

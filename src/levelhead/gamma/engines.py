@@ -69,8 +69,8 @@ def _check_shard(shard: tuple[Any, Any], logits: Array, size: int) -> tuple[np.n
         raise LevelheadError(f"expected (classes, true), got {len(shard)} values", parameter="shard")
     classes, true = check_labels(shard[0], size), to_numpy(shard[1])
     if logits.ndim != 2 or classes.shape + true.shape != (logits.shape[1], len(logits)):
-        raise LevelheadError(f"expected logits [{len(true)}, {len(classes)}], one column per class of the shard and one "
-                             f"row per true logit, got shape {list(logits.shape)}")
+        raise LevelheadError(f"expected [{len(true)}, {len(classes)}], one column per class of the shard and one row "
+                             f"per true logit, got shape {list(logits.shape)}", parameter="logits")
     return classes, true
 
 

@@ -1,6 +1,6 @@
-"""What is predicted along the whole path: the upper envelope of each sample's scores.
+"""Predictions along the whole path: the upper envelope of each sample's scores.
 
-The winner of a row is always among its logits of the highest sign, whose (log) scores are straight lines in gamma: the
+The winner of a row is always among its logits of the highest sign, whose (log) scores are straight lines in gamma. The
 prediction changes where the upper envelope of these lines bends, and only to a class of a steeper line.
 """
 
@@ -31,9 +31,9 @@ class Envelope:
     """Every change of every prediction over a range of gammas.
 
     Args:
-        start: [N], the class predicted at the range's beginning.
-        sample, gamma, new_class: [E], sorted by gamma: from `gamma` on, `sample` is predicted to be of class `new_class`.
-        old_class: [E], the class it was predicted to be of until then.
+        start: [N], the class predicted at the start of the range.
+        sample, gamma, new_class, old_class: [E], sorted by gamma: there, the prediction for `sample` changes from
+            `old_class` to `new_class`.
         classes: K.
         range: of gamma.
     """
@@ -47,14 +47,14 @@ class Envelope:
     range: tuple[float, float]
 
     def predictions(self, gamma: float) -> np.ndarray:
-        """The class predicted at gamma, [N]."""
+        """Return the class predicted at gamma, [N]."""
         found = self.start.copy()
         upto = np.searchsorted(self.gamma, gamma, side="right")
-        found[self.sample[:upto]] = self.new_class[:upto]  # in order of gamma: the last assignment stays
+        found[self.sample[:upto]] = self.new_class[:upto]  # in order of gamma, so the last assignment wins
         return found
 
     def joined(self, others: Sequence[Envelope]) -> Envelope:
-        """The envelope of these samples and then those of others."""
+        """Return the envelope of these samples and then those of others."""
         offsets = np.cumsum([len(self.start), *(len(other.start) for other in others)])
         every = [self, *others]
         gamma = np.concatenate([part.gamma for part in every])
@@ -65,11 +65,11 @@ class Envelope:
                        old_class=np.concatenate([part.old_class for part in every])[order])
 
     def shares(self, gamma: float, weights: np.ndarray | None = None) -> np.ndarray:
-        """The share of each class among the predictions at gamma, [K]; samples weigh `weights` [N]."""
+        """Return the share of each class among the predictions at gamma, [K]. Samples weigh `weights` [N]."""
         return np.bincount(self.predictions(gamma), self._weights(weights), self.classes)
 
     def mismatch(self, target: np.ndarray | None = None, weights: np.ndarray | None = None) -> Curve:
-        """Half the sum over classes of ``|share - target|``, along the path: 0 if predicted shares are the target's.
+        """Return half the sum over classes of ``|share - target|``, over gamma: 0 where predicted and target agree.
 
         Args:
             target: prior of the K classes, summing to 1; uniform if not given.
@@ -82,10 +82,10 @@ class Envelope:
     def mismatch_steps(
         self, target: np.ndarray | None = None, weights: np.ndarray | None = None
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """The same as its value at the range's beginning, then the gamma and the size of each step.
+        """Return the mismatch as its value at the start of the range, and the gamma and size of each step.
 
-        A class's own changes, in order, give its share after each, and its own term is all of the sum that one of them
-        moves: so no table of changes by classes is made. Their order, by class, does not depend on the arguments.
+        A change moves only one class's term of the sum, and the changes of a class, in order, give its share after
+        each. So no table of changes by classes is needed. The order of the steps does not depend on the arguments.
         """
         target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
         weight = self._weights(weights)
@@ -94,7 +94,7 @@ class Envelope:
         steps = np.empty(len(signed) + 1)
         steps[0] = 0.0
         np.cumsum(np.concatenate([weight, -weight])[signed], out=steps[1:])
-        steps[1:] += np.repeat(off - steps[opens], sizes)  # how far each class is off after each of its changes
+        steps[1:] += np.repeat(off - steps[opens], sizes)  # how far off each class is after each of its changes
         np.abs(steps, out=steps)
         before, had = steps[opens[sizes > 0]], np.abs(off[sizes > 0])
         steps = np.diff(steps)
@@ -107,10 +107,10 @@ class Envelope:
 
     @cached_property
     def _by_class(self) -> tuple[np.ndarray, ...]:
-        """Gains and losses by class, then by gamma: independent of the weights, so sorted once.
+        """Gains and losses of samples, sorted by class and then by gamma: once, since weights do not matter.
 
-        Their gammas, their places in the weights followed by the weights negated, how many each class has, and where
-        its first one is.
+        Their gammas, their positions in the weights followed by the negated weights, and for each class their number
+        and the position of the first.
         """
         changed, n = np.concatenate([self.new_class, self.old_class]), len(self.start)
         gamma = np.concatenate([self.gamma, self.gamma])
@@ -122,28 +122,28 @@ class Envelope:
 def compute_envelope(
     logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits", progress: RowProgress | None = None
 ) -> Envelope:
-    """The envelope under a rule (without a kept bias), chunk by chunk."""
+    """Compute the envelope under a rule without a kept bias, chunk by chunk."""
     if rule.bias is not None:
-        raise LevelheadError("the envelope is of straight lines, which a kept bias bends; ask at single gammas")
+        raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
 
-    def block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
-        start = (rule.scores(part, range[0]) if range[0] else part).argmax(axis=1)  # at 0 scores are the logits
+    def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
+        start = (rule.scores(part, range[0]) if range[0] else part).argmax(axis=1)  # at 0, scores are the logits
         return start, [(rows + first, gamma, new, old) for rows, gamma, new, old in _walk(part, start, rule, range)]
 
     starts, events = [], []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it works
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy releases the interpreter lock
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
             step = max(1, _BLOCK // chunk.shape[1])
             firsts = np.arange(0, len(chunk), step)
-            for start, found in pool.map(block, firsts + offset, [chunk[i : i + step] for i in firsts]):
+            for start, found in pool.map(walk_block, firsts + offset, [chunk[i : i + step] for i in firsts]):
                 starts.append(start)
                 events += found
     if not events:
         events = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
     sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
     order = np.argsort(gamma, kind="stable")
-    return Envelope(np.concatenate(starts), sample[order], gamma[order], new_class[order], old_class[order],
-                    logits.shape[1], range)
+    return Envelope(start=np.concatenate(starts), sample=sample[order], gamma=gamma[order], new_class=new_class[order],
+                    old_class=old_class[order], classes=logits.shape[1], range=range)
 
 
 def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float]) -> Iterator[tuple]:
@@ -162,7 +162,7 @@ def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float,
         here = np.where(tied | (classes == current), classes, logits.shape[1]).min(axis=1)  # wins the tie itself
         current, alive = current[:, 0], when <= range[1]
         alone = alive & (here != current) & (here != new)
-        if alone.any():  # three lines or more through one point, and one that leads nowhere else comes first
+        if alone.any():  # three or more lines meet, and one that leads nowhere else wins there
             yield rows[alone], when[alone], here[alone], current[alone]
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
         shown = alive & (enters <= range[1])
@@ -171,10 +171,10 @@ def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float,
 
 
 def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float]) -> np.ndarray:
-    """The classes that each row's envelope can touch, [n, C]: the first winner first, which also fills short rows.
+    """Return the classes that each row's envelope can touch, [n, C]: the first winner first, which fills short rows.
 
-    The lines of the winners at the two ends of the range cross at one gamma. A line that is below both there is below
-    the first one all the way from the beginning, where that one wins, and below the last one all the way to the end.
+    The lines of the winners at the two ends of the range cross at one gamma. A line below both there is below the first
+    winner's line from the start up to that gamma, and below the last winner's line from there to the end.
     """
     end = rule.scores(logits, range[1]).argmax(axis=1)
     height, slope = _lines(logits, np.stack([start, end], axis=1), rule)
@@ -198,7 +198,7 @@ def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[
 
 
 def _lines(logits: np.ndarray, classes: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
-    """Height at 0 and slope of the lines of each row's classes [n, C]; -inf where the sign is not the highest."""
+    """Return height at 0 and slope of the lines of each row's classes [n, C]; -inf if the sign is not the highest."""
     values, slopes = np.take_along_axis(logits, classes, 1).astype(np.float64), rule.slopes[classes]
     if not rule.multiplies:
         return values, slopes

@@ -88,8 +88,8 @@ class TabulatedRule:
         moves = gammas[:, None] * rule.slopes
         moves -= moves.max(axis=1, keepdims=True)
         absolute = kind.tiny if rule.multiplies else 64 * kind.eps * np.abs(moves).max()
-        return TabulatedRule(gammas, (np.exp(moves) if rule.multiplies else moves).astype(dtype), 64 * kind.eps, absolute,
-                     rule.multiplies)
+        moves = (np.exp(moves) if rule.multiplies else moves).astype(dtype)
+        return TabulatedRule(gammas, moves, 64 * kind.eps, absolute, rule.multiplies)
 
     @property
     def apply(self) -> np.ufunc:
@@ -127,7 +127,8 @@ def find_intervals(
     def intersect(rows: np.ndarray, other: np.ndarray) -> None:
         """Intersect the intervals of `rows` with the half-lines on which y beats the classes `other`."""
         true, rival = labels[rows], logits.take(rows * width + other).astype(np.float64)
-        low, high = winning_range(own[rows], rival, slopes[other] - slopes[true], true < other, multiplies=rule.multiplies)
+        rise = slopes[other] - slopes[true]
+        low, high = winning_range(own[rows], rival, rise, true < other, multiplies=rule.multiplies)
         np.maximum.at(lo, rows, low)
         np.minimum.at(hi, rows, high)
 
@@ -155,10 +156,10 @@ def shard_intervals(
     logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float], classes: np.ndarray,
     true: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return lo [N] and hi [N] against some classes: logits [N, k] of `classes` [k], and true-class logits `true` [N]."""
+    """Return lo [N] and hi [N] against some classes: logits [N, k] of `classes` [k], and the true-class logits [N]."""
     lo, hi = winning_range(np.broadcast_to(true[:, None], logits.shape).astype(np.float64), logits.astype(np.float64),
-                  rule.slopes[classes] - rule.slopes[labels][:, None], labels[:, None] <= classes,
-                  multiplies=rule.multiplies)
+                           rule.slopes[classes] - rule.slopes[labels][:, None], labels[:, None] <= classes,
+                           multiplies=rule.multiplies)
     lo, hi = np.maximum(lo.max(axis=1), range[0]), np.minimum(hi.min(axis=1), range[1])
     return np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
 

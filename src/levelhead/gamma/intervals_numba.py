@@ -78,7 +78,8 @@ def _compile_rows(narrow: bool) -> Any:
                 if not narrow:
                     block = width
                     for start in range(np.uint64(0), width, BLOCK):
-                        top = _largest_key(logits, i, moves, at, start, min(start + BLOCK, width), least > 0, multiplies)
+                        stop = min(start + BLOCK, width)
+                        top = _largest_key(logits, i, moves, at, start, stop, least > 0, multiplies)
                         if top >= best:
                             best, block = top, start
                 elif multiplies and least > 0:

@@ -61,7 +61,9 @@ class Rule:
         return (wide - self.bias) * self.ratios**gamma + self.bias
 
 
-def make_rule(name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits") -> Rule:
+def make_rule(
+    name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits"
+) -> Rule:
     """Return the rule of that name for checked counts [K], weight norms [K] (tau) and a kept bias [K], if any."""
     check_choice("rule", name, RULES)
     if kind == "probabilities" and name != "shift":
@@ -117,6 +119,6 @@ def check_vector(values: Sequence[float] | Any, size: int, parameter: str, *, po
     wrong = ~np.isfinite(found) | (positive & (found <= 0))
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise LevelheadError(f"expected {'positive' if positive else 'finite'} numbers, got {found[at]:g} for class {at}",
-                             parameter=parameter)
+        raise LevelheadError(f"expected {'positive' if positive else 'finite'} numbers, got {found[at]:g} for class "
+                             f"{at}", parameter=parameter)
     return found

@@ -24,11 +24,12 @@ def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple
     if rule.bias is None:
         lo, hi = winning_range(a, b, rule.slopes[other] - rule.slopes[true], first, multiplies=rule.multiplies)
         never = lo > hi
-        left = (sample, np.full(len(sample), range[0]), np.where(never, stop, lo))  # ahead before y's half-line,
+        left = (sample, np.full(len(sample), range[0]), np.where(never, stop, lo))  # ahead before y's half-line
         right = (sample, np.where(never, stop, np.nextafter(hi, np.inf)), np.full(len(sample), stop))  # and after it
         stretches = [left, right]
     else:
-        stretches = _stretches_with_kept_bias(sample, a - rule.bias[true], b - rule.bias[other], true, other, first, rule, range)
+        a, b = a - rule.bias[true], b - rule.bias[other]
+        stretches = _stretches_with_kept_bias(sample, a, b, true, other, first, rule, range)
     sample, start, until = (np.concatenate(parts) for parts in zip(*stretches, strict=True))
     start, until = np.clip(start, range[0], stop), np.clip(until, range[0], stop)
     some = start < until

@@ -58,8 +58,8 @@ class TuneOptions:
         check_choice("criterion", self.criterion, get_args(Criterion))
         object.__setattr__(self, "range", check_range(self.range, holds_zero=True))
         if self.metric == "error" and self.target is not None:
-            raise LevelheadError("the metric error weighs classes as they occur; leave out the target or use the metric "
-                                 "balanced_error", parameter="target")
+            raise LevelheadError("the metric error weighs classes as they occur; leave out the target, or choose the "
+                                 "metric balanced_error", parameter="target")
         if isinstance(self.bootstrap, bool) or not isinstance(self.bootstrap, int | np.integer) or self.bootstrap < 0:
             raise LevelheadError(f"expected a number of replicates, 0 or more, got {self.bootstrap}",
                                  parameter="bootstrap")

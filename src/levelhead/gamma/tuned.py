@@ -15,30 +15,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What `tune`, `cross_fit` and `match_prior` answer. Errors, gains and shares are shares of 1, not percent.
+    """A chosen gamma: what `tune`, `cross_fit` and `match_prior` return. Errors, gains and shares are not in percent.
 
     Args:
-        gamma: the chosen one: the middle of the plateau on which the criterion is lowest.
-        interval: of gamma, over bootstrap replicates of the whole choice; None if none were asked for.
+        gamma: the middle of the plateau on which the criterion is lowest.
+        interval: of gamma, over bootstrap replicates of the whole choice; None without a bootstrap.
         rule: what gamma does: `rescale`, `tau` or `shift`.
         criterion: what was minimized: `guided`, `balanced_error`, or `shares` (no labels).
-        metric: what the gain is of, and what `guided` guides: `balanced_error` or `error`.
-        chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which is not what test data are for.
-        n: samples it was chosen on.
+        metric: `balanced_error` or `error`: what the gain is measured in.
+        chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for.
+        n: how many samples it was chosen on.
         classes: K.
-        plateau: the stretch of gammas that serve as well on these samples.
+        plateau: the gammas that do as well on these samples.
         curve: the metric over gamma (without labels: the mismatch of shares), exact.
         criterion_curve: what was minimized over gamma, exact.
         level: of both intervals.
-        error, balanced_error: at gamma, on these samples, the second with classes weighed by the target; None without
+        error, balanced_error: at gamma on these samples, the second with classes weighted by the target; None without
             labels.
-        error_at_zero, balanced_error_at_zero: the same with nothing done.
-        gain: by how much gamma lowers the metric on samples like these: what it does on them, less the optimism of
-            having been chosen on them, which only the bootstrap tells: without one, that is still in it.
+        error_at_zero, balanced_error_at_zero: the same at gamma = 0.
+        gain: how much gamma lowers the metric on new samples like these: the gain on these samples less the optimism of
+            choosing on them. The bootstrap estimates that optimism; without one it is not subtracted.
         gain_interval: of the gain, by the same bootstrap.
-        mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were looked at.
+        mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were used.
         missing: classes without a labelled sample, which are neutral.
         warnings: one line each.
+
+    >>> from levelhead import match_prior
+    >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], bootstrap=0)
+    >>> print(tuned)
+    gamma = 0.604 for rule rescale, chosen on unlabelled (4 samples); predicted shares off the target by 50.00% -> 0.00%
     """
 
     gamma: float
@@ -70,7 +75,7 @@ class Tuned:
         return self.gain_interval is not None and self.gain_interval[0] > 0
 
     def to_dict(self) -> dict[str, Any]:
-        """What `levelhead tune --json` prints; plain numbers, no curve."""
+        """Return the numbers without the curves, as JSON can hold them."""
         names = ("gamma", "interval", "rule", "criterion", "metric", "chosen_on", "n", "classes", "plateau", "level",
                  "error", "balanced_error", "error_at_zero", "balanced_error_at_zero", "gain", "gain_interval",
                  "mismatch", "mismatch_at_zero", "missing", "warnings")
@@ -78,14 +83,14 @@ class Tuned:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def facts(self) -> dict[str, str]:
-        """The answer in words, part by part; `verdict` is there where 0 may be the better gamma."""
-        parts = {"gamma": f"{self.gamma:.3f}{_between(self.interval, '.3f')} for rule {self.rule}, chosen on "
+        """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""
+        parts = {"gamma": f"{self.gamma:.3f}{_interval_text(self.interval, '.3f')} for rule {self.rule}, chosen on "
                           f"{self._source} ({self.n} samples)"}
         if self.balanced_error is not None:
             parts[self.title] = self._change(self.metric)
         if self.gain is not None:
-            where = "these" if self.gain_interval is None else "new"  # only the bootstrap knows how much is flattery
-            between = _between(self.gain_interval, ".2f", 100)
+            where = "these" if self.gain_interval is None else "new"  # only the bootstrap can subtract the optimism
+            between = _interval_text(self.gain_interval, ".2f", 100)
             parts[f"gain on {where} samples"] = f"{100 * self.gain:.2f} points{between}"
         if (doubt := reason_to_keep_zero(self.gamma, self.gain, self.gain_interval)) is not None:
             parts["verdict"] = doubt
@@ -97,24 +102,28 @@ class Tuned:
         return "; ".join(self._lines())
 
     def report(self) -> str:
-        """The answer for people: a picture of the curve, the numbers, and what they mean."""
+        """Return the result as text: the curve, the numbers, and what they mean."""
         from ..show.curve_text import draw_text_curve
 
         lines = [draw_text_curve(self.curve, self.gamma, self.interval),
                  f"{self.title} over gamma; ^ chosen, - its interval", "", *self._lines()]
         if self.error is not None:
-            other, named = ("error", "plain error") if self.metric == "balanced_error" else ("balanced_error",
-                                                                                            "balanced error")
-            lines.append(f"{named} on these samples {self._change(other)}")
+            other: Metric = "error" if self.metric == "balanced_error" else "balanced_error"
+            title = "plain error" if other == "error" else "balanced error"
+            lines.append(f"{title} on these samples {self._change(other)}")
         return "\n".join(lines)
 
     @property
     def title(self) -> str:
-        """What `curve` is of."""
+        """The title of `curve`."""
         return "mismatch of shares" if self.balanced_error is None else self.metric.replace("_", " ")
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the curve, the chosen gamma and its interval (extra `plot`), on new Axes if none are given."""
+        """Draw the curve, the chosen gamma and its interval (extra `plot`), on new Axes if none are given.
+
+        Returns:
+            The Axes.
+        """
         from ..show.plot import draw_choice
 
         where = "TEST DATA" if self.chosen_on == "test" else self.chosen_on
@@ -145,7 +154,7 @@ class Tuned:
 
 
 def reason_to_keep_zero(gamma: float, gain: float | None, interval: Sequence[float] | None) -> str | None:
-    """Why 0 may be better than gamma; None where the gain is certain, or nothing is known of it."""
+    """Return why 0 may be better than gamma, or None if the gain is certain or not known."""
     if gamma == 0 or interval is None or interval[0] > 0:
         return None
     if interval[1] < 0:
@@ -154,5 +163,5 @@ def reason_to_keep_zero(gamma: float, gain: float | None, interval: Sequence[flo
     return f"{likely}: keeping gamma = 0 is a valid answer"
 
 
-def _between(interval: tuple[float, float] | None, form: str, factor: float = 1.0) -> str:
+def _interval_text(interval: tuple[float, float] | None, form: str, factor: float = 1.0) -> str:
     return "" if interval is None else f" ({factor * interval[0]:{form}} to {factor * interval[1]:{form}})"

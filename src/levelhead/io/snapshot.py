@@ -1,4 +1,4 @@
-"""A snapshot: what is left of a training when it is over. The border from torch to numpy."""
+"""Snapshots: what is kept of a training. The border from torch to numpy."""
 
 from __future__ import annotations
 
@@ -23,14 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A head, the counts it was trained on, and features with labels, split by split.
+    """A trained head, the counts it was trained on, and features with labels, split by split.
 
     Args:
         head: weight [K, d], bias [K] or None, class names if known.
-        counts: [K], of the samples trained on.
+        counts: training samples of each class.
         features: {split: [N, d]}, splits such as `train`, `held-out`, `test`.
         labels: {split: [N]}, the same splits.
-        meta: JSON-able facts of the training.
+        meta: facts about the training, as JSON can hold them.
+
+    >>> snapshot = Snapshot(Head(np.eye(2)), [400, 100], {"test": [[2.0, 1.0]]}, {"test": [0]})
+    >>> snapshot
+    Snapshot(2 classes of 400 to 100 training samples, head [2, 2]; test 1)
+    >>> snapshot.logits("test")
+    array([[2., 1.]])
     """
 
     head: Head
@@ -43,36 +49,39 @@ class Snapshot:
         object.__setattr__(self, "counts", resolve(self.counts, self.head.classes, names=self.head.names))
         if self.features.keys() != self.labels.keys():
             raise LevelheadError(f"expected features and labels of the same splits, got {sorted(self.features)} and "
-                             f"{sorted(self.labels)}")
+                                 f"{sorted(self.labels)}")
         object.__setattr__(self, "features", {split: to_numpy(x) for split, x in self.features.items()})
         object.__setattr__(self, "labels", {split: to_numpy(y) for split, y in self.labels.items()})
         for split, x in self.features.items():
             if x.ndim != 2 or x.shape != (len(self.labels[split]), self.head.weight.shape[1]):
-                raise LevelheadError(f"expected {split} features [{len(self.labels[split])}, {self.head.weight.shape[1]}], "
-                                 f"got {list(x.shape)}")
+                size = [len(self.labels[split]), self.head.weight.shape[1]]
+                raise LevelheadError(f"expected {split} features {size}, got {list(x.shape)}")
             check_labels(self.labels[split], self.head.classes)
 
     def logits(self, split: str, head: Head | None = None) -> Array:
-        """[N, K] of one split, under this head or another."""
+        """Return the logits of one split, [N, K], under this head or another."""
         if split not in self.features:
-            raise LevelheadError(f"no split {split!r} in this snapshot; it has {', '.join(self.features) or 'none'}")
+            raise LevelheadError(f"the snapshot has no split {split!r}; it has {', '.join(self.features) or 'none'}")
         return (head or self.head).numpy().logits(self.features[split])
 
     def plot(self, ax: Axes | None = None, *, split: str | None = None, gamma: float | None = None) -> Axes:
-        """Draw how often each class is found, the most frequent first (extra `plot`), on new Axes if none are given.
+        """Draw the recall of each class, the most frequent first (extra `plot`).
 
         Args:
-            ax: where to draw.
-            split: of which samples; `test` if there are any, else `held-out`.
-            gamma: also show the head rescaled so.
+            ax: where to draw; new Axes if not given.
+            split: whose samples; `test` if there is one, else `held-out`.
+            gamma: also show the recall of the head rescaled by this gamma.
+
+        Returns:
+            The Axes.
         """
         from ..show.plot import draw_recall
 
         split = split or ("held-out" if "held-out" in self.features and "test" not in self.features else "test")
         heads = [self.head] if gamma is None else [self.head, rescale(self.head, self.counts, gamma=gamma)]
-        found = [recall(self.logits(split, head), self.labels[split]) for head in heads]
+        recalls = [recall(self.logits(split, head), self.labels[split]) for head in heads]
         title = f"{split}, {len(self.labels[split])} samples" + ("" if gamma is None else f"; gamma = {gamma:.3f}")
-        return draw_recall(found[0], self.counts, ax, after=found[1] if gamma is not None else None,
+        return draw_recall(recalls[0], self.counts, ax, after=recalls[1] if gamma is not None else None,
                            names=self.head.names, title=title)
 
     def __repr__(self) -> str:
@@ -96,7 +105,7 @@ class Snapshot:
         return html("Snapshot", rows | {key: fact for key, fact in facts.items() if len(fact) <= 80})
 
     def save(self, path: str | Path) -> None:
-        """Write one safetensors file, atomically."""
+        """Write the snapshot as one safetensors file, atomically."""
         from safetensors.numpy import save
 
         head = self.head.numpy()
@@ -112,7 +121,7 @@ class Snapshot:
 
     @staticmethod
     def load(path: str | Path) -> Snapshot:
-        """Read what `save` wrote."""
+        """Read a snapshot that `save` wrote."""
         from safetensors import SafetensorError, safe_open
 
         if not Path(path).is_file():
@@ -122,22 +131,22 @@ class Snapshot:
                 metadata = (file.metadata() or {}).get("levelhead.snapshot")
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise LevelheadError(f"{path}: not a whole safetensors file ({error})") from None
+            raise LevelheadError(f"{path}: not a complete safetensors file ({error})") from None
         if metadata is None:
-            raise LevelheadError(f"{path}: a safetensors file, but not a snapshot, which is what a training leaves")
+            raise LevelheadError(f"{path}: expected a snapshot, as a training writes it, got another safetensors file")
         try:
             facts = json.loads(metadata)
             return Snapshot(
                 head=Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]),
                 counts=tensors["counts"],
-                features=_under("features.", tensors),
-                labels=_under("labels.", tensors),
+                features=_with_prefix("features.", tensors),
+                labels=_with_prefix("labels.", tensors),
                 meta=facts["meta"],
             )
         except (KeyError, TypeError, ValueError) as error:
             what = f"it has no {error}" if isinstance(error, KeyError) else error
-            raise LevelheadError(f"{path}: not a whole snapshot ({what})") from None
+            raise LevelheadError(f"{path}: not a complete snapshot ({what})") from None
 
 
-def _under(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _with_prefix(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {key.removeprefix(prefix): values for key, values in tensors.items() if key.startswith(prefix)}
