@@ -325,7 +325,7 @@ def test_a_trained_model_with_a_balanced_hold_out_needs_its_counts(wrap, tail):
     X, y, X_test, y_test = tail
     even = np.concatenate([np.flatnonzero(y_test == k)[:200] for k in range(5)])
     model = wrap(LogisticRegression().fit(X, y)).set_params(rule="shift")
-    message = "LogisticRegression is trained already, and what it is given now is balanced"
+    message = "LogisticRegression is already trained, and the samples given now are balanced"
     with pytest.warns(CountsWarning, match=message) as warned:
         model.fit(X_test[even], y_test[even])
     assert warned[0].filename == __file__  # the line that calls `fit`
@@ -339,7 +339,7 @@ def test_a_trained_model_with_a_balanced_hold_out_needs_its_counts(wrap, tail):
 def test_tuning_a_model_on_its_own_training_data_gives_a_warning(tail):
     X, y, _, _ = tail
     forest = RandomForestClassifier(20, random_state=0).fit(X, y)
-    with pytest.warns(LeakageWarning, match="too good for data the model has not seen"):
+    with pytest.warns(LeakageWarning, match="too good for data that the model has not seen"):
         TunedRescaledClassifierCV(forest, cv="prefit", refit=False, counts=np.bincount(y)).fit(X, y)
 
 

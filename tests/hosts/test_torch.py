@@ -236,5 +236,6 @@ def test_an_argument_that_is_not_an_optimizer_or_order_is_refused():
         lh.WVN(torch.optim.SGD(model.parameters(), lr=0.5), model[2], order="before")
 
 
+@pytest.mark.slow
 def test_two_processes_under_ddp_and_fsdp2_train_as_one_does(in_two_processes):
     in_two_processes(Path(__file__).with_name("two_processes.py"))

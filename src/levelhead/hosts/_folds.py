@@ -50,7 +50,7 @@ class ScoredFold:
 
 
 @dataclass(frozen=True, eq=False)
-class GammaChoice:
+class MeasuredRule:
     """The best gamma by one rule, and what was measured: values[i] is that of gammas[i]."""
 
     gamma: float
@@ -114,15 +114,15 @@ def score_fold(
         for rule in options.rules})
 
 
-def choose_gamma(options: FoldOptions, measured: list[Any]) -> GammaChoice:
+def choose_gamma(options: FoldOptions, measured: list[Any]) -> MeasuredRule:
     """Choose the middle of the best plateau of the exact curve, or the first best of a scorer's mean over the folds."""
     if options.metric is None:
         values = np.mean(measured, axis=0)
-        return GammaChoice(float(options.gammas[values.argmax()]), options.gammas, values)
+        return MeasuredRule(float(options.gammas[values.argmax()]), options.gammas, values)
     path = pool_folds(measured)
     curve, best = getattr(path, f"{options.metric}_curve"), path.best(options.metric)
     flat = best.plateau == path.range and path.range[0] <= 0 <= path.range[1]  # no gamma is better than 0
-    return GammaChoice(0.0 if flat else best.gamma, curve.gammas, 1 - curve.values)
+    return MeasuredRule(0.0 if flat else best.gamma, curve.gammas, 1 - curve.values)
 
 
 def fill_unknown_classes(

@@ -10,9 +10,9 @@ from transformers import TrainerCallback
 
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ..methods import Method, method_named
 from ..methods.card import changes
-from ..methods.method import Loss
+from ..methods.lookup import method_named
+from ..methods.method import Loss, Method
 from ._callback import BaseRescaleCallback, BaseWVNCallback
 
 IGNORED = -100  # the label of positions in a batch that the loss leaves out

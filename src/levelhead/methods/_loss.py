@@ -6,16 +6,18 @@ dimension: logits [..., B, K] with labels [..., B] work as well as [B, K] with [
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.errors import LevelheadError
-from .method import Loss
 
 if TYPE_CHECKING:
     import torch
+
+Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]  # logits [B, K], labels [B] -> one value per sample
 
 
 @dataclass(frozen=True, eq=False)

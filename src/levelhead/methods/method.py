@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ..core.errors import LevelheadError, check_choice
 from ..core.head import Head
+from ._loss import Loss
 
-if TYPE_CHECKING:
-    import torch
-
-Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]  # logits [B, K], labels [B] -> one value per sample
 Sample = Callable[[np.ndarray, np.random.Generator, float], np.ndarray]
 
 
