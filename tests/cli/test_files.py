@@ -112,14 +112,14 @@ BAD = {
     "counts that are words": (rescale(counts="word.json"), "expected counts as numbers"),
     "counts by names nobody knows": (rescale(counts="named.json"), "'cat'"),
     "counts of an unknown class": (rescale(counts="unknown.json"), "unknown class '7'"),
-    "counts that are no JSON": (rescale(counts="broken.json"), "broken.json: not a file of counts"),
+    "counts that are no JSON": (rescale(counts="broken.json"), "broken.json: not JSON"),
     "counts that are not there": (rescale(counts="x.json"), "x.json"),
     "counts of another kind": (rescale(counts="m.h5"), "m.h5: expected counts as .json"),
     "gamma nan": (rescale(gamma="nan"), "--gamma: expected a finite number, got nan"),
     "gamma infinite": (rescale(gamma="inf"), "--gamma: expected a finite number, got inf"),
     "no gamma": (
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors"],
-        "expected --gamma or --tuned",
+        "--gamma: expected a number, got none; pass --tuned to take it from a file",
     ),
     "gamma twice": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--tuned", "tuned.json"), "not both"),
     "not tuned": (
@@ -146,13 +146,13 @@ BAD = {
     "no file": (rescale("x.safetensors"), "x.safetensors: no such file"),
     "no tuned.json": (
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "x.json"],
-        "levelhead: x.json: no such file; expected a file that `levelhead tune` wrote",
+        "levelhead: x.json: no such file; expected one that `levelhead tune` wrote",
     ),
     "a gamma chosen for other classes": (
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "tuned-7.json"],
         "gamma was chosen on logits of 7 classes, this head has 4",
     ),
-    "an empty file of counts": (rescale(counts="nothing.npy"), "nothing.npy: not a file of counts"),
+    "an empty file of counts": (rescale(counts="nothing.npy"), "nothing.npy: the file is empty"),
     "a truncated safetensors": (rescale("short.safetensors"), "short.safetensors: cut short"),
     "a truncated onnx": (rescale("short.onnx", out="o.onnx"), "short.onnx: cut short"),
     "a truncated pt": (rescale("short.pt", out="o.pt"), "short.pt: cut short"),
@@ -161,13 +161,13 @@ BAD = {
         rescale("m.safetensors", "c.json", "./m.safetensors", "1", "--force"),
         "is the input itself",
     ),
-    "output exists": (rescale(out="taken.safetensors"), "taken.safetensors exists; give another name, or --force"),
+    "output exists": (rescale(out="taken.safetensors"), "taken.safetensors exists; pass --force to replace it"),
     "output of another kind": (rescale(out="o.onnx"), "o.onnx: expected an output that ends in .safetensors"),
     "no folder for the output": (rescale(out="nowhere/o.safetensors"), "nowhere: no such folder"),
     "no head": (rescale("none.safetensors"), "none.safetensors: no head found"),
     "several heads": (
         rescale("two.safetensors"),
-        "more than one layer could be the head; name it with --head: a [4, 8], b [4, 8]",
+        "more than one layer could be the head: a [4, 8], b [4, 8]; pass --head to name it",
     ),
     "quantized": (rescale("int8.safetensors"), "fc.weight holds I8"),
     "a pickle": (rescale("p.pkl", out="o.pkl"), "p.pkl: a pickle"),
@@ -180,11 +180,11 @@ BAD = {
     "counts of no class": (rescale(counts="scalar.npy"), "expected one count per class, got shape []"),
     "a layer named twice": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--head", "fc,fc"),
-        "m.safetensors: --head fc,fc names a layer twice",
+        "--head: expected different layers, got fc,fc",
     ),
     "logits of another model": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--logits", "two-classes.npy"),
-        "expected logits [N, 4], one column per class, got [5, 2]",
+        "--logits: expected [N, 4], one column per class, got [5, 2]",
     ),
     "weights that vanish": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1e300", "--rule", "tau"),
@@ -194,10 +194,10 @@ BAD = {
         rescale("half.safetensors", gamma="-8"),
         "half.safetensors: fc, in F16, would become 0 in class 1: use a gamma nearer to 0",
     ),
-    "weights too long": (rescale("huge.safetensors"), "fc has a weight vector too long for a number, in class 0"),
+    "weights too long": (rescale("huge.safetensors"), "the weight vector of class 0 in fc is too long to measure"),
     "a file of one logit": (
         rescale("one.safetensors", "two.json"),
-        "one.safetensors: fc gives a single logit, whose sign no scaling moves; add gamma log(n_negative / n_positive)",
+        "one.safetensors: fc gives a single logit, and scaling never moves its sign; add gamma log(n_negative /",
     ),
     "output is a folder, by force": (
         rescale("m.safetensors", "c.json", "folder.safetensors", "1", "--force"),
@@ -209,18 +209,18 @@ BAD = {
     ),
     "a broken record of an adjustment": (["inspect", "noted.safetensors"], "noted.safetensors: its record of an"),
     "a record that is no JSON": (["undo", "noted-2.safetensors", "-o", "b.safetensors"], "its record of an earlier"),
-    "a record without a bias": (["undo", "noted-3.safetensors", "-o", "b.safetensors"], "it is of another head"),
+    "a record without a bias": (["undo", "noted-3.safetensors", "-o", "b.safetensors"], "its record is of a shift, but its head has no bias"),
     "a record that divides by 0": (["undo", "noted-4.safetensors", "-o", "b.safetensors"], "its record of an earlier"),
     "a broken record in a pt": (["inspect", "noted.pt"], "noted.pt: its record of an earlier adjustment is damaged"),
     "undo of a folder without a name": (["undo", "empty/..", "-o", "b"], "expected one safetensors model in it"),
     "sparse weights": (["inspect", "sparse.pt"], "sparse.pt: fc.weight holds float32, sparse; expected F64, F32"),
     "quantized weights": (["inspect", "quantized.pt"], "quantized.pt: holds quantized tensors; adjust the model"),
     "strided weights": (["inspect", "strided.pt"], "fc.weight holds float32, not contiguous; expected F64, F32"),
-    "an index of nothing": (["inspect", "empty"], "model.safetensors.index.json: no index of shards (it lists none)"),
-    "metadata that are a list": (["inspect", "list.safetensors"], "list.safetensors: no safetensors file, its header"),
+    "an index of nothing": (["inspect", "empty"], "model.safetensors.index.json: not an index of shards (it lists none)"),
+    "metadata that are a list": (["inspect", "list.safetensors"], "list.safetensors: not a safetensors file, its header"),
     "metadata that are numbers": (["inspect", "five.safetensors"], "its metadata are not all text"),
     "a shape below zero": (["inspect", "minus.safetensors"], "'fc.weight' has the shape [-4, -8] at bytes 0 to 128"),
-    "a header without an end": (["inspect", "deep.safetensors"], "deep.safetensors: no safetensors file, its header"),
+    "a header without an end": (["inspect", "deep.safetensors"], "deep.safetensors: not a safetensors file, its header"),
     "nothing to undo": (["undo", "m.safetensors", "-o", "b.safetensors"], "m.safetensors: nothing to undo"),
     "undo of nothing": (["undo", "x.safetensors", "-o", "b.safetensors"], "x.safetensors: no such file"),
     "inspect of nothing": (["inspect", "x.safetensors"], "x.safetensors: no such file"),
@@ -358,7 +358,7 @@ def test_no_original_keeps_nothing(levelhead, folder):
     levelhead(*rescale(), "--no-original")
     assert not (folder / "o.safetensors.original").exists()
     out = levelhead("undo", "o.safetensors", "-o", "b.safetensors")[1]
-    assert "exact only to rounding" in out
+    assert "exact only up to rounding" in out
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "onnx"])

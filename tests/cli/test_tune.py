@@ -130,18 +130,18 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
 
 @pytest.mark.parametrize(("words", "message"), [
     (("--logits", "none.npy"), "none.npy: no such file; expected logits"),
-    (("--logits", "all.npz"), "all.npz holds labels too, and Y.npy differs from them; leave out --labels, or name"),
+    (("--logits", "all.npz"), "all.npz: holds labels too, and Y.npy differs from them; leave out Y.npy, or name"),
     (("--labels", "L.npy"), "L.npy: expected labels [N], got shape [113, 4]"),
     (("--rule", "cosine"), "expected --rule rescale, tau or shift, got 'cosine'"),
     (("--rule", "tau"), "--rule tau needs the weight norms of the head (--norms)"),
-    (("--target", "much"), "expected --target as 4 shares with commas between them, or a file of them, got 'much'"),
-    (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), and the logits have no column titles"),
+    (("--target", "much"), "--target: expected 4 numbers with commas between them, or a file of them, got 'much'"),
+    (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), but the logits have no column titles"),
     (("--plot", "curve.jpg"), "curve.jpg: expected a picture as .png, .svg, .pdf, got .jpg"),
     (("--criterion", "f1"), "expected --criterion guided or balanced_error, got 'f1'"),
-    (("--bootstrap", "-1"), "expected bootstrap, a number of replicates, of 0 or more, got -1"),
+    (("--bootstrap", "-1"), "--bootstrap: expected a number of replicates, 0 or more, got -1"),
     (("--kind", "probabilities", "--rule", "shift"), "expected probabilities, from 0 to 1, got "),
     (("--counts", "none.json"), "none.json: no such file; expected counts"),
-    (("--counts", "nothing.npy"), "nothing.npy: not a file of counts (it is empty)"),
+    (("--counts", "nothing.npy"), "nothing.npy: the file is empty"),
     (("--out", "nowhere/tuned.json"), "nowhere: no such folder to write tuned.json into"),
     (("--plot", "nowhere/curve.png"), "nowhere: no such folder to write curve.png into"),
     (("--report", "page.html", "--force"), "page.html: a folder; expected the name of a file to write"),
@@ -151,10 +151,10 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
     (("--out", "dangling.json"), "dangling.json exists; pass --force to replace it"),
     (("--out", "n" * 250), f"{'n' * 250}: file name too long"),
     (("--seed", "-1"), "expected a seed of 0 or more, got -1"),
-    (("--unlabelled", "narrow.npy"), "expected unlabelled logits [M, 4], got shape [5, 2]"),
-    (("--unlabelled", "no.npy"), "expected unlabelled logits [M, 4], got shape [0, 4]"),
+    (("--unlabelled", "narrow.npy"), "--unlabelled: expected logits [M, 4], got shape [5, 2]"),
+    (("--unlabelled", "no.npy"), "--unlabelled: expected logits [M, 4], got shape [0, 4]"),
     (("--training", "words.npy"), "expected training logits as floating-point numbers, got text"),
-    (("--rule", "tau", "--norms", "words.npy"), "expected norms as numbers, got text"),
+    (("--rule", "tau", "--norms", "words.npy"), "--norms: expected numbers, got text"),
     (("--logits", "no.npy"), "no.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
     (("--out", ".", "--force"), ".: a folder; expected the name of a file to write"),
 ])
@@ -175,8 +175,8 @@ def test_bad_input_ends_with_one_line_and_status_2(files, levelhead, words, mess
 def test_logits_alone_need_counts(files, levelhead):
     status, out, err = levelhead("tune", "--logits", "L.npy")
     assert (status, out) == (2, "")
-    assert err == ("levelhead: L.npy: expected --counts, the training samples of each class, or an array `counts` "
-                   "beside the logits in an .npz or .safetensors\n")
+    assert err == ("levelhead: L.npy: no array 'counts' next to the logits in this file; pass --counts to give the "
+                   "training samples of each class\n")
 
 
 def test_long_input_shows_progress_on_a_terminal_only(files, levelhead, monkeypatch):
