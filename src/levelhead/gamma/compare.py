@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ from .criterion import Objective
 from .path import GammaPath, gamma_path
 from .rule import check_range
 
-Fit = Callable[[np.ndarray], tuple[np.ndarray, list[float]]]  # rows to fit on -> which samples are right [N], gammas
 _TITLES = {"none": "none (gamma = 0)", **RULE_TITLES, "rescale+shift": "RS, then shift"}
 
 
@@ -130,10 +129,10 @@ def compare(
         diagnostics.diagnose_norms(norms, path.counts, "rescale"),
     ])
     other = partial(gamma_path, logits, path.labels, path.counts, range=range)
-    rules: dict[str, Fit] = {"rescale": _fit_gamma(path), "shift": _fit_gamma(other(rule="shift")),
-                             "rescale+shift": _fit_rescale_then_shift(path)}
+    rules = {"rescale": partial(_fit_gamma, path), "shift": partial(_fit_gamma, other(rule="shift")),
+             "rescale+shift": partial(_fit_rescale_then_shift, path)}
     if norms is not None:
-        rules["tau"] = _fit_gamma(other(rule="tau", norms=norms))
+        rules["tau"] = partial(_fit_gamma, other(rule="tau", norms=norms))
     right = {rule: np.zeros(len(path.labels)) for rule in rules}
     chosen: dict[str, list[list[float]]] = {rule: [] for rule in rules}
     for _ in np.arange(repeats):
@@ -147,28 +146,19 @@ def compare(
     return _compare_scores(right, chosen, path, repeats, warnings)
 
 
-def _fit_gamma(path: GammaPath) -> Fit:
-    """Return a function that chooses gamma on some rows, and says which samples are right at it."""
-
-    def fit(rows: np.ndarray) -> tuple[np.ndarray, list[float]]:
-        gamma = _choose_gamma(path, rows)
-        return path.right(gamma), [gamma]
-
-    return fit
+def _fit_gamma(path: GammaPath, rows: np.ndarray) -> tuple[np.ndarray, list[float]]:
+    """Choose gamma on some rows. Return which samples are right at it, [N], and gamma."""
+    gamma = _choose_gamma(path, rows)
+    return path.right(gamma), [gamma]
 
 
-def _fit_rescale_then_shift(path: GammaPath) -> Fit:
-    """Return a function that chooses RS, and then a shift of the rescaled logits, which may be negative."""
-
-    def fit(rows: np.ndarray) -> tuple[np.ndarray, list[float]]:
-        gamma = _choose_gamma(path, rows)
-        scaled = path.rule.scores(path.logits[0], gamma)
-        reach = (-path.range[1], path.range[1])
-        second = gamma_path(scaled, path.labels, path.counts, range=reach, rule="shift")
-        shift = _choose_gamma(second, rows)
-        return second.right(shift), [gamma, shift]
-
-    return fit
+def _fit_rescale_then_shift(path: GammaPath, rows: np.ndarray) -> tuple[np.ndarray, list[float]]:
+    """Choose RS on some rows, and then a shift of the rescaled logits, which may be negative."""
+    gamma = _choose_gamma(path, rows)
+    reach = (-path.range[1], path.range[1])
+    second = gamma_path(path.rule.scores(path.logits[0], gamma), path.labels, path.counts, range=reach, rule="shift")
+    shift = _choose_gamma(second, rows)
+    return second.right(shift), [gamma, shift]
 
 
 def _choose_gamma(path: GammaPath, rows: np.ndarray) -> float:

@@ -28,11 +28,7 @@ _SAME_VALUE = 1e-10  # values closer than this are equal: they differ by roundin
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Intervals of gamma on which step functions are evaluated, in the middle of each.
-
-    Args:
-        edges: [G + 1], ascending, from one end of the range to the other.
-    """
+    """Intervals of gamma between ascending edges [G + 1]. Step functions are evaluated in the middle of each."""
 
     edges: np.ndarray
 
@@ -70,14 +66,7 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class ShareMismatch:
-    """Distance of the predicted shares from a prior, for any weighting of the samples.
-
-    Args:
-        changes: every change of every prediction.
-        prior: [K], sums to 1.
-        grid: where the distance is evaluated.
-        weights: [N], of the samples; equal if None.
-    """
+    """Distance of the predicted shares from a prior [K], for any weighting of the samples, [N] (equal if None)."""
 
     changes: Envelope
     prior: np.ndarray

@@ -65,14 +65,8 @@ def snap(gamma: np.ndarray) -> np.ndarray:
 class TabulatedRule:
     """A rule at evenly spaced gammas, in the precision of the logits, with bounds on the rounding of scores.
 
-    Only the order of a row's scores counts, so the factors of each gamma are divided by their largest and none
-    overflows.
-
-    Args:
-        gammas: [G], the first and the last are the ends of the range.
-        moves: [G, K], by which a logit is multiplied, or what is added to it.
-        relative, absolute: bounds on the rounding error of a score.
-        multiplies: whether the rule multiplies or adds.
+    At gammas[i], logits are multiplied by moves[i] [K], or moves[i] is added. Only the order of a row's scores counts,
+    so factors are divided by their largest and none overflows.
     """
 
     gammas: np.ndarray

@@ -83,7 +83,7 @@ class GammaPath:
     @cached_property
     def error_curve(self) -> Curve:
         """The share of samples that are wrong, over gamma."""
-        return self.curve(self._error_coefficients(self._weights)).complement()
+        return self.curve(self._weights / self._weights.sum()).complement()
 
     @cached_property
     def balanced_error_curve(self) -> Curve:
@@ -265,11 +265,11 @@ class GammaPath:
                                  parameter="gammas")
         start, at, sign, sample = self.events
         bins = np.searchsorted(where, at)  # the first gamma at which the event has happened
-        coefficients = self._error_coefficients if metric == "error" else self._balanced_coefficients
         curves = np.empty((n, len(where)))
         drawn = draw_resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
         for row, times in zip(curves, drawn, strict=True):
-            c = coefficients(self._weights * times)
+            w = self._weights * times
+            c = w / w.sum() if metric == "error" else self._balanced_coefficients(w)
             steps = np.bincount(bins, sign * c[sample], len(where) + 1)[: len(where)]
             row[:] = 1 - (c[start].sum() + np.cumsum(steps))
         return curves
@@ -307,14 +307,9 @@ class GammaPath:
         return replace(self, lo=np.where(never, np.inf, lo), hi=np.where(never, -np.inf, hi), logits=())
 
     def plot(self, ax: Axes | None = None, *, gamma: float | None = None) -> Axes:
-        """Draw error and balanced error over gamma (extra `plot`).
+        """Draw error and balanced error over gamma on the Axes given, or on new ones (extra `plot`), and return them.
 
-        Args:
-            ax: where to draw; new Axes if not given.
-            gamma: marked, if given.
-
-        Returns:
-            The Axes.
+        A gamma that is given is marked.
         """
         from ..show.plot import draw_errors
 
@@ -325,11 +320,7 @@ class GammaPath:
         """Return the fields but the logits, and nothing that was computed from them."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"logits": ()}
 
-    def __copy__(self) -> GammaPath:
-        return replace(self)  # a copy, unlike a pickle, keeps the logits
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> GammaPath:
-        return replace(self)
+    __copy__ = __deepcopy__ = lambda self, *_: replace(self)  # a copy, unlike a pickle, keeps the logits
 
     def __repr__(self) -> str:
         return (f"GammaPath({len(self.labels)} samples, {len(self.counts)} classes, rule {self.rule.name}, gamma "
@@ -373,9 +364,6 @@ class GammaPath:
     def _groups(self) -> dict[str, np.ndarray]:
         present = {name: members[self._class_totals[members] > 0] for name, members in groups(self.counts).items()}
         return {name: members for name, members in present.items() if len(members)}
-
-    def _error_coefficients(self, weights: np.ndarray) -> np.ndarray:
-        return weights / weights.sum()
 
     def _balanced_coefficients(self, weights: np.ndarray) -> np.ndarray:
         return self._class_coefficients(np.arange(len(self.counts)), weights, self.target)

@@ -119,11 +119,7 @@ class Tuned:
         return "mismatch of shares" if self.balanced_error is None else self.metric.replace("_", " ")
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the curve, the chosen gamma and its interval (extra `plot`), on new Axes if none are given.
-
-        Returns:
-            The Axes.
-        """
+        """Draw the curve, gamma and its interval on the Axes given, or on new ones (extra `plot`), and return them."""
         from ..show.plot import draw_choice
 
         where = "TEST DATA" if self.chosen_on == "test" else self.chosen_on

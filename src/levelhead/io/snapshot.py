@@ -65,15 +65,12 @@ class Snapshot:
         return (head or self.head).numpy().logits(self.features[split])
 
     def plot(self, ax: Axes | None = None, *, split: str | None = None, gamma: float | None = None) -> Axes:
-        """Draw the recall of each class, the most frequent first (extra `plot`).
+        """Draw the recall of each class on the Axes given, or on new ones (extra `plot`), and return them.
 
         Args:
-            ax: where to draw; new Axes if not given.
+            ax: where to draw.
             split: whose samples; `test` if there is one, else `held-out`.
             gamma: also show the recall of the head rescaled by this gamma.
-
-        Returns:
-            The Axes.
         """
         from ..show.plot import draw_recall
 
@@ -113,8 +110,7 @@ class Snapshot:
         if head.bias is not None:
             tensors["head.bias"] = head.bias
         for split in self.features:
-            tensors[f"features.{split}"] = np.ascontiguousarray(self.features[split])
-            tensors[f"labels.{split}"] = np.ascontiguousarray(self.labels[split])
+            tensors |= {f"features.{split}": self.features[split], f"labels.{split}": self.labels[split]}
         names = None if head.names is None else list(head.names)
         metadata = {"levelhead.snapshot": json.dumps({"version": 1, "names": names, "meta": self.meta})}
         atomic.write(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}, metadata))
