@@ -48,7 +48,7 @@ def draw_boundary(sources: Sources) -> Drawn:
         _sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
         recall = right[y == counts.argmin()].mean()
-        set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, recall of the rarest {recall:.0%}")
+        set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}")
     handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
     figure.legend(handles, [f"digit {k}, {n} samples" for k, n in enumerate(counts)], frameon=False,
                   loc="outside lower center", ncols=len(counts), fontsize=8.5, handletextpad=0.1, columnspacing=1.2)

@@ -212,8 +212,8 @@ def _train_group(
 ) -> None:
     """Train one group; a run that diverges does not stop the others."""
     tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
-    run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True, early=False, say=say,
-               report=tell)
+    run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True,
+               evaluate_early=False, say=say, report=tell)
 
 
 def keep_record(training: Training, run: Run, seconds: float, results: Path) -> None:
