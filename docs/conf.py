@@ -1,7 +1,7 @@
-"""Sphinx: `make docs` builds these pages offline, runs every example of the gallery, and takes a warning for an error.
+"""Sphinx settings: `make docs` builds these pages offline, runs every example of the gallery and fails on warnings.
 
-Pages are Markdown. The references are written by `reference.py` from the code itself before anything is read.
-`GALLERY=0` leaves the examples unrun, for a quick look at the text.
+Pages are Markdown. `reference.py` first writes the references from the code itself. `GALLERY=0` leaves out the
+examples, for a quick look at the text.
 """
 
 import os
@@ -47,7 +47,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",  # every example is run
     "plot_gallery": os.environ.get("GALLERY", "1") != "0",
-    "abort_on_example_error": False,  # all of them are tried, and then one that failed fails the build
+    "abort_on_example_error": False,  # all run first; then one that failed fails the build
     "only_warn_on_example_error": False,
     "download_all_examples": False,
     "show_memory": False,
@@ -85,16 +85,16 @@ FETCHED = re.compile(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["'](?:https?:)
 
 
 def check_offline(app, exception):
-    """A page that would fetch a script, a style or a picture from elsewhere fails the build."""
+    """Fail the build if a page would fetch a script, a style or a picture from another site."""
     pages = [] if exception else [*Path(app.outdir).rglob("*.html"), *Path(app.outdir).rglob("*.css")]
     found = [f"{page.relative_to(app.outdir)}: {one}" for page in pages
              for one in FETCHED.findall(page.read_text(encoding="utf-8"))]
     if found:
-        raise ExtensionError("these pages fetch from elsewhere: " + "; ".join(found[:5]))
+        raise ExtensionError("these pages fetch from other sites: " + "; ".join(found[:5]))
 
 
 def name_aliases(app, what, name, obj, options, signature, returned):
-    """Array and Counts by their names, as the code writes them."""
+    """Write Array and Counts by their names, as the code does."""
     return tuple(text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text) for text in (signature, returned))
 
 

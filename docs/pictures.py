@@ -1,7 +1,7 @@
-"""The pictures of the guide, and the numbers beside them: of the ResNet-32 that comes with the package, and of small
-networks trained here on long-tailed digits.
+"""The pictures of the guide and the numbers next to them.
 
-`python docs/pictures.py` takes two minutes on one core, writes docs/images/guide-*.svg and fills the pages' numbers.
+They show the ResNet-32 that comes with the package, and small networks trained here on long-tailed digits.
+`python docs/pictures.py` takes two minutes on one core, writes docs/images/guide-*.svg and fills in the pages' numbers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import torch
 
 import levelhead as lh
 from levelhead.lab.data import Data, hold_out, imbalance
-from levelhead.lab.features import View, snapshot
+from levelhead.lab.features import snapshot
 from levelhead.lab.load import digits
 from levelhead.lab.nets import build
-from levelhead.lab.recipe import recipe
+from levelhead.lab.preprocess import Preprocess
+from levelhead.lab.recipe import find_recipe
 from levelhead.lab.train import fit
 from levelhead.paper.markdown import fill, markdown_table
 from levelhead.paper.record import shipped_snapshots
@@ -46,16 +47,16 @@ def main() -> None:
 
 
 def train(data: Data, method: str, seed: int) -> lh.Snapshot:
-    net, schedule = build("digits", data.classes, shape=data.shape, seed=seed), recipe("digits")
+    net, schedule = build("digits", data.classes, shape=data.shape, seed=seed), find_recipe("digits")
     fit(net, data, schedule, lh.METHODS[method], seed=seed)
-    return snapshot(net, data, View(schedule, data))
+    return snapshot(net, data, Preprocess(schedule, data))
 
 
 def train_with_adam(data: Data, seed: int, *, lr: float = 1e-3) -> lh.Snapshot:
-    """The same network, batches of the same size and as many epochs, in a plain loop with Adam."""
-    net, schedule = build("digits", data.classes, shape=data.shape, seed=seed), recipe("digits")
-    view, generator = View(schedule, data), torch.Generator().manual_seed(seed)
-    images, labels = view.plain(torch.from_numpy(data.train.images)), torch.from_numpy(data.train.labels)
+    """Train the same network with Adam in a plain loop, with the same batch size and number of epochs."""
+    net, schedule = build("digits", data.classes, shape=data.shape, seed=seed), find_recipe("digits")
+    preprocess, generator = Preprocess(schedule, data), torch.Generator().manual_seed(seed)
+    images, labels = preprocess.standardized(torch.from_numpy(data.train.images)), torch.from_numpy(data.train.labels)
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
     net.train()
     for _ in range(schedule.epochs):
@@ -63,11 +64,11 @@ def train_with_adam(data: Data, seed: int, *, lr: float = 1e-3) -> lh.Snapshot:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(net(images[batch]), labels[batch]).backward()
             optimizer.step()
-    return snapshot(net, data, view)
+    return snapshot(net, data, preprocess)
 
 
 def draw_boundary() -> None:
-    """Two weight vectors in their plane, as trained and leveled: the boundary leans toward the shorter."""
+    """Draw two weight vectors in their plane, as trained and leveled: the boundary leans toward the shorter."""
     pyplot = headless()
     figure, both = pyplot.subplots(1, 2, figsize=(7.6, 3.2), layout="constrained")
     trained = lh.Head(np.array([[2.0, 0.35], [0.25, 1.0]]))
@@ -86,7 +87,7 @@ def draw_boundary() -> None:
 
 
 def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
-    """Length of each class's weight vector against its count, relative to the longest."""
+    """Draw the length of each class's weight vector against its count, relative to the longest."""
     pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
     marks = zip(trained.items(), ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":")), strict=True)
@@ -101,7 +102,7 @@ def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
 
 
 def draw_trade(one: lh.Snapshot) -> None:
-    """What gamma gives to the rare classes and takes from the frequent ones, on the test set."""
+    """Draw the recall that gamma gives to the rare classes and takes from the frequent ones, on the test set."""
     pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
     gammas, counts = np.linspace(0, 1.5, 301), one.counts
@@ -109,17 +110,17 @@ def draw_trade(one: lh.Snapshot) -> None:
     for rows, color, line, name in (
         (slice(0, 3), INK, "--", f"3 most frequent classes (n = {counts[2]} to {counts[0]})"),
         (slice(-3, None), ACCENT, "-.", f"3 rarest classes (n = {counts[-1]} to {counts[-3]})"),
-        (slice(None), SOFT, "-", "all classes alike"),
+        (slice(None), SOFT, "-", "mean of all classes"),
     ):
         axes.plot(gammas, 100 * accuracy[:, rows].mean(axis=1), color=color, linestyle=line, label=name,
                   lw=2.4 if color == SOFT else 1.4)
-    axes.set(xlabel="gamma", ylabel="found, %", xlim=(0, 1.5), ylim=(0, 103))
+    axes.set(xlabel="gamma", ylabel="recall, %", xlim=(0, 1.5), ylim=(0, 103))
     axes.legend(frameon=False)
     save(figure, HERE / "images" / "guide-trade.svg")
 
 
 def draw_calibration(one: lh.Snapshot) -> None:
-    """Confidence against accuracy as trained, after RS, and with a temperature fitted on other samples."""
+    """Draw confidence against accuracy as trained, after RS, and with a temperature fitted on other samples."""
     pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(4.6, 4.2), layout="constrained")
     axes.plot([0, 1], [0, 1], color=SOFT, lw=1)
@@ -128,7 +129,7 @@ def draw_calibration(one: lh.Snapshot) -> None:
     for (name, logits), (color, marker, line) in zip(scaled(one).items(), styles, strict=True):
         probability = np.exp(lh.measure.log_softmax(logits))
         confidence, right = probability.max(axis=1), probability.argmax(axis=1) == labels
-        bins = np.array_split(np.argsort(confidence), 12)  # of as many samples each
+        bins = np.array_split(np.argsort(confidence), 12)  # of equal size
         axes.plot([confidence[some].mean() for some in bins], [right[some].mean() for some in bins], color=color,
                   marker=marker, linestyle=line, label=name)
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
@@ -137,7 +138,7 @@ def draw_calibration(one: lh.Snapshot) -> None:
 
 
 def scaled(one: lh.Snapshot) -> dict[str, np.ndarray]:
-    """Logits of every other test sample before and after RS; gamma and temperature come from the others."""
+    """Return logits of every other test sample before and after RS; gamma and temperature come from the others."""
     logits, labels = np.asarray(one.logits("test")), one.labels["test"]
     gamma = lh.tune(logits[::2], labels[::2], one.counts, bootstrap=0).gamma
     leveled = one.logits("test", lh.rescale(one.head, one.counts, gamma=gamma))
@@ -146,7 +147,7 @@ def scaled(one: lh.Snapshot) -> dict[str, np.ndarray]:
 
 
 def shifted(one: lh.Snapshot) -> dict[str, np.ndarray]:
-    """The same with the additive rule."""
+    """Return the same for the shift."""
     logits, labels = np.asarray(one.logits("test")), one.labels["test"]
     gamma = lh.tune(logits[::2], labels[::2], one.counts, rule="shift", bootstrap=0).gamma
     moved = one.logits("test", lh.shift_logits(one.head, one.counts, gamma))
@@ -154,24 +155,24 @@ def shifted(one: lh.Snapshot) -> dict[str, np.ndarray]:
 
 
 def tempered(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Logits of every other sample over the temperature of the others."""
+    """Return logits of every other sample, divided by the temperature of the others."""
     return logits[1::2] / lh.measure.fit_temperature(logits[::2], labels[::2])
 
 
 def features_in_words(one: lh.Snapshot) -> str:
-    """What the features are worth: as trained, with a new head, and with RS, on half of the test set."""
+    """Return the errors of the trained head, of a new one and of RS on half of the test set, in words."""
     features, labels = one.features["test"].astype(np.float64), one.labels["test"]
     found = scaled(one) | {"new": new_head(features[::2], labels[::2], one.head.classes).logits(features[1::2])}
     error = {name: f"{100 * lh.measure.error(logits, labels[1::2]):.1f} %" for name, logits in found.items()}
-    return (f"The ResNet-32 that comes with this package was trained on {one.counts[0]:,} to {one.counts[-1]} images a "
-            f"class of CIFAR-10. On half of the test images its error is {error['as trained']}. With a new head, "
+    return (f"The ResNet-32 that comes with this package was trained on {one.counts[0]:,} to {one.counts[-1]} images "
+            f"per class of CIFAR-10. On half of the test images its error is {error['as trained']}. With a new head, "
             f"fitted to the features of the other half, it is {error['new']}. With the old head, its "
             f"{one.head.classes} lengths scaled by one number that was chosen on that other half, it is "
             f"{error['after RS']}.")
 
 
 def new_head(features: np.ndarray, labels: np.ndarray, classes: int) -> lh.Head:
-    """A linear head fitted to features; its weight decay is the best on every second of them, fitted on the others."""
+    """Fit a linear head to features, with the weight decay that is best on half of them when fitted on the others."""
     def trial(decay: float) -> float:
         head = lh.geometry.oracle_head(features[::2], labels[::2], classes, decay=decay).head
         return lh.measure.error(head.logits(features[1::2]), labels[1::2])
@@ -185,8 +186,8 @@ def norms_in_words(real: lh.Snapshot, plain: list[lh.Snapshot], adam: list[lh.Sn
     return (f"In the ResNet-32 above, the weight vector of the most frequent class is {_ratio(real):.2f} times as long "
             f"as that of the rarest, and the rank correlation of length with count is "
             f"{lh.geometry.norm_follows_count(real.head, real.counts):.2f}. The picture is of small networks on "
-            f"digits, {plain[0].counts[0]} to {plain[0].counts[-1]} training images a class, {len(plain)} seeds: under "
-            f"SGD with momentum the ratio is {_span([_ratio(one) for one in plain])} and the correlation "
+            f"digits, {plain[0].counts[0]} to {plain[0].counts[-1]} training images per class, {len(plain)} seeds: "
+            f"under SGD with momentum the ratio is {_span([_ratio(one) for one in plain])} and the correlation "
             f"{_span(follow['SGD'])}; under Adam {_span([_ratio(one) for one in adam])} and {_span(follow['Adam'])}.")
 
 

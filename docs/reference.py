@@ -1,16 +1,15 @@
-"""What the code writes of the pages itself: commands and their options, methods and their cards, a page of a model."""
+"""The parts of the pages that come from the code: commands with their options, methods with their cards, a page."""
 
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
 from levelhead.cli import app
-from levelhead.core.warnings import LevelheadWarning
+from levelhead.core.warnings import quiet
 from levelhead.methods import METHODS, Method
 from levelhead.methods.card import changes, reference
 from levelhead.paper.markdown import markdown_table
@@ -22,7 +21,7 @@ ENTRIES = ("Changes", "Formula", "Knobs", "Caveats", "Reference")  # of a card, 
 
 
 def write(folder: Path) -> None:
-    """Write what the pages cli.md and methods.md include; a file that would not change is not touched."""
+    """Write what the pages cli.md and methods.md include, but only files that change."""
     folder.mkdir(exist_ok=True)
     for name, text in {"commands.md": commands(), "table.md": table(), "cards.md": cards()}.items():
         path = folder / name
@@ -31,16 +30,15 @@ def write(folder: Path) -> None:
 
 
 def write_example(folder: Path) -> None:
-    """The page that `levelhead demo` writes of the ResNet-32 that comes with the package, for the site to hold."""
+    """Write the page of the ResNet-32 that comes with the package, as `levelhead demo` does, for the site."""
     folder.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LevelheadWarning)  # the page shows them
+    with quiet():  # the page shows the warnings
         subject = of_snapshot(shipped_snapshots()["baseline"], title="ResNet-32 on long-tailed CIFAR-10")
         write_page(folder / "example-page.html", [subject], command="levelhead demo")
 
 
 def commands() -> str:
-    """Every command of the command line in Markdown, as the app itself describes it."""
+    """Return every command in Markdown, as the app describes it."""
     group: Any = get_command(app)
     root = group.make_context("levelhead", [], resilient_parsing=True)
     return "\n".join(_command(group.get_command(root, name), name, root) for name in group.list_commands(root))
@@ -58,14 +56,14 @@ def _command(command: Any, name: str, root: Any) -> str:
 
 
 def table() -> str:
-    """The methods as a table: name, what it changes, and the paper it comes from, as its card has it."""
+    """Return the table of methods: the name, what it changes, and the paper that its card names."""
     rows = [(f"[`{method.name}`](#method-{_anchor(method)})", [_changed(method), method.head, _paper(method)])
             for method in METHODS.values()]
     return markdown_table(["method", "what it changes", "head", "from"], rows) + "\n"
 
 
 def cards() -> str:
-    """The card of every method that has one of its own; `NAME+rs` is NAME's followed by that of RS."""
+    """Return the card of every method; that of `NAME+rs` is NAME's followed by that of RS."""
     own = [method for method in METHODS.values() if not method.name.endswith("+rs")]
     combined = [method for method in METHODS.values() if method.name.endswith("+rs")]
     return "\n".join([*map(_card, own), *map(_combined, combined)])
@@ -87,7 +85,7 @@ def _title(method: Method) -> list[str]:
 
 
 def _paragraphs(card: str) -> list[str]:
-    """A card's first lines as a paragraph, and its `Key: text` entries as a definition list."""
+    """Return a card's first lines as a paragraph, and its `Key: text` entries as a definition list."""
     lines: list[str] = []
     for part in re.split(r"\n(?=\S)", card.strip()):
         words = " ".join(part.split())
@@ -105,8 +103,7 @@ def _changed(method: Method) -> str:
 
 
 def _paper(method: Method) -> str:
-    """The reference of its card; of a training with RS after it, that of the training too, if it is not the plain one.
-    """
+    """Return the reference of a card; with RS after a training that is not plain, that of the training too."""
     base = METHODS.get(method.trained_as or "", method)
     papers = [reference(base)] if base is not method and changes(base) else []
     return _escape("; ".join(paper.rstrip(".") for paper in [*papers, reference(method)]))
@@ -117,6 +114,6 @@ def _anchor(method: Method) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text for Markdown: what is code stays so, elsewhere nothing is taken for markup."""
+    """Escape text for Markdown, except what is code."""
     code = re.split(r"(``.+?``|`.+?`)", text, flags=re.S)
     return "".join(part if i % 2 else re.sub(r"([\\*_<>|\[\]])", r"\\\1", part) for i, part in enumerate(code))
