@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from levelhead.files import onnx as heads
+from levelhead.files.onnx import FORMAT
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
 
@@ -137,7 +137,7 @@ def test_everything_but_the_head_and_our_metadata_stays_byte_for_byte(tmp_path):
     assert {p.key for p in made.metadata_props} >= {"author", "levelhead.gamma", "levelhead.counts", "levelhead.sha256"}
 
 
-def test_metadata_under_our_name_that_is_no_note_stays(tmp_path):
+def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
     path = save(tmp_path / "m.onnx", *MODELS["Gemm, transB=1"])
     made = onnx.load(path)
     made.metadata_props.add(key="levelhead.model", value="not even JSON")
@@ -160,13 +160,13 @@ def test_metadata_under_our_name_that_is_no_note_stays(tmp_path):
 def test_read_then_write_changes_no_bit(tmp_path_factory, name):
     folder = tmp_path_factory.mktemp("noop")
     path = save(folder / "m.onnx", *MODELS[name])
-    heads.write(path, folder / "o.onnx", heads.read(path))
+    FORMAT.write(path, folder / "o.onnx", FORMAT.read(path))
     assert (folder / "o.onnx").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["Gemm, transB=1", "Gemm, transB=0", "typed numbers", "1x1 Conv, pooled"])
 def test_read_gives_rows_by_class(tmp_path, name):
-    head = heads.read(save(tmp_path / "m.onnx", *MODELS[name]))
+    head = FORMAT.read(save(tmp_path / "m.onnx", *MODELS[name]))
     np.testing.assert_array_equal(head.weight, W)
     np.testing.assert_array_equal(head.bias, B)
 
@@ -197,7 +197,7 @@ def test_heads_whose_outputs_are_averaged_are_scaled_together(tmp_path):
 
 def test_logits_and_probabilities_as_two_outputs_have_one_head(tmp_path):
     path = save(tmp_path / "m.onnx", [GEMM, node("Softmax", "y", "p")], [raw(W, "W"), raw(B, "b")], outputs=("p", "y"))
-    assert [place.key for place in heads.find(path).places] == ["W"]
+    assert FORMAT.find(path).keys == ("W",)
 
 
 def test_of_two_heads_one_must_be_named_unless_the_counts_tell(tmp_path):
@@ -209,12 +209,12 @@ def test_of_two_heads_one_must_be_named_unless_the_counts_tell(tmp_path):
         outputs=("y", "z"),
     )
     with pytest.raises(ValueError, match=r"more than one.*W \[5, 8\], V \[3, 8\]"):
-        heads.find(path)
-    assert heads.find(path, classes=3).places[0].key == "V"
+        FORMAT.find(path)
+    assert FORMAT.find(path, classes=3).keys == ("V",)
     for title in ("z", "V", "n_z"):
-        assert heads.find(path, named=title).places[0].key == "V"
+        assert FORMAT.find(path, named=title).keys == ("V",)
     with pytest.raises(ValueError, match="no output or head is called 'q'"):
-        heads.find(path, named="q")
+        FORMAT.find(path, named="q")
 
 
 Q = [raw(np.zeros((D, K), np.int8), "Q"), raw(np.float32(0.1), "s"), raw(np.int8(0), "o")]
@@ -282,14 +282,14 @@ def test_refused_with_the_reason(tmp_path, name):
     inputs = (("x4", ["N", 2, 4, 4]),) if any(op.op_type == "Conv" for op in nodes) else (("x", ["N", D]),)
     path = save(tmp_path / "m.onnx", nodes, tensors, outputs=outputs, inputs=inputs)
     with pytest.raises(ValueError, match=reason):
-        heads.find(path)
+        FORMAT.find(path)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff" * 40, b"PK\x03\x04 something else"])
-def test_what_is_no_model_is_refused_and_named(tmp_path, data):
+def test_a_file_that_is_not_a_model_is_refused_and_named(tmp_path, data):
     (tmp_path / "m.onnx").write_bytes(data)
-    with pytest.raises(ValueError, match=r"m\.onnx: .*no ONNX model"):
-        heads.find(tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match=r"m\.onnx: .*not an ONNX model"):
+        FORMAT.find(tmp_path / "m.onnx")
 
 
 @pytest.fixture
@@ -320,8 +320,8 @@ def test_external_weights_are_copied_changed_and_put_back(tmp_path, external, ou
 
 def test_external_weights_that_are_not_there_are_named(external):
     (external.parent / "m.onnx.data").unlink()
-    with pytest.raises(ValueError, match=r"its weights are in 'm\.onnx\.data', which is not beside it"):
-        heads.find(external)
+    with pytest.raises(FileNotFoundError, match=r"m\.onnx\.data: no such file; expected external weights of m\.onnx"):
+        FORMAT.find(external)
 
 
 @pytest.mark.parametrize("name", ["Gemm, alpha and beta", "a temperature after it", "a factor after it",
@@ -346,11 +346,11 @@ def test_a_constant_scale_before_one_of_two_outputs_counts_unless_the_other_is_n
 def test_a_graph_in_a_circle_is_refused(tmp_path):
     path = save(tmp_path / "m.onnx", [node("Identity", "z", "y"), node("Identity", "y", "z")], [])
     with pytest.raises(ValueError, match=r"m\.onnx: output 'y': comes from itself"):
-        heads.find(path)
+        FORMAT.find(path)
 
 
 @pytest.mark.parametrize(("key", "value"), [("offset", "-8"), ("offset", "x"), ("location", None)])
-def test_external_numbers_that_are_nowhere_are_refused(tmp_path, key, value):
+def test_external_numbers_without_a_place_are_refused(tmp_path, key, value):
     path = save(tmp_path / "m.onnx", *MODELS["Gemm, transB=1"], save_as_external_data=True, location="d",
                 size_threshold=0)
     model = onnx.load(path, load_external_data=False)
@@ -361,8 +361,8 @@ def test_external_numbers_that_are_nowhere_are_refused(tmp_path, key, value):
             if text is not None:
                 tensor.external_data.add(key=name, value=text)
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match=r"m\.onnx: 'W' is kept in another file, and it is not said where"):
-        heads.find(path)
+    with pytest.raises(ValueError, match=r"m\.onnx: 'W' is kept in another file, but the model does not say where"):
+        FORMAT.find(path)
 
 
 @pytest.mark.parametrize(("of", "to", "offset"), [("V", "W", 0), ("V", "W", -4), ("b", "W", 4)])
@@ -372,7 +372,7 @@ def test_external_bytes_that_two_tensors_have_are_tied(external, of, to, offset)
     entries[of]["offset"].value = str(int(entries[to]["offset"].value) + offset)
     external.write_bytes(model.SerializeToString())
     with pytest.raises(ValueError, match=rf"m\.onnx: '{to}' has the same bytes of m\.onnx\.data as '{of}'"):
-        heads.find(external)
+        FORMAT.find(external)
 
 
 def reduced(path, head, shape, *, opset=17, **how):
@@ -407,5 +407,5 @@ def test_a_mean_over_time_or_place_is_walked_through(tmp_path, head, shape, axes
 ])
 def test_a_mean_over_the_classes_is_refused(tmp_path, head, shape, how, opset):
     path = reduced(tmp_path / "m.onnx", head, shape, keepdims=0, opset=opset, **how)
-    with pytest.raises(ValueError, match="ReduceMean 'n_y', whose mean may be over the classes"):
-        heads.find(path)
+    with pytest.raises(ValueError, match="ReduceMean 'n_y' follows the head, and its mean may be over the classes"):
+        FORMAT.find(path)

@@ -16,7 +16,8 @@ from torch import nn
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.rescale import FORMATS, find, format_of, rescale_file, strength
+from levelhead.files.locate import MODEL_FORMATS, format_of, locate_head
+from levelhead.files.rescale import given_or_tuned_gamma, rescale_file
 from levelhead.files.undo import undo_file
 
 K, D = 6, 16
@@ -56,7 +57,7 @@ SAVE = {
 }
 
 
-@pytest.fixture(params=[one.name for one in FORMATS])
+@pytest.fixture(params=[one.name for one in MODEL_FORMATS])
 def saved(request, tmp_path):
     """A model's file of each format: (save a head, the path, where to write)."""
     suffix, save = SAVE[request.param]
@@ -96,7 +97,7 @@ def test_the_other_rules_are_written_and_undone_too(saved, rule):
     np.testing.assert_allclose(back.bias, head().bias, rtol=1e-5, atol=1e-6)
 
 
-def test_undo_gives_back_the_very_file(saved):
+def test_undo_gives_back_the_same_file(saved):
     _, path, out = saved
     back = out.with_name(f"b{out.suffix}")
     done = rescale_file(path, out, COUNTS, gamma=0.5)
@@ -158,13 +159,13 @@ def test_without_the_original_undo_divides_and_says_so(saved):
     back = out.with_name(f"b{out.suffix}")
     assert not undo_file(out, back).exact
     np.testing.assert_allclose(read(back).weight, head().weight, rtol=2e-7)
-    assert find(back).note is None
+    assert locate_head(back).note is None
 
 
 def test_the_note_says_all_that_was_done(saved):
     _, path, out = saved
     rescale_file(path, out, COUNTS, gamma=0.5, bias="keep")
-    note = find(out).note
+    note = locate_head(out).note
     assert note == {
         "version": lh.__version__,
         "rule": "rescale",
@@ -187,12 +188,12 @@ def test_a_second_adjustment_must_be_asked_for_and_is_undone_step_by_step(saved)
     rescale_file(out, twice, COUNTS, gamma=0.25, again=True)
     expected = lh.rescale(lh.rescale(head(), COUNTS, gamma=0.5), COUNTS, gamma=0.25)
     assert read(twice).weight.tobytes() == expected.weight.tobytes()
-    assert find(twice).note["before"] == find(out).note
+    assert locate_head(twice).note["before"] == locate_head(out).note
     undo_file(twice, once)
     assert digest(once) == digest(out)
     os.unlink(f"{twice}.original")
     undo_file(twice, none)  # by division: the first adjustment is still there, and noted
-    assert find(none).note == find(out).note
+    assert locate_head(none).note == locate_head(out).note
 
 
 def test_the_output_may_not_be_the_input_by_any_name(saved):
@@ -210,7 +211,7 @@ def test_the_output_may_not_be_the_input_by_any_name(saved):
 def test_what_exists_is_replaced_only_by_force(saved):
     _, path, out = saved
     out.write_bytes(b"mine")
-    with pytest.raises(ValueError, match=r"exists.*--force"):
+    with pytest.raises(FileExistsError, match="exists; pass force to replace it"):
         rescale_file(path, out, COUNTS, gamma=0.5)
     assert out.read_bytes() == b"mine"
     rescale_file(path, out, COUNTS, gamma=0.5, force=True)
@@ -293,14 +294,14 @@ def test_sharded_models_are_undone_too(tmp_path):
 def test_tuned_json_says_gamma_and_rule(tmp_path):
     (tmp_path / "t.json").write_text('{"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}', encoding="utf-8")
     chosen = {"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}
-    assert strength(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift", "chosen": chosen}
+    assert given_or_tuned_gamma(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift", "chosen": chosen}
     with pytest.raises(ValueError, match="chosen for rule 'shift', not 'tau'"):
-        strength(None, "tau", tmp_path / "t.json")
+        given_or_tuned_gamma(None, "tau", tmp_path / "t.json")
     for other in ("[]", "7", '{"gamma": NaN, "rule": "shift", "chosen_on": "held-out"}', '{"gamma": 0.3}',
                   json.dumps(chosen | {"gain_interval": "wide"}), json.dumps(chosen | {"gain": "much"})):
         (tmp_path / "t.json").write_text(other, encoding="utf-8")
         with pytest.raises(ValueError, match=r"t\.json: not a file that `levelhead tune` wrote"):
-            strength(None, None, tmp_path / "t.json")
+            given_or_tuned_gamma(None, None, tmp_path / "t.json")
 
 
 def test_the_same_head_predicts_the_same_through_torch_every_file_and_numpy(tmp_path):
@@ -352,4 +353,4 @@ def test_inspect_warns_of_a_head_that_scaling_cannot_move(tmp_path):
 
 
 def test_every_format_of_the_table_is_covered_here():
-    assert {one.name for one in FORMATS} == set(SAVE)
+    assert {one.name for one in MODEL_FORMATS} == set(SAVE)

@@ -10,9 +10,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from levelhead import Head
-from levelhead.files import safetensors
 from levelhead.files.rescale import rescale_file
+from levelhead.files.safetensors import FORMAT
 from levelhead.files.undo import undo_file
+from levelhead.io.safetensors_file import read_header
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -37,14 +38,14 @@ def test_read_then_write_changes_no_bit(tmp_path_factory, dtype, classes, bias, 
     tensors = model(dtype, classes, bias)
     tensors["fc.weight"] *= data.draw(st.sampled_from([1e-30, 1e-3, 1, 300]))
     save_file(tensors, folder / "m.safetensors", metadata)
-    safetensors.write(folder / "m.safetensors", folder / "o.safetensors", safetensors.read(folder / "m.safetensors"))
+    FORMAT.write(folder / "m.safetensors", folder / "o.safetensors", FORMAT.read(folder / "m.safetensors"))
     assert (folder / "o.safetensors").read_bytes() == (folder / "m.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_read_gives_the_values_torch_gives(tmp_path, dtype):
     save_file(model(dtype), tmp_path / "m.safetensors")
-    head = safetensors.read(tmp_path / "m.safetensors", "fc")
+    head = FORMAT.read(tmp_path / "m.safetensors", "fc")
     assert head.weight.dtype == (np.float64 if dtype == torch.float64 else np.float32)
     np.testing.assert_array_equal(head.weight, model(dtype)["fc.weight"].to(torch.float64))
     np.testing.assert_array_equal(head.bias, model(dtype)["fc.bias"].to(torch.float64))
@@ -60,15 +61,15 @@ def test_only_the_head_and_our_metadata_change(tmp_path, metadata):
     with safe_open(tmp_path / "o.safetensors", "np") as file:
         kept = {key: value for key, value in file.metadata().items() if not key.startswith("levelhead.")}
     assert kept == (metadata or {})
-    old, new = (safetensors.read_header(tmp_path / name).text for name in ("m.safetensors", "o.safetensors"))
+    old, new = (read_header(tmp_path / name).text for name in ("m.safetensors", "o.safetensors"))
     tail = old[
         old.index('"conv.weight"') if '"steps"' not in old[: old.index('"conv.weight"')] else old.index('"steps"') :
     ]
     assert new.rstrip(" ").endswith(tail.rstrip(" "))
-    assert safetensors.read_header(tmp_path / "o.safetensors").length % 8 == 0
+    assert read_header(tmp_path / "o.safetensors").length % 8 == 0
 
 
-def test_metadata_under_our_name_that_is_no_note_stays(tmp_path):
+def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
     paths = {name: tmp_path / f"{name}.safetensors" for name in ("m", "once", "twice", "divided", "back")}
     metadata = {"levelhead.model": '{"net": "digits"}', "levelhead.snapshot": "not even JSON"}
     save_file(model(), paths["m"], metadata)
@@ -76,13 +77,13 @@ def test_metadata_under_our_name_that_is_no_note_stays(tmp_path):
     rescale_file(paths["once"], paths["twice"], [100, 50, 20, 10, 1], gamma=0.5, again=True, original=False)
     undo_file(paths["twice"], paths["divided"])
     for name in ("once", "twice", "divided"):
-        assert safetensors.read_header(paths[name]).metadata.items() >= metadata.items()
-        assert "model" not in safetensors.note_in(paths[name])
+        assert read_header(paths[name]).metadata.items() >= metadata.items()
+        assert "model" not in FORMAT.note(paths[name])
     undo_file(paths["once"], paths["back"])
     assert paths["back"].read_bytes() == paths["m"].read_bytes()
     paths["once"].with_name("once.safetensors.original").unlink()
     undo_file(paths["once"], paths["back"], force=True)
-    assert safetensors.read_header(paths["back"]).metadata == metadata
+    assert read_header(paths["back"]).metadata == metadata
 
 
 @pytest.mark.parametrize(
@@ -116,13 +117,13 @@ def test_heads_that_feed_one_output_are_scaled_together(tmp_path):
     assert after["head.weight"][:, 0].tolist() == [1, 2, 4]
     assert after["head_dist.weight"][:, 0].tolist() == [2, 4, 8]
     with pytest.raises(ValueError, match="head, head_dist feed one output; read one by its key"):
-        safetensors.read(tmp_path / "m.safetensors")
+        FORMAT.read(tmp_path / "m.safetensors")
 
 
-def test_class_names_come_from_the_config_beside_the_file(tmp_path):
+def test_class_names_come_from_the_config_next_to_the_file(tmp_path):
     save_file(model(classes=3), tmp_path / "m.safetensors")
     (tmp_path / "config.json").write_text('{"id2label": {"0": "cat", "1": "dog", "2": "cow"}}', encoding="utf-8")
-    assert safetensors.read(tmp_path / "m.safetensors").names == ("cat", "dog", "cow")
+    assert FORMAT.read(tmp_path / "m.safetensors").names == ("cat", "dog", "cow")
     done = rescale_file(
         tmp_path / "m.safetensors", tmp_path / "o.safetensors", {"dog": 4, "cow": 1, "cat": 16}, gamma=0.5
     )
@@ -160,7 +161,7 @@ def test_only_the_shards_with_the_head_change(sharded, tmp_path, by_index):
     )
 
 
-def test_a_private_folder_stays_private_and_so_does_what_is_kept_beside_it(sharded, tmp_path):
+def test_a_private_folder_stays_private_and_so_does_what_is_kept_next_to_it(sharded, tmp_path):
     sharded.chmod(0o700)
     (sharded / "b.safetensors").chmod(0o640)
     rescale_file(sharded, tmp_path / "out", [16, 4, 4, 4, 1], gamma=0.5)
@@ -174,16 +175,16 @@ def test_a_private_folder_stays_private_and_so_does_what_is_kept_beside_it(shard
 
 def test_a_missing_shard_is_named(sharded):
     (sharded / "a.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"its shard a\.safetensors is not beside it"):
-        safetensors.find(sharded)
+    with pytest.raises(FileNotFoundError, match=r"a\.safetensors: no such file; expected a shard of model\.safetens"):
+        FORMAT.find(sharded)
 
 
 def test_an_index_that_points_elsewhere_is_refused(sharded, tmp_path):
     index = sharded / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"fc.weight": "../other.safetensors"}}', encoding="utf-8")
     save_file(model(), tmp_path / "other.safetensors")
-    with pytest.raises(ValueError, match="not beside it"):
-        safetensors.find(index)
+    with pytest.raises(ValueError, match="expected shards in the same folder"):
+        FORMAT.find(index)
 
 
 def header(**entries):
@@ -213,12 +214,12 @@ BROKEN = {
 @pytest.mark.parametrize("data", BROKEN.values(), ids=list(BROKEN))
 def test_a_broken_file_is_refused_and_named(tmp_path, data):
     (tmp_path / "m.safetensors").write_bytes(data)
-    with pytest.raises(ValueError, match=r"m\.safetensors: (cut short|no safetensors file|longer)"):
-        safetensors.find(tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"m\.safetensors: (cut short|not a safetensors file|too long)"):
+        FORMAT.find(tmp_path / "m.safetensors")
 
 
 def test_writing_a_head_of_another_shape_is_refused(tmp_path):
     save_file(model(), tmp_path / "m.safetensors")
     with pytest.raises(ValueError, match=r"fc is \[5, 8\] with a bias"):
-        safetensors.write(tmp_path / "m.safetensors", tmp_path / "o.safetensors", Head(np.ones((4, 8))))
+        FORMAT.write(tmp_path / "m.safetensors", tmp_path / "o.safetensors", Head(np.ones((4, 8))))
     assert not (tmp_path / "o.safetensors").exists()

@@ -1,11 +1,9 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from levelhead import Head
-from levelhead.files.spans import Place, Span, check_note, decode, encode, load, note_from, store
+from levelhead.files.spans import LayerSpans, Span, decode, encode, load, store
 
 TORCH = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -35,46 +33,23 @@ def test_storing_what_was_loaded_changes_nothing(tmp_path, transposed):
     data = rng.standard_normal(17).astype("<f4").tobytes()
     (tmp_path / "f").write_bytes(b"!" + data)
     shape = (4, 3) if transposed else (3, 4)
-    place = Place(
-        "fc", Span("w", tmp_path / "f", 1, "F32", shape, transposed), Span("b", tmp_path / "f", 49, "F32", (3,))
-    )
-    head = load(place)
+    weight = Span("w", tmp_path / "f", 1, "F32", shape, transposed)
+    layer = LayerSpans("fc", weight, Span("b", tmp_path / "f", 49, "F32", (3,)))
+    head = load(layer)
     assert head.weight.shape == (3, 4)
-    assert [(e.offset, e.data) for _, e in store(place, head)] == [(1, data[:48]), (49, data[48:60])]
+    assert [(e.offset, e.data) for _, e in store(layer, head)] == [(1, data[:48]), (49, data[48:60])]
 
 
 def test_a_number_too_large_for_its_dtype_names_the_class(tmp_path):
     (tmp_path / "f").write_bytes(np.full((3, 2), 60000, "<f2").tobytes())
-    place = Place("fc", Span("w", tmp_path / "f", 0, "F16", (3, 2)))
-    head = load(place)
+    layer = LayerSpans("fc", Span("w", tmp_path / "f", 0, "F16", (3, 2)))
+    head = load(layer)
     with pytest.raises(ValueError, match=r"F16.*class 2.*smaller gamma"):
-        store(place, Head(head.weight * np.array([[1], [1], [2]], np.float32)))
+        store(layer, Head(head.weight * np.array([[1], [1], [2]], np.float32)))
 
 
 def test_a_head_of_another_shape_does_not_fit(tmp_path):
     (tmp_path / "f").write_bytes(bytes(24))
-    place = Place("fc", Span("w", tmp_path / "f", 0, "F32", (3, 2)))
+    layer = LayerSpans("fc", Span("w", tmp_path / "f", 0, "F32", (3, 2)))
     with pytest.raises(ValueError, match=r"fc is \[3, 2\] with no bias"):
-        store(place, Head(np.ones((2, 3))))
-
-
-NOTE = {"version": "1.0", "rule": "rescale", "gamma": 0.5, "bias": "scale", "counts": [4, 1], "head": ["fc"],
-        "factors": [1.0, 2.0]}
-
-
-@pytest.mark.parametrize("change", [
-    {"gamma": 10**400}, {"factors": [1, 10**400]}, {"gamma": float("inf")}, {"factors": [1, 0]}, {"factors": "1"},
-    {"rule": "twist"}, {"rule": ["rescale"]}, {"bias": None}, {"head": [1]}, {"head": None}, {"version": None},
-    {"before": 5}, {"before": {"rule": "tau"}},
-])
-def test_a_note_that_nobody_wrote_is_refused_in_a_line(change):
-    for sound in (NOTE, NOTE | {"before": NOTE}):
-        assert check_note(sound, Path("m.pt")) == sound
-    with pytest.raises(ValueError, match=r"m\.pt: its record of an earlier adjustment is damaged"):
-        check_note(NOTE | change, Path("m.pt"))
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, "half"])
-def test_metadata_that_are_no_note_are_refused_in_a_line(text):
-    with pytest.raises(ValueError, match=r"m\.onnx: its record of an earlier adjustment is damaged"):
-        note_from({"levelhead.rule": "rescale", "levelhead.gamma": text}, Path("m.onnx"))
+        store(layer, Head(np.ones((2, 3))))

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from levelhead.files import state_dict, zip
+from levelhead.files import zip
 from levelhead.files.rescale import rescale_file
+from levelhead.files.state_dict import FORMAT
 from levelhead.files.undo import undo_file
 
 COUNTS = [16, 4, 1]
@@ -28,7 +29,7 @@ def weights(dtype=torch.float32, classes=3, bias=True):
 def test_read_then_write_changes_no_bit(tmp_path_factory, dtype, classes, bias):
     folder = tmp_path_factory.mktemp("noop")
     torch.save(weights(dtype, classes, bias), folder / "m.pt")
-    state_dict.write(folder / "m.pt", folder / "o.pt", state_dict.read(folder / "m.pt"))
+    FORMAT.write(folder / "m.pt", folder / "o.pt", FORMAT.read(folder / "m.pt"))
     assert (folder / "o.pt").read_bytes() == (folder / "m.pt").read_bytes()
 
 
@@ -70,8 +71,8 @@ def test_a_state_dict_inside_a_checkpoint_is_found_and_the_rest_kept(tmp_path, k
 def test_of_a_model_and_its_moving_average_one_must_be_named(tmp_path):
     torch.save({"state_dict": weights(), "state_dict_ema": {k: v + 1 for k, v in weights().items()}}, tmp_path / "m.pt")
     with pytest.raises(ValueError, match=r"more than one.*state_dict\.fc.*state_dict_ema\.fc"):
-        state_dict.find(tmp_path / "m.pt")
-    assert state_dict.find(tmp_path / "m.pt", named="state_dict_ema.fc").places[0].key == "state_dict_ema.fc"
+        FORMAT.find(tmp_path / "m.pt")
+    assert FORMAT.find(tmp_path / "m.pt", named="state_dict_ema.fc").keys == ("state_dict_ema.fc",)
 
 
 def test_a_head_that_is_a_view_of_a_larger_storage_or_transposed(tmp_path):
@@ -80,7 +81,7 @@ def test_a_head_that_is_a_view_of_a_larger_storage_or_transposed(tmp_path):
         {"x.weight": flat[:32].view(4, 8), "fc.weight": flat[32:56].view(8, 3).t(), "fc.bias": flat[56:59]},
         tmp_path / "m.pt",
     )
-    head = state_dict.read(tmp_path / "m.pt")
+    head = FORMAT.read(tmp_path / "m.pt")
     np.testing.assert_array_equal(head.weight, flat[32:56].view(8, 3).t())
     rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
     after = torch.load(tmp_path / "o.pt", weights_only=True)
@@ -97,7 +98,7 @@ def test_tied_weights_are_refused(tmp_path):
     shared = torch.randn(3, 8)
     torch.save({"fc.weight": shared, "embed.weight": shared}, tmp_path / "m.pt")
     with pytest.raises(ValueError, match=r"fc\.weight is tied to embed\.weight"):
-        state_dict.find(tmp_path / "m.pt")
+        FORMAT.find(tmp_path / "m.pt")
 
 
 class Bomb:
@@ -129,17 +130,17 @@ REFUSED = {
     "TorchScript": (write_torchscript, "a TorchScript or export archive"),
     "no tensors": (lambda path: torch.save({"a": 1}, path), "holds no state dict of tensors"),
     "a list": (lambda path: torch.save([torch.ones(3, 8)], path), "holds no state dict of tensors"),
-    "cut short": (lambda path: path.write_bytes(b"PK\x03\x04" + bytes(100)), "cut short, or no state dict"),
-    "empty": (lambda path: path.write_bytes(b""), "cut short, or no state dict"),
+    "cut short": (lambda path: path.write_bytes(b"PK\x03\x04" + bytes(100)), "cut short, or not a state dict"),
+    "empty": (lambda path: path.write_bytes(b""), "cut short, or not a state dict"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_state_dict_is_refused_and_no_code_of_it_run(tmp_path, capsys, name):
+def test_a_file_that_is_not_a_state_dict_is_refused_and_none_of_its_code_run(tmp_path, capsys, name):
     make, reason = REFUSED[name]
     make(tmp_path / "m.pt")
     with pytest.raises(ValueError, match=rf"m\.pt: .*{reason}.*save model\.state_dict\(\)"):
-        state_dict.find(tmp_path / "m.pt")
+        FORMAT.find(tmp_path / "m.pt")
     assert capsys.readouterr().out == ""
 
 
@@ -148,23 +149,23 @@ def test_a_file_cut_in_its_middle_is_refused(tmp_path):
     data = (tmp_path / "m.pt").read_bytes()
     (tmp_path / "m.pt").write_bytes(data[: len(data) // 2])
     with pytest.raises(ValueError, match="cut short"):
-        state_dict.find(tmp_path / "m.pt")
+        FORMAT.find(tmp_path / "m.pt")
 
 
 @pytest.mark.parametrize(("data", "how"), [(b"{}", zipfile.ZIP_DEFLATED), (b" " * 1001, zipfile.ZIP_STORED)])
 def test_a_record_that_we_would_not_write_is_not_read(tmp_path, monkeypatch, data, how):
-    monkeypatch.setattr(zip, "LONGEST", 1000)
+    monkeypatch.setattr(zip, "LONGEST_RECORD", 1000)
     torch.save(weights(), tmp_path / "m.pt")
     with zipfile.ZipFile(tmp_path / "m.pt", "a", how) as file:
         file.writestr("m/levelhead.json", data)
     with pytest.raises(ValueError, match=r"m\.pt: its record levelhead\.json is compressed or too long"):
-        state_dict.find(tmp_path / "m.pt")
+        FORMAT.find(tmp_path / "m.pt")
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b"\xff", b"{}", b"9" * 5000, b'{"gamma": 1e999'])
-def test_a_record_that_is_no_note_is_refused(tmp_path, data):
+def test_a_record_that_is_not_a_note_is_refused(tmp_path, data):
     torch.save(weights(), tmp_path / "m.pt")
     with zipfile.ZipFile(tmp_path / "m.pt", "a") as file:
         file.writestr("m/levelhead.json", data)
     with pytest.raises(ValueError, match=r"m\.pt: its record of an earlier adjustment is damaged"):
-        state_dict.find(tmp_path / "m.pt")
+        FORMAT.find(tmp_path / "m.pt")

@@ -8,7 +8,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from levelhead.files.rescale import find, format_of, rescale_file
+from levelhead.files.locate import format_of, locate_head
+from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
 from levelhead.runs import export
 from levelhead.runs.run import run
@@ -39,7 +40,7 @@ def test_a_leveled_file_is_not_leveled_twice_unnoticed_and_can_be_undone(levelhe
     there, spec = trained
     result, _ = evaluate_and_export(there, spec, 0.5)
     left, [file] = there.snapshot, [name for name in result["files"] if name.endswith(suffix)]
-    note = find(file).note
+    note = locate_head(file).note
     assert (note["rule"], note["gamma"], note["counts"]) == (result["rule"], 0.5, left.counts.tolist())
     (tmp_path / "counts.json").write_text(json.dumps(left.counts.tolist()))
     status, _, err = levelhead("rescale", file, "--counts", tmp_path / "counts.json", "--gamma", "0.5", "-o",
@@ -55,7 +56,7 @@ def test_a_leveled_file_is_not_leveled_twice_unnoticed_and_can_be_undone(levelhe
 def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
     result, _ = evaluate_and_export(*trained, 0.0)
     [file] = [name for name in result["files"] if name.endswith(suffix)]
-    assert find(file).note is None
+    assert locate_head(file).note is None
     np.testing.assert_array_equal(head_of(file).weight, trained[0].snapshot.head.weight)
 
 

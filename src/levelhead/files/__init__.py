@@ -1,0 +1,18 @@
+"""Heads in model files: safetensors, ONNX and state dicts, read and changed where they lie, without running any code.
+
+Every other byte of a file stays as it is, what is written appears all at once, and every change can be undone.
+
+rescale: write a model's file with its head adjusted
+inspect: look at the head in a model's file
+undo: take an adjustment back
+describe: their results as text
+locate: the table of formats, and the head in a file of any of them
+format: what the formats have in common
+safetensors, onnx, state_dict: one format each
+onnx_graph, protobuf, zip: what ONNX and state dicts are made of
+find: the head among the tensors of a file, by name and shape
+spans: a head as byte ranges of a file
+note: the record of an adjustment in a file
+edits: files written as a few changed byte ranges, all or nothing
+originals: the bytes kept for an exact undo
+"""

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..core.atomic import permissions
 from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..show.progress import ByteProgress
-from .edits import UNKNOWN, Edit, Original, copy, make_folder, rewrite, save_originals, staged
-from .spans import Found, load, store
-
-Note = Mapping[str, Any]
+from .edits import UNKNOWN_SHA256, Edit, copy, make_folder, rewrite, staged
+from .note import Note
+from .originals import Original, save_originals
+from .spans import LocatedHead, load, store
 
 
 class Find(Protocol):
-    def __call__(self, path: Path, *, named: str | None = None, classes: int | None = None) -> Found: ...
+    def __call__(self, path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead: ...
 
 
 class Complete(Protocol):
     def __call__(
-        self, found: Found, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+        self, found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
     ) -> list[Edit]: ...
 
 
@@ -33,13 +34,13 @@ class Format:
     """One row of the table of file formats.
 
     Args:
-        name: how a message calls it.
+        name: how messages call it.
         suffixes: of its files.
-        find: path -> where the head is, running none of the file's code.
+        find: path -> where the head is, without running any of the file's code.
         files: path -> all files of the model, the one that stands for it first.
         note: path -> what an earlier adjustment recorded, or None.
         complete: one file's edits -> the same with what else must change for them, and with the note.
-        check: raise if a written model is not whole.
+        check: path -> None; raises if a written model is not whole.
     """
 
     name: str
@@ -51,19 +52,17 @@ class Format:
     check: Callable[[Path], None]
 
     def read(self, path: str | Path, key: str | None = None) -> Head:
-        """The head in a file, in float32 or better, whatever the file has.
+        """Read the head in a file, in float32 or better whatever the file has.
 
         Args:
             path: the model's file.
             key: the layer, such as `classifier`; found by name and shape if not given.
         """
         found = self.find(Path(path), named=key)
-        place, *more = found.places
-        if more:
-            raise LevelheadError(
-                f"{path}: {', '.join(place.key for place in found.places)} feed one output; read one by its key"
-            )
-        return load(place, found.names)
+        layer, *others = found.layers
+        if others:
+            raise LevelheadError(f"{path}: {', '.join(found.keys)} feed one output; read one by its key")
+        return load(layer, found.names)
 
     def write(
         self, path: str | Path, out: str | Path, head: Head, key: str | None = None, *, force: bool = False
@@ -73,36 +72,38 @@ class Format:
         self.save(found, [head], Path(out), note=None, keep=False, force=force)
 
     def save(
-        self,
-        found: Found,
-        heads: Sequence[Head],
-        out: Path,
-        *,
-        note: Note | None,
-        keep: bool,
-        force: bool,
+        self, found: LocatedHead, heads: Sequence[Head], out: Path, *, note: Note | None, keep: bool, force: bool,
         progress: ByteProgress | None = None,
     ) -> dict[str, Original]:
-        """Write a model with other heads at its places, all or nothing.
+        """Write a model with other heads in the place of its own, all or nothing.
 
         Args:
+            found: the model and its head.
+            heads: one per layer.
+            out: where to write.
             note: what to record in the file; an empty one takes an earlier one out, None leaves what is there.
             keep: write `out.original` too, the way back.
+            force: replace files that exist.
+            progress: called with the number of bytes copied.
+
+        Returns:
+            the way back from each changed file, by its name.
         """
         edits: dict[Path, list[Edit]] = defaultdict(list)
-        for place, head in zip(found.places, heads, strict=True):
-            for file, edit in store(place, head):
+        for layer, head in zip(found.layers, heads, strict=True):
+            for file, edit in store(layer, head):
                 edits[file].append(edit)
         names = layout(found.files, out, changed=set(edits), folder=found.folder)
-        check_apart(found.files, [out, *(out.parent / name for name in names.values())])
+        check_not_input(found.files, [out, *(out.parent / name for name in names.values())])
         originals: dict[str, Original] = {}
         with staged(out, force=force) as stage:
             if found.folder:
                 make_folder(stage / out.name, like=found.path.parent)
             for source, name in names.items():
-                complete = self._completing(found, source, edits[source], note, names)
-                if complete(UNKNOWN):
-                    originals[Path(name).name] = rewrite(source, stage / name, complete, progress)
+                complete = partial(self._complete, found, source, edits[source], note, names)
+                if complete(UNKNOWN_SHA256):
+                    digest, back = rewrite(source, stage / name, complete, progress)
+                    originals[Path(name).name] = Original(source.name, digest, back)
                 else:
                     copy(source, stage / name, progress)
             self.check(stage / names[found.path])
@@ -111,17 +112,15 @@ class Format:
                 save_originals(stage / f"{out.name}.original", originals, permissions(*found.files, *around))
         return originals
 
-    def _completing(
-        self, found: Found, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
-    ) -> Callable[[str], list[Edit]]:
-        def complete(digest: str) -> list[Edit]:
-            return self.complete(found, source, edits, {"sha256": digest, **note} if note else note, names)
-
-        return complete
+    def _complete(
+        self, found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str],
+        digest: str,
+    ) -> list[Edit]:
+        return self.complete(found, source, edits, {"sha256": digest, **note} if note else note, names)
 
 
 def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool) -> dict[Path, str]:
-    """Where each file of a model goes, relative to out's folder: {source: name}.
+    """Return where each file of a model goes, relative to out's folder: {source: name}.
 
     A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers to
     keep their names; within the same folder they stay where they are or, if they change, take a new name after out's.
@@ -131,16 +130,16 @@ def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool
         return {file: f"{out.name}/{file.name}" for file in files}
     if out.parent.resolve() != main.parent.resolve():
         return {main: out.name} | {file: file.name for file in others}
-    return {main: out.name} | {file: _after(file.name, main.stem, out.stem) for file in others if file in changed}
+    return {main: out.name} | {file: _named_after(file.name, main.stem, out.stem) for file in others if file in changed}
 
 
-def check_apart(sources: Sequence[Path], targets: Sequence[Path]) -> None:
-    """Raise if a target is one of the sources, by whatever link."""
+def check_not_input(sources: Sequence[Path], targets: Sequence[Path]) -> None:
+    """Check that no target is one of the sources, by whatever link."""
     for target in targets:
-        if target.exists() and any(target.samefile(place) for source in sources for place in (source, source.parent)):
-            raise LevelheadError(f"{target} is the input itself, which is never overwritten; give the output another name")
+        if target.exists() and any(target.samefile(one) for source in sources for one in (source, source.parent)):
+            raise LevelheadError(f"{target} is the input itself, which is never overwritten; give another name")
 
 
-def _after(name: str, old: str, new: str) -> str:
-    """`model.onnx.data`, when model.onnx becomes leveled.onnx: `leveled.onnx.data`."""
+def _named_after(name: str, old: str, new: str) -> str:
+    """Return `leveled.onnx.data` for `model.onnx.data`, when model.onnx becomes leveled.onnx."""
     return new + name.removeprefix(old) if name.startswith(old) else f"{new}.{name}"

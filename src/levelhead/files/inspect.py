@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ from ..core.array import to_numpy
 from ..core.counts import Counts, resolve
 from ..core.geometry import norm_follows_count
 from ..core.head import Head
-from .rescale import find, format_of
-from .spans import Place, load
+from .locate import format_of, locate_head
+from .spans import LayerSpans, load
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One layer of a head: its key, and shape and dtype of weight and bias as the file has them."""
+class HeadLayer:
+    """One layer of a head: its key, the keys of weight and bias, and the weight's shape and dtype in the file."""
 
     key: str
     weight: str
@@ -48,7 +48,7 @@ class Inspection:
 
     path: str
     format: str
-    layers: tuple[Layer, ...]
+    layers: tuple[HeadLayer, ...]
     norms: np.ndarray
     names: tuple[str, ...] | None
     counts: np.ndarray | None
@@ -58,43 +58,44 @@ class Inspection:
     adjusted: dict[str, Any] | None
     warnings: tuple[str, ...]
 
-    def json(self) -> dict[str, Any]:
-        return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(self).items()}
-
 
 def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | None = None) -> Inspection:
-    """Find the head in a model's file and say what can be said about it.
+    """Find the head in a model's file and describe it.
 
     Args:
         path: a model's file, as `rescale_file` takes it.
         counts: training samples of each class.
-        head: the layer, where it cannot be found by itself.
+        head: the layer, where it cannot be found without.
+
+    Returns:
+        the layers of the head, its norms and, with counts, how they follow the counts.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from safetensors.numpy import save_file
+    >>> with TemporaryDirectory() as folder:
+    ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, Path(folder, "model.safetensors"))
+    ...     inspect_file(Path(folder, "model.safetensors")).layers
+    (HeadLayer(key='fc', weight='fc.weight', bias=None, shape=(2, 2), dtype='F32'),)
     """
-    found = find(path, head=head, counts=counts)
-    first = load(found.places[0], found.names)
+    found = locate_head(path, head=head, counts=counts)
+    first = load(found.layers[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
     n = None if counts is None or first.classes < 2 else resolve(counts, first.classes, names=found.names)
     correlation = None if n is None else norm_follows_count(first, n)
     correlation = None if correlation is None or np.isnan(correlation) else correlation
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
-        str(path),
-        format_of(path).name,
-        tuple(_layer(place) for place in found.places),
-        norms,
-        found.names,
-        n,
-        correlation,
-        None if size is None else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
-        None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),
-        found.note,
-        tuple(_warnings(first, n, correlation, found.note)),
+        path=str(path), format=format_of(path).name, layers=tuple(_head_layer(layer) for layer in found.layers),
+        norms=norms, names=found.names, counts=n, correlation=correlation,
+        bias_share=None if size is None else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
+        bias_gap=None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),
+        adjusted=found.note, warnings=tuple(_warnings(first, n, correlation, found.note)),
     )
 
 
-def _layer(place: Place) -> Layer:
-    bias = None if place.bias is None else place.bias.key
-    return Layer(place.key, place.weight.key, bias, place.weight.shape, place.weight.dtype)
+def _head_layer(layer: LayerSpans) -> HeadLayer:
+    bias = None if layer.bias is None else layer.bias.key
+    return HeadLayer(layer.key, layer.weight.key, bias, layer.weight.shape, layer.weight.dtype)
 
 
 def _warnings(
@@ -102,20 +103,15 @@ def _warnings(
 ) -> list[str]:
     warnings = []
     if note:
-        warnings.append(
-            f"adjusted before: {note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}; `levelhead "
-            "undo` takes it back"
-        )
+        warnings.append(f"adjusted before: {note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}; "
+                        "`levelhead undo` takes it back")
     if correlation is not None and correlation < 0.2 and not note:
-        warnings.append(
-            f"NormWarning: weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of "
-            "Adam): scaling by counts may not be what this head needs; compare with --rule shift"
-        )
+        warnings.append(f"NormWarning: weight norms do not follow the counts (rank correlation {correlation:.2f}; "
+                        "typical of Adam): scaling by counts may not be what this head needs; compare with the rule "
+                        "shift")
     if not can_flip(head):
-        warnings.append(
-            "BinaryHeadWarning: scaling never changes the predictions of this head, "
-            + ("a single logit; move its threshold" if head.classes == 1 else "two opposite rows; use --rule shift")
-        )
+        warnings.append("BinaryHeadWarning: scaling never changes the predictions of this head, " + (
+            "a single logit; move its threshold" if head.classes == 1 else "two opposite rows; use the rule shift"))
     if counts is not None and counts.min() == counts.max():
         warnings.append("the counts are all equal: rescaling by them changes nothing")
     return warnings

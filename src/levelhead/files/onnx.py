@@ -1,8 +1,8 @@
 """Heads in ONNX models: the last Gemm, MatMul (+ Add) or 1x1 Conv that feeds an output, found by walking back from it.
 
-The graph is read with the onnx library, the head's numbers are then changed where they lie in the file (or in its
-external data), and the note is appended as metadata: every other byte stays. Where it must be, for a new name of an
-external file or a second note, the graph is serialized again; its tensors stay as they are.
+The graph is read with the onnx library. The head's numbers are then changed where they lie in the file (or in its
+external data), and the note is appended as metadata: every other byte stays. Only a new name of an external file or a
+second note makes it necessary to serialize the graph again; its tensors stay as they are.
 """
 
 from __future__ import annotations
@@ -13,61 +13,66 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LevelheadError
+from ..core.head_names import list_layers, several_heads
 from .edits import Edit
 from .find import NoHead
-from .format import Format, Note
-from .onnx_graph import Graph, Layer, heads_of, tensors
+from .format import Format
+from .note import NOTE, Note, note_entries, note_from
+from .onnx_graph import Graph, LinearNode, heads_of, tensors
 from .protobuf import locate
-from .spans import NOTE, Found, Place, Span, names_beside, note_entries, note_from
+from .spans import LayerSpans, LocatedHead, Span
 
-DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
+ONNX_DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
 TYPED = {1: 4, 11: 10}  # the field that holds the numbers of a tensor without raw bytes: float_data, double_data
 
 
-def find(path: Path, *, named: str | None = None, classes: int | None = None) -> Found:
-    """The head that feeds the output of an ONNX model."""
+def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
+    """Find the head that feeds the output of an ONNX model."""
     graph = _parse(path)
     found, reasons = {}, []
     for output in graph.model.graph.output:
         try:
-            layers = tuple({layer.weight: layer for layer in heads_of(graph, output.name)}.values())
+            nodes = tuple({node.weight: node for node in heads_of(graph, output.name)}.values())
         except ValueError as reason:
             reasons.append(f"{path}: output {output.name!r}: {reason}")
             continue
         except RecursionError:
             reasons.append(f"{path}: output {output.name!r}: comes from itself, or from too long a chain of nodes")
             continue
-        titles = {output.name, *(title for layer in layers for title in (layer.key, layer.weight, layer.node.name))}
+        titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
         if named is None or titles.issuperset(named.split(",")):
-            weights = tuple(layer.weight for layer in layers)
-            if weights not in found or not layers[0].plain:  # of two outputs of one head, the one that is harder to fit
-                found[weights] = tuple(_place(graph, layer) for layer in layers)
-    fitting = [places for places in found.values() if classes is None or named or places[0].classes == classes]
+            weights = tuple(node.weight for node in nodes)
+            if weights not in found or not nodes[0].plain:  # of two outputs of one head, the one that is harder to fit
+                found[weights] = tuple(_layer_spans(graph, node) for node in nodes)
+    fitting = [layers for layers in found.values() if classes is None or named or layers[0].classes == classes]
     if len(fitting) == 1:
-        names = names_beside(path, fitting[0][0].classes)
-        return Found(path, fitting[0], files(path), names, _note(graph), detail=graph)
-    listed = ", ".join(f"{place.key} {list(place.shape)}" for places in found.values() for place in places)
+        return LocatedHead(path=path, layers=fitting[0], files=_files(path), note=_note(graph), detail=graph)
+    shapes = [(layer.key, layer.shape) for layers in found.values() for layer in layers]
     if len(fitting) > 1:
-        raise LevelheadError(f"{path}: more than one layer could be the head; name it with --head: {listed}")
-    if listed:
-        raise NoHead(f"{path}: no head found with {classes} classes; there is {listed}")
+        raise several_heads(shapes, parameter="head", where=f"{path}: ")
+    if shapes:
+        raise NoHead(f"{path}: no head found with {classes} classes; there is {list_layers(shapes)}")
     if named is not None and not reasons:
-        raise LevelheadError(f"{path}: no output or head is called {named!r}; leave out --head to have it found")
+        raise LevelheadError(f"{path}: no output or head is called {named!r}; leave it out to have it found")
     raise LevelheadError(reasons[0] if reasons else f"{path}: the model has no output")
 
 
-def files(path: Path) -> tuple[Path, ...]:
-    """The model's file, and those its weights are kept in."""
+def _files(path: Path) -> tuple[Path, ...]:
+    """Return the model's file, and those its weights are kept in."""
     places = [_external(tensor, path) for tensor in tensors(_parse(path).model.graph)]
     names = dict.fromkeys(place["location"] for place in places if place)
     for name in names:
-        if Path(name).name != name or not (path.parent / name).is_file():
-            raise LevelheadError(f"{path}: its weights are in {name!r}, which is not beside it; put it there")
+        if Path(name).name != name:
+            raise LevelheadError(f"{path}: expected external weights in the same folder, got {name!r}")
+        if not (path.parent / name).is_file():
+            raise FileNotFoundError(f"{path.parent / name}: no such file; expected external weights of {path.name}")
     return (path, *(path.parent / name for name in names))
 
 
-def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
-    """The edits of a file, with the note in the model's metadata and the new names of external files."""
+def _complete(
+    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+) -> list[Edit]:
+    """Return the edits of a file, with the note in the model's metadata and the new names of external files."""
     renamed = {file.name: name for file, name in names.items() if file != found.path and file.name != name}
     if source != found.path or (note is None and not renamed):
         return edits
@@ -88,13 +93,8 @@ def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, n
     return [Edit(0, len(found.detail.data), model.SerializeToString(deterministic=True))]
 
 
-def note_in(path: Path) -> Note | None:
-    """What an earlier adjustment recorded."""
-    return _note(_parse(path))
-
-
-def check(path: Path) -> None:
-    """Run the onnx checker on a written model; external weights, which it would want beside it, are left out."""
+def _check(path: Path) -> None:
+    """Run the onnx checker on a written model, without external weights: it would look for those next to the model."""
     model = _onnx().load(str(path), load_external_data=False)
     for tensor in tensors(model.graph):
         if _external(tensor, path):
@@ -107,23 +107,23 @@ def check(path: Path) -> None:
         raise LevelheadError(f"the model does not pass onnx.checker: {error}") from None
 
 
-def _place(graph: Graph, layer: Layer) -> Place:
-    weight = _span(graph, layer.weight, layer.transposed)
-    bias = None if layer.bias is None else _span(graph, layer.bias)
-    place = Place(layer.key, weight, bias, layer.plain)
-    if bias is not None and prod(bias.shape) != place.classes:
-        raise LevelheadError(f"{graph.path}: its bias {bias.key!r} has shape {list(bias.shape)}, not [{place.classes}]")
-    return place
+def _layer_spans(graph: Graph, node: LinearNode) -> LayerSpans:
+    weight = _span(graph, node.weight, node.transposed)
+    bias = None if node.bias is None else _span(graph, node.bias)
+    layer = LayerSpans(node.key, weight, bias, node.plain)
+    if bias is not None and prod(bias.shape) != layer.classes:
+        raise LevelheadError(f"{graph.path}: expected the bias {bias.key!r} [{layer.classes}], got {list(bias.shape)}")
+    return layer
 
 
 def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
-    """Where in a file a constant's numbers are."""
+    """Return where in a file a constant's numbers are."""
     tensor, steps = graph.constants[name]
     shape = tuple(tensor.dims)
-    if tensor.data_type not in DTYPES:
+    if tensor.data_type not in ONNX_DTYPES:
         kind = _onnx().TensorProto.DataType.Name(tensor.data_type)
         raise LevelheadError(f"{graph.path}: {name} holds {kind}, a quantized type; adjust the model before quantizing")
-    dtype, external = DTYPES[tensor.data_type], _external(tensor, graph.path)
+    dtype, external = ONNX_DTYPES[tensor.data_type], _external(tensor, graph.path)
     if external:
         file, offset = graph.path.parent / external["location"], int(external.get("offset", 0))
         span = Span(name, file, offset, dtype, shape, transposed)
@@ -138,26 +138,27 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
 
 
 def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
-    """No other tensor may have the same bytes of an external file."""
+    """Check that no other tensor has the same bytes of an external file."""
     for other in tensors(graph.model.graph):
         place = _external(other, graph.path)
         if other is tensor or not place or place["location"] != span.file.name:
             continue
-        start, said = int(place.get("offset", 0)), place.get("length", "")
+        start, stated = int(place.get("offset", 0)), place.get("length", "")
         size = _onnx().helper.tensor_dtype_to_np_dtype(other.data_type).itemsize
-        length = int(said) if said.isdecimal() else size * prod(other.dims)
+        length = int(stated) if stated.isdecimal() else size * prod(other.dims)
         if span.offset < start + length and start < span.offset + span.nbytes:
-            raise LevelheadError(f"{graph.path}: {span.key!r} has the same bytes of {span.file.name} as {other.name!r}, "
-                             "and scaling it would change both; give each its own")
+            raise LevelheadError(f"{graph.path}: {span.key!r} has the same bytes of {span.file.name} as "
+                                 f"{other.name!r}, and scaling it would change both; give each its own")
 
 
 def _external(tensor: Any, path: Path) -> dict[str, str]:
-    """Where in which other file a tensor's numbers are; empty if they are in the model's own."""
+    """Return where in which other file a tensor's numbers are; empty if they are in the model's own."""
     if tensor.data_location != 1:
         return {}
     found = {entry.key: entry.value for entry in tensor.external_data}
     if "location" not in found or not found.get("offset", "0").isdecimal():
-        raise LevelheadError(f"{path}: {tensor.name!r} is kept in another file, and it is not said where; export it again")
+        raise LevelheadError(f"{path}: {tensor.name!r} is kept in another file, but the model does not say where; "
+                             "export it again")
     return found
 
 
@@ -176,10 +177,10 @@ def _parse(path: Path) -> Graph:
     data, kind = path.read_bytes(), _onnx().ModelProto
     try:
         model = kind.FromString(data)
-    except Exception as error:  # protobuf's DecodeError, whose home differs between its versions
-        raise LevelheadError(f"{path}: cut short, or no ONNX model ({error}); export or download it again") from None
+    except Exception as error:  # protobuf's DecodeError, which lives in different modules of its versions
+        raise LevelheadError(f"{path}: cut short, or not an ONNX model ({error}); export it again") from None
     if not model.graph.node:
-        raise LevelheadError(f"{path}: no ONNX model, its graph is empty")
+        raise LevelheadError(f"{path}: not an ONNX model, its graph is empty")
     return Graph(path, model, data)
 
 
@@ -191,5 +192,7 @@ def _onnx() -> Any:
     return onnx
 
 
-FORMAT = Format("ONNX", (".onnx",), find, files, note_in, complete, check)
-read, write = FORMAT.read, FORMAT.write
+FORMAT = Format(
+    name="ONNX", suffixes=(".onnx",), find=_find, files=_files, complete=_complete, check=_check,
+    note=lambda path: _note(_parse(path)),
+)

@@ -1,4 +1,4 @@
-"""Walking back through an ONNX graph, from an output to the layers that are its head."""
+"""The walk back through an ONNX graph, from an output to the layers that are its head."""
 
 from __future__ import annotations
 
@@ -13,25 +13,12 @@ from typing import Any
 from ..core.errors import LevelheadError
 
 # What may follow a head: nothing that mixes classes, but softmax.
-HARMLESS = (
-    "Identity",
-    "Cast",
-    "Dropout",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Reshape",
-    "Softmax",
-    "LogSoftmax",
-    "Sigmoid",
-    "Relu",
-    "GlobalAveragePool",
-    "AveragePool",
-    "ArgMax",
-    "TopK",
+HARMLESS_NODES = (
+    "Identity", "Cast", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "Reshape", "Softmax", "LogSoftmax", "Sigmoid",
+    "Relu", "GlobalAveragePool", "AveragePool", "ArgMax", "TopK",
 )
 # Of these, and of sums, those that leave every axis where it is.
-IN_PLACE = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool")
+AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
 
@@ -56,7 +43,7 @@ class Graph:
 
     @cached_property
     def ranks(self) -> dict[str, int]:
-        """How many axes each value has, where that can be told."""
+        """The number of axes of each value, where it is known."""
         from onnx.shape_inference import infer_shapes
 
         graph = infer_shapes(self.model).graph
@@ -78,8 +65,8 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A head in the graph: the node, the values that are its weight and bias; plain if its output is ``W x + b``."""
+class LinearNode:
+    """A linear layer of the graph: its node, the names of its weight and bias; plain if it gives ``W x + b``."""
 
     node: Any
     weight: str
@@ -92,33 +79,30 @@ class Layer:
         return self.weight.removesuffix(".weight")
 
 
-def heads_of(graph: Graph, value: str) -> Iterator[Layer]:
-    """The heads whose outputs become this value."""
+def heads_of(graph: Graph, value: str) -> Iterator[LinearNode]:
+    """Find the linear layers whose outputs become this value."""
     node = graph.makers.get(value)
     op = "an input of the model" if node is None else node.op_type
     if node is not None and op in LINEAR:
-        yield _layer(graph, node, None)
-    elif node is not None and op in HARMLESS:
+        yield _linear_node(graph, node, None)
+    elif node is not None and op in HARMLESS_NODES:
         yield from heads_of(graph, node.input[0])
     elif node is not None and op == "ReduceMean":
         if not _keeps_classes(graph, node):
-            raise LevelheadError(
-                f"between it and the head stands ReduceMean {node.name!r}, whose mean may be over the classes"
-            )
+            raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         yield from heads_of(graph, node.input[0])
     elif node is not None and op in SUMS:
         fixed = [name for name in node.input if _is_constant(graph, name)]
         moving = [name for name in node.input if name not in fixed]
         under = graph.makers.get(moving[0]) if len(moving) == 1 else None
         if op == "Add" and len(fixed) == 1 and under is not None and under.op_type in LINEAR:
-            yield _layer(graph, under, fixed[0])
-        elif (op in ("Mul", "Div") and moving == [node.input[0]] and _is_one_number(graph, fixed)) or (
-            op in ("Add", "Sum", "Mean") and not fixed
-        ):
+            yield _linear_node(graph, under, fixed[0])
+        elif (op in ("Add", "Sum", "Mean") and not fixed) or (
+                op in ("Mul", "Div") and moving == [node.input[0]] and _is_one_number(graph, fixed)):
             for name in dict.fromkeys(moving):
                 yield from (replace(layer, plain=False) for layer in heads_of(graph, name))
         else:
-            raise LevelheadError(f"between it and the head stands {op} {node.name!r}, which may mix or shift the classes")
+            raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix or shift the classes")
     elif "Integer" in op or op.startswith(("Q", "Dequantize", "DynamicQuantize")):
         raise LevelheadError(f"its head is quantized ({op}); adjust the model before quantizing it")
     else:
@@ -126,7 +110,7 @@ def heads_of(graph: Graph, value: str) -> Iterator[Layer]:
 
 
 def _keeps_classes(graph: Graph, node: Any) -> bool:
-    """Whether a ReduceMean surely leaves the axis of the classes alone."""
+    """Return whether a ReduceMean surely leaves the axis of the classes alone."""
     classes, rank = _class_axis(graph, node.input[0]), graph.ranks.get(node.input[0])
     axes = next((list(one.ints) for one in node.attribute if one.name == "axes"), [])
     if len(node.input) > 1 and node.input[1] in graph.constants:
@@ -137,67 +121,62 @@ def _keeps_classes(graph: Graph, node: Any) -> bool:
 
 
 def _class_axis(graph: Graph, value: str) -> int | None:
-    """Which axis of a value has one entry per class; None if it cannot be told."""
+    """Return which axis of a value has one entry per class, or None if that is not known."""
     node, rank = graph.makers.get(value), graph.ranks.get(value)
     if node is None or rank is None:
         return None
     if node.op_type in LINEAR:
         return 1 if node.op_type == "Conv" else rank - 1
     moving = [name for name in node.input if not _is_constant(graph, name)]
-    return _class_axis(graph, moving[0]) if node.op_type in (*IN_PLACE, *SUMS) and moving else None
+    return _class_axis(graph, moving[0]) if node.op_type in (*AXIS_KEEPING, *SUMS) and moving else None
 
 
-def _layer(graph: Graph, node: Any, added: str | None) -> Layer:
+def _linear_node(graph: Graph, node: Any, added: str | None) -> LinearNode:
     attributes = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
-    weight, turned = _origin(graph, node.input[1])
+    weight, turned = _constant_behind(graph, node.input[1])
     own = node.input[2] if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2] else None
     if own and added:
-        raise LevelheadError(f"something is added to {node.op_type} {node.name!r} that has a bias already")
+        raise LevelheadError(f"something is added to {node.op_type} {node.name!r}, which has a bias already")
     bias = own or added
     if attributes.get("transA"):
         raise LevelheadError(f"{node.op_type} {node.name!r} has its features transposed")
     rows_last = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB"))
     shape = graph.constants[weight][0].dims
     if node.op_type == "Conv" and attributes.get("group", 1) != 1:
-        raise LevelheadError(
-            f"comes from Conv {node.name!r} in {attributes['group']} groups; expected a 1x1 convolution of one group"
-        )
+        raise LevelheadError(f"comes from Conv {node.name!r} in {attributes['group']} groups; expected a 1x1 "
+                             "convolution of one group")
     if node.op_type == "Conv" and any(n != 1 for n in shape[2:]):
-        raise LevelheadError(
-            f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected a 1x1 convolution"
-        )
+        raise LevelheadError(f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected a 1x1 "
+                             "convolution")
     if (turned or node.op_type != "Conv") and len(shape) != 2:
         raise LevelheadError(f"the weight {weight!r} has shape {list(shape)}; expected a matrix")
     plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
-    return Layer(node, weight, _origin(graph, bias)[0] if bias else None, rows_last != turned, plain)
+    return LinearNode(node, weight, _constant_behind(graph, bias)[0] if bias else None, rows_last != turned, plain)
 
 
-def _origin(graph: Graph, name: str) -> tuple[str, bool]:
-    """The constant behind a value, and whether it is transposed on the way; used by nobody else."""
+def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:
+    """Return the constant that a value comes from, used by no other node, and whether it is transposed on the way."""
     turned = False
     while True:
         if graph.uses[name] > 1:
-            raise LevelheadError(
-                f"{name!r} is shared with another node, and scaling it would change both; give each its own"
-            )
+            raise LevelheadError(f"{name!r} is shared with another node, and scaling it would change both; give each "
+                                 "its own")
         node = graph.makers.get(name)
         if name in graph.constants:
             return name, turned
         if node is None or node.op_type not in ("Identity", "Cast", "Transpose"):
             how = "quantized" if node is not None and "Quantize" in node.op_type else "computed, not constant"
-            raise LevelheadError(
-                f"its weights {name!r} are {how} ({'an input' if node is None else node.op_type}); "
-                "adjust the model before it is quantized or folded"
-            )
-        turned ^= node.op_type == "Transpose" and _turns(node)
+            raise LevelheadError(f"its weights {name!r} are {how} ({'an input' if node is None else node.op_type}); "
+                                 "adjust the model before it is quantized or folded")
+        turned ^= node.op_type == "Transpose" and _swaps_axes(node)
         name = node.input[0]
 
 
-def _turns(node: Any) -> bool:
-    """Whether a Transpose makes rows of columns, or leaves all as it is; a ValueError if it does anything else."""
+def _swaps_axes(node: Any) -> bool:
+    """Return whether a Transpose makes rows of columns or leaves all as it is; anything else is an error."""
     order = next((list(one.ints) for one in node.attribute if one.name == "perm"), [1, 0])
     if order not in ([1, 0], sorted(order)):
-        raise LevelheadError(f"Transpose {node.name!r} orders its axes as {order}; expected a matrix, turned by [1, 0]")
+        raise LevelheadError(f"Transpose {node.name!r} orders its axes as {order}; expected a matrix and [1, 0]")
     return order == [1, 0]
 
 

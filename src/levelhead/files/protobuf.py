@@ -1,4 +1,4 @@
-"""Where in a serialized protobuf message a field's bytes lie: enough of the wire format to change them in place."""
+"""Where in a serialized protobuf message a field's bytes lie: as much of the wire format as changing them takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..core.errors import LevelheadError
 
 
 def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of the message at data[start:end]: (number, first byte of the value, byte after it).
+    """Return the fields of the message at data[start:end]: (number, first byte of the value, byte after it).
 
     >>> list(fields(bytes([0x08, 0x96, 0x01, 0x12, 0x02, 0x68, 0x69]), 0, 7))  # 1: 150, 2: "hi"
     [(1, 1, 3), (2, 5, 7)]
@@ -31,9 +31,10 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 
 def locate(data: bytes, steps: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Follow (field number, which of them) from message to message; (first byte, byte after) of the last one's value.
+    """Follow (field number, index among those) from message to message; return where the last one's value is.
 
-    A field that is not there is an empty place: (0, 0).
+    Returns:
+        the value's first byte and the byte after it; (0, 0) if there is no such field.
     """
     start, end = 0, len(data)
     for number, index in steps:
@@ -45,7 +46,7 @@ def locate(data: bytes, steps: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A base-128 number, lowest seven bits first; and the byte after it."""
+    """Read a base-128 number, lowest seven bits first; return it and the offset after it."""
     value = shift = 0
     while True:
         byte = data[at]

@@ -1,24 +1,22 @@
-"""Where in a file a head's numbers lie: a head, as byte ranges. What safetensors, ONNX and state dicts share."""
+"""Where in a file a head's numbers lie: a head as byte ranges. What safetensors, ONNX and state dicts share."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RULES
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
+from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from .edits import Edit
 
-SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # the dtypes a head may have in a file, in bytes
-TEXTS = ("version", "rule", "bias", "sha256")
-# A note's entries in a file's metadata: {name there: field}. Others that begin so, as a snapshot's, are none of them.
-NOTE = {f"levelhead.{field}": field for field in (*TEXTS, "gamma", "counts", "head", "factors", "before")}
+HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have in a file
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Span:
         key: its name in the file.
         file: the file.
         offset: of its first byte.
-        dtype: a key of SIZES for numbers we can scale; other names are kept for messages.
+        dtype: one of HEAD_DTYPES for numbers we can scale; other names are kept for messages.
         shape: as the file has it.
         transposed: the file has [d, K] where a head has [K, d].
     """
@@ -48,7 +46,7 @@ class Span:
 
     @property
     def nbytes(self) -> int:
-        return SIZES[self.dtype] * int(np.prod(self.shape))
+        return ITEM_BYTES[self.dtype] * int(np.prod(self.shape))
 
     def bytes(self) -> bytes:
         with self.file.open("rb") as file:
@@ -60,7 +58,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerSpans:
     """One linear layer.
 
     Args:
@@ -89,44 +87,59 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found in a model's file.
+class LocatedHead:
+    """The head in a model's file.
 
     Args:
         path: the file that stands for the model.
-        places: the head; more than one layer where several feed one output.
-        files: all files the model consists of, `path` first.
-        names: class names, where known.
+        layers: more than one where several feed one output.
+        files: all files of the model, `path` first.
         note: what an earlier `rescale` recorded in the file, or None.
         folder: whether the model is a folder of files and is written as one.
         detail: whatever the format needs to write the file again.
     """
 
     path: Path
-    places: tuple[Place, ...]
+    layers: tuple[LayerSpans, ...]
     files: tuple[Path, ...]
-    names: tuple[str, ...] | None = None
     note: dict[str, Any] | None = None
     folder: bool = False
     detail: Any = None
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(layer.key for layer in self.layers)
+
+    @property
+    def classes(self) -> int:
+        return self.layers[0].classes
+
+    @cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """The class names from `id2label` in a config.json in the same folder, if it lists one per class."""
+        try:
+            labels = json.loads((self.path.parent / "config.json").read_text(encoding="utf-8"))["id2label"]
+            names = tuple(str(labels[str(i)]) for i in range(len(labels)))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return names if len(names) == self.classes else None
+
 
 def decode(data: bytes, dtype: str) -> np.ndarray:
-    """Numbers of a file as float64 or float32; half precision is widened, which is exact.
+    """Return numbers of a file as float64 or float32; half precision is widened, which is exact.
 
     >>> decode(bytes([0x80, 0x3F, 0x49, 0x40]), "BF16")
     array([1. , 3.140625], dtype=float32)
     """
-    if dtype == "BF16":  # the upper half of a float32
-        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    if dtype == "F16":
-        with np.errstate(invalid="ignore"):  # a NaN of the kind that signals: named later, by `load`
-            return np.frombuffer(data, "<f2").astype(np.float32)
-    return np.frombuffer(data, {"F64": "<f8", "F32": "<f4"}[dtype])
+    values = np.frombuffer(data, NUMPY_DTYPES[dtype])
+    if dtype == "BF16":
+        return widen_bfloat16(values)
+    with np.errstate(invalid="ignore"):  # a signaling NaN: `load` reports it
+        return values.astype(np.float32) if dtype == "F16" else values
 
 
 def encode(values: np.ndarray, dtype: str) -> bytes:
-    """Numbers as a file has them; half precision is rounded to nearest, ties to even.
+    """Return numbers as a file has them; half precision is rounded to nearest, ties to even.
 
     >>> encode(np.array([1, 3.14159], np.float32), "BF16").hex()
     '803f4940'
@@ -134,89 +147,38 @@ def encode(values: np.ndarray, dtype: str) -> bytes:
     if dtype == "BF16":
         bits = np.ascontiguousarray(values, "<f4").view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
-    with np.errstate(over="ignore"):  # a number too large for its dtype becomes infinite, and is named by `store`
-        return values.astype({"F64": "<f8", "F32": "<f4", "F16": "<f2"}[dtype]).tobytes()
+    with np.errstate(over="ignore"):  # a number too large for its dtype becomes infinite: `store` reports it
+        return values.astype(NUMPY_DTYPES[dtype]).tobytes()
 
 
-def load(place: Place, names: Sequence[str] | None = None) -> Head:
-    """The head at a place, in float32 or better; a ValueError if its numbers or norms are NaN or infinite."""
-    head = _head(place, [span.bytes() for span in place.spans], names)
-    check_finite(head, f"{place.weight.file}: {place.key}")
+def load(layer: LayerSpans, names: Sequence[str] | None = None) -> Head:
+    """Read a layer as a head in float32 or better, and check that its numbers and norms are finite."""
+    head = _decode_head(layer, [span.bytes() for span in layer.spans], names)
+    check_finite(head, f"{layer.weight.file}: {layer.key}")
     with np.errstate(over="ignore"):
-        endless = ~np.isfinite(head.norms)
-    if endless.any():
-        raise LevelheadError(f"{place.weight.file}: {place.key} has a weight vector too long for a number, in "
-                         f"{head.name(int(np.argmax(endless)))}")
+        overflows = ~np.isfinite(head.norms)
+    if overflows.any():
+        raise LevelheadError(f"{layer.weight.file}: the weight vector of {head.name(int(np.argmax(overflows)))} in "
+                             f"{layer.key} is too long to measure")
     return head
 
 
-def store(place: Place, head: Head) -> list[tuple[Path, Edit]]:
-    """The edits that put a head in its place, each with its file, in the dtypes that the file has."""
-    if np.shape(head.weight) != place.shape or (head.bias is None) != (place.bias is None):
-        want, came = ("no bias" if missing else "a bias" for missing in (place.bias is None, head.bias is None))
-        raise LevelheadError(
-            f"{place.weight.file}: {place.key} is {list(place.shape)} with {want}; a head of "
-            f"{list(np.shape(head.weight))} with {came} does not fit it"
-        )
+def store(layer: LayerSpans, head: Head) -> list[tuple[Path, Edit]]:
+    """Return the edits that put a head into a layer, each with its file, in the dtypes that the file has."""
+    if np.shape(head.weight) != layer.shape or (head.bias is None) != (layer.bias is None):
+        want, came = ("no bias" if missing else "a bias" for missing in (layer.bias is None, head.bias is None))
+        raise LevelheadError(f"{layer.weight.file}: {layer.key} is {list(layer.shape)} with {want}; a head of "
+                             f"{list(np.shape(head.weight))} with {came} does not fit it")
     head = head.numpy()
-    data = [encode(head.weight.T if place.weight.transposed else head.weight, place.weight.dtype)]
-    if place.bias is not None and head.bias is not None:
-        data.append(encode(head.bias, place.bias.dtype))
-    try:
-        check_finite(_head(place, data, head.names), f"{place.weight.file}: {place.key}, in {place.weight.dtype},")
-    except ValueError as error:
-        raise LevelheadError(f"{error}: use a smaller gamma, or save the model in float32 first") from None
-    return [(span.file, Edit(span.offset, span.nbytes, new)) for span, new in zip(place.spans, data, strict=True)]
+    data = [encode(head.weight.T if layer.weight.transposed else head.weight, layer.weight.dtype)]
+    if layer.bias is not None and head.bias is not None:
+        data.append(encode(head.bias, layer.bias.dtype))
+    check_finite(_decode_head(layer, data, head.names), f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},",
+                 advice=": use a smaller gamma, or save the model in float32 first")
+    return [(span.file, Edit(span.offset, span.nbytes, new)) for span, new in zip(layer.spans, data, strict=True)]
 
 
-def _head(place: Place, data: list[bytes], names: Sequence[str] | None) -> Head:
-    weight, *bias = (decode(part, span.dtype) for part, span in zip(data, place.spans, strict=True))
-    weight = weight.reshape(-1, place.classes).T if place.weight.transposed else weight.reshape(place.classes, -1)
+def _decode_head(layer: LayerSpans, data: list[bytes], names: Sequence[str] | None) -> Head:
+    weight, *bias = (decode(part, span.dtype) for part, span in zip(data, layer.spans, strict=True))
+    weight = weight.reshape(-1, layer.classes).T if layer.weight.transposed else weight.reshape(layer.classes, -1)
     return Head(np.ascontiguousarray(weight), bias[0].ravel() if bias else None, names)
-
-
-def note_entries(note: Mapping[str, Any]) -> dict[str, str]:
-    """A note as the strings that metadata can hold: texts as they are, everything else as JSON."""
-    return {key: note[field] if field in TEXTS else json.dumps(note[field]) for key, field in NOTE.items()
-            if field in note}
-
-
-def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
-    """The note among a file's metadata; None if there is none."""
-    ours = {field: entries[key] for key, field in NOTE.items() if key in entries}
-    if "rule" not in ours:
-        return None
-    try:
-        note = {key: text if key in TEXTS else json.loads(text) for key, text in ours.items()}
-    except (ValueError, RecursionError):
-        note = None
-    return check_note(note, file)
-
-
-def check_note(note: Any, file: Path) -> dict[str, Any]:
-    """The same note, if it is one that `rescale` wrote: others may write into a file's metadata too."""
-    try:
-        by = np.array(note["factors"], np.float64)
-        sound = (
-            note["rule"] in RULES
-            and np.isfinite([*by, float(note["gamma"])]).all()
-            and (note["rule"] == "shift" or by.all())
-            and note["bias"] in ("scale", "keep")
-            and all(isinstance(text, str) for text in (note["version"], *note["head"]))
-            and ("before" not in note or bool(check_note(note["before"], file)))
-        )
-    except (KeyError, TypeError, ValueError, OverflowError):
-        sound = False
-    if not sound:
-        raise LevelheadError(f"{file}: its record of an earlier adjustment is damaged; save the model again without it")
-    return note
-
-
-def names_beside(path: Path, classes: int) -> tuple[str, ...] | None:
-    """Class names from `id2label` in a config.json in the same folder, if it lists this many."""
-    try:
-        labels = json.loads((path.parent / "config.json").read_text(encoding="utf-8"))["id2label"]
-        names = tuple(str(labels[str(i)]) for i in range(len(labels)))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return names if len(names) == classes else None

@@ -18,46 +18,39 @@ from zipfile import BadZipFile
 from ..core.errors import LevelheadError
 from .edits import Edit
 from .find import find_layers
-from .format import Format, Note
-from .spans import Found, Span, check_note, names_beside
+from .format import Format
+from .note import Note, check_note
+from .spans import LocatedHead, Span
 from .zip import Archive
 
 RECORD = "levelhead.json"
-DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-# Where training scripts keep a state dict among other things. Optimizers' states have the same shapes and are none.
+TORCH_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+# Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not
+# among them.
 INSIDE = ("state_dict", "model", "model_state_dict", "net", "network", "module", "model_ema", "state_dict_ema", "ema")
-WAY_OUT = "save model.state_dict() with torch.save"
+HOW_TO_SAVE = "save model.state_dict() with torch.save"
 
 
-def find(path: Path, *, named: str | None = None, classes: int | None = None) -> Found:
-    """The head in a state dict, or in one that lies under a usual name in a checkpoint."""
+def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
+    """Find the head in a state dict, or in one that lies under a usual name in a checkpoint."""
     archive = _open(path)
     spans = dict(_spans(path, _load(path)))
     if not spans:
-        raise LevelheadError(f"{path}: holds no state dict of tensors; {WAY_OUT}")
-    places = find_layers(path, spans, named=named, classes=classes)
-    for span in (span for place in places for span in place.spans):
+        raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
+    layers = find_layers(path, spans, named=named, classes=classes)
+    for span in (span for layer in layers for span in layer.spans):
         if archive.record_at(span.offset) is None:
-            raise LevelheadError(f"{path}: {span.key} is not stored as plain bytes; {WAY_OUT}")
-    names = names_beside(path, places[0].classes)
-    return Found(path, places, (path,), names, _note(archive), detail=archive)
+            raise LevelheadError(f"{path}: {span.key} is not stored as plain bytes; {HOW_TO_SAVE}")
+    return LocatedHead(path=path, layers=layers, files=(path,), note=_note(archive), detail=archive)
 
 
-def complete(found: Found, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
-    """The edits with the checksums they need, and the note as a record of the zip."""
+def _complete(
+    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+) -> list[Edit]:
+    """Return the edits with the checksums they need, and the note as a record of the zip."""
     archive: Archive = found.detail
     record = None if note is None else (RECORD, json.dumps(note).encode() if note else None)
     return archive.patched(edits, record)
-
-
-def note_in(path: Path) -> Note | None:
-    """What an earlier adjustment recorded."""
-    return _note(_open(path))
-
-
-def check(path: Path) -> None:
-    """Open a written file as torch would."""
-    _load(path)
 
 
 def _note(archive: Archive) -> dict[str, Any] | None:
@@ -72,7 +65,7 @@ def _note(archive: Archive) -> dict[str, Any] | None:
 
 
 def _spans(path: Path, value: Any, prefix: str = "") -> Iterator[tuple[str, Span]]:
-    """Every tensor of a state dict, by its key; state dicts inside of checkpoints have their name before it."""
+    """Yield every tensor of a state dict with its key, which begins with the name of a state dict in a checkpoint."""
     for key, inner in value.items() if isinstance(value, Mapping) else ():
         if isinstance(inner, Mapping) and key in INSIDE:
             yield from _spans(path, inner, f"{prefix}{key}.")
@@ -86,15 +79,15 @@ def _span(path: Path, key: str, tensor: Any) -> Span:
         return Span(key, path, 0, f"{dtype}, sparse", shape)
     start = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
     if start is None:
-        raise LevelheadError(f"{path}: this torch does not tell where a file's tensors are; use torch 2.7 or newer")
+        raise LevelheadError(f"{path}: this torch does not say where a file's tensors are; use torch 2.7 or newer")
     turned = len(shape) == 2 and tensor.stride() == (1, shape[0]) and not tensor.is_contiguous()
-    plain = DTYPES.get(dtype, dtype) if tensor.is_contiguous() or turned else f"{dtype}, not contiguous"
+    stored = TORCH_DTYPES.get(dtype, dtype) if tensor.is_contiguous() or turned else f"{dtype}, not contiguous"
     offset = start + tensor.storage_offset() * tensor.element_size()
-    return Span(key, path, offset, plain, shape[::-1] if turned else shape, turned)
+    return Span(key, path, offset, stored, shape[::-1] if turned else shape, turned)
 
 
 def _load(path: Path) -> Any:
-    """The file's structure, with no data in it and none of its code run."""
+    """Open a file as torch would, but load no data of it and run no code."""
     try:
         import torch
     except ImportError:
@@ -105,11 +98,12 @@ def _load(path: Path) -> Any:
     except UnpicklingError as error:
         kind = re.search(r"(?:Unsupported global: GLOBAL|Unsupported class|GLOBAL) ([\w.]+)", str(error))
         what = f"needs {kind[1]} to open" if kind else "cannot be opened by weights_only"
-        raise LevelheadError(f"{path}: {what}, which would run its code; {WAY_OUT}") from None
-    except NotImplementedError:  # by meta tensors, which have a place but no data
+        raise LevelheadError(f"{path}: {what}, which would run its code; {HOW_TO_SAVE}") from None
+    except NotImplementedError:  # raised by meta tensors, which hold no data
         raise LevelheadError(f"{path}: holds quantized tensors; adjust the model before quantizing") from None
     except (RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
-        raise LevelheadError(f"{path}: cut short, or no state dict ({str(error).splitlines()[0]}); {WAY_OUT}") from None
+        reason = str(error).splitlines()[0]
+        raise LevelheadError(f"{path}: cut short, or not a state dict ({reason}); {HOW_TO_SAVE}") from None
 
 
 def _open(path: Path) -> Archive:
@@ -119,12 +113,14 @@ def _open(path: Path) -> Archive:
         with path.open("rb") as file:
             start = file.read(2)
         old = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
-        what = "a pickle or torch's format before 1.6" if old else "cut short, or no state dict"
-        raise LevelheadError(f"{path}: {what}; {WAY_OUT}") from None
+        what = "a pickle or torch's format before 1.6" if old else "cut short, or not a state dict"
+        raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
     if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.names):
-        raise LevelheadError(f"{path}: a TorchScript or export archive, which holds code; {WAY_OUT}")
+        raise LevelheadError(f"{path}: a TorchScript or export archive, which holds code; {HOW_TO_SAVE}")
     return archive
 
 
-FORMAT = Format("state dict", (".pt", ".pth", ".bin", ".ckpt"), find, lambda path: (path,), note_in, complete, check)
-read, write = FORMAT.read, FORMAT.write
+FORMAT = Format(
+    name="state dict", suffixes=(".pt", ".pth", ".bin", ".ckpt"), find=_find, files=lambda path: (path,),
+    complete=_complete, check=_load, note=lambda path: _note(_open(path)),
+)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,91 +13,110 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..show.progress import ByteProgress
 from . import safetensors
-from .edits import Original, copy, load_originals, make_folder, rewrite, sha256, staged
-from .format import Note, check_apart, layout
-from .rescale import format_of, named, target_of
+from .edits import copy, file_sha256, make_folder, rewrite, staged
+from .format import check_not_input, layout
+from .locate import format_of, output_path, with_name
+from .note import Note
+from .originals import Original, load_originals
 from .spans import load
 
 
 @dataclass(frozen=True)
-class Undone:
-    """What `undo_file` did; `exact` if the very file is back, else its head is right to rounding."""
+class UndoResult:
+    """What `undo_file` did; `exact` if the file is back bit for bit, else its head is right up to rounding."""
 
     path: str
     out: str
     exact: bool
     sha256: Mapping[str, str]
 
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
 
+def undo_file(
+    path: str | Path, out: str | Path, *, force: bool = False, progress: ByteProgress | None = None
+) -> UndoResult:
+    """Take an adjustment of a model's file back.
 
-def undo_file(path: str | Path, out: str | Path, *, force: bool = False, progress: ByteProgress | None = None) -> Undone:
-    """Take an adjustment back.
+    With `path.original` next to it, out is the file that was adjusted, sha256 for sha256. Without, the head is divided
+    by the factors recorded in the file: exact only up to rounding.
 
-    With `path.original` beside it, out is the very file that was adjusted, sha256 for sha256. Without, the head is
-    divided by the factors recorded in the file: exact only to rounding.
+    Args:
+        path: what `rescale_file` wrote.
+        out: where to write; a folder for a sharded model.
+        force: replace files that exist.
+        progress: called with the number of bytes copied since the last call.
+
+    Returns:
+        the files, and whether the way back was exact.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from safetensors.numpy import save_file
+    >>> from levelhead.files.rescale import rescale_file
+    >>> with TemporaryDirectory() as folder:
+    ...     model, leveled, back = (Path(folder, f"{name}.safetensors") for name in ("model", "leveled", "back"))
+    ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
+    ...     _ = rescale_file(model, leveled, [100, 25], gamma=0.5)
+    ...     undo_file(leveled, back).exact, back.read_bytes() == model.read_bytes()
+    (True, True)
     """
     path, one = Path(path), format_of(path)
     folder = one is safetensors.FORMAT and safetensors.is_folder(path)
-    root = named(path.parent if folder and not path.is_dir() else path)
-    out = target_of(path, Path(out), folder)
+    root = with_name(path.parent if folder and not path.is_dir() else path)
+    out = output_path(path, Path(out), folder)
     kept = root.with_name(f"{root.name}.original")
     if kept.is_file():
-        back = _put_back(one.files(path), out, load_originals(kept), kept, folder, force, progress)
-        return Undone(str(path), str(out), True, back)
+        restored = _restore(one.files(path), out, kept, folder=folder, force=force, progress=progress)
+        return UndoResult(str(path), str(out), True, restored)
     note = one.note(path)
     if note is None:
-        raise LevelheadError(f"{path}: nothing to undo: it has no record of an adjustment, and no {kept.name} beside it")
+        raise LevelheadError(f"{path}: nothing to undo: it has no record of an adjustment, and there is no {kept.name} "
+                             "next to it")
     found = one.find(path, named=",".join(note["head"]))
-    heads = [_divide(load(place, found.names), note) for place in found.places]
+    heads = [_divide(path, load(layer, found.names), note) for layer in found.layers]
     one.save(found, heads, out, note=note.get("before", {}), keep=False, force=force, progress=progress)
-    return Undone(str(path), str(out), False, {})
+    return UndoResult(str(path), str(out), False, {})
 
 
-def _put_back(
-    files: Sequence[Path],
-    out: Path,
-    originals: Mapping[str, Original],
-    kept: Path,
-    folder: bool,
-    force: bool,
-    progress: ByteProgress | None,
+def _restore(
+    files: Sequence[Path], out: Path, kept: Path, *, folder: bool, force: bool, progress: ByteProgress | None
 ) -> dict[str, str]:
-    """Apply the kept edits to a model's files, and check that the result is the file that was."""
+    """Apply the kept edits to a model's files, and check that each result is the file that was adjusted."""
+    originals = load_originals(kept)
     known = {file: originals[file.name] for file in files if file.name in originals}
-    if len(files) == len(originals) == 1:  # whatever the file is called by now
+    if len(files) == len(originals) == 1:  # the file may have been renamed
         known = {files[0]: next(iter(originals.values()))}
     if not originals or len(known) != len(originals):
         raise LevelheadError(f"{kept} belongs to {', '.join(originals) or 'no file'}, not to {files[0]}")
     names = layout(files, out, changed=set(known), folder=folder)
-    for file, one in known.items():
+    for file, original in known.items():
         if folder or file != files[0]:
-            names[file] = str(Path(names[file]).with_name(one.name))
-    check_apart(files, [out, *(out.parent / name for name in names.values())])
+            names[file] = str(Path(names[file]).with_name(original.name))
+    check_not_input(files, [out, *(out.parent / name for name in names.values())])
     with staged(out, force=force) as stage:
         if folder:
             make_folder(stage / out.name, like=files[0].parent)
         for file, name in names.items():
-            if file not in known:
+            if file in known:
+                _restore_file(file, stage / name, known[file], kept, progress)
+            else:
                 copy(file, stage / name, progress)
-                continue
-            edits = known[file].edits
-            fits = all(edit.offset + edit.length <= file.stat().st_size for edit in edits)
-            if fits:
-                rewrite(file, stage / name, lambda _, edits=list(edits): edits, progress)
-            if not fits or sha256(stage / name) != known[file].sha256:
-                raise LevelheadError(f"{file} is not the file that {kept.name} was kept for: it was changed since; move "
-                                 f"{kept.name} away to undo by division instead")
-    return {names[file]: one.sha256 for file, one in known.items()}
+    return {names[file]: original.sha256 for file, original in known.items()}
 
 
-def _divide(head: Head, note: Note) -> Head:
+def _restore_file(file: Path, out: Path, original: Original, kept: Path, progress: ByteProgress | None) -> None:
+    fits = all(edit.offset + edit.length <= file.stat().st_size for edit in original.edits)
+    if fits:
+        rewrite(file, out, lambda _: list(original.edits), progress)
+    if not fits or file_sha256(out) != original.sha256:
+        raise LevelheadError(f"{file} is not the file that {kept.name} was kept for, or was changed since; move "
+                             f"{kept.name} away to undo by division instead")
+
+
+def _divide(path: Path, head: Head, note: Note) -> Head:
     by = np.array(note["factors"])
     if len(by) != head.classes:
-        raise LevelheadError(f"the record has {len(by)} factors and the head {head.classes} classes; it is of another head")
+        raise LevelheadError(f"{path}: expected a record of {head.classes} classes, as the head has, got {len(by)}")
     if note["rule"] == "shift":
         if head.bias is None:
-            raise LevelheadError("the record is of a shift, and the head has no bias; it is of another head")
+            raise LevelheadError(f"{path}: its record is of a shift, but its head has no bias")
         return replace(head, bias=(head.bias - by).astype(head.bias.dtype))
     return scale(head, 1 / by, bias=note["bias"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
@@ -15,8 +16,8 @@ CENTRAL = struct.Struct("<4s6H3I5H2I")
 END = struct.Struct("<4s4H2IH")
 END64 = struct.Struct("<4sQ2H2I4Q")
 LOCATOR = struct.Struct("<4sIQI")
-LONGEST = 100_000_000  # bytes of a record of our own: more than a note on a million classes has
-DESCRIBED = 0x08  # flag: the checksum stands behind the data, not before it
+LONGEST_RECORD = 100_000_000  # bytes of a record of our own: more than a note on a million classes has
+DESCRIBED = 0x08  # flag: the checksum follows the data
 UTF8 = 0x800
 
 
@@ -24,7 +25,7 @@ class Archive:
     """The records of a zip file, and the edits that change them.
 
     Args:
-        path: a zip; BadZipFile if it is none.
+        path: a zip; anything else raises BadZipFile.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +44,7 @@ class Archive:
         return [one.filename for one in self.records]
 
     def record_at(self, offset: int) -> ZipInfo | None:
-        """The stored record whose data this byte of the file belongs to."""
+        """Return the stored record whose data this byte of the file belongs to."""
         for one in self.records:
             first = self.data_at[one.filename]
             if first <= offset < first + max(1, one.file_size) and one.compress_type == ZIP_STORED:
@@ -51,33 +52,31 @@ class Archive:
         return None
 
     def read(self, name: str) -> bytes | None:
-        """The data of a record of our own, by its name without the folder that torch puts everything in."""
+        """Read a record of our own, by its name without the folder that torch puts everything in; None if not there."""
         one = next((one for one in self.records if one.filename.partition("/")[2] == name), None)
         if one is None:
             return None
-        if one.compress_type != ZIP_STORED or one.file_size > LONGEST:  # a few bytes may stand for gigabytes
-            raise LevelheadError(
-                f"{self.path}: its record {name} is compressed or too long: not ours; save the model again without it"
-            )
+        if one.compress_type != ZIP_STORED or one.file_size > LONGEST_RECORD:  # a few bytes may stand for gigabytes
+            raise LevelheadError(f"{self.path}: its record {name} is compressed or too long, so it is not ours; save "
+                                 "the model again without it")
         with self.path.open("rb") as file:
             file.seek(self.data_at[one.filename])
             return file.read(one.file_size)
 
     def patched(self, edits: list[Edit], record: tuple[str, bytes | None] | None) -> list[Edit]:
-        """Edits of records' data, completed by checksums and by our own record (None as its data takes it out)."""
+        """Add to edits of records' data the checksums and our own record (None as its data takes it out)."""
         extra, sums = [], {}
         for one in {id(one): one for edit in edits if (one := self.record_at(edit.offset))}.values():
             sums[one.header_offset] = crc = self._crc(one, edits)
-            place = (
-                self.data_at[one.filename] + one.file_size + 4 if one.flag_bits & DESCRIBED else one.header_offset + 14
-            )
+            behind = self.data_at[one.filename] + one.file_size + 4
+            place = behind if one.flag_bits & DESCRIBED else one.header_offset + 14
             extra.append(Edit(place, 4, struct.pack("<I", crc)))
         if not sums and record is None:
             return edits
         return [*edits, *extra, Edit(self.start, self.size - self.start, self._new_tail(sums, record))]
 
     def _crc(self, one: ZipInfo, edits: list[Edit]) -> int:
-        """The checksum of a record once edited."""
+        """Return the checksum of a record once edited."""
         first = self.data_at[one.filename]
         with self.path.open("rb") as file:
             file.seek(first)
@@ -88,7 +87,7 @@ class Archive:
         return zlib.crc32(data)
 
     def _new_tail(self, sums: dict[int, int], record: tuple[str, bytes | None] | None) -> bytes:
-        """The list of records that ends a zip, with new checksums, and our record before it."""
+        """Return the list of records that ends a zip, with new checksums, and our record before it."""
         entries, at, ours = [], 0, None if record is None else record[0]
         for one in self.records:
             fields = list(CENTRAL.unpack_from(self.tail, at))
@@ -111,7 +110,8 @@ class Archive:
         return body + listed + ends + END.pack(b"PK\x05\x06", 0, 0, small[0], *small, 0)
 
 
-def _data_at(file, one: ZipInfo) -> int:
+def _data_at(file: BinaryIO, one: ZipInfo) -> int:
+    """Return the offset of a record's data, after its header."""
     file.seek(one.header_offset)
     header = file.read(LOCAL.size)
     if len(header) < LOCAL.size or header[:4] != b"PK\x03\x04":
@@ -121,27 +121,10 @@ def _data_at(file, one: ZipInfo) -> int:
 
 
 def _stored(name: bytes, data: bytes, offset: int) -> tuple[bytes, bytes]:
-    """A record and its entry in the list, its date the first that zip knows."""
+    """Return a record and its entry in the list, dated 1980-01-01, the first day that zip knows."""
     crc, size, date, wide = zlib.crc32(data), len(data), 0x21, offset >= 0xFFFFFFFF
     local = LOCAL.pack(b"PK\x03\x04", 20, UTF8, 0, 0, date, crc, size, size, len(name), 0) + name + data
     extra = struct.pack("<2HQ", 1, 8, offset) if wide else b""
-    entry = CENTRAL.pack(
-        b"PK\x01\x02",
-        20,
-        20,
-        UTF8,
-        0,
-        0,
-        date,
-        crc,
-        size,
-        size,
-        len(name),
-        len(extra),
-        0,
-        0,
-        0,
-        0,
-        0xFFFFFFFF if wide else offset,
-    )
+    lengths, place = (size, size, len(name), len(extra), 0), 0xFFFFFFFF if wide else offset
+    entry = CENTRAL.pack(b"PK\x01\x02", 20, 20, UTF8, 0, 0, date, crc, *lengths, 0, 0, 0, place)
     return local, entry + name + extra

@@ -1,1 +1,8 @@
-"""Where a head lives: each module has `read(x) -> Head` and `write(x, head)`, for one kind of x."""
+"""Heads in memory: found in torch modules and scikit-learn estimators, read as a `Head` and written back.
+
+torch: read, write and rescale the head of a torch module
+sklearn: read and write the head of a scikit-learn classifier
+find: which layer of a torch module is its head
+probe: a forward pass that proves it
+editable: whether a layer can be changed in place
+"""

@@ -1,4 +1,4 @@
-"""Can this layer's rows be changed in place, and would that change nothing else? If not, why not."""
+"""Whether a layer's rows can be changed in place without changing anything else and, if not, why not."""
 
 from __future__ import annotations
 
@@ -13,44 +13,26 @@ Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
-    """The layer, if scaling a row of its weight scales that output and nothing else; a ValueError with why not."""
-    for reason in (_scripted, _wrapped, _uninitialized, _quantized, _parametrized, _without_data):
-        why = reason(layer)
-        if why:
-            raise LevelheadError(f"cannot change {path or 'the layer'}: {why}")
-    tied = _tied(layer, model)
-    if tied:
-        raise LevelheadError(f"cannot change {path or 'the layer'}: its weights are tied to {tied}, which would change "
-                         "too; untie them first (give the head a clone of the weights)")
+    """Return the layer if scaling a row of its weight scales that output and nothing else; else raise."""
+    reason = _why_opaque(layer) or _why_quantized(layer) or _why_parametrized(layer) or _why_without_data(layer)
+    reason = reason or _why_tied(layer, model) or _why_not_affine(layer)
+    if reason:
+        raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
     assert isinstance(layer, Editable)
-    if not _is_affine(layer):
-        what, how = f"a {type(layer).__name__}", "it may normalize its weights"
-        if _has_hooks(layer):
-            what, how = "with its hooks it", "or fails on random features; remove them first"
-        raise LevelheadError(f"cannot change {path or 'the layer'}: {what} does more than W x + b ({how}), so scaling a "
-                         "row need not scale its logit")
     return layer
 
 
-def _scripted(layer: nn.Module) -> str | None:
+def _why_opaque(layer: nn.Module) -> str | None:
     if isinstance(layer, torch.jit.ScriptModule):
         return "it is compiled to TorchScript; adjust the model before that"
-    return None
-
-
-def _wrapped(layer: nn.Module) -> str | None:
     if hasattr(layer, "base_layer") or hasattr(layer, "lora_A"):
         return "it is wrapped by LoRA, whose update would not be scaled; merge it first (model.merge_and_unload())"
-    return None
-
-
-def _uninitialized(layer: nn.Module) -> str | None:
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in layer.parameters(recurse=False)):
         return "it is not initialized yet; run the model once"
     return None
 
 
-def _quantized(layer: nn.Module) -> str | None:
+def _why_quantized(layer: nn.Module) -> str | None:
     weight = getattr(layer, "weight", None)
     kind = type(layer)
     if "quantized" in kind.__module__ or "quantization" in kind.__module__ or hasattr(layer, "qweight"):
@@ -64,20 +46,20 @@ def _quantized(layer: nn.Module) -> str | None:
     return None
 
 
-def _parametrized(layer: nn.Module) -> str | None:
+def _why_parametrized(layer: nn.Module) -> str | None:
     computed = [name for name in ("weight", "bias") if parametrize.is_parametrized(layer, name)]
     old = [name for name in layer._parameters if name.endswith(("_g", "_v", "_orig"))]
     if computed or old:
         return (f"its {(computed or ['weight'])[0]} is parametrized (weight_norm, spectral_norm, pruning or the like) "
-                "and would be computed anew; remove the parametrization first")
+                "and would be computed again; remove the parametrization first")
     if not isinstance(layer, Editable):
         return f"expected nn.Linear or a 1x1 convolution, got {type(layer).__module__}.{type(layer).__name__}"
     if not isinstance(layer._parameters.get("weight"), Tensor):
-        return "its weight is no parameter of its own (flattened by FSDP1, or set by hand)"
+        return "its weight is not a parameter of its own (flattened by FSDP1, or set by hand)"
     return None
 
 
-def _without_data(layer: nn.Module) -> str | None:
+def _why_without_data(layer: nn.Module) -> str | None:
     for name, p in layer.named_parameters(recurse=False):
         if p.is_meta:
             return f"its {name} is on the meta device and holds no data; load the weights first"
@@ -88,14 +70,16 @@ def _without_data(layer: nn.Module) -> str | None:
     return None
 
 
-def _tied(layer: nn.Module, model: nn.Module) -> str | None:
-    """Who else holds the same parameter or memory: another layer, a buffer, or the layer's own other parameter."""
+def _why_tied(layer: nn.Module, model: nn.Module) -> str | None:
+    """Say who else holds the same parameter or memory: another layer, a buffer, the layer's own other parameter."""
     for own, p in layer.named_parameters(recurse=False):
         for path, other in model.named_modules():
             for name, q in (*other._parameters.items(), *other._buffers.items()):
                 itself = other is layer and name == own
                 if q is not None and not itself and (q is p or _overlap(p, q)):
-                    return f"{path}.{name}" if path else name
+                    tied = f"{path}.{name}" if path else name
+                    return (f"its weights are tied to {tied}, which would change too; untie them first (give the head "
+                            "a clone of the weights)")
     return None
 
 
@@ -118,8 +102,18 @@ def _has_hooks(layer: nn.Module) -> bool:
     return bool(layer._forward_hooks or layer._forward_pre_hooks)
 
 
+def _why_not_affine(layer: nn.Module) -> str | None:
+    assert isinstance(layer, Editable)
+    if _is_affine(layer):
+        return None
+    what, how = f"a {type(layer).__name__}", "it may normalize its weights"
+    if _has_hooks(layer):
+        what, how = "with its hooks it", "or fails on random features; remove them first"
+    return f"{what} does more than W x + b ({how}), so scaling a row need not scale its logit"
+
+
 def _is_affine(layer: Editable) -> bool:
-    """Whether a layer with a forward of its own, or with hooks, still computes W x + b; tried on random features."""
+    """Return whether a layer with its own forward, or with hooks, still computes W x + b; tried on random features."""
     plain = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
     weight = layer.weight
     own = type(layer).forward not in plain or "forward" in vars(layer) or _has_hooks(layer)
@@ -131,7 +125,7 @@ def _is_affine(layer: Editable) -> bool:
     try:
         with torch.no_grad():
             given = layer.eval()(features)
-    except Exception:  # a grouped convolution, one that wants another shape, a hook that does: not what we know
+    except Exception:  # a grouped convolution, or a forward or hook that expects another shape
         return False
     finally:
         layer.train(training)

@@ -1,6 +1,6 @@
-"""Is this layer the head? Asked of the model itself, by running it on an example with other weights in that layer.
+"""A test of whether a layer is the head: run the model on an example with other weights in that layer.
 
-No parameter is touched: the weights are swapped for the length of one call (`torch.func.functional_call`).
+No parameter is touched: the weights are swapped for one call (`torch.func.functional_call`).
 """
 
 from __future__ import annotations
@@ -13,40 +13,44 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..core.errors import LevelheadError
+from ..core.errors import Advice, LevelheadError
+
+NAME_HEAD = Advice("layer", None, "to name the head")
 
 
 class Probe:
     """A model and an example to run it on.
 
     Args:
-        model: run in eval mode, without gradients; its mode is put back.
+        model: run in eval mode, without gradients; its mode is restored.
         example: a tensor, a tuple of arguments, or a dict of keyword arguments.
     """
 
     def __init__(self, model: nn.Module, example: Any) -> None:
         self.model = model
-        self.args: tuple = () if isinstance(example, Mapping) else _tuple(example)
+        self.args: tuple = ()
         self.kwargs: dict = dict(example) if isinstance(example, Mapping) else {}
+        if not isinstance(example, Mapping):
+            self.args = tuple(example) if isinstance(example, tuple | list) else (example,)
         if any(type(p.data) is not Tensor for p in model.parameters()):
-            raise LevelheadError("an example cannot be traced through sharded or quantized parameters; name the head with "
-                             "layer=... instead")
+            raise LevelheadError("an example cannot be traced through sharded or quantized parameters; leave it out",
+                                 advice=NAME_HEAD)
         self.plain = self._logits({})
         if not torch.equal(self.plain, self._logits({})):
-            raise LevelheadError("the model answers the same example differently each time, even in eval mode; name the "
-                             "head with layer=... instead")
+            raise LevelheadError("the model answers the same example differently each time, even in eval mode; leave "
+                                 "it out", advice=NAME_HEAD)
 
     @property
     def classes(self) -> int:
-        """K, the number of logits the model gives."""
+        """K, the number of logits that the model gives."""
         return self.plain.shape[-1]
 
     def scales(self, layers: Mapping[str, nn.Module]) -> bool:
-        """Whether scaling row i of these layers scales logit i by the same factor, for every i: what a head is.
+        """Return whether scaling row i of these layers scales logit i by the same factor, for every i, as in a head.
 
-        Tried with random weights (a head may start at zero) and factors that are powers of two, which rounding spares.
+        The weights are random (a head may start at zero) and the factors powers of two, so that nothing is rounded.
         """
-        weights = self._stand_in(layers)
+        weights = self._random_weights(layers)
         if weights is None:
             return False
         factors = 2.0 ** torch.randint(-1, 3, (self.classes,), generator=torch.Generator().manual_seed(2))
@@ -55,8 +59,8 @@ class Probe:
         return bool((before.abs().amax(dim=-1) > 0).any()) and _close(after, before * factors.to(before), before)
 
     def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
-        """Whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
-        weights = self._stand_in(layers)
+        """Return whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
+        weights = self._random_weights(layers)
         if weights is None:
             return False
         moved = torch.arange(self.classes) % 2 == 0
@@ -64,8 +68,8 @@ class Probe:
         return (_close(after[..., ~moved], before[..., ~moved], before)
                 and not _close(after[..., moved], before[..., moved], before))
 
-    def _stand_in(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
-        """Random weights and biases for these layers; None if one has not K rows of its own."""
+    def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
+        """Return random weights and biases for these layers, or None if one does not have K rows of its own."""
         generator, weights = torch.Generator().manual_seed(1), {}
         for path, layer in layers.items():
             if not isinstance(layer._parameters.get("weight"), Tensor):
@@ -78,17 +82,18 @@ class Probe:
         return weights
 
     def _logits(self, weights: dict[str, Tensor]) -> Tensor:
-        """The model's logits on the example with these weights in place, classes last, in float64 on the host."""
+        """Return the logits on the example with these weights in place, classes last, in float64 on the host."""
         with _evaluating(self.model), torch.no_grad():
             try:
                 output = functional_call(self.model, weights, self.args, self.kwargs)
             except Exception as error:
-                raise LevelheadError(f"the model cannot be run on the example: {type(error).__name__}: {error}") from error
-        return _classes_last(_pick(output)).double().cpu()
+                raise LevelheadError(f"the model fails on it: {type(error).__name__}: {error}",
+                                     parameter="example") from error
+        return _classes_last(_logits_of(output)).double().cpu()
 
 
-def _pick(output: Any) -> Tensor:
-    """The logits among what a model returns: the tensor, its `logits`, or the first tensor of a tuple."""
+def _logits_of(output: Any) -> Tensor:
+    """Return the logits among what a model returns: the tensor, its `logits`, or the first tensor of a tuple."""
     if isinstance(output, Mapping):
         output = output.get("logits", next(iter(output.values()), None))
     elif hasattr(output, "logits"):
@@ -109,12 +114,8 @@ def _times(weights: dict[str, Tensor], factors: Tensor) -> dict[str, Tensor]:
 
 
 def _close(a: Tensor, b: Tensor, scale: Tensor) -> bool:
-    """Equal but for rounding, seen against the largest logit."""
+    """Return whether two are equal up to rounding, relative to the largest logit."""
     return bool(torch.isfinite(a).all()) and bool(((a - b).abs() <= 1e-4 * scale.abs().max()).all())
-
-
-def _tuple(example: Any) -> tuple:
-    return tuple(example) if isinstance(example, tuple | list) else (example,)
 
 
 @contextmanager

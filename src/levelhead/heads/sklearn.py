@@ -2,8 +2,8 @@
 
 Logistic regression, ridge, linear SVM, SGD, perceptron and linear discriminant analysis all score K > 2 classes as
 ``x @ coef_.T + intercept_`` and predict the largest. Any estimator that does so is read: alone, as the last step of a
-pipeline, as the best of a search, or frozen. One that has the attributes and scores otherwise is refused: the head is
-held against the estimator's own `decision_function` first.
+pipeline, as the best of a search, or frozen. One that has the attributes but scores differently is refused: the head is
+first compared with the estimator's own `decision_function`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.errors import LevelheadError
 from ..core.head import Head
 
-_WAY_OUT = "wrap it in levelhead.hosts.sklearn.RescaledClassifier, which works on scores"
+_WRAP_IT = "wrap it in levelhead.hosts.sklearn.RescaledClassifier, which works on scores"
 
 
 def read(estimator: Any) -> Head:
-    """The head of a fitted linear classifier of three or more classes.
+    """Read the head of a fitted linear classifier of three or more classes.
 
     Args:
         estimator: a linear classifier, or a pipeline, search or FrozenEstimator around one.
@@ -37,17 +37,17 @@ def read(estimator: Any) -> Head:
     >>> read(RidgeClassifier().fit(X, y)).weight.shape
     (3, 4)
     """
-    model = linear(estimator)
+    model = linear_model(estimator)
     head = Head(model.coef_, _bias(model), [str(label) for label in model.classes_])
     probe = np.random.default_rng(0).standard_normal((8, head.weight.shape[1])).astype(head.weight.dtype)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the probe carries no feature names; nothing is learned from it
+        warnings.simplefilter("ignore")  # about the feature names that the probe does not have
         scores, labels = model.decision_function(probe), model.predict(probe)
     if scores.shape != (8, head.classes) or not np.allclose(scores, head.logits(probe), rtol=1e-3, atol=1e-5):
-        raise LevelheadError(f"{_title(model)} does not score classes by coef_ and intercept_ alone; {_WAY_OUT}")
+        raise LevelheadError(f"{_kind(model)} does not score classes by coef_ and intercept_ alone; {_WRAP_IT}")
     if not np.array_equal(labels, model.classes_[scores.argmax(axis=1)]):
-        raise LevelheadError(f"{_title(model)} does not predict the class of the largest score (several labels a sample?): "
-                         "scaling its weight vectors would not move its predictions as it should")
+        raise LevelheadError(f"{_kind(model)} does not predict the class of the largest score (several labels per "
+                             "sample?), so scaling its weight vectors would not move its predictions as it should")
     return head
 
 
@@ -55,7 +55,7 @@ def write(estimator: Any, head: Head) -> None:
     """Put a head into a fitted linear classifier, in place; dtype and memory layout stay the model's own.
 
     Args:
-        estimator: what `read` was given.
+        estimator: as for `read`; changed in place.
         head: weight [K, d] and bias [K], of the model's shapes. A bias for a model without one is added.
 
     >>> from sklearn.datasets import load_iris
@@ -68,33 +68,34 @@ def write(estimator: Any, head: Head) -> None:
     >>> np.allclose(model.decision_function(X), before * [1, 1, 2.5 ** 0.5])
     True
     """
-    model, new = linear(estimator), head.numpy()
+    model, new = linear_model(estimator), head.numpy()
     if new.weight.shape != model.coef_.shape:
-        raise LevelheadError(f"expected weight {list(model.coef_.shape)} for {_title(model)}, got {list(new.weight.shape)}")
+        raise LevelheadError(f"expected weight {list(model.coef_.shape)} for {_kind(model)}, got "
+                             f"{list(new.weight.shape)}")
     if new.bias is None and _bias(model) is not None:
-        raise LevelheadError(f"expected a bias [{new.classes}]: {_title(model)} has an intercept, the head has none")
+        raise LevelheadError(f"expected a bias [{new.classes}]: {_kind(model)} has an intercept, the head has none")
     model.coef_ = np.array(new.weight, dtype=model.coef_.dtype, order="F" if np.isfortran(model.coef_) else "C")
     if new.bias is not None:
         model.intercept_ = np.array(new.bias, dtype=np.asarray(model.intercept_).dtype)
 
 
-def linear(estimator: Any) -> Any:
-    """The fitted linear model of three or more classes in an estimator; a ValueError that says why there is none."""
+def linear_model(estimator: Any) -> Any:
+    """Return the fitted linear model of three or more classes in an estimator, or raise with the reason."""
     check_is_fitted(estimator)
     model = innermost(estimator)
     coef = getattr(model, "coef_", None)
     if coef is None or isinstance(getattr(type(model), "coef_", None), property) or not hasattr(model, "classes_"):
-        raise LevelheadError(f"{_title(model)} has no linear head of its own (no coef_ that can be set); {_WAY_OUT}")
+        raise LevelheadError(f"{_kind(model)} has no linear head of its own (no coef_ that can be set); {_WRAP_IT}")
     if not isinstance(coef, np.ndarray):
-        raise LevelheadError(f"{_title(model)} has a sparse coef_; call its densify() first")
+        raise LevelheadError(f"{_kind(model)} has a sparse coef_; call its densify() first")
     if coef.ndim == 1 or len(coef) == 1:
-        raise LevelheadError(f"{_title(model)} has two classes and one weight vector: scaling it changes no prediction; "
-                         f"{_WAY_OUT} and shifts them by the counts")
+        raise LevelheadError(f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction; "
+                             f"{_WRAP_IT} and shifts them by the counts")
     return model
 
 
 def innermost(estimator: Any) -> Any:
-    """The estimator that predicts in the end: the last step of a pipeline, the best of a search, what is frozen."""
+    """Return the estimator that predicts in the end: of a pipeline the last step, of a search the best one."""
     if hasattr(estimator, "best_estimator_"):
         return innermost(estimator.best_estimator_)
     if isinstance(estimator, FrozenEstimator):
@@ -103,11 +104,11 @@ def innermost(estimator: Any) -> Any:
 
 
 def _bias(model: Any) -> np.ndarray | None:
-    """None where no intercept was fitted: some models then keep a scalar 0.0, others K zeros."""
+    """Return the bias, or None if no intercept was fitted: some models then keep a scalar 0.0, others K zeros."""
     intercept = np.asarray(getattr(model, "intercept_", 0.0))
     fitted = intercept.ndim == 1 and (getattr(model, "fit_intercept", True) or intercept.any())
     return intercept if fitted else None
 
 
-def _title(model: Any) -> str:
+def _kind(model: Any) -> str:
     return type(model).__name__

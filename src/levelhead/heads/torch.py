@@ -1,9 +1,9 @@
-"""Heads in torch modules: read one, write one, rescale one in place and put it back."""
+"""Heads in torch modules: read, write, rescale in place and restore."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -13,24 +13,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.adjust import BiasPolicy, can_flip, factors, rescale, rounding_flips
+from ..core.adjust import can_flip, factors, scale
 from ..core.array import to_numpy
-from ..core.counts import Counts, Missing, resolve
-from ..core.errors import LevelheadError
+from ..core.choices import BiasPolicy, Missing
+from ..core.counts import Counts, resolve
+from ..core.errors import Advice, LevelheadError
 from ..core.head import Head, check_finite
+from ..core.precision import rounding_flips
 from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..show.html import html
 from .editable import Editable, check_editable
-from .find import find_head
-from .layers import linears, outputs, unwrap
+from .find import find_head, linear_layers, outputs, unwrap
+from .probe import NAME_HEAD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["Adjusted", "find_head", "read", "rescale_", "write"]
 
-# What a scaled layer carries, as its copies do and no state dict does: gamma, and the weight it then had, by object and
-# version (which outlast a change of dtype) or by content (which a copy has too). A second, unmeant scaling is caught.
+# An attribute of a scaled layer, by which a second scaling is noticed. Copies of the layer have it, state dicts do not.
+# It holds gamma and the weight as it was then: by object and version, which outlast a change of dtype, and by content,
+# which a copy has too.
 MARK = "_levelhead_rescaled"
 
 
@@ -38,7 +41,7 @@ MARK = "_levelhead_rescaled"
 class Adjusted:
     """What `rescale_` did to a model, and the way back.
 
-    `restore()` puts the very parameters back, bit for bit; so does leaving a `with` block.
+    `restore()` gives the parameters their old values back, bit for bit; so does leaving a `with` block.
 
     Args:
         layers: paths of the layers that were scaled.
@@ -47,6 +50,14 @@ class Adjusted:
         factors: [K], what each weight vector was multiplied by.
         before, after: {path: [K]}, lengths of the weight vectors.
         flips: how many of the predictions given could change by rounding to half precision; None if not asked.
+
+    >>> model = nn.Linear(2, 2, bias=False)
+    >>> before = model.weight.detach().clone()
+    >>> with rescale_(model, [100, 25], gamma=0.5) as adjusted:
+    ...     adjusted.factors
+    array([1., 2.])
+    >>> torch.equal(model.weight, before)
+    True
     """
 
     layers: tuple[str, ...]
@@ -60,13 +71,20 @@ class Adjusted:
     _saved: list[tuple[str, str, nn.Parameter, Tensor]] = field(default_factory=list)
 
     def restore(self) -> None:
-        """Give the layers back the parameters they had, bit for bit; a ValueError if they have others by now."""
-        _settle(self._model)
+        """Give the layers their old values back, bit for bit, unless their parameters were replaced since.
+
+        >>> model = nn.Linear(2, 2)
+        >>> before = model.weight.detach().clone()
+        >>> rescale_(model, [100, 25], gamma=0.5).restore()
+        >>> torch.equal(model.weight, before)
+        True
+        """
+        _reshard(self._model)
         held = {id(p) for p in self._model.parameters()}
         for path, name, parameter, _ in self._saved:
             if id(parameter) not in held:
-                raise LevelheadError(f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer, or "
-                                 "load_state_dict(assign=True)); load the weights the model had before")
+                raise LevelheadError(f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer"
+                                     ", or load_state_dict with assign); load the weights the model had before")
         with torch.no_grad():
             for _, _, parameter, original in self._saved:
                 parameter.copy_(original)
@@ -78,7 +96,17 @@ class Adjusted:
         self.restore()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the weight norms against the counts, before and after (extra `plot`), on new Axes if none are given."""
+        """Draw the weight norms against the counts, before and after (extra `plot`).
+
+        Args:
+            ax: where to draw; new Axes if not given.
+
+        Returns:
+            the Axes.
+
+        >>> rescale_(nn.Linear(2, 2), [100, 25], gamma=0.5).plot().get_xscale()
+        'log'
+        """
         from ..show.plot import draw_norms
 
         return draw_norms(self.counts, self.before, self.after, ax, title=f"gamma = {self.gamma:.3g}")
@@ -90,7 +118,7 @@ class Adjusted:
         by = f"{self.factors.min():.3g} to {self.factors.max():.3g}"
         flips = {} if self.flips is None else {"predictions rounding could flip": str(self.flips)}
         return html("Adjusted", {"gamma": f"{self.gamma:.4g}", "classes": counts, "factors": by, **norms, **flips},
-                    notes=["restore() puts the old parameters back, bit for bit"])
+                    notes=["restore() gives the old values back, bit for bit"])
 
     def __repr__(self) -> str:
         done = [f"{p or 'head'}: norms {_range(self.before[p])} -> {_range(self.after[p])}" for p in self.layers]
@@ -98,16 +126,19 @@ class Adjusted:
 
 
 def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
-    """The head of a torch module, as a copy.
+    """Read the head of a torch module, as a copy.
 
     Args:
         model, layer, example, classes: as in `find_head`; of several heads, name the one to read.
 
+    Returns:
+        weight [K, d], bias [K] if the layer has one, and class names where the model's config has them.
+
     >>> read(nn.Linear(8, 3)).classes
     3
     """
-    _, module = _only(model, layer, example, classes)
-    return _head(module, _names(model, len(module.weight)))
+    _, module = _single_head(model, layer, example, classes)
+    return _head(module, _class_names(model, len(module.weight)))
 
 
 def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = None) -> None:
@@ -116,8 +147,13 @@ def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = Non
     Args:
         model, layer, example: as in `find_head`.
         head: weight [K, d] of the layer's own shape, and a bias exactly if the layer has one.
+
+    >>> layer = nn.Linear(2, 3, bias=False)
+    >>> write(layer, Head(np.ones((3, 2))))
+    >>> layer.weight.sum().item()
+    6.0
     """
-    path, module = _only(model, layer, example, head.classes)
+    path, module = _single_head(model, layer, example, head.classes)
     _write(path, module, check_finite(head))
 
 
@@ -125,7 +161,7 @@ def rescale_(
     model: nn.Module, counts: Counts, *, gamma: float, layer: Any = None, example: Any = None,
     bias: BiasPolicy = "scale", missing: Missing = "error", logits: Any = None, again: bool = False,
 ) -> Adjusted:
-    """RS on a torch model, in place: find its head and scale each weight vector by how rare its class is.
+    """Find the head of a torch model and scale each weight vector, in place, by how rare its class is (RS).
 
     ``w_i <- (n_1 / n_i)^gamma w_i``, with n_1 the largest count. Parameters keep their identity, so optimizers,
     gradients and wrappers stay valid. If anything is wrong, nothing is changed.
@@ -137,9 +173,12 @@ def rescale_(
         layer: the head, if it is not found or not unique: a path, the module, or a list if several feed one output.
         example: an input to run the model on, to find the head by what it does.
         bias: `scale` (scaling the head is then scaling the logits) or `keep`.
-        missing: what a class with no samples is: an `error`, or `neutral` (left as it is).
+        missing: a class without samples is an `error`, or `neutral` (left as it is).
         logits: [N, K], the model's logits before: in half precision, predictions that rounding could flip are counted.
         again: allow scaling a head that was scaled already and not changed since.
+
+    Returns:
+        what was done, with `restore()` to take it back.
 
     >>> model = nn.Sequential(nn.Linear(2, 2, bias=False))
     >>> _ = model[0].weight.data.copy_(torch.eye(2))
@@ -148,61 +187,62 @@ def rescale_(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    found, n, by = check_rescale(
-        model, counts, gamma=gamma, layer=layer, example=example, missing=missing, offers=["missing"])
-    names = _names(model, len(n))
+    found, n, by = check_rescale(model, counts, gamma=gamma, layer=layer, example=example, missing=missing)
+    names = _class_names(model, len(n))
     before = {path: check_finite(_head(module, names), path or "the head") for path, module in found.items()}
     first = next(iter(before.values()))
-    after = {path: rescale(head, counts, gamma=gamma, bias=bias, missing=missing) for path, head in before.items()}
+    after = {path: scale(head, by, bias=bias) for path, head in before.items()}
     for path, module in found.items():
-        _check_once(path, module, before[path], again)
-    flips = _cautions(first, by, logits)
+        _check_not_rescaled(path, module, before[path], again)
+    flips = _warn_and_count_flips(first, by, logits)
     saved = [(path, name, p, p.detach().clone())
              for path, module in found.items() for name, p in module.named_parameters(recurse=False)]
     for path, module in found.items():
         _write(path, module, after[path])
         if (by != 1).any():
-            setattr(module, MARK, (float(gamma), _state(module), _digest(_head(module, None))))
-    return Adjusted(tuple(found), float(gamma), n, by, _norms(before), _norms(after), flips, unwrap(model), saved)
+            setattr(module, MARK, (float(gamma), _identity(module), _digest(_head(module, None))))
+    return Adjusted(layers=tuple(found), gamma=float(gamma), counts=n, factors=by, before=_norms(before),
+                    after=_norms(after), flips=flips, _model=unwrap(model), _saved=saved)
 
 
 def check_rescale(
     model: nn.Module, counts: Counts, *, gamma: float, layer: Any = None, example: Any = None,
-    missing: Missing = "error", offers: Collection[str] = (),
+    missing: Missing | None = None,
 ) -> tuple[dict[str, Editable], np.ndarray, np.ndarray]:
-    """What `rescale_` would act on, as far as no weight need be read: the layers, counts [K] and factors [K].
+    """Check what `rescale_` would check, without reading a weight: a trainer asks before the first step.
 
-    What it would refuse is refused here, in the same words: a trainer asks before the first step, not after the last.
+    Returns:
+        the layers by path, counts [K] and factors [K].
     """
-    found = editable_head(model, layer=layer, example=example, classes=_hint(model, counts))
+    found = editable_head(model, layer=layer, example=example, classes=_likely_classes(model, counts))
     path, first = next(iter(found.items()))
     classes = len(first.weight)
     if classes == 1:
         raise LevelheadError(f"{path or 'the head'} gives a single logit, and scaling never moves its sign; "
-                         "add gamma log(n_negative / n_positive) to its bias instead, the additive shift")
-    n = resolve(counts, classes, names=_names(model, classes), missing=missing, offers=offers)
+                             "add gamma log(n_negative / n_positive) to its bias instead, the additive shift")
+    n = resolve(counts, classes, names=_class_names(model, classes), missing=missing)
     return found, n, factors(n, gamma)
 
 
 def editable_head(
     model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
 ) -> dict[str, Editable]:
-    """`find_head`, and each layer checked: it can be changed in place, and that changes nothing else."""
+    """Find the head and check that each of its layers can be changed in place without changing anything else."""
     model = unwrap(model)
-    _settle(model)
+    _reshard(model)
     found = find_head(model, layer=layer, example=example, classes=classes)
     return {path: check_editable(path, module, model) for path, module in found.items()}
 
 
-def _only(model: nn.Module, layer: Any, example: Any, classes: int | None) -> tuple[str, Editable]:
+def _single_head(model: nn.Module, layer: Any, example: Any, classes: int | None) -> tuple[str, Editable]:
     found = editable_head(model, layer=layer, example=example, classes=classes)
     if len(found) > 1:
-        raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}; name one with layer=...")
+        raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}", advice=NAME_HEAD)
     return next(iter(found.items()))
 
 
 def _head(module: Editable, names: list[str] | None) -> Head:
-    """A copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
+    """Return a copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
     weight = gather(module.weight.detach()).clone()
     bias = None if module.bias is None else gather(module.bias.detach()).clone()
     return Head(weight.flatten(1), bias, names)
@@ -218,17 +258,17 @@ def _write(path: str, module: Editable, head: Head) -> None:
     with torch.no_grad():
         for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
             if parameter is not None:
-                parameter.copy_(_shared_out(torch.as_tensor(values).reshape(parameter.shape), parameter))
+                parameter.copy_(_placed_like(torch.as_tensor(values).reshape(parameter.shape), parameter))
 
 
-def _hint(model: nn.Module, counts: Counts) -> int | None:
-    """K as the counts have it, if any layer agrees; labels to be counted say nothing."""
+def _likely_classes(model: nn.Module, counts: Counts) -> int | None:
+    """Return how many counts there are if any layer has as many outputs; counts may be labels, of any number."""
     size = len(counts) if hasattr(counts, "__len__") else None
-    return size if size in {outputs(m) for _, m in linears(unwrap(model))} else None
+    return size if size in {outputs(m) for _, m in linear_layers(unwrap(model))} else None
 
 
-def _names(model: nn.Module, classes: int) -> list[str] | None:
-    """Class names from a transformers config, if it has one per class; LABEL_0, LABEL_1 and so on are no names."""
+def _class_names(model: nn.Module, classes: int) -> list[str] | None:
+    """Return the names in a transformers config, if it has one per class; LABEL_0, LABEL_1, ... do not count."""
     labels = getattr(getattr(unwrap(model), "config", None), "id2label", None)
     if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
         return None
@@ -236,23 +276,22 @@ def _names(model: nn.Module, classes: int) -> list[str] | None:
     return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None
 
 
-def _check_once(path: str, module: Editable, head: Head, again: bool) -> None:
+def _check_not_rescaled(path: str, module: Editable, head: Head, again: bool) -> None:
     mark = getattr(module, MARK, None)
-    if mark and not again and (mark[1] == _state(module) or mark[2] == _digest(head)):
-        raise LevelheadError(f"{path or 'the head'} was rescaled already (gamma={mark[0]:g}); restore() that first, or "
-                         "pass again=True")
+    if mark and not again and (mark[1] == _identity(module) or mark[2] == _digest(head)):
+        raise LevelheadError(f"{path or 'the head'} was rescaled already (gamma {mark[0]:g}); restore it first",
+                             advice=Advice("again", None, "to scale it a second time"))
 
 
-def _state(module: Editable) -> tuple[int, int]:
+def _identity(module: Editable) -> tuple[int, int]:
     return id(module.weight), module.weight._version
 
 
 def _digest(head: Head) -> str:
-    """What tells one weight matrix from another, bit by bit."""
     return sha256(head.weight.cpu().contiguous().view(torch.uint8).numpy()).hexdigest()
 
 
-def _cautions(head: Head, by: np.ndarray, logits: Any) -> int | None:
+def _warn_and_count_flips(head: Head, by: np.ndarray, logits: Any) -> int | None:
     if not can_flip(head):
         warn("the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
              "(levelhead.shift_logits)", BinaryHeadWarning, stacklevel=3)
@@ -273,8 +312,8 @@ def _range(norms: np.ndarray) -> str:
     return f"{norms.min():.3g}..{norms.max():.3g}"
 
 
-def _settle(model: nn.Module) -> None:
-    """Free what FSDP2 gathered for a forward pass: a change to that copy would be lost."""
+def _reshard(model: nn.Module) -> None:
+    """Free the parameters that FSDP2 gathered for a forward pass: a change to those copies would be lost."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     for module in model.modules() if fsdp is not None else ():
         if isinstance(module, fsdp.FSDPModule):  # type: ignore[union-attr]
@@ -282,18 +321,18 @@ def _settle(model: nn.Module) -> None:
 
 
 def is_sharded(x: Tensor) -> bool:
-    """Whether x is a DTensor, as FSDP2 makes parameters."""
+    """Return whether x is a DTensor, as FSDP2 makes parameters."""
     tensor = sys.modules.get("torch.distributed.tensor")
     return tensor is not None and isinstance(x, tensor.DTensor)
 
 
 def gather(x: Tensor) -> Tensor:
-    """The whole of a sharded tensor, in every process; x itself if it is not sharded."""
+    """Return the whole of a sharded tensor, in every process; x itself if it is not sharded."""
     return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
 
 
-def _shared_out(values: Tensor, parameter: Any) -> Tensor:
-    """Whole values as the parameter has them: the same device and dtype and, of a DTensor, this process's own part."""
+def _placed_like(values: Tensor, parameter: Any) -> Tensor:
+    """Return whole values with the parameter's device and dtype and, for a DTensor, only this process's part."""
     values = values.to(device=parameter.device, dtype=parameter.dtype)
     if not is_sharded(parameter):
         return values

@@ -1,0 +1,70 @@
+"""The table of file formats, and the head in a file of any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..core.counts import Counts
+from ..core.errors import LevelheadError
+from . import onnx, safetensors, state_dict
+from .find import NoHead
+from .format import Format
+from .spans import LocatedHead
+
+MODEL_FORMATS: tuple[Format, ...] = (safetensors.FORMAT, onnx.FORMAT, state_dict.FORMAT)
+SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suffixes)
+
+RUNS_CODE = "opening it would run whatever code it holds"
+REFUSED = {  # suffix: why it is never opened, and what to do instead
+    ".pt2": f"a torch.export archive: {RUNS_CODE}; save model.state_dict(), or rescale before exporting",
+    ".pkl": f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
+    ".pickle": f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
+    ".joblib": f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
+    ".bin.index.json": "an index of pickled shards; save the model as safetensors (save_pretrained does)",
+}
+
+
+def format_of(path: str | Path) -> Format:
+    """Return the format of a model's file by its name, without opening it."""
+    path = Path(path)
+    for suffix, reason in REFUSED.items():
+        if path.name.lower().endswith(suffix):
+            raise LevelheadError(f"{path}: {reason}")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file; expected a model as {SUFFIXES}")
+    if path.is_dir():
+        return safetensors.FORMAT
+    for one in MODEL_FORMATS:
+        if path.name.lower().endswith(one.suffixes):
+            return one
+    raise LevelheadError(f"{path}: expected a model as {SUFFIXES}, got {path.suffix or 'no suffix'}")
+
+
+def locate_head(path: str | Path, *, head: str | None = None, counts: Counts | None = None) -> LocatedHead:
+    """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note."""
+    path, sized = Path(path), hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
+    size = len(counts) if sized else None  # type: ignore[arg-type]
+    one = format_of(path)
+    try:
+        return one.find(path, named=head, classes=size)
+    except ValueError as error:
+        noted = (one.note(path) or {}).get("head") if head is None else None
+        if noted:
+            return one.find(path, named=",".join(noted))
+        if size is None or not isinstance(error, NoHead):
+            raise
+    return one.find(path, named=head)  # the counts are wrong in number, or are labels: reported when K is known
+
+
+def output_path(path: Path, out: Path, folder: bool) -> Path:
+    """Return where to write: a folder for a folder (or the index in it), a file of the same format for a file."""
+    if folder:
+        return with_name(out.parent if out.name.endswith(safetensors.INDEX) else out)
+    if not out.name.lower().endswith(format_of(path).suffixes):
+        raise LevelheadError(f"{out}: expected an output that ends in {path.suffix}, as the input does")
+    return out
+
+
+def with_name(folder: Path) -> Path:
+    """Return the same folder by its name, which `.` and `..` do not have: a file next to it is called after it."""
+    return folder.resolve() if folder.name in ("", "..") else folder

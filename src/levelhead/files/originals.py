@@ -1,0 +1,80 @@
+"""FILE.original: the bytes that turn a written file back into the one it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.errors import LevelheadError
+from .edits import Edit
+
+
+@dataclass(frozen=True)
+class Original:
+    """The way back from a written file to the one it came from.
+
+    Args:
+        name: the name the old file had.
+        sha256: of the old file.
+        edits: on the written file.
+    """
+
+    name: str
+    sha256: str
+    edits: tuple[Edit, ...]
+
+
+def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o600) -> None:
+    """Write {written file's name: its original} to one file: a line of JSON, then the old bytes one after another.
+
+    Args:
+        path: the file.
+        originals: of one model.
+        bits: the file's permissions: it holds some of the old files' numbers.
+    """
+    facts = {
+        "levelhead": "original",
+        "files": {
+            name: {"name": o.name, "sha256": o.sha256, "edits": [[e.offset, e.length, len(e.data)] for e in o.edits]}
+            for name, o in originals.items()
+        },
+    }
+    with path.open("wb") as file:
+        file.write(json.dumps(facts).encode() + b"\n")
+        for original in originals.values():
+            for edit in original.edits:
+                file.write(edit.data)
+    path.chmod(bits)
+
+
+def load_originals(path: Path) -> dict[str, Original]:
+    """Read what `save_originals` wrote."""
+    try:
+        with path.open("rb") as file:
+            facts = json.loads(file.readline())
+            if facts["levelhead"] != "original":
+                raise LevelheadError("another kind of file")
+            found = {}
+            for name, one in facts["files"].items():
+                _check_edits(one["edits"])
+                edits = [Edit(offset, length, file.read(size)) for offset, length, size in one["edits"]]
+                if any(len(edit.data) != size for edit, (*_, size) in zip(edits, one["edits"], strict=True)):
+                    raise LevelheadError("cut short")
+                if Path(one["name"]).name != one["name"]:
+                    raise LevelheadError(f"expected the name of a file in the same folder, got {one['name']!r}")
+                found[name] = Original(one["name"], one["sha256"], tuple(edits))
+    except (ValueError, KeyError, TypeError) as error:
+        raise LevelheadError(f"{path}: not a file that `levelhead rescale` kept ({error}); move it away to undo by "
+                             "division instead") from None
+    return found
+
+
+def _check_edits(edits: list[list[int]]) -> None:
+    """Check edits, each [offset, length, length of its data]: no two may overlap."""
+    end = 0
+    for offset, length, size in sorted(edits):
+        if not all(isinstance(n, int) for n in (offset, length, size)) or offset < end or length < 0 or size < 0:
+            raise LevelheadError(f"invalid edit {[offset, length, size]}")
+        end = offset + length
