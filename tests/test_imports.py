@@ -1,10 +1,11 @@
-"""Imports point one way: core <- heads, methods <- hosts, lab <- paper, report <- cli; `import levelhead` is light."""
+"""Imports point one way, from room to room; no circle of files; `import levelhead` is light."""
 
 import ast
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,31 +13,40 @@ import pytest
 import levelhead
 
 SOURCE = Path(levelhead.__file__).parent
-LAYERS = [{"core"}, {"heads", "methods"}, {"hosts", "lab"}, {"paper", "report"}, {"cli"}]
-OPTIONAL = {"_compiled": "numba", "_device": "torch"}  # core files that others import only when they are used
+LAYERS = [{"core"}, {"show"}, {"gamma", "io"}, {"files", "heads", "methods"}, {"hosts", "lab"}, {"runs"},
+          {"report", "paper"}, {"cli"}]
+ROOMS = set().union(*LAYERS)
+LOOSE = {"__init__.py", "__main__.py", "_version.py"}
+NEEDS = {"core": {"numpy"}, "show": {"numpy"}, "gamma": {"numpy"}, "io": {"numpy", "safetensors"}}
+OPTIONAL = {"gamma/intervals_numba.py": {"numba"}, "gamma/intervals_torch.py": {"torch"}}  # imported only when used
 HEAVY = ("torch", "sklearn", "numba", "onnx", "onnxruntime", "matplotlib", "typer", "jinja2", "pandas", "transformers")
 
 
-def part(module: str) -> str:
-    """levelhead.heads.torch -> heads, levelhead.head -> core."""
-    name = module.removeprefix("levelhead").lstrip(".").split(".")[0]
-    if name in ("cli", "demo", "__main__"):
-        return "cli"
-    return name if (SOURCE / name).is_dir() and name else "core"
-
-
-def level(name: str) -> int:
-    return next(i for i, layer in enumerate(LAYERS) if name in layer)
-
-
 def module_of(path: Path) -> str:
+    """Return the dotted name of a source file."""
     inside = path.relative_to(SOURCE).with_suffix("")
-    return ".".join(["levelhead", *(p for p in inside.parts if p != "__init__")])
+    return ".".join(["levelhead", *(part for part in inside.parts if part != "__init__")])
+
+
+FILES = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def package_of(path: Path) -> str:
+    return module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module; '' for the package itself and its loose modules."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else ""
+
+
+def level(room: str) -> int:
+    return next(i for i, layer in enumerate(LAYERS) if room in layer)
 
 
 def imports(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
-    """(line, absolute name) of every import, wherever it stands: each name, and the module it comes from unless that is
-    the whole package."""
+    """Yield (line, absolute name) of every import, also inside functions and under TYPE_CHECKING."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -44,12 +54,73 @@ def imports(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
             base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
             yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
-            if origin != "levelhead":
-                yield node.lineno, origin
+
+
+def target_of(name: str) -> str | None:
+    """Return the module of ours that an imported name comes from, or None."""
+    if name in FILES:
+        return name
+    home = name.rpartition(".")[0]
+    return home if home in FILES else None
+
+
+def wrong_imports(source: str, module: str, package: str) -> list[str]:
+    """Return the imports that point to the right, sideways into another room, or to the whole package."""
+    own, found = room_of(module), []
+    for line, name in imports(ast.parse(source), package):
+        target = target_of(name)
+        if target is None or target == "levelhead._version":
+            continue
+        other = room_of(target)
+        if not other or (other != own and level(other) >= level(own)):
+            found.append(f"{module}:{line} imports {name}")
+    return found
+
+
+def test_every_module_is_in_a_room():
+    loose = {path.name for path in SOURCE.glob("*.py")}
+    assert loose == LOOSE
+    assert {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"} == ROOMS
+
+
+def test_imports_point_one_way():
+    assert [line for module, path in FILES.items() if room_of(module)
+            for line in wrong_imports(path.read_text(encoding="utf-8"), module, package_of(path))] == []
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return a circle of the graph, or nothing."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_circle_of_files():
+    graph = {module: {target for _, name in imports(ast.parse(path.read_text(encoding="utf-8")), package_of(path))
+                      if (target := target_of(name)) not in (None, module)} for module, path in FILES.items()}
+    assert circle(graph) == []
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})  # one would be seen
+
+
+@pytest.mark.parametrize(("source", "module", "wrong"), [
+    ("from ..heads import torch", "levelhead.core.head", 1),
+    ("def f():\n    from ..cli.common import app", "levelhead.core.counts", 1),
+    ("if TYPE_CHECKING:\n    from ..hosts.torch import WVN", "levelhead.heads.torch", 1),
+    ("from ..methods import method", "levelhead.heads.torch", 1),
+    ("from ..gamma.tune import tune", "levelhead.io.arrays", 1),
+    ("import levelhead as lh", "levelhead.core.adjust", 1),
+    ("from .. import WVN", "levelhead.core.adjust", 1),
+    ("from ..lab import train\nfrom .cells import load", "levelhead.paper.record", 0),
+    ("from ..core.head import Head\nfrom .._version import __version__\nimport torch", "levelhead.heads.torch", 0),
+])
+def test_a_wrong_direction_would_be_seen(source, module, wrong):
+    assert len(wrong_imports(source, module, module.rpartition(".")[0])) == wrong
 
 
 def at_import(tree: ast.Module) -> ast.Module:
-    """What runs when the module is imported: no function bodies, nothing under `if TYPE_CHECKING`."""
+    """Return what runs when the module is imported: no function bodies, nothing under `if TYPE_CHECKING`."""
     def kept(node: ast.AST) -> bool:
         checking = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         return not checking and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
@@ -63,72 +134,33 @@ def at_import(tree: ast.Module) -> ast.Module:
     return Strip().visit(tree)
 
 
-def upward(source: str, module: str, package: str) -> list[str]:
-    """Imports of a module that go up, or sideways into another part of the same layer."""
-    own, found = part(module), []
-    for line, target in imports(ast.parse(source), package):
-        if target.split(".")[0] != "levelhead":
+def test_the_first_rooms_need_numpy_and_safetensors_only():
+    wrong = []
+    for module, path in FILES.items():
+        if room_of(module) not in NEEDS:
             continue
-        lazy = levelhead._HOME.get(target.removeprefix("levelhead."))  # a public name that lives in a higher layer
-        other = part(f"levelhead.{lazy}" if lazy else target)
-        whole = target == "levelhead"  # the front door leads everywhere: names are imported from where they live
-        if whole or (other != own and level(other) >= level(own)):
-            found.append(f"{module}:{line} ({own}) imports {target} ({other})")
-    return found
-
-
-def package_of(path: Path) -> str:
-    module = module_of(path)
-    return module if path.name == "__init__.py" else module.rpartition(".")[0]
-
-
-FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
-MODULES = {module_of(path) for path in FILES}
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_one_way(path):
-    assert upward(path.read_text(encoding="utf-8"), module_of(path), package_of(path)) == []
-
-
-@pytest.mark.parametrize("path", [p for p in FILES if part(module_of(p)) == "core"], ids=lambda p: p.name)
-def test_core_needs_numpy_and_safetensors_only(path):
-    tree = at_import(ast.parse(path.read_text(encoding="utf-8")))
-    names = {name for _, name in imports(tree, package_of(path))}
-    outside = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
-    assert outside <= {"numpy", "safetensors", "levelhead", OPTIONAL.get(path.stem, "numpy")}
-    assert names.isdisjoint(f"levelhead.{name}" for name in OPTIONAL)
+        names = {name for _, name in imports(at_import(ast.parse(path.read_text(encoding="utf-8"))), package_of(path))}
+        outside = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"levelhead"}
+        allowed = NEEDS[room_of(module)] | OPTIONAL.get(str(path.relative_to(SOURCE)), set())
+        wrong += [f"{module} imports {name}" for name in outside - allowed]
+        wrong += [f"{module} imports {name}" for name in names if re.search(r"intervals_(numba|torch)\b", name)]
+    assert wrong == []
 
 
 def private(source: str, package: str) -> list[str]:
-    """Names that begin with an underscore, imported from a module of ours: they belong to it alone."""
+    """Return names that begin with an underscore and are imported from another module of ours."""
     return [name for _, name in imports(ast.parse(source), package)
-            if name.startswith("levelhead.") and re.search(r"\._(?!_)\w+$", name) and name not in MODULES]
+            if name.startswith("levelhead.") and re.search(r"\._(?!_)\w+$", name) and name not in FILES]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_what_is_private_to_a_module_is_imported_by_no_other(path):
-    assert private(path.read_text(encoding="utf-8"), package_of(path)) == []
+def test_what_is_private_to_a_module_is_imported_by_no_other():
+    assert {module: found for module, path in FILES.items()
+            if (found := private(path.read_text(encoding="utf-8"), package_of(path)))} == {}
 
 
 def test_a_private_name_from_elsewhere_would_be_seen():
-    source = "from .counts import of, _by_class\nfrom . import __version__, _array\nfrom ._array import like"
-    assert private(source, "levelhead") == ["levelhead.counts._by_class"]
-
-
-@pytest.mark.parametrize(("source", "module", "expected"), [
-    ("from .heads import torch", "levelhead.head", 1),
-    ("def f():\n    from .cli import app", "levelhead.counts", 1),
-    ("if TYPE_CHECKING:\n    from ..hosts.torch import WVN", "levelhead.heads.torch", 1),
-    ("from ..methods import method", "levelhead.heads.torch", 1),
-    ("import levelhead as lh", "levelhead.adjust", 1),
-    ("from . import WVN", "levelhead.adjust", 1),
-    ("from ..lab import train", "levelhead.paper.record", 0),
-    ("from ..head import Head\nfrom .. import __version__, counts\nimport torch", "levelhead.heads.torch", 0),
-    ("from .heads import torch\nfrom . import head", "levelhead.cli", 0),
-])
-def test_a_wrong_direction_would_be_seen(source, module, expected):
-    assert len({line.split(" ")[0] for line in upward(source, module, module.rpartition(".")[0])}) == expected
+    source = "from .counts import of, _by_class\nfrom .. import __version__, _version\nfrom .array import like"
+    assert private(source, "levelhead.core") == ["levelhead.core.counts._by_class"]
 
 
 def test_what_runs_at_import_is_told_from_what_does_not():
@@ -138,8 +170,20 @@ def test_what_runs_at_import_is_told_from_what_does_not():
     assert {name for _, name in imports(tree, "levelhead")} == {"numba", "jinja2"}
 
 
+def test_each_room_says_what_it_is_for_and_lists_its_modules():
+    wrong = []
+    for room in sorted(ROOMS):
+        text = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+        listed = set(re.findall(r"^ *(?:- )?`?(\w+)`?(?:, `?\w+`?)*:", text, flags=re.MULTILINE))
+        listed |= {name for line in re.findall(r"^ *(?:- )?([\w`, ]+):", text, flags=re.MULTILINE)
+                   for name in re.findall(r"\w+", line)}
+        there = {path.stem for path in (SOURCE / room).glob("*.py")} - {"__init__"}
+        wrong += [f"{room}: {name} is not listed" for name in sorted(there - listed)]
+    assert wrong == []
+
+
 def loaded(code: str) -> set[str]:
-    """Heavy packages in sys.modules after running code in a fresh interpreter."""
+    """Return the heavy packages in sys.modules after running code in a fresh interpreter."""
     show = f"{code}\nimport sys; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     return set(subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.split())
 
@@ -159,13 +203,9 @@ def test_importing_levelhead_does_not_even_load_numpy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-def test_importing_a_module_does_not_hide_the_function_of_its_name():
-    code = ("import levelhead as lh, levelhead.compare\nfrom levelhead.tune import cross_fit\n"
-            "print(lh.tune.__name__, lh.compare.__name__, lh.cross_fit is cross_fit)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "tune compare True\n"
-
-
-def test_every_public_name_is_there():
-    missing = [name for name in levelhead.__all__ if not hasattr(levelhead, name)]
-    assert missing == []
+def test_the_package_is_a_plain_module_with_every_public_name():
+    assert type(levelhead).__name__ == "module"
+    assert [name for name in levelhead.__all__ if not hasattr(levelhead, name)] == []
+    assert set(levelhead.__all__) <= set(dir(levelhead))
+    with pytest.raises(AttributeError, match="module 'levelhead' has no attribute 'nothing'"):
+        levelhead.nothing  # noqa: B018
