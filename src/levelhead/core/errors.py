@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 
@@ -38,18 +39,18 @@ class LevelheadError(ValueError):
         self.message, self.parameter, self.advice = message, parameter, advice
 
     def __str__(self) -> str:
-        subject = "" if self.parameter is None else f"{self.parameter}: "
         if self.advice is None:
-            return f"{subject}{self.message}"
+            return self.named
         name, value, effect = self.advice
-        return f"{subject}{self.message}; pass {name if value is None else f'{name}={value!r}'} {effect}"
+        return f"{self.named}; pass {name if value is None else f'{name}={value!r}'} {effect}"
+
+    @property
+    def named(self) -> str:
+        """The parameter and the message, without the advice."""
+        return self.message if self.parameter is None else f"{self.parameter}: {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self.message, self.parameter, self.advice)
-
-
-def _restore(kind: type[LevelheadError], message: str, parameter: str | None, advice: Advice | None) -> LevelheadError:
-    return kind(message, parameter=parameter, advice=advice)
+        return partial(type(self), parameter=self.parameter, advice=self.advice), (self.message,)
 
 
 @contextmanager
@@ -66,8 +67,7 @@ def in_file(path: object) -> Iterator[None]:
     except LevelheadError as error:
         if error.message.startswith(f"{path}: "):
             raise
-        subject = "" if error.parameter is None else f"{error.parameter}: "
-        raise LevelheadError(f"{path}: {subject}{error.message}", advice=error.advice) from None
+        raise LevelheadError(f"{path}: {error.named}", advice=error.advice) from None
 
 
 def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core import atomic
 from ..core.adjust import RuleName
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, in_file
 from ..core.measure import Kind
 from . import arrays, text
 from .fields import convert_fields_, record_from
@@ -80,20 +80,14 @@ def read_choice(path: str | Path, *, rule: str | None = None) -> dict[str, Any]:
         choice = json.loads(text.read(path))
         record_from(_Choice, choice)
         if choice.get("sources"):
-            _check_sources(choice["sources"])
+            with in_file("sources"):
+                record_from(_Sources, choice["sources"])
     except ValueError as error:
         flaw = "not JSON" if isinstance(error, json.JSONDecodeError) else error
         raise LevelheadError(f"{path}: not a file that `levelhead tune` wrote ({flaw})") from None
     if rule not in (None, choice["rule"]):
         raise LevelheadError(f"{path}: gamma was chosen for rule {choice['rule']!r}, not {rule!r}; leave out the rule")
     return choice
-
-
-def _check_sources(sources: Any) -> None:
-    try:
-        record_from(_Sources, sources)
-    except LevelheadError as error:
-        raise LevelheadError(str(error), parameter="sources") from None
 
 
 def describe_sources(
