@@ -181,7 +181,7 @@ def test_shifting_by_one_is_dividing_probabilities_by_the_prior():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None, True + 1j])
-def test_a_strength_that_is_no_finite_number_is_refused(value):
+def test_a_strength_that_is_not_a_finite_number_is_refused(value):
     with pytest.raises(ValueError, match="gamma: expected a finite number, got"):
         lh.rescale(Head(np.eye(2)), [2, 1], gamma=value)
     with pytest.raises(ValueError, match="tau: expected a finite number, got"):

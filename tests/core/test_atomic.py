@@ -1,4 +1,4 @@
-"""Whole files: there in one step or not at all, and as private as what they replace."""
+"""Atomic files: replaced in one step or not at all, with the permissions of what they replace."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ def test_a_replaced_file_keeps_its_permissions_from_the_first_byte_on(tmp_path, 
     assert (path.read_bytes(), mode(path)) == (b"new", bits)
 
 
-def test_a_new_file_has_those_that_the_umask_leaves(tmp_path):
+def test_a_new_file_has_the_permissions_that_the_umask_leaves(tmp_path):
     atomic.write(tmp_path / "a", "text")
     assert mode(tmp_path / "a") == 0o644
 
@@ -44,7 +44,7 @@ def test_permissions_are_those_that_all_files_grant(tmp_path):
     assert atomic.permissions(tmp_path / "a", tmp_path / "b") == 0o640
 
 
-def test_two_at_once_are_each_whole_and_the_last_to_end_stays(tmp_path):
+def test_of_two_writers_at_once_the_last_to_finish_stays(tmp_path):
     path = tmp_path / "a"
     with atomic.atomic_open(path) as slow:
         slow.write(b"slow")

@@ -44,7 +44,7 @@ def test_long_tails_have_the_published_totals(largest, classes, ratio, total):
     assert (np.diff(tail) <= 0).all()
 
 
-def test_a_ratio_of_one_is_balanced_and_one_class_is_no_tail():
+def test_a_ratio_of_one_is_balanced_and_one_class_has_no_tail():
     assert counts.long_tail(7, 4, 1).tolist() == counts.step(7, 4, 1).tolist() == [7] * 4
     assert counts.long_tail(7, 1, 100).tolist() == [7]
     assert counts.long_tail(10, 3, 1000).tolist() == [10, 1, 1]  # no class is emptied
@@ -79,7 +79,7 @@ def test_groups_hold_every_class_once(n):
     np.repeat([0, 1, 2], [60, 30, 10]),
     np.repeat(["ant", "cat", "elk"], [60, 30, 10]),
 ])
-def test_whatever_a_person_has_becomes_the_same_counts(given_counts):
+def test_every_form_of_counts_becomes_the_same_counts(given_counts):
     assert counts.resolve(given_counts, 3, names=["ant", "cat", "elk"]).tolist() == [60, 30, 10]
 
 
@@ -109,7 +109,7 @@ def test_a_wrong_count_is_named(wrong, message):
         counts.resolve(wrong, 3, names=["ant", "cat", "elk"])
 
 
-def test_names_that_nothing_puts_in_order_are_refused_with_what_to_give_instead():
+def test_unknown_class_names_are_refused_with_what_to_pass():
     with pytest.raises(ValueError, match="got the class name 'ant', but class names are not known here, so counts must "
                                          "be in class order; pass names to say which class is which"):
         counts.resolve({"ant": 5, "cat": 4}, 2)
@@ -127,12 +127,12 @@ def test_few_small_counts_are_not_taken_for_labels():
     assert counts.resolve([2, 1, 2], 3).tolist() == [2, 1, 2]
 
 
-def test_counts_by_name_need_names_of_their_own():
+def test_counts_by_name_need_distinct_names():
     with pytest.raises(ValueError, match="two classes are called 'cat'; give counts in class order"):
         counts.resolve({"cat": 3, "dog": 2}, 3, names=["cat", "dog", "cat"])
 
 
-def test_labels_that_are_no_numbers_are_no_labels():
+def test_labels_must_be_finite():
     with pytest.raises(ValueError, match="expected integer labels, got float64"):
         counts.check_labels(np.array([0.0, np.inf]))
 

@@ -25,7 +25,7 @@ def test_the_rank_correlation_is_scipys(levels):
     assert geometry.norm_follows_count(Head(weight), counts) == pytest.approx(expected)
 
 
-def test_the_rank_correlation_has_signs_and_none_for_a_balanced_set():
+def test_the_rank_correlation_has_a_sign_and_is_nan_for_a_balanced_set():
     head = Head(np.array([[4.0], [2.0], [1.0]]))
     assert geometry.norm_follows_count(head, [100, 10, 1]) == pytest.approx(1)
     assert geometry.norm_follows_count(head, [1, 10, 100]) == pytest.approx(-1)
@@ -71,7 +71,7 @@ def test_the_oracle_head_is_the_one_scikit_learn_finds():
     assert oracle.error == pytest.approx(1 - theirs.score(features, labels))
 
 
-def test_the_oracle_starts_where_it_is_told_and_stops_when_told():
+def test_the_oracle_starts_at_a_given_head_and_stops_after_given_steps():
     features, labels = rng.standard_normal((100, 3)), rng.integers(2, size=100)
     done = geometry.oracle_head(features, labels, 2, decay=0.1)
     again = geometry.oracle_head(features, labels, 2, decay=0.1, start=done.head)

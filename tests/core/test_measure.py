@@ -84,7 +84,7 @@ def test_calibration_error_agrees_with_a_loop_over_bins():
     assert m.calibration_error(LOGITS, LABELS) == pytest.approx(total)
 
 
-def test_a_calibrated_model_has_no_calibration_error_and_a_sure_liar_has_all():
+def test_a_calibrated_model_has_no_calibration_error_and_a_confident_wrong_one_has_all():
     generator = np.random.default_rng(1)
     logits = generator.standard_normal((50_000, 3))
     drawn = (softmax(logits, axis=1).cumsum(axis=1) < generator.random((50_000, 1))).sum(axis=1)
@@ -132,7 +132,7 @@ def test_tensors_are_measured_as_their_values_are(dtype):
     ([0, 1, 0.5], "expected integer labels, got float64"),
     ([0], "expected one label per row of logits, got 1 labels and 3 rows"),
 ])
-def test_no_measure_takes_a_label_that_is_no_class(name, labels, message):
+def test_every_measure_refuses_a_label_that_is_not_a_class(name, labels, message):
     logits = np.array([[2.0, 1.0], [1.0, 3.0], [0.0, 4.0]])
     with pytest.raises(ValueError, match=message):
         getattr(m, name)(logits, labels)
@@ -151,12 +151,12 @@ def test_a_nan_is_never_right():
     (np.array([[1.0, 2.0], [np.inf, 0.0]]), "NaN or infinite values, first in row 1"),
     (softmax(LOGITS, axis=1), "expected logits, got what looks like probabilities"),
 ])
-def test_what_is_not_logits_is_refused(logits, message):
+def test_values_that_are_not_logits_are_refused(logits, message):
     with pytest.raises(ValueError, match=message):
         m.check_logits(logits)
 
 
-def test_probabilities_become_their_logarithms_if_said_so():
+def test_probabilities_become_their_logarithms_on_request():
     probability = softmax(LOGITS, axis=1)
     np.testing.assert_allclose(m.check_logits(probability, kind="probabilities"), np.log(probability))
     assert np.isfinite(m.check_logits(np.array([[0.0, 1.0]]), kind="probabilities")).all()

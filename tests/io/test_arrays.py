@@ -1,4 +1,4 @@
-"""Arrays from files: every format gives what was written, and what is wrong is said in one line."""
+"""Arrays from files: every format gives what was written, and errors are one line that names the file."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_column_of_labels_may_be_numbers_or_names_with_a_title_or_without(tmp_
 
 @pytest.mark.parametrize("index", [False, True])
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_numbers_that_pandas_wrote_as_titles_are_no_sample(tmp_path, index, separator):
+def test_numbers_that_pandas_wrote_as_titles_are_not_a_sample(tmp_path, index, separator):
     path = tmp_path / "x.csv"
     pd.DataFrame(LOGITS).to_csv(path, index=index, sep=separator)
     np.testing.assert_array_equal(read(path).astype(np.float32), LOGITS)
@@ -102,12 +102,12 @@ def test_a_first_sample_of_whole_numbers_is_a_sample(tmp_path):
     assert read(tmp_path / "x.csv").tolist() == [[1, 0, 2], [0.5, 1, 2]]
 
 
-def test_the_title_0_over_one_column_of_fractions_is_no_value(tmp_path):
+def test_the_title_0_over_one_column_of_fractions_is_not_a_value(tmp_path):
     pd.Series([1.5, 2.0]).to_csv(tmp_path / "norms.csv", index=False)
     assert read(tmp_path / "norms.csv", wanted="norms").tolist() == [1.5, 2.0]
 
 
-def test_an_index_that_pandas_wrote_is_no_class(tmp_path):
+def test_an_index_that_pandas_wrote_is_not_a_class(tmp_path):
     pd.DataFrame(LOGITS, columns=["cat", "dog", "owl"]).to_csv(tmp_path / "x.csv")
     np.testing.assert_array_equal(read(tmp_path / "x.csv").astype(np.float32), LOGITS)
     assert column_titles(tmp_path / "x.csv") == ["cat", "dog", "owl"]
@@ -120,14 +120,14 @@ def test_numbers_with_blanks_between_them_are_a_row(tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "x.csv").astype(np.float32), LOGITS)
 
 
-def test_names_with_other_separators_in_them_are_whole(tmp_path):
+def test_names_may_contain_other_separators(tmp_path):
     (tmp_path / "x.csv").write_text('"cat; big","dog"\n0.5,1.5\n')
     assert column_titles(tmp_path / "x.csv") == ["cat; big", "dog"]
     (tmp_path / "y.csv").write_text("sea lion\nred panda\n")
     assert read(tmp_path / "y.csv", wanted="labels").tolist() == ["sea lion", "red panda"]
 
 
-def test_the_mark_of_a_spreadsheet_is_no_part_of_the_first_title(tmp_path):
+def test_a_byte_order_mark_is_not_part_of_the_first_title(tmp_path):
     (tmp_path / "x.csv").write_text("cat,dog\n1,2\n", encoding="utf-8-sig")
     assert column_titles(tmp_path / "x.csv") == ["cat", "dog"]
     (tmp_path / "y.csv").write_text("0\n1\n", encoding="utf-8-sig")
@@ -204,7 +204,7 @@ def _claiming(path, shape, said=None):
     ("x.csv", lambda path: path.write_text("a" * 200_000), "x.csv: field larger than field limit"),
     ("x.parquet", lambda path: path.write_bytes(b"nothing"), "not a file of logits"),
 ])
-def test_what_is_wrong_is_said_in_one_line_that_names_the_file(tmp_path, name, make, message):
+def test_an_unreadable_file_is_named_with_what_is_wrong(tmp_path, name, make, message):
     make(tmp_path / name)
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message)) as caught:
         read(tmp_path / name)
@@ -219,7 +219,7 @@ def test_what_is_wrong_is_said_in_one_line_that_names_the_file(tmp_path, name, m
     ("id,name\n7,cat\n", "expected one column of labels, got 2 (id, name); name it: y.csv:TITLE"),
     ("0,3\n1,2\n", "expected one column of labels, got 2; save it alone (index=False in pandas)"),
 ])
-def test_what_is_wrong_with_labels_is_said_of_them(tmp_path, text, message):
+def test_wrong_labels_are_described_as_labels(tmp_path, text, message):
     (tmp_path / "y.csv").write_text(text)
     with pytest.raises(ValueError, match=re.escape(message)):
         read(tmp_path / "y.csv", wanted="labels")

@@ -45,7 +45,7 @@ def test_numpy_files_of_counts_are_read_and_pickled_ones_are_not(tmp_path):
     ("c.yaml", "a: 1", "c.yaml: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got .yaml"),
     ("c", "1", "c: expected counts as .json, .csv, .npy, .npz, .safetensors or .txt, got no suffix"),
 ])
-def test_a_file_that_holds_no_counts_is_named(tmp_path, name, text, message):
+def test_a_file_without_counts_is_named(tmp_path, name, text, message):
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         read_counts(tmp_path / name)
@@ -58,7 +58,7 @@ def test_a_missing_file_is_an_os_error(tmp_path):
 
 @pytest.mark.parametrize(("name", "text"), [("c.json", "[60, 30]"), ("C.JSON", "[60, 30]"), ("c.csv", "60\n30\n"),
                                             ("d.csv", "0,60\n1,30\n"), ("c.txt", "60 30")])
-def test_the_mark_of_a_spreadsheet_is_no_count(tmp_path, name, text):
+def test_a_byte_order_mark_is_not_part_of_a_count(tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8-sig")
     assert resolve(read_counts(tmp_path / name), 2).tolist() == [60, 30]
 

@@ -1,4 +1,4 @@
-"""Logits and what is known of them, from one file or from several."""
+"""Logits, labels and counts, from one file or from several."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def heard(*files):
     return read(*files, say=lines.append), lines
 
 
-def test_what_stands_beside_the_logits_is_used_and_told_in_a_line(everything):
+def test_arrays_next_to_the_logits_are_used_and_reported(everything):
     samples, lines = heard(everything)
     np.testing.assert_array_equal(samples.labels, LABELS)
     np.testing.assert_array_equal(samples.counts, COUNTS)
@@ -46,7 +46,7 @@ def test_what_stands_beside_the_logits_is_used_and_told_in_a_line(everything):
         "logits": everything, "labels": f"{everything}:labels", "counts": f"{everything}:counts"}
 
 
-def test_the_names_of_the_files_lead_back_to_the_same_without_a_word(everything):
+def test_the_names_of_the_files_lead_back_to_the_same_arrays_silently(everything):
     first, _ = heard(everything)
     again, lines = heard(*(first.files[what] for what in ("logits", "labels", "counts")))
     assert lines == []
@@ -61,7 +61,7 @@ def test_an_array_named_by_its_key_stands_alone(everything):
     assert (samples.labels, lines) == (None, [])
 
 
-def test_the_same_twice_is_no_quarrel(everything):
+def test_equal_arrays_given_twice_are_accepted(everything):
     np.save("y.npy", LABELS.astype(np.int32))
     Path("c.json").write_text(json.dumps({"2": 9, "0": 100, "1": 30}))
     samples, lines = heard(everything, "y.npy", "c.json")
@@ -71,7 +71,7 @@ def test_the_same_twice_is_no_quarrel(everything):
 
 @pytest.mark.parametrize(("what", "given"), [
     ("labels", LABELS[::-1]), ("labels", LABELS[:2]), ("counts", [100, 30, 10])])
-def test_what_differs_is_named_with_both_files(everything, what, given):
+def test_arrays_that_differ_are_named_with_both_files(everything, what, given):
     np.save("other.npy", given)
     files = {"labels": None, "counts": None} | {what: "other.npy"}
     says = (f"{everything}: holds {what} too, and other.npy differs from them; leave out other.npy, or name the logits "
@@ -80,7 +80,7 @@ def test_what_differs_is_named_with_both_files(everything, what, given):
         read(everything, files["labels"], files["counts"])
 
 
-def test_counts_that_are_none_differ_from_those_given(tmp_path, monkeypatch):
+def test_unusable_counts_differ_from_those_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("all.npz", logits=LOGITS, counts=[3, 0, 1])
     np.save("c.npy", COUNTS)
@@ -88,7 +88,7 @@ def test_counts_that_are_none_differ_from_those_given(tmp_path, monkeypatch):
         read("all.npz", None, "c.npy")
 
 
-def test_a_file_of_one_array_has_nothing_beside_it(tmp_path, monkeypatch):
+def test_a_file_of_one_array_has_nothing_next_to_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("one.npz", labels=LOGITS)
     np.save("c.npy", COUNTS)
@@ -96,14 +96,14 @@ def test_a_file_of_one_array_has_nothing_beside_it(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("names", [["a", "b"], []])
-def test_labels_that_are_names_are_refused_where_no_column_has_one(tmp_path, monkeypatch, names):
+def test_labels_that_are_names_need_column_titles(tmp_path, monkeypatch, names):
     monkeypatch.chdir(tmp_path)
     np.savez("all.npz", logits=LOGITS, labels=np.array(names, dtype=str), counts=COUNTS)
     with pytest.raises(ValueError, match=r"all\.npz:labels: (labels are names|expected a label)"):
         read("all.npz")
 
 
-def test_labels_by_name_need_columns_with_names_of_their_own(tmp_path, monkeypatch):
+def test_labels_by_name_need_distinct_column_titles(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("x.csv").write_text("cat,dog,cat\n1,2,3\n")
     Path("y.csv").write_text("cat\n")
@@ -112,7 +112,7 @@ def test_labels_by_name_need_columns_with_names_of_their_own(tmp_path, monkeypat
         read("x.csv", "y.csv", "c.npy")
 
 
-def test_logits_of_no_sample_are_refused_by_the_name_of_their_file(tmp_path, monkeypatch):
+def test_logits_without_samples_are_refused_by_the_name_of_their_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", LOGITS[:0])
     np.save("c.npy", COUNTS)
@@ -157,12 +157,12 @@ def test_a_label_too_many_that_cannot_be_a_title_is_refused(saved, labels):
 
 
 @pytest.mark.parametrize("title", ["label", "labels", "target", "0"])
-def test_a_title_over_labels_that_are_names_is_no_label(saved, title):
+def test_a_title_over_labels_that_are_names_is_not_a_label(saved, title):
     pd.Series([NAMES[y] for y in LABELS], name=title).to_csv("y.csv", index=False)
     np.testing.assert_array_equal(read("named.csv", "y.csv", "c.npy").labels, LABELS)
 
 
-def test_a_misspelled_first_label_is_no_title(saved):
+def test_a_misspelled_first_label_is_not_a_title(saved):
     Path("y.csv").write_text("Cat\ndog\nowl\ncat\n")
     with pytest.raises(ValueError, match=r"y\.csv: unknown class 'Cat'; the columns of the logits are cat, dog, owl"):
         read("named.csv", "y.csv", "c.npy")
@@ -178,7 +178,7 @@ def test_counts_for_fewer_classes_than_columns_name_both_files(saved):
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 1)])
-def test_one_score_a_sample_is_refused_with_the_pair_to_give_instead(saved, shape):
+def test_one_score_per_sample_is_refused_with_the_pair_to_give_instead(saved, shape):
     np.save("z.npy", LOGITS[:, 0].reshape(shape))
     with pytest.raises(ValueError, match=r"z\.npy: .*; for one score z per sample, stack \(0, z\) and use .* shift$"):
         read("z.npy", None, "c.npy")

@@ -25,7 +25,7 @@ def test_a_choice_is_read_as_it_was_written(tmp_path):
     {"level": None, "interval": None, "gain": None, "n": None, "classes": None}, {"gamma": 1, "unknown": [1]},
     {"level": 0.95, "interval": [0, 1], "gain": 0.1, "gain_interval": [-0.1, 0.2], "n": 9, "classes": 2},
 ])
-def test_whatever_a_version_wrote_is_read(tmp_path, entries):
+def test_files_of_every_version_are_read(tmp_path, entries):
     (tmp_path / "t.json").write_text(json.dumps(CHOICE | entries))
     assert read_choice(tmp_path / "t.json") == CHOICE | entries
 
@@ -55,7 +55,7 @@ def test_an_entry_that_cannot_be_used_is_named(tmp_path, entries, says):
 
 @pytest.mark.parametrize(("content", "says"), [("[", "not JSON"), ("3", "not a JSON object"), ("{}", "no 'gamma'"),
                                                (b"\xff", "not valid UTF-8")])
-def test_a_file_that_is_no_choice_is_named(tmp_path, content, says):
+def test_a_file_that_is_not_a_choice_is_named(tmp_path, content, says):
     (tmp_path / "t.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=rf"\({says}"):
         read_choice(tmp_path / "t.json")
