@@ -47,12 +47,7 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
 
 
 def check_file(path: Path, wanted: str) -> None:
-    """Check that the path is a file.
-
-    Args:
-        path: the path.
-        wanted: what the file should hold, for messages.
-    """
+    """Check that the path is a file; `wanted` is what it should hold, for messages."""
     if path.is_dir():
         raise IsADirectoryError(f"{path}: a folder; expected a file of {wanted}")
     if not path.is_file():
