@@ -438,8 +438,8 @@ def test_metadata_without_routing_is_refused_as_scikit_learn_does(tail):
     (RescaledClassifier(StandardScaler()), "The 'estimator' parameter of RescaledClassifier must be"),
     (TunedRescaledClassifierCV(LogisticRegression(), scoring="no such"), "The 'scoring' parameter"),
     (TunedRescaledClassifierCV(LogisticRegression(), cv=1.5), "The 'cv' parameter"),
-    (TunedRescaledClassifierCV(LogisticRegression(), cv="prefit"), "refit: expected False, since cv='prefit'"),
-    (TunedRescaledClassifierCV(LogisticRegression(), refit=False), "refit: expected True, since cv gives 5 splits"),
+    (TunedRescaledClassifierCV(LogisticRegression(), cv="prefit"), "refit: expected False: cv 'prefit' trains nothing"),
+    (TunedRescaledClassifierCV(LogisticRegression(), refit=False), "refit: expected True with the 5 splits of cv"),
     (TunedRescaledClassifierCV(LogisticRegression(), range=(1, 0)), r"range: expected \(from, to\).*, got \(1, 0\)"),
 ], ids=str)
 def test_a_wrong_setting_is_named(model, message, tail):
@@ -462,7 +462,7 @@ def test_unfitted_and_unknown_are_refused(tail):
     X, y, _, _ = tail
     with pytest.raises(NotFittedError):
         RescaledClassifier(LogisticRegression()).predict(X)
-    with pytest.raises(NotFittedError, match="cv='prefit' needs a fitted estimator"):
+    with pytest.raises(NotFittedError, match="cv 'prefit' needs a fitted estimator"):
         TunedRescaledClassifierCV(LogisticRegression(), cv="prefit", refit=False).fit(X, y)
     base = FrozenEstimator(LogisticRegression().fit(X[y < 4], y[y < 4]))
     with pytest.raises(ValueError, match=r"y: expected the classes the estimator was fitted on \(0, 1, 2, 3\), got 4"):

@@ -195,8 +195,9 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         splits = self._splits(X, y, routed.splitter.split)
         trained_on = None if self.refit else splits[0][0]
         fit_params = routed.estimator.fit
-        self.estimator_ = self.estimator if self._prefit else fit_on(
-            clone(self.estimator), X, y, trained_on, fit_params)
+        self.estimator_ = self.estimator
+        if not self._prefit:
+            self.estimator_ = fit_on(clone(self.estimator), X, y, trained_on, fit_params)
         if len(self.classes_) < 2:
             raise LevelheadError("expected two or more classes, got one class", parameter="y")
         self.counts_ = self._training_counts(y if trained_on is None else y[trained_on])
@@ -231,18 +232,18 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""
         if self._prefit:
             if self.refit:
-                raise LevelheadError("expected False, since cv='prefit' trains nothing, got True", parameter="refit")
+                raise LevelheadError("expected False: cv 'prefit' trains nothing; got True", parameter="refit")
             try:
                 check_is_fitted(self.estimator, "classes_")
             except NotFittedError:
-                raise NotFittedError("cv='prefit' needs a fitted estimator") from None
+                raise NotFittedError("cv 'prefit' needs a fitted estimator") from None
             return [(None, np.arange(_num_samples(X)))]
         share = isinstance(self.cv, Real) and not isinstance(self.cv, Integral)
         cv: Any = StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state) if share else check_cv(
             cast(Any, self.cv), y, classifier=True)
         splits = list(cv.split(X, y, **params))
         if not self.refit and len(splits) > 1:
-            raise LevelheadError(f"expected True, since cv gives {len(splits)} splits, got False; only the model of a "
+            raise LevelheadError(f"expected True with the {len(splits)} splits of cv, got False; only the model of a "
                                  "single split can be kept", parameter="refit")
         return splits
 

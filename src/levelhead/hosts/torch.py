@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from ..core.adjust import normalize
 from ..core.errors import LevelheadError, check_choice
 from ..core.head import Head
-from ..heads.torch import editable_head, gather, is_sharded
+from ..heads.sharded import gather, is_sharded
+from ..heads.torch import editable_head
 
 Order = Literal["algorithm", "released"]
 

@@ -9,12 +9,8 @@ Caveats: BatchNorm keeps the first stage's statistics here. Where the network ha
 Reference: Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition, 2020.
 """
 
-from __future__ import annotations
-
 from .baseline import baseline_loss
 from .method import Method, Retrain
 from .over_sample import over_sample
 
-STAGE_TWO = Retrain(share=1 / 9, loss=baseline_loss, sample=over_sample)
-
-METHOD = Method("crt", "cRT", baseline_loss, retrain=STAGE_TWO, card=__doc__)
+METHOD = Method("crt", "cRT", baseline_loss, retrain=Retrain(1 / 9, baseline_loss, over_sample), card=__doc__)
