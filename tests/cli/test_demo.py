@@ -35,7 +35,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(lev
     monkeypatch.setattr(demo, "find_recipe", lambda name: pytest.fail("training began"))
     status, out, err = levelhead("demo", "--report", tmp_path / "nowhere" / "page.html")
     assert (status, out) == (2, "")
-    assert "expected a page as .html, in a folder that exists" in err
+    assert "nowhere: no such folder to write page.html into" in err
 
 
 def test_the_shipped_networks_are_those_of_their_records():

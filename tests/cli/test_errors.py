@@ -57,14 +57,16 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    # an argument of Python is an option here, where there is one
-    ([*TUNE, "--kind", "probs"], "expected --kind logits or probabilities, got 'probs'"),
+    # the choices of an option are listed
+    ([*TUNE, "--kind", "probs"],
+     "invalid value for '--kind': 'probs' is not one of 'logits', 'probabilities' (levelhead tune -h explains)"),
+    ([*RESCALE, "--rule", "magic"],
+     "invalid value for '--rule': 'magic' is not one of 'rescale', 'tau', 'shift' (levelhead rescale -h explains)"),
+    # a parameter of the library is an option here
     ([*TUNE, "--kind", "probabilities"],
-     "--rule rescale multiplies logits and has no meaning for probabilities; use --rule shift"),
-    ([*RESCALE, "--rule", "magic"], "expected --rule rescale, tau or shift, got 'magic'"),
-    ([*RESCALE, "--bias", "x"], "expected --bias scale or keep, got 'x'"),
+     "--rule: 'rescale' multiplies logits, which has no meaning for probabilities; use 'shift'"),
     ([*RESCALE, "--rule", "shift"],
-     "m.safetensors: fc has no bias to shift, and the model expects none; use --rule rescale"),
+     "m.safetensors: fc has no bias to shift, and the model expects none; pass --rule rescale instead"),
     ([*REPORT, "--tuned", "shift.json", "--rule", "tau"],
      "shift.json: gamma was chosen for rule 'shift', not 'tau'; leave out the rule"),
     # a way out is told to those who have it
@@ -77,15 +79,15 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
      "zero.json: class 1 has no samples; leave it out, or give it the largest count, which leaves it as it is"),
     ([*TUNE, "--counts", "named.json"], "named.json: got the class name 'cat', but class names are not known here, so "
                                         "counts must be in class order"),
-    ([*TUNE, "--rule", "tau"], "--rule tau needs the weight norms of the head (--norms)"),
+    ([*TUNE, "--rule", "tau"], "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
     ([*REPORT, "--rule", "tau"],
-     "L.npy: --rule tau needs the weight norms of a head; give a run's folder or a snapshot"),
+     "L.npy: the rule 'tau' needs the weight norms of a head, and logits have none; give a run's folder or a snapshot"),
     (["rescale", "zero.safetensors", *RESCALE[2:], "--rule", "tau"],
      "the weight vector of class 1 is zero and has no direction; rescale and shift do not need one"),
     # what is not used is not passed over
-    ([*BLIND, "--criterion", "f1"],
-     "without --labels there are only shares to go by; leave out --criterion f1, or give --labels"),
-    ([*TUNE, "--max", "-1"], "expected --max, the largest gamma tried, above 0 and finite, got -1"),
+    ([*BLIND, "--criterion", "balanced_error"], "--criterion: 'balanced_error' needs --labels"),
+    ([*BLIND, "--unlabelled", "L.npy"], "--unlabelled: --logits are the unlabelled ones if --labels is left out"),
+    ([*TUNE, "--max", "-1"], "--max: expected a finite gamma above 0, got -1"),
     # the file is named, and what is in it is said without numpy's words or json's
     ([*TUNE, "--labels", "short.npy"], "short.npy: expected 30 labels, one per row of L.npy, got 5"),
     ([*TUNE, "--labels", "half.npy"], "half.npy: expected integer labels, got float64 (0.5 at position 0)"),
@@ -94,7 +96,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
      "sample, stack (0, z) and use the rule shift"),
     ([*TUNE, "--logits", "words.npy"], "expected logits as floating-point numbers, got text"),
     ([*TUNE, "--logits", "hole.npy"], "the logits hold NaN or infinite values, first in row 7"),
-    ([*TUNE, "--unlabelled", "hole.npy"], "unlabelled: the logits hold NaN or infinite values, first in row 7"),
+    ([*TUNE, "--unlabelled", "hole.npy"], "--unlabelled: the logits hold NaN or infinite values, first in row 7"),
     ([*TUNE, "--logits", "ragged.npy"],
      "ragged.npy: the file holds Python objects, perhaps lists of different lengths; save plain numbers"),
     ([*TUNE, "--logits", "pickle.npy"], "pickle.npy: not an .npy file"),
@@ -119,8 +121,8 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
     # what cannot be replaced is not
     ([*TUNE, "-o", "pipe.json", "--force"], "pipe.json: a device or a pipe; expected the name of a file to write"),
     # what would fail for every network fails once
-    (["reproduce", "table1", "--root", "nowhere"], "nowhere: no such folder; say with --root where the data sets are"),
-    (["reproduce", "table1", "--root", ".", "--slots", "0"], "expected at least one run on the GPU, got --slots 0"),
+    (["reproduce", "table1", "--root", "nowhere"], "nowhere: no such folder; expected the folder of the data sets"),
+    (["reproduce", "table1", "--root", ".", "--slots", "0"], "--slots: expected at least 1, got 0"),
     # what was typed wrongly
     (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
     (["rescale"], "missing argument 'model' (levelhead rescale -h explains)"),

@@ -126,11 +126,11 @@ BAD = {
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "untuned.json"],
         "untuned.json: not",
     ),
-    "an unknown rule": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--rule", "magic"), "got 'magic'"),
-    "an unknown bias policy": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--bias", "x"), "got 'x'"),
+    "an unknown rule": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--rule", "magic"), "'magic' is not"),
+    "an unknown bias policy": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--bias", "x"), "'x' is not one"),
     "an unknown missing policy": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--missing", "x"),
-        "got 'x'",
+        "'x' is not one of 'error'",
     ),
     "an unknown layer": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--head", "clf"), "no layer 'clf'"),
     "NaN weights": (rescale("nan.safetensors"), "nan.safetensors: fc has NaN or infinite weight values in class 2"),
@@ -150,7 +150,7 @@ BAD = {
     ),
     "a gamma chosen for other classes": (
         ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "tuned-7.json"],
-        "gamma was chosen on logits of 7 classes, this head has 4",
+        "gamma was tuned on 7 classes, but this head has 4",
     ),
     "an empty file of counts": (rescale(counts="nothing.npy"), "nothing.npy: the file is empty"),
     "a truncated safetensors": (rescale("short.safetensors"), "short.safetensors: cut short"),
@@ -184,7 +184,7 @@ BAD = {
     ),
     "logits of another model": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--logits", "two-classes.npy"),
-        "--logits: expected [N, 4], one column per class, got [5, 2]",
+        "--logits: expected [N, 4], got [5, 2]",
     ),
     "weights that vanish": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1e300", "--rule", "tau"),
@@ -346,7 +346,7 @@ def test_gamma_is_taken_only_with_the_counts_it_was_chosen_with(levelhead, folde
     words = ("rescale", "m.safetensors", "-o", "o.safetensors", "--tuned", "chosen.json", "--counts")
     status, _, err = levelhead(*words, "turned.json")
     assert (status, err.count("\n")) == (2, 1)
-    assert "gamma was chosen with other counts than these" in err
+    assert "gamma was tuned with other counts" in err
     assert not (folder / "o.safetensors").exists()
     status, out, _ = levelhead(*words, "tenfold.json")  # n_max / n_i are the same
     assert status == 0

@@ -71,7 +71,7 @@ def make_rule(
                              parameter="rule")
     if norms is None and name == "tau":
         raise LevelheadError("'tau' needs the weight norms of the head", parameter="rule",
-                             advice=Advice("norms", None, "(head.norms)"))
+                             advice=Advice("norms", None, "with them"))
     if norms is not None and name != "tau":
         raise LevelheadError(f"only the rule tau uses them, got {name!r}", parameter="norms")
     if bias is not None and name == "shift":
