@@ -55,8 +55,8 @@ class PlainRun:
         self.order = self._draw()
 
     def _draw(self) -> EpochPlan:
-        return draw_plan(self.data.train.labels, METHODS["baseline"], seed=self.seed, epoch=self.epoch, progress=0.0,
-                    augment=self.recipe).to(self.device)
+        return draw_plan(self.data.train.labels, METHODS["baseline"], self.recipe, seed=self.seed, epoch=self.epoch,
+                         progress=0.0).to(self.device)
 
     def _play(self, order: EpochPlan) -> None:
         """Take the steps of an epoch, or of a part of one."""

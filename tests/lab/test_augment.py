@@ -92,7 +92,7 @@ def test_cutout_spares_the_images_that_are_evaluated():
     part = Split(shown, np.arange(6) % 2)
     how = Recipe("cut", epochs=1, batch=6, lr=0.1, cutout=2, mean=(0.5,), std=(0.5,))
     preprocess = Preprocess(how, Data("white", ("a", "b"), part, part))
-    drawn = draw_plan(part.labels, METHODS["baseline"], seed=0, epoch=0, progress=0, augment=how)
+    drawn = draw_plan(part.labels, METHODS["baseline"], how, seed=0, epoch=0, progress=0)
     trained_on = preprocess.augmented(torch.tensor(shown), drawn)
     assert ((trained_on == 0).sum(dim=(1, 2, 3)) > 0).all()  # the mean, where white is 1
     assert (preprocess.standardized(torch.tensor(shown)) == 1).all()

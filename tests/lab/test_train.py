@@ -61,7 +61,7 @@ def test_fifty_steps_of_algorithm_1_equal_fifteen_lines_of_numpy(method, order):
     fit(net, small, recipe, METHODS[method], seed=3)
     mean, std = small.mean_std
     x = ((small.train.images / 255 - mean[0]) / std[0]).reshape(64, -1)
-    plans = [draw_plan(small.train.labels, METHODS[method], seed=3, epoch=e, progress=e / 8, augment=recipe)
+    plans = [draw_plan(small.train.labels, METHODS[method], recipe, seed=3, epoch=e, progress=e / 8)
              for e in range(8)]
     batches = [(recipe.lr_at(e), batch.indices) for e, plan in enumerate(plans) for batch in plan.batches(10)]
     assert len(batches) == 56
@@ -124,7 +124,7 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
     labels = data().train.labels
 
     def draw(method="baseline", seed=0, epoch=0):
-        return draw_plan(labels, METHODS[method], seed=seed, epoch=epoch, progress=0.0, augment=RECIPE)
+        return draw_plan(labels, METHODS[method], RECIPE, seed=seed, epoch=epoch, progress=0.0)
 
     a, b = draw(), draw()
     assert all(np.array_equal(getattr(a, key), getattr(b, key)) for key in ("indices", "offsets", "flips"))
@@ -135,7 +135,7 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
         assert not np.array_equal(a.indices, other.indices)
         assert not np.array_equal(a.offsets, other.offsets)
     assert np.ptp(np.bincount(labels[draw("over-sample").indices])) <= 1
-    cut = draw_plan(labels, METHODS["baseline"], seed=0, epoch=0, progress=0.0, augment=replace(RECIPE, cutout=2))
+    cut = draw_plan(labels, METHODS["baseline"], replace(RECIPE, cutout=2), seed=0, epoch=0, progress=0.0)
     assert all(torch.equal(x, y) for x, y in zip(a.tensors[:3], cut.tensors[:3], strict=True))  # other draws stay
     assert torch.unique(cut.centers).numel() == 128
     assert not a.centers.any()
@@ -144,7 +144,7 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 def test_shares_of_a_batch_average_to_its_mean(world):
     values = np.random.default_rng(0).normal(size=64)
-    whole = draw_plan(data().train.labels, METHODS["baseline"], seed=0, epoch=0, progress=0, augment=RECIPE)
+    whole = draw_plan(data().train.labels, METHODS["baseline"], RECIPE, seed=0, epoch=0, progress=0)
     for batch in whole.batches(10):
         parts = [process_share(batch, rank, world) for rank in range(world)]
         average = np.mean([weight * values[part.indices].sum() for part, weight in parts])

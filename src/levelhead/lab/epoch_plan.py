@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,17 +16,7 @@ from torch import Tensor
 
 from ..core.errors import LevelheadError
 from ..methods.method import Method
-
-
-class Augment(Protocol):
-    """The part of a Recipe that says how images are varied."""
-
-    @property
-    def pad(self) -> int: ...
-    @property
-    def flip(self) -> bool: ...
-    @property
-    def cutout(self) -> int: ...
+from .recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +57,17 @@ class EpochPlan:
 
 
 def draw_plan(
-    labels: np.ndarray, method: Method, *, seed: int, epoch: int, progress: float, augment: Augment
+    labels: np.ndarray, method: Method, recipe: Recipe, *, seed: int, epoch: int, progress: float
 ) -> EpochPlan:
     """Draw the plan of an epoch.
 
     Args:
         labels: [N], of the training set.
         method: its `sample` chooses the samples of an epoch; without one, all samples are shuffled.
+        recipe: its `pad`, `flip` and `cutout` say how images are varied.
         seed: of the run.
         epoch: counted from 0.
         progress: share of the training that is done when this epoch begins.
-        augment: `pad`, `flip` and `cutout`; a Recipe.
     """
     draw, move, cut = (np.random.default_rng([seed, epoch, part]) for part in range(3))
     indices = np.asarray(
@@ -88,7 +77,7 @@ def draw_plan(
         raise LevelheadError(f"method {method.name}: expected indices of an epoch's samples, [n] from 0 to "
                              f"{len(labels) - 1}, got {indices.dtype} of shape {list(indices.shape)}")
     n = len(indices)
-    offsets = move.integers(0, 2 * augment.pad + 1, (n, 2))
-    flips = move.random(n) < 0.5 if augment.flip else np.zeros(n, bool)
-    centers = cut.random((n, 2)) if augment.cutout else np.zeros((n, 2))
+    offsets = move.integers(0, 2 * recipe.pad + 1, (n, 2))
+    flips = move.random(n) < 0.5 if recipe.flip else np.zeros(n, bool)
+    centers = cut.random((n, 2)) if recipe.cutout else np.zeros((n, 2))
     return EpochPlan(*map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers)))

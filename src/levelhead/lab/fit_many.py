@@ -146,14 +146,13 @@ def _packs(jobs: Sequence[Job], most: Callable[[Job], int]) -> list[list[tuple[i
 
 def _step_signature(job: Job) -> Any:
     """Return what is equal for jobs that take the same steps: network, data, recipe, first epoch, epoch lengths."""
-    lengths = []
+    lengths = set()
     for stage in stages(job.recipe, job.method):
-        marks = (0.0, *stage.method.stages)
-        lengths += [(stage.first, stage.end, mark, len(draw_plan(job.data.train.labels, stage.method, seed=0, epoch=0,
-                     progress=mark, augment=job.recipe))) for mark in marks if stage.method.sample is not None] or [
-                     (stage.first, stage.end, 0.0, len(job.data.train))]
+        for progress in (0.0, *stage.method.stages) if stage.method.sample is not None else (0.0,):
+            first_plan = draw_plan(job.data.train.labels, stage.method, job.recipe, seed=0, epoch=0, progress=progress)
+            lengths.add((stage.first, stage.end, len(first_plan)))
     shapes = tuple((name, tuple(p.shape)) for name, p in job.net.named_parameters())
-    return id(job.data), job.recipe, job.first, shapes, tuple(sorted({(a, b, n) for a, b, _, n in lengths}))
+    return id(job.data), job.recipe, job.first, shapes, tuple(sorted(lengths))
 
 
 def copy_to(device: torch.device, part: Split) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
@@ -132,12 +131,23 @@ def head_inputs(net: Net, x: Tensor) -> Tensor:
     return F.normalize(features) if isinstance(net.head, CosineHead) else features
 
 
-def _body(name: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
-    if name.startswith("timm:"):
-        return _timm(name.removeprefix("timm:"), shape)
-    if name not in _BODIES:
-        raise LevelheadError(f"expected {', '.join(_BODIES)} or timm:NAME, got {name!r}", parameter="net")
-    body, width = _BODIES[name](shape[0], shortcut, stem)
+def _body(net: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
+    if net.startswith("timm:"):
+        return _timm(net.removeprefix("timm:"), shape)
+    channels = shape[0]
+    if net == "resnet32":
+        body, width = _residual_body(_convolution(channels, 16), [16, 32, 64], 5, shortcut), 64
+    elif net == "resnet18-64":
+        if stem == "imagenet":
+            entry = [*_convolution(channels, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+        else:
+            entry = _convolution(channels, 64, 3, 2 if stem == "half" else 1)
+        body, width = _residual_body(entry, [64, 128, 256, 512], 2, shortcut), 512
+    elif net == "digits":
+        layers = [*_convolution(channels, 16), *_convolution(16, 32, 3, 2), *_convolution(32, 64, 3, 2)]
+        body, width = nn.Sequential(*layers, GlobalMean()), 64
+    else:
+        raise LevelheadError(f"expected resnet32, resnet18-64, digits or timm:NAME, got {net!r}", parameter="net")
     for module in body.modules():
         if isinstance(module, nn.Conv2d):  # N(0, 2 / (k k out))
             nn.init.normal_(module.weight, 0, math.sqrt(2 / (math.prod(module.kernel_size) * module.out_channels)))
@@ -155,28 +165,6 @@ def _residual_body(stem: list[nn.Module], widths: list[int], blocks: int, shortc
 
 def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
     return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
-
-
-def _resnet32(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
-    return _residual_body(_convolution(channels, 16), [16, 32, 64], 5, shortcut), 64
-
-
-def _resnet18(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
-    entry = {"small": lambda: _convolution(channels, 64), "half": lambda: _convolution(channels, 64, 3, 2),
-             "imagenet": lambda: [*_convolution(channels, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]}
-    return _residual_body(entry[stem](), [64, 128, 256, 512], 2, shortcut), 512
-
-
-def _digits(channels: int, shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
-    layers = [*_convolution(channels, 16), *_convolution(16, 32, 3, 2), *_convolution(32, 64, 3, 2)]
-    return nn.Sequential(*layers, GlobalMean()), 64
-
-
-_BODIES: dict[str, Callable[[int, Shortcut, Stem], tuple[nn.Module, int]]] = {
-    "resnet32": _resnet32,
-    "resnet18-64": _resnet18,
-    "digits": _digits,
-}
 
 
 def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:

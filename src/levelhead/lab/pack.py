@@ -112,8 +112,8 @@ class Pack:
         number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
         now = [each[number] for each in self.stages]
         progress = (self.epoch - now[0].first) / (now[0].end - now[0].first)
-        plans = [draw_plan(self.data.train.labels, stage.method, seed=job.seed, epoch=self.epoch, progress=progress,
-                           augment=self.recipe) for job, stage in zip(self.jobs, now, strict=True)]
+        plans = [draw_plan(self.data.train.labels, stage.method, self.recipe, seed=job.seed, epoch=self.epoch,
+                           progress=progress) for job, stage in zip(self.jobs, now, strict=True)]
         n = {len(each) for each in plans}
         if len(n) > 1:
             raise LevelheadError(f"the runs of a pack drew epochs of {sorted(n)} samples; train them in one slot")

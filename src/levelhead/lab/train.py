@@ -97,8 +97,7 @@ def _train(
     for epoch in range(state.epoch, stage.end):
         progress = (epoch - stage.first) / (stage.end - stage.first)
         loss_function = method.loss(data.counts, progress)
-        plan = draw_plan(data.train.labels, method, seed=seed, epoch=epoch, progress=progress, augment=recipe)
-        plan = plan.to(device)
+        plan = draw_plan(data.train.labels, method, recipe, seed=seed, epoch=epoch, progress=progress).to(device)
         seen = state.seen.to(device)
         model.train(not stage.head_only)
         for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):     # sample a mini-batch
