@@ -36,7 +36,7 @@ def test_a_series_of_counts_goes_by_its_index_as_value_counts_has_it():
     assert lh.counts.groups(by_frequency, many=8, few=3)["many"].tolist() == [3]
     named = pandas.Series({"elk": 1, "ant": 4, "cat": 2})
     assert lh.rescale(Head(np.eye(3), names=["ant", "cat", "elk"]), named, gamma=1.0).norms.tolist() == [1, 2, 4]
-    with pytest.raises(ValueError, match="'elk' is a name"):
+    with pytest.raises(ValueError, match="got the class name 'elk'"):
         lh.counts.resolve(named, 3)
     with pytest.raises(ValueError, match="class 1 is listed twice"):
         lh.counts.resolve(pandas.Series([3, 4], index=[1, 1]), 2)
@@ -134,13 +134,13 @@ SLIPS = {
     "a model to normalize": (lambda: lh.normalize(nn.Linear(2, 4)), "expected a Head, got Linear"),
     "a bias of whole numbers": (lambda: Head(np.eye(2), np.array([1, 3])), "expected a floating-point bias"),
     "a bias of another kind": (lambda: Head(np.eye(2), torch.zeros(2)), "bias of the same kind as the weight, numpy"),
-    "features of another kind": (lambda: Head(torch.eye(2)).logits(np.eye(2)), r"head.numpy\(\) is the head in numpy"),
+    "features of another kind": (lambda: Head(torch.eye(2)).logits(np.eye(2)), r"head.numpy\(\) converts the head"),
     "features too wide": (lambda: Head(np.eye(2)).logits(np.ones((3, 5))), r"expected features \[N, 2\], got shape"),
     "one logit a sample": (lambda: lh.measure.error(LOGITS[:, 0], LABELS), r"expected logits \[N, K\]"),
     "no sample": (lambda: lh.measure.balanced_error(LOGITS[:0], LABELS[:0]), "at least 1 sample"),
     "words for logits": (lambda: lh.measure.recall([["a", "b"]], [0]), "expected logits as floating-point numbers"),
-    "temperature 0": (lambda: lh.measure.calibration_error(LOGITS, LABELS, temperature=0), "a positive temperature"),
-    "temperature -1": (lambda: lh.measure.negative_log_likelihood(LOGITS, LABELS, temperature=-1), "a positive temp"),
+    "temperature 0": (lambda: lh.measure.calibration_error(LOGITS, LABELS, temperature=0), "temperature: expected a positive number"),
+    "temperature -1": (lambda: lh.measure.negative_log_likelihood(LOGITS, LABELS, temperature=-1), "temperature: expected a positive number"),
     "probabilities to calibrate": (lambda: lh.measure.fit_temperature(np.full((9, 2), 0.5), [0] * 9), "probabilities"),
     "NaN to calibrate": (lambda: lh.measure.fit_temperature(np.full((9, 2), np.nan), [0] * 9), "NaN or infinite"),
 }
