@@ -2,7 +2,7 @@
 
 import pytest
 
-from levelhead.paper.cells import Cell, cell, companion_gamma, share_of_gap, top5_cell, value_at
+from levelhead.paper.cells import GRID, Cell, cell, companion_gamma, share_of_gap, top5_cell, value_at
 from levelhead.paper.markdown import (
     fill,
     has_place,
@@ -13,7 +13,6 @@ from levelhead.paper.markdown import (
     table2,
     table3,
 )
-from levelhead.paper.record import GRID
 
 
 def made(method: str, seed: int, error: float, held_out: dict | None = None, column: str = "cifar10:100") -> dict:

@@ -6,7 +6,8 @@ import pytest
 from levelhead import Head, Snapshot
 from levelhead.paper import claims, figure_claims
 from levelhead.paper.claims import Finding
-from levelhead.paper.trainings import table1_columns
+from levelhead.paper.page import claims_table
+from levelhead.paper.tables import table1_columns
 
 from .made import made
 
@@ -138,12 +139,12 @@ def test_the_plain_oracle_is_better_and_wvn_comes_nearer_to_its_own():
 
 
 def test_the_page_names_what_did_not_reproduce_and_what_was_not_judged():
-    text = claims.claims_markdown([made(power=-0.1)])
+    text = claims_table([made(power=-0.1)])
     assert "| **not reproduced** |" in text
     assert "Not reproduced:\n\n- The norm of a class's weight vector follows its sample frequency. We saw:" in text
     assert "Only partly reproduced: none." in text
-    assert text.endswith("records are missing: WVN flattens the curve, RS closes the gap, RS beats the losses, WVN with "
-                         "RS is the best, the plain oracle is better, WVN comes nearer to its oracle.")
+    assert text.endswith("records are missing: WVN flattens the curve, RS closes the gap, RS beats the losses, WVN "
+                         "with RS is the best, the plain oracle is better, WVN comes nearer to its oracle.")
 
 
 def test_norms_align_late():

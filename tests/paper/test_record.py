@@ -9,7 +9,8 @@ import pytest
 
 from levelhead import Head, Snapshot, rescale
 from levelhead.core.adjust import factors
-from levelhead.paper.record import GRID, make_record
+from levelhead.paper.cells import GRID
+from levelhead.paper.record import make_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::levelhead.NeverPredictedWarning")  # a record keeps no cautions
 CLASSES, WIDTH, COUNTS = 10, 16, [200, 120, 70, 40, 25, 15, 9, 5, 3, 2]

@@ -21,7 +21,8 @@ from levelhead.paper.reproduce import (
     train_missing,
     write_record,
 )
-from levelhead.paper.trainings import DATA_SIZES, SAME_WHEN_BALANCED, Training, trainings
+from levelhead.paper.tables import DATA_SIZES, SAME_WHEN_BALANCED
+from levelhead.paper.trainings import Training, trainings
 from levelhead.runs.run_folder import Run
 from levelhead.runs.spec import Spec
 

@@ -12,14 +12,15 @@ import torch
 from ..core.warnings import quiet
 from ..gamma.tune import match_prior
 from ..lab.data import hold_out, imbalance
-from ..lab.features import View, snapshot
+from ..lab.features import snapshot
 from ..lab.load import digits
 from ..lab.nets import build
+from ..lab.preprocess import Preprocess
 from ..lab.recipe import find_recipe
 from ..lab.train import fit
 from ..methods import METHODS
 from ..paper.record import SHIPPED_COLUMN, shipped_snapshots
-from ..paper.trainings import tables
+from ..paper.tables import tables
 from ..report import of_snapshot, write
 from ..runs.evaluate import Evaluation, evaluate
 from ..runs.spec import check_seed
@@ -73,7 +74,7 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
                 progress({**record, "title": title, "of": schedule.epochs})
 
         fit(net, data, schedule, method, seed=seed, on_epoch=on_epoch)
-        rows += _rows(name, evaluate(snapshot(net, data, View(schedule, data))))
+        rows += _rows(name, evaluate(snapshot(net, data, Preprocess(schedule, data))))
     return {"data": "digits", "ratio": RATIO, "counts": data.counts.tolist(), "held_out": len(data.splits["held-out"]),
             "test": len(data.test), "seed": seed, "seconds": round(time.monotonic() - start, 1), "rows": rows}
 

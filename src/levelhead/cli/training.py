@@ -172,7 +172,8 @@ def reproduce(
     command: a network that has a record is not trained again. `figures` trains nothing: it draws every figure and fills
     in the tables of the page, from the records alone.
     """
-    from ..paper.reproduce import ReproduceOptions, draw_figures, reproduce_table
+    from ..paper.page import draw_figures
+    from ..paper.reproduce import ReproduceOptions, reproduce_table
 
     say = partial(typer.echo, err=True)
     if table == "figures":

@@ -1,13 +1,14 @@
 """The reproduction of Kim and Kim 2020: its tables and figures, with our numbers next to the published ones.
 
-- reproduce: train the networks that a table lacks; draw the figures
-- trainings: the trainings of each table; tables.toml has the published numbers
+- reproduce: train the networks that a table lacks
+- page: draw the figures and fill in the page "Reproduction"
+- tables: the published tables, from tables.toml
+- trainings: the trainings of each table
 - record: one trained network as a small JSON record; the two networks that come with the package
 - post_hoc: the adjustments of one trained network, for its record
 - cells: records to the cells of the tables
 - markdown: the tables as Markdown, and the places of a page that are filled
 - claims, figure_claims: the paper's claims, judged by the records
-- page: the page "Reproduction" as a whole
 - figures: all figures; figure_norms, figure_features, figure_errors draw them, figure_style is what they share
 - two_features: the networks with two features, whose decision boundaries can be drawn
 """

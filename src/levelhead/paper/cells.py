@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .record import GRID
-from .trainings import SAME_WHEN_BALANCED, tables
+from .tables import SAME_WHEN_BALANCED, tables
 
 Record = dict[str, Any]
+GRID = np.linspace(0.0, 2.0, 201)  # the gammas of every curve in a record
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,10 @@ import numpy as np
 
 from ..core.geometry import rank_correlation
 from ..methods import METHODS
-from .cells import Record, cell, full_runs, share_of_gap
-from .markdown import markdown_table
-from .record import GRID
-from .trainings import column_title, table1_columns, tables
+from .cells import GRID, Record, cell, full_runs, share_of_gap
+from .tables import column_title, table1_columns, tables
 
-Outcome = Literal["reproduced", "partly", "not reproduced"]
+ClaimOutcome = Literal["reproduced", "partly", "not reproduced"]
 STRONG, WEAK = 0.7, 0.3  # rank correlations
 BY_CORRELATION = f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more"
 WITHIN = 0.01  # a gamma is good if its error is at most this far above the best
@@ -39,11 +37,11 @@ class Finding:
     says: str
     number: float
     seen: str
-    outcome: Outcome
+    outcome: ClaimOutcome
     rule: str
 
 
-def outcome_for(number: float, reproduced: float, partly: float) -> Outcome:
+def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome:
     """Return the outcome of a number by its two thresholds."""
     return "reproduced" if number >= reproduced else "partly" if number >= partly else "not reproduced"
 
@@ -188,25 +186,6 @@ CLAIMS: tuple[Callable[[Sequence[Record]], Finding | None], ...] = (
     rs_closes_the_gap, rs_beats_the_losses, wvn_with_rs_is_the_best, the_plain_oracle_is_better,
     wvn_comes_nearer_to_its_oracle,
 )
-
-
-def claims_markdown(records: Sequence[Record]) -> str:
-    """Return the claims as Markdown: outcome, number and rule of each, then those that did not reproduce."""
-    judged = {claim: claim(records) for claim in CLAIMS}
-    found = [finding for finding in judged.values() if finding]
-    names = [claim.__name__.replace("_", " ") for claim, finding in judged.items() if not finding]
-    without = [name.replace("rs ", "RS ").replace("wvn", "WVN") for name in names]
-    if not found:
-        return "No claim has its records yet."
-    lines = [markdown_table(["the paper", "we see", "number", "rule"],
-                            [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found])]
-    for outcome, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
-        short = [f for f in found if f.outcome == outcome]
-        lines += ["", f"{title}:" if short else f"{title}: none.", *([""] * bool(short)),
-                  *(f"- {f.says} We saw: {f.seen}." for f in short)]
-    if without:
-        lines += ["", f"Not judged yet, because records are missing: {', '.join(without)}."]
-    return "\n".join(lines)
 
 
 def near_best_width(curve: Sequence[float]) -> float:

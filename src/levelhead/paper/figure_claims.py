@@ -15,7 +15,7 @@ from ..core.measure import recall
 from ..io.snapshot import Snapshot
 from .cells import Record, full_runs
 from .claims import STRONG, Finding, count_correlation, outcome_for, rank_finding
-from .trainings import column_title, table1_columns
+from .tables import column_title, table1_columns
 
 STEP_COLUMNS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
 

@@ -9,12 +9,11 @@ import numpy as np
 from ..core.adjust import rescale
 from ..core.measure import confusion
 from ..io.snapshot import Snapshot
-from .cells import Record, companion_gamma, full_runs
+from .cells import GRID, Record, companion_gamma, full_runs
 from .claims import WITHIN, wvn_flattens_the_curve
 from .figure_claims import rare_classes_gain
 from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, Sources, known_findings, panels, set_title
-from .record import GRID
-from .trainings import DATA_TITLES, column_title, table1_columns
+from .tables import DATA_TITLES, column_title, table1_columns
 
 COLORS = {"baseline": BASELINE, "wvn": WVN}
 

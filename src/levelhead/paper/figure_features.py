@@ -27,7 +27,7 @@ from .figure_style import (
     set_title,
     shades,
 )
-from .trainings import column_title
+from .tables import column_title
 
 GAMMA = 0.25  # of RS in the drawing of boundaries
 TEST_POINTS = 250  # per class in the t-SNE map

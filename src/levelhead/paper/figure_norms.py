@@ -25,7 +25,7 @@ from .figure_style import (
     set_title,
     shades,
 )
-from .trainings import DATA_TITLES, column_title, table1_columns
+from .tables import DATA_TITLES, column_title, table1_columns
 
 
 def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:

@@ -16,7 +16,7 @@ from .cells import Record, full_runs
 from .claims import Finding
 
 # Okabe and Ito's colors, which the color-blind can tell apart; classes and ratios use viridis, from dark to light.
-BASELINE, WVN, THIRD, GRAY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#6b7280", "#d1d5db"
+BASELINE, WVN, GRAY, LIGHT = "#0072B2", "#D55E00", "#6b7280", "#d1d5db"
 WIDTH = 7.2  # inches
 
 

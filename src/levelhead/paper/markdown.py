@@ -10,7 +10,7 @@ from ..core import atomic
 from ..core.errors import LevelheadError
 from ..methods import METHODS
 from .cells import GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, share_of_gap, top5_cell
-from .trainings import DATA_TITLES, REPEATED, column_title, table1_columns, tables
+from .tables import DATA_TITLES, REPEATED, column_title, table1_columns, tables
 
 POST_HOC_TITLES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift",
                    "rescale-then-shift": "RS, then shift"}

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from ..core.warnings import quiet
 from ..io.snapshot import Snapshot
-from . import figures
+from . import figures, markdown
 from .cells import Record, load_records
-from .claims import claims_markdown
-from .markdown import fill, headline_table, markdown_table, other_recipe_table, post_hoc_table, table1, table2, table3
-from .trainings import DATA_TITLES, REPEATED, table1_columns, tables, trainings
+from .claims import CLAIMS
+from .record import shipped_snapshots
+from .tables import DATA_TITLES, REPEATED, table1_columns, tables
+from .trainings import trainings
 
 
 def write(
@@ -30,10 +33,28 @@ def write(
     """
     records = load_records(Path(results) / "records")
     for name, text in places(records).items():
-        fill(Path(page), name, f"\n{text}\n")
+        markdown.fill(Path(page), name, f"\n{text}\n")
     if readme is not None:
-        fill(Path(readme), "reproduction", headline_table(records))
+        markdown.fill(Path(readme), "reproduction", markdown.headline_table(records))
     return figures.write(results, images, snapshots, page=page, say=say)
+
+
+def draw_figures(
+    results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
+) -> tuple[dict[str, Any], str]:
+    """Draw every figure and fill in the page, if it exists; return what was written, as JSON and as text."""
+    if not any(results.glob("*.json")):
+        raise FileNotFoundError(f"{results}: no records; expected a folder with a .json file per network")
+    with quiet():
+        if page.is_file():
+            readme = page.parent.parent / "README.md"  # of this project; another's has no such place
+            written = write(results.parent, page, pictures, shipped_snapshots(), say=say,
+                            readme=readme if markdown.has_place(readme, "reproduction") else None)
+        else:
+            written = figures.write(results.parent, pictures, shipped_snapshots(), say=say)
+    found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
+    filled = f"; {page} is filled" if page.is_file() else ""
+    return found, f"{len(written)} pictures in {pictures}{filled}"
 
 
 def places(records: Sequence[Record]) -> dict[str, str]:
@@ -43,19 +64,38 @@ def places(records: Sequence[Record]) -> dict[str, str]:
     return {
         "setup": setup_table(),
         "cost": cost_table(records),
-        "claims": claims_markdown(records),
-        "table1-cifar10": table1(records, "cifar10"),
-        "table1-cifar100": table1(records, "cifar100"),
+        "claims": claims_table(records),
+        "table1-cifar10": markdown.table1(records, "cifar10"),
+        "table1-cifar100": markdown.table1(records, "cifar100"),
         "table1-notes": table_notes("table1"),
-        "table2": table2(records),
+        "table2": markdown.table2(records),
         "table2-notes": table_notes("table2"),
-        "table3": table3(records),
+        "table3": markdown.table3(records),
         "table3-notes": table_notes("table3"),
-        "beyond": _joined(post_hoc_table(records, same, method) for same in sets for method in REPEATED),
-        "strong": _joined([other_recipe_table(records, strong), *(
-            post_hoc_table(records, [c for c in strong if f"/{data}:" in c], method)
+        "beyond": _joined(markdown.post_hoc_table(records, same, method) for same in sets for method in REPEATED),
+        "strong": _joined([markdown.other_recipe_table(records, strong), *(
+            markdown.post_hoc_table(records, [c for c in strong if f"/{data}:" in c], method)
             for data in ("cifar10", "cifar100") for method in REPEATED)]),
     }
+
+
+def claims_table(records: Sequence[Record]) -> str:
+    """Return the claims as Markdown: outcome, number and rule of each, then those that did not reproduce."""
+    judged = {claim: claim(records) for claim in CLAIMS}
+    found = [finding for finding in judged.values() if finding]
+    names = [claim.__name__.replace("_", " ") for claim, finding in judged.items() if not finding]
+    without = [name.replace("rs ", "RS ").replace("wvn", "WVN") for name in names]
+    if not found:
+        return "No claim has its records yet."
+    lines = [markdown.markdown_table(["the paper", "we see", "number", "rule"],
+                            [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found])]
+    for outcome, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
+        short = [f for f in found if f.outcome == outcome]
+        lines += ["", f"{title}:" if short else f"{title}: none.", *([""] * bool(short)),
+                  *(f"- {f.says} We saw: {f.seen}." for f in short)]
+    if without:
+        lines += ["", f"Not judged yet, because records are missing: {', '.join(without)}."]
+    return "\n".join(lines)
 
 
 def setup_table() -> str:
@@ -73,7 +113,7 @@ def setup_table() -> str:
                 "pad", "flip"):
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
-    return markdown_table(["", *DATA_TITLES.values()], rows)
+    return markdown.markdown_table(["", *DATA_TITLES.values()], rows)
 
 
 def cost_table(records: Sequence[Record]) -> str:
@@ -86,7 +126,7 @@ def cost_table(records: Sequence[Record]) -> str:
         rows += [(DATA_TITLES[data], _spent(these))] if these else []
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
-    table = markdown_table(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
+    table = markdown.markdown_table(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
     return (f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
             f"time. {records_present(records)}")
 

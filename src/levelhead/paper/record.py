@@ -12,8 +12,8 @@ from ..core.array import to_numpy
 from ..gamma.tune import match_prior
 from ..io.snapshot import Snapshot
 from . import post_hoc
+from .cells import GRID
 
-GRID = np.linspace(0.0, 2.0, 201)  # the gammas of every curve in a record
 SHIPPED_COLUMN = "cifar10:100"
 
 

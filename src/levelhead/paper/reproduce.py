@@ -23,8 +23,7 @@ from ..runs.run_folder import Run
 from ..runs.signals import exit_with_parent, graceful_stop, interrupts_blocked
 from ..runs.workers import run_tasks
 from ..show.progress import EpochProgress, epoch_progress
-from .markdown import has_place
-from .record import make_record, shipped_snapshots
+from .record import make_record
 from .trainings import TABLES, Training, trainings
 
 TableExecutor = Literal["local", "ray"]
@@ -99,27 +98,6 @@ def reproduce_table(
     rest = f"the others take about {found['minutes']:g} minutes on one H200" if left else "nothing to train"
     return found, "\n".join([*lines, f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; "
                              f"{rest}"])
-
-
-def draw_figures(
-    results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
-) -> tuple[dict[str, Any], str]:
-    """Draw every figure and fill in the page, if it exists; return what was written, as JSON and as text."""
-    from . import figures
-    from . import page as reproduction
-
-    if not any(results.glob("*.json")):
-        raise FileNotFoundError(f"{results}: no records; expected a folder with a .json file per network")
-    with quiet():
-        if page.is_file():
-            readme = page.parent.parent / "README.md"  # of this project; another's has no such place
-            written = reproduction.write(results.parent, page, pictures, shipped_snapshots(), say=say,
-                                         readme=readme if has_place(readme, "reproduction") else None)
-        else:
-            written = figures.write(results.parent, pictures, shipped_snapshots(), say=say)
-    found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
-    filled = f"; {page} is filled" if page.is_file() else ""
-    return found, f"{len(written)} pictures in {pictures}{filled}"
 
 
 def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:

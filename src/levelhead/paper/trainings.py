@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,43 +13,11 @@ from ..core.choices import PaperTable
 from ..core.errors import LevelheadError
 from ..methods import METHODS
 from ..runs.spec import Spec
+from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, tables
 
 TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
-DATA_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
-DATA_SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest count, classes
 HOLD_OUT = 0.1
-REPEATED = ("baseline", "wvn")  # rows with several seeds, and a companion run that holds out 10 % to choose gamma
 RELEASED_COLUMNS = ("cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10")  # the columns of `wvn-released`
-SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each equals where all counts are equal
-    "over-sample": "baseline", "under-sample": "baseline", "re-weighting": "baseline", "class-balanced": "baseline",
-    "ldam-drw": "ldam",
-}
-
-
-@cache
-def tables() -> dict[str, Any]:
-    """Return tables.toml: columns, rows and published numbers of every table."""
-    return tomllib.loads(files("levelhead.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
-
-
-def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list[str]:
-    """Return Table 1's columns, of one data set or of both, with or without the balanced ones.
-
-    >>> table1_columns("cifar10", imbalanced=True)
-    ['cifar10:200', 'cifar10:100', 'cifar10:50', 'cifar10:20', 'cifar10:10']
-    """
-    found = [column for column in tables()["table1"]["columns"] if data in (None, column.split(":")[0])]
-    return [column for column in found if not (imbalanced and column.endswith(":1"))]
-
-
-def column_title(column: str) -> str:
-    """Return a column in words.
-
-    >>> column_title("cifar10:100")
-    'CIFAR-10, ratio 100'
-    """
-    data, ratio = column.split(":")
-    return f"{DATA_TITLES[data]}, ratio {ratio}"
 
 
 @dataclass(frozen=True)

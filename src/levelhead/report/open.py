@@ -19,7 +19,7 @@ from ..io.safetensors_file import read_header
 from ..io.snapshot import Snapshot
 from ..io.tuned_json import read_choice
 from ..runs.run_folder import Run
-from .subject import GammaChoice, Subject, of_logits, of_snapshot
+from .subject import ChoiceRecord, Subject, of_logits, of_snapshot
 
 
 def of_file(
@@ -121,7 +121,7 @@ def of_tuned(path: Path) -> Subject:
 
 
 def of_choice(
-    tuned: Tuned | GammaChoice, *, logits: Path, labels: Path | None = None, counts: Path, norms: Path | None = None,
+    tuned: Tuned | ChoiceRecord, *, logits: Path, labels: Path | None = None, counts: Path, norms: Path | None = None,
     target: str | None = None, kind: Kind = "logits", title: str | None = None,
 ) -> Subject:
     """Return the subject of a choice, on the files it was made on.

@@ -28,7 +28,7 @@ from ..io.snapshot import Snapshot
 RANGE = (0.0, 2.0)  # of gamma on a page, unless a larger one was chosen
 LARGEST_GAMMA = 50.0  # at this gamma, a class with half the samples is scaled by 10^15
 MAX_RESAMPLED = 2_000_000  # samples times replicates: with more than 2,000 samples, fewer replicates are enough
-GammaChoice = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
+ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Subject:
 
     title: str
     counts: np.ndarray
-    choice: GammaChoice
+    choice: ChoiceRecord
     path: GammaPath | None = None
     changes: Envelope | None = None
     logits: Array | None = None
@@ -140,7 +140,7 @@ class Subject:
 
 def of_snapshot(
     snapshot: Snapshot, *, title: str = "snapshot", gamma: float | None = None, rule: RuleName = "rescale",
-    tuned: Tuned | GammaChoice | None = None, log: Sequence[dict[str, Any]] = (), facts: dict[str, str] | None = None,
+    tuned: Tuned | ChoiceRecord | None = None, log: Sequence[dict[str, Any]] = (), facts: dict[str, str] | None = None,
     bootstrap: int = 1000, model: str = "model.safetensors",
 ) -> Subject:
     """Return the subject of a training's snapshot, shown on its test split or, without one, on its held-out split.
@@ -182,7 +182,7 @@ def of_snapshot(
 
 def of_logits(
     logits: Array, labels: Array | None, counts: Counts, *, title: str = "model", gamma: float | None = None,
-    rule: RuleName = "rescale", tuned: Tuned | GammaChoice | None = None, names: Sequence[str] | None = None,
+    rule: RuleName = "rescale", tuned: Tuned | ChoiceRecord | None = None, names: Sequence[str] | None = None,
     target: Array | None = None, norms: Array | None = None, kind: Kind = "logits", samples: str = "held-out",
     apart: bool = False, blind: bool = False, bootstrap: int = 1000, head: Head | None = None,
     log: Sequence[dict[str, Any]] = (), held_out: tuple[Array, np.ndarray] | None = None,
@@ -233,7 +233,7 @@ def of_logits(
                    model=model)
 
 
-def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | GammaChoice | None) -> GammaChoice | None:
+def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | ChoiceRecord | None) -> ChoiceRecord | None:
     if gamma is not None:
         choice = {"gamma": gamma, "rule": rule, "chosen_on": "given"}
     elif tuned is not None:
