@@ -127,7 +127,7 @@ BAD = {
         "untuned.json: not",
     ),
     "an unknown rule": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--rule", "magic"), "'magic' is not"),
-    "an unknown bias policy": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--bias", "x"), "'x' is not one"),
+    "an unknown bias policy": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--bias", "x"), "'x' is not"),
     "an unknown missing policy": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--missing", "x"),
         "'x' is not one of 'error'",
