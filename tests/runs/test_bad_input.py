@@ -1,4 +1,4 @@
-"""What comes in at the doors of a training, and is not as it should be: files, options, grids, a user's own method."""
+"""Bad input to a training: files, options, grids and the user's own method."""
 
 import os
 import pickle
@@ -32,7 +32,7 @@ def pictures(n: int, *shape: int) -> np.ndarray:
 
 @pytest.fixture
 def words(tmp_path, monkeypatch) -> list[str]:
-    """A training of a second, in a folder of its own."""
+    """The words of a command that trains for a second, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     np.savez("small.npz", images=pictures(60, 8, 8), labels=np.repeat(np.arange(3), [30, 20, 10]))
     Path("short.toml").write_text("epochs = 1\nbatch = 25\nlr = 0.1\n")
@@ -62,7 +62,7 @@ def test_arrays_no_network_can_learn_from_are_refused(tmp_path, arrays, message)
         load(str(tmp_path / "bad.npz"))
 
 
-def test_an_npz_that_is_none_or_is_damaged_is_named(tmp_path):
+def test_a_damaged_npz_is_named(tmp_path):
     np.save(tmp_path / "one.npy", pictures(2, 2))
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")
     np.savez_compressed(tmp_path / "whole.npz", images=np.zeros((200, 8, 8), np.uint8), labels=np.arange(200) % 2)
@@ -77,7 +77,7 @@ def test_an_npz_that_is_none_or_is_damaged_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_sixteen_bits_a_pixel_keep_their_shades(tmp_path, suffix):
+def test_sixteen_bits_per_pixel_keep_their_shades(tmp_path, suffix):
     image = pytest.importorskip("PIL.Image")
     shades = np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)
     image.fromarray(shades).save(tmp_path / f"deep.{suffix}")
@@ -94,7 +94,7 @@ def test_pixels_without_a_known_white_are_refused(tmp_path):
 
 
 def test_links_to_nothing_are_unreadable_images(tmp_path):
-    place = layouts.image_folder(tmp_path / "own", {"a": 5, "b": 5})
+    place = layouts.write_image_folder(tmp_path / "own", {"a": 5, "b": 5})
     (place / "a" / "gone.png").symlink_to("nowhere.png")
     with pytest.raises(ValueError, match=r"1 of 11 images cannot be read: .*gone.png .*pass skip_bad"):
         load(str(place))
@@ -102,7 +102,7 @@ def test_links_to_nothing_are_unreadable_images(tmp_path):
 
 
 def test_names_of_images_may_be_any_bytes_and_those_of_classes_text(tmp_path):
-    place = layouts.image_folder(tmp_path / "own", {"ä 猫": 5, "b": 5})
+    place = layouts.write_image_folder(tmp_path / "own", {"ä 猫": 5, "b": 5})
     os.rename(place / "b" / "000.png", os.fsencode(place / "b") + b"/\xff.png")
     assert load(str(place)).names == ("b", "ä 猫")
     os.rename(place / "b", os.fsencode(place) + b"/\xff")
@@ -110,13 +110,13 @@ def test_names_of_images_may_be_any_bytes_and_those_of_classes_text(tmp_path):
         load(str(place))
 
 
-def test_a_folder_without_images_is_said(tmp_path):
+def test_a_folder_without_images_is_named(tmp_path):
     for name in ("train/a", "train/b", "dev/a", "dev/b"):
         (tmp_path / "own" / name).mkdir(parents=True)
     with pytest.raises(ValueError, match=r"class 0 \(dev\) has no training image"):
         load(str(tmp_path / "own"))
     (tmp_path / "own" / "dev").rename(tmp_path / "own" / "test")
-    layouts.image_folder(tmp_path / "own" / "train", {"c": 2, "d": 2})
+    layouts.write_image_folder(tmp_path / "own" / "train", {"c": 2, "d": 2})
     with pytest.raises(ValueError, match="no training image"):
         load(str(tmp_path / "own"))
 
@@ -125,7 +125,7 @@ def test_a_folder_without_images_is_said(tmp_path):
 def test_a_damaged_cache_is_made_again_and_one_that_cannot_be_written_is_not_needed(tmp_path, monkeypatch, left):
     monkeypatch.setattr(image_folder, "CACHED_FROM", 4)
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
-    place = layouts.image_folder(tmp_path / "own", {"a": 5, "b": 5})
+    place = layouts.write_image_folder(tmp_path / "own", {"a": 5, "b": 5})
     first = load(str(place)).sha256
     [kept] = (tmp_path / "cache").iterdir()
     whole = kept.read_bytes()
@@ -141,7 +141,7 @@ def test_a_relative_folder_is_not_taken_for_another_of_its_name(tmp_path, monkey
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     found = []
     for seed, home in enumerate(("one", "two")):
-        place = layouts.image_folder(tmp_path / home / "own", {"a": 5, "b": 5}, seed=seed)
+        place = layouts.write_image_folder(tmp_path / home / "own", {"a": 5, "b": 5}, seed=seed)
         for file in place.rglob("*.png"):
             pixels = np.array(image_folder._decode(file, 32)).transpose(1, 2, 0)
             file.with_suffix(".bmp").write_bytes(b"")
@@ -153,8 +153,8 @@ def test_a_relative_folder_is_not_taken_for_another_of_its_name(tmp_path, monkey
     assert found[0] != found[1]
 
 
-def test_cifar100_names_that_are_not_there(tmp_path):
-    layouts.binary100(tmp_path)
+def test_missing_cifar100_names_are_reported(tmp_path):
+    layouts.write_cifar100_binary(tmp_path)
     place = tmp_path / "cifar-100-binary"
     (place / "fine_label_names.txt").unlink()
     (place / "meta").write_bytes(pickle.dumps({b"coarse_label_names": []}))
@@ -192,7 +192,7 @@ def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_sta
     assert not Path("runs").exists()
 
 
-def test_counts_come_from_any_file_and_empty_ones_are_said(words, tmp_path):
+def test_counts_come_from_any_file_and_empty_ones_are_refused(words, tmp_path):
     def spec(file: str) -> Spec:
         return Spec("small.npz", **imbalance_fields(ratio=None, profile="long-tail", counts=Path(file), largest=None,
                                                     subset="first"))
@@ -288,7 +288,7 @@ def test_a_method_that_breaks_its_contract_is_named(words, levelhead, engine, te
     assert err.count("\n") == 1
 
 
-def test_a_file_that_ends_the_program_is_no_success(words, levelhead):
+def test_a_file_that_ends_the_program_is_an_error(words, levelhead):
     Path("mine.py").write_text("import sys\nsys.exit(0)\n")
     assert levelhead(*words, "--method", "mine.py:METHOD")[0] == 2
     Path("mine.py").unlink()
@@ -301,7 +301,7 @@ def test_a_file_that_ends_the_program_is_no_success(words, levelhead):
 
 def test_a_finished_run_on_other_data_of_the_same_name_is_not_taken_for_this_one(words, tmp_path):
     for home, seed in (("one", 0), ("two", 1)):
-        layouts.image_folder(tmp_path / home / "own", {"a": 6, "b": 5}, seed=seed)
+        layouts.write_image_folder(tmp_path / home / "own", {"a": 6, "b": 5}, seed=seed)
     first = Spec("one/own", net="digits", recipe="short.toml", size=8)
     there = run(first, "runs")
     assert run(first, "runs") == there
@@ -326,7 +326,7 @@ def test_a_damaged_spec_is_named(words):
 
 
 @pytest.mark.parametrize("engine", ["plain", "fast"])
-def test_a_network_that_is_lost_in_the_last_step_is_no_result(words, levelhead, engine):
+def test_a_network_that_diverges_in_the_last_step_is_an_error(words, levelhead, engine):
     Path("short.toml").write_text("epochs = 1\nbatch = 60\nlr = 1e38\n")
     status, out, err = levelhead(*words, "--method", "baseline", "--engine", engine)
     assert (status, out) == (2, "")

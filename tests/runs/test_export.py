@@ -25,7 +25,7 @@ IMAGES = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (5, 1, 8, 8)
 @pytest.fixture(scope="module", params=["wvn", "tau-norm"])
 def trained(request, tmp_path_factory) -> tuple[Run, Spec]:
     folder = tmp_path_factory.mktemp(request.param)
-    layouts.small(folder, epochs=1)
+    layouts.write_small_npz(folder, epochs=1)
     spec = Spec(str(folder / "small.npz"), method=request.param, net="digits", hold_out=0.2,
                 recipe=str(folder / "short.toml"))
     return run(spec, folder / "runs"), spec

@@ -302,7 +302,7 @@ def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(spec, tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr(atomic, "write", full)
-        with pytest.raises(OSError, match=rf"{there[0].path}: .*{message}.* same command .*1 of the runs are trained"):
+        with pytest.raises(OSError, match=rf"{there[0].path}: .*{message}.* same command .*1 of the 2 runs are trained"):
             runs.run_packed(both, tmp_path / "parts", device="cpu", save_every=0)
     assert [one.finished for one in there] == [False, True]
     epochs = []
@@ -399,6 +399,6 @@ def test_bad_input_is_one_line(spec, tmp_path, change, message):
 
 
 def test_an_image_folder_trains(tmp_path):
-    folder = layouts.image_folder(tmp_path / "pets", {"cat": 12, "dog": 8}, size=12)
+    folder = layouts.write_image_folder(tmp_path / "pets", {"cat": 12, "dog": 8}, size=12)
     spec = Spec(str(folder), size=8, hold_out=0.2, epochs=1, net="digits")
     assert run(spec, tmp_path / "runs").facts["names"] == ["cat", "dog"]

@@ -47,7 +47,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def begin(tmp_path) -> Iterator[Callable[..., subprocess.Popen]]:
-    """Begin a command as a shell does: in a process group of its own. Both streams are one."""
+    """Start commands as a shell does, each in its own process group, with both streams in one."""
     begun: list[subprocess.Popen] = []
 
     def command(*words: object) -> subprocess.Popen:
@@ -65,7 +65,7 @@ def begin(tmp_path) -> Iterator[Callable[..., subprocess.Popen]]:
 
 
 def members(process: subprocess.Popen) -> list[int]:
-    """Processes of its group that still run."""
+    """Return the processes of its group that still run."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -85,7 +85,7 @@ def until(true: Callable[[], object], seconds: float = 60) -> None:
 
 
 def tell(process: subprocess.Popen, number: int) -> str:
-    """What it says after Ctrl-C or SIGTERM; it must end by itself, and all of its processes with it."""
+    """Return what it prints after Ctrl-C or SIGTERM; it must end by itself, with all of its processes."""
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     said, _ = process.communicate(timeout=20)
     assert process.returncode == 128 + number
@@ -104,7 +104,7 @@ def test_stopping_prints_one_line_and_the_workers_clean_up(begin, tmp_path, when
     assert left - {"work.py"} == ({"a", "b"} if when == "working" else set())
 
 
-def test_workers_end_with_the_process_that_began_them(begin, tmp_path):
+def test_workers_end_with_the_process_that_started_them(begin, tmp_path):
     (tmp_path / "work.py").write_text(WORK)
     process = begin("work.py", "working", "a", "b")
     assert [process.stdout.readline() for _ in range(2)] == ["there\n"] * 2
@@ -115,8 +115,8 @@ def test_workers_end_with_the_process_that_began_them(begin, tmp_path):
 
 @pytest.fixture
 def spec(tmp_path) -> Iterator[Spec]:
-    """Three classes and a second of epochs, in one thread."""
-    layouts.small(tmp_path, epochs=20)
+    """A training of three classes for about a second, in one thread."""
+    layouts.write_small_npz(tmp_path, epochs=20)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield Spec("small.npz", method="wvn", net="digits", recipe="short.toml", hold_out=0.1)

@@ -23,7 +23,7 @@ from .. import layouts
 @pytest.fixture
 def specs(tmp_path) -> list[Spec]:
     """Two trainings of a second each, and a third name for the first of them."""
-    layouts.small(tmp_path, epochs=4)
+    layouts.write_small_npz(tmp_path, epochs=4)
     base = Spec(str(tmp_path / "small.npz"), net="digits", recipe=str(tmp_path / "short.toml"))
     return [base, replace(base, method="wvn"), replace(base, method="baseline+rs")]
 
@@ -130,7 +130,7 @@ def test_bad_input(specs, tmp_path):
 def grid(tmp_path, monkeypatch):
     """Two methods and two seeds, a second each, on a hundred small images."""
     monkeypatch.chdir(tmp_path)
-    layouts.small(tmp_path, epochs=2)
+    layouts.write_small_npz(tmp_path, epochs=2)
     (tmp_path / "grid.toml").write_text('data = "small.npz"\nnet = "digits"\nrecipe = "short.toml"\nhold_out = 0.2\n'
                                         'method = ["baseline", "wvn"]\nseed = [0, 1]\n')
     return tmp_path / "grid.toml"

@@ -1,4 +1,4 @@
-"""Systems without what Linux has: what neither locks nor masks signals works there, and training says what it needs."""
+"""Systems without locks and signal masks: only training needs them, and says so."""
 
 import os
 import subprocess
@@ -25,13 +25,13 @@ main()
 
 
 def on_windows(folder: Path, *words: object) -> tuple[int, str]:
-    """A command where there is no fcntl: its exit status, and what it says."""
+    """Run a command without fcntl; return its exit status and what it prints."""
     done = subprocess.run([sys.executable, "-c", WINDOWS, *map(str, words)], cwd=folder, text=True, timeout=100,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"})
     return done.returncode, done.stdout
 
 
-def test_a_run_is_judged_where_none_can_be_trained(tmp_path):
+def test_a_run_is_evaluated_where_none_can_be_trained(tmp_path):
     labels = np.arange(20) % 2
     left = Snapshot(Head(3 * np.eye(2)), np.array([90, 10]), {"test": np.eye(2)[labels]}, {"test": labels})
     left.save(tmp_path / "snapshot.safetensors")
@@ -49,7 +49,7 @@ def test_what_a_table_lacks_is_listed(tmp_path):
 
 
 def test_training_says_in_one_line_what_it_needs(tmp_path):
-    layouts.small(tmp_path, epochs=1)
+    layouts.write_small_npz(tmp_path, epochs=1)
     words = ["train", "--data", "small.npz", "--net", "digits", "--recipe", "short.toml"]
     status, said = on_windows(tmp_path, *words)
     assert status == 2, said

@@ -1,4 +1,4 @@
-"""Tasks that are done by workers. Here a task is a piece of Python, and doing it is `exec`."""
+"""Tasks done by workers. Here a task is a piece of Python, and `exec` does it."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def send_half(answer, do, task) -> None:
 
 
 class CannotBeRead:
-    """As a task of code that the worker's machine does not have."""
+    """A task whose code the worker's machine does not have."""
 
     def __reduce__(self):
         return exec, ("raise ImportError('no such thing here')",)

@@ -18,7 +18,7 @@ from ..core.warnings import quiet
 from ..gamma.tune import tune
 from ..gamma.tuned import Tuned
 from ..io.snapshot import Snapshot
-from ..methods import Method
+from ..methods.method import Method
 from ..methods.rs import rescale_head
 from ..methods.tau_norm import tau_normalize_head
 

@@ -15,8 +15,8 @@ from ..io.fields import convert_fields_
 from ..lab.data import Data, Profile, hold_out, imbalance
 from ..lab.load import OFFICIAL, load
 from ..lab.recipe import Recipe, find_recipe
-from ..methods import Method, method_named
-from ..methods.lookup import method_file
+from ..methods.lookup import method_file, method_named
+from ..methods.method import Method
 
 DEFAULTS = {  # data -> (network, recipe); the last is for the user's own images
     "cifar10": ("resnet32", "kim2020"),
