@@ -232,7 +232,7 @@ def test_known_name_on_a_hidden_layer_is_not_a_head():
     model = nn.Module()
     model.fc, model.final = nn.Linear(6, 5), nn.Linear(5, 3)
     assert list(find_head(model, classes=3)) == ["final"]
-    with pytest.raises(ValueError, match=r"could not tell which layer is the head: fc \[5, 6\], final \[3, 5\]; .*layer"):
+    with pytest.raises(ValueError, match=r"could not tell which layer is the head: fc \[5, 6\], final \[3, 5\];"):
         find_head(model)
 
 

@@ -66,7 +66,7 @@ def rewrite(
         progress: called with the number of bytes copied, again and again.
 
     Returns:
-        the sha256 of source, and the edits that turn out into source.
+        The sha256 of source, and the edits that turn out into source.
     """
     from concurrent.futures import ThreadPoolExecutor  # imports logging, which reading alone does not need
 

@@ -8,14 +8,14 @@ LoRA-wrapped, shared with another layer) are refused with the reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
-from ..core.errors import LevelheadError
-from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, list_layers, several_heads
+from ..core.errors import Advice, LevelheadError
+from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, list_layers
 from .spans import HEAD_DTYPES, LayerSpans, Span
 
 
@@ -69,6 +69,12 @@ def find_layers(
     return layers
 
 
+def several_heads(path: Path, layers: Iterable[tuple[str, Sequence[int]]]) -> LevelheadError:
+    """Return the error for a head that could be any of these layers, each with its shape."""
+    reason = f"{path}: more than one layer could be the head: {list_layers(layers)}"
+    return LevelheadError(reason, advice=Advice("head", None, "to name it"))
+
+
 @dataclass(frozen=True)
 class _Tensors:
     """All tensors of a file by key, and the weights among them by layer."""
@@ -95,18 +101,20 @@ class _Tensors:
         return [(layer, self.shapes[layer]) for layer in layers]
 
     def several(self, layers: list[str]) -> LevelheadError:
-        return several_heads(self.with_shapes(layers), parameter="head", where=f"{self.path}: ")
+        return several_heads(self.path, self.with_shapes(layers))
+
+    def error(self, message: str) -> LevelheadError:
+        return LevelheadError(f"{self.path}: {message}")
 
 
 def _check_named(tensors: _Tensors, layer: str, classes: int | None) -> str:
     _check_plain(tensors, layer)
     if layer not in tensors.shapes:
         near = tensors.candidates(classes) or tensors.candidates()
-        raise LevelheadError(f"{tensors.path}: no layer {layer!r}; layers of a head's shape: "
-                             f"{list_layers(tensors.with_shapes(near))}")
+        raise tensors.error(f"no layer {layer!r}; layers of a head's shape: {list_layers(tensors.with_shapes(near))}")
     shape = tensors.shapes[layer]
     if len(shape) < 2 or any(n != 1 for n in shape[2:]):
-        raise LevelheadError(f"{tensors.path}: expected a weight [K, d] or [K, d, 1, 1], {layer} has {list(shape)}")
+        raise tensors.error(f"expected a weight [K, d] or [K, d, 1, 1], {layer} has {list(shape)}")
     return layer
 
 
@@ -174,14 +182,12 @@ def _layer_spans(tensors: _Tensors, layer: str) -> LayerSpans:
     _check_plain(tensors, layer)
     weight, bias = tensors.weights[layer], tensors.spans.get(f"{layer}.bias" if layer else "bias")
     if bias is not None and bias.shape != weight.logical[:1]:
-        raise LevelheadError(f"{tensors.path}: expected {bias.key} [{weight.logical[0]}], one per class, got "
-                             f"{list(bias.shape)}")
+        raise tensors.error(f"expected {bias.key} [{weight.logical[0]}], one per class, got {list(bias.shape)}")
     found = LayerSpans(layer, weight, bias)
     for span in found.spans:
         if span.dtype not in HEAD_DTYPES:
             advice = "adjust the model before quantizing" if "," not in span.dtype else "save it as a plain tensor"
-            raise LevelheadError(f"{tensors.path}: {span.key} holds {span.dtype}; expected F64, F32, F16 or BF16: "
-                                 f"{advice}")
+            raise tensors.error(f"{span.key} holds {span.dtype}; expected F64, F32, F16 or BF16: {advice}")
     return found
 
 
@@ -206,9 +212,8 @@ def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
             continue  # such as the class weights of a loss
         numbered = neighbor.isdecimal() and name.isdecimal()
         if int(neighbor) > int(name) if numbered else not any(rows in shape for shape in others):
-            raise LevelheadError(f"{tensors.path}: {head.key} is not the head: {layer} of its {rows} outputs seems to "
-                                 "follow, and would undo the scaling; adjust the logits instead, or the model with an "
-                                 "example input")
+            reason = f"{layer} of its {rows} outputs seems to follow, and would undo the scaling"
+            raise tensors.error(f"{head.key} is not the head: {reason}; adjust the logits, or the model itself")
 
 
 def _check_untied(tensors: _Tensors, layers: tuple[LayerSpans, ...]) -> None:
@@ -218,8 +223,7 @@ def _check_untied(tensors: _Tensors, layers: tuple[LayerSpans, ...]) -> None:
         for other in tensors.spans.values():
             span = tensors.spans[key]
             if _overlap(span, other) or (other.key not in ours and _is_copy(span, other)):
-                raise LevelheadError(f"{tensors.path}: {key} is tied to {other.key}, and scaling it would change both; "
-                                     "untie them first")
+                raise tensors.error(f"{key} is tied to {other.key}, and scaling it would change both; untie them first")
 
 
 def _overlap(a: Span, b: Span) -> bool:
@@ -240,7 +244,7 @@ def _check_plain(tensors: _Tensors, layer: str) -> None:
         inside = re.compile(re.escape(f"{wrapped}." if wrapped else "") + f"({pattern})")
         sign = next((key for key in tensors.spans if inside.fullmatch(key)), None)
         if sign:
-            raise LevelheadError(f"{tensors.path}: {wrapped} {reason} (the file has {sign})")
+            raise tensors.error(f"{wrapped} {reason} (the file has {sign})")
 
 
 def _owner(key: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from ..core.atomic import permissions
 from ..core.errors import LevelheadError
@@ -19,16 +18,6 @@ from .originals import Original, save_originals
 from .spans import LocatedHead, load, store
 
 
-class Find(Protocol):
-    def __call__(self, path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead: ...
-
-
-class Complete(Protocol):
-    def __call__(
-        self, found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
-    ) -> list[Edit]: ...
-
-
 @dataclass(frozen=True)
 class Format:
     """One row of the table of file formats.
@@ -36,19 +25,19 @@ class Format:
     Args:
         name: how messages call it.
         suffixes: of its files.
-        find: path -> where the head is, without running any of the file's code.
+        find: (path, named=layer or None, classes=K or None) -> the head, without running any of the file's code.
         files: path -> all files of the model, the one that stands for it first.
         note: path -> what an earlier adjustment recorded, or None.
-        complete: one file's edits -> the same with what else must change for them, and with the note.
+        complete: (head, file, its edits, note, new names of files) -> the edits with all else that must change.
         check: path -> None; raises if a written model is not whole.
     """
 
     name: str
     suffixes: tuple[str, ...]
-    find: Find
+    find: Callable[..., LocatedHead]
     files: Callable[[Path], tuple[Path, ...]]
     note: Callable[[Path], Note | None]
-    complete: Complete
+    complete: Callable[[LocatedHead, Path, list[Edit], Note | None, Mapping[Path, str]], list[Edit]]
     check: Callable[[Path], None]
 
     def read(self, path: str | Path, key: str | None = None) -> Head:
@@ -87,7 +76,7 @@ class Format:
             progress: called with the number of bytes copied.
 
         Returns:
-            the way back from each changed file, by its name.
+            The way back from each changed file, by its name.
         """
         edits: dict[Path, list[Edit]] = defaultdict(list)
         for layer, head in zip(found.layers, heads, strict=True):
@@ -96,13 +85,16 @@ class Format:
         names = layout(found.files, out, changed=set(edits), folder=found.folder)
         check_not_input(found.files, [out, *(out.parent / name for name in names.values())])
         originals: dict[str, Original] = {}
+
+        def complete(source: Path, digest: str) -> list[Edit]:
+            return self.complete(found, source, edits[source], {"sha256": digest, **note} if note else note, names)
+
         with staged(out, force=force) as stage:
             if found.folder:
                 make_folder(stage / out.name, like=found.path.parent)
             for source, name in names.items():
-                complete = partial(self._complete, found, source, edits[source], note, names)
-                if complete(UNKNOWN_SHA256):
-                    digest, back = rewrite(source, stage / name, complete, progress)
+                if complete(source, UNKNOWN_SHA256):
+                    digest, back = rewrite(source, stage / name, partial(complete, source), progress)
                     originals[Path(name).name] = Original(source.name, digest, back)
                 else:
                     copy(source, stage / name, progress)
@@ -111,12 +103,6 @@ class Format:
                 around = (found.path.parent,) if found.folder else ()
                 save_originals(stage / f"{out.name}.original", originals, permissions(*found.files, *around))
         return originals
-
-    def _complete(
-        self, found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str],
-        digest: str,
-    ) -> list[Edit]:
-        return self.complete(found, source, edits, {"sha256": digest, **note} if note else note, names)
 
 
 def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool) -> dict[Path, str]:

@@ -68,7 +68,7 @@ def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | 
         head: the layer, where it cannot be found without.
 
     Returns:
-        the layers of the head, its norms and, with counts, how they follow the counts.
+        The layers of the head, its norms and, with counts, how they follow the counts.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file

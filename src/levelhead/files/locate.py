@@ -12,7 +12,7 @@ from .format import Format
 from .spans import LocatedHead
 
 MODEL_FORMATS: tuple[Format, ...] = (safetensors.FORMAT, onnx.FORMAT, state_dict.FORMAT)
-SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suffixes)
+MODEL_SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suffixes)
 
 RUNS_CODE = "opening it would run whatever code it holds"
 REFUSED = {  # suffix: why it is never opened, and what to do instead
@@ -31,13 +31,13 @@ def format_of(path: str | Path) -> Format:
         if path.name.lower().endswith(suffix):
             raise LevelheadError(f"{path}: {reason}")
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file; expected a model as {SUFFIXES}")
+        raise FileNotFoundError(f"{path}: no such file; expected a model as {MODEL_SUFFIXES}")
     if path.is_dir():
         return safetensors.FORMAT
     for one in MODEL_FORMATS:
         if path.name.lower().endswith(one.suffixes):
             return one
-    raise LevelheadError(f"{path}: expected a model as {SUFFIXES}, got {path.suffix or 'no suffix'}")
+    raise LevelheadError(f"{path}: expected a model as {MODEL_SUFFIXES}, got {path.suffix or 'no suffix'}")
 
 
 def locate_head(path: str | Path, *, head: str | None = None, counts: Counts | None = None) -> LocatedHead:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LevelheadError
-from ..core.head_names import list_layers, several_heads
+from ..core.head_names import list_layers
 from .edits import Edit
-from .find import NoHead
+from .find import NoHead, several_heads
 from .format import Format
 from .note import NOTE, Note, note_entries, note_from
 from .onnx_graph import Graph, LinearNode, heads_of, tensors
@@ -49,7 +49,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
         return LocatedHead(path=path, layers=fitting[0], files=_files(path), note=_note(graph), detail=graph)
     shapes = [(layer.key, layer.shape) for layers in found.values() for layer in layers]
     if len(fitting) > 1:
-        raise several_heads(shapes, parameter="head", where=f"{path}: ")
+        raise several_heads(path, shapes)
     if shapes:
         raise NoHead(f"{path}: no head found with {classes} classes; there is {list_layers(shapes)}")
     if named is not None and not reasons:
@@ -147,8 +147,8 @@ def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
         size = _onnx().helper.tensor_dtype_to_np_dtype(other.data_type).itemsize
         length = int(stated) if stated.isdecimal() else size * prod(other.dims)
         if span.offset < start + length and start < span.offset + span.nbytes:
-            raise LevelheadError(f"{graph.path}: {span.key!r} has the same bytes of {span.file.name} as "
-                                 f"{other.name!r}, and scaling it would change both; give each its own")
+            tied = f"{span.key!r} has the same bytes of {span.file.name} as {other.name!r}"
+            raise LevelheadError(f"{graph.path}: {tied}, and scaling it would change both; give each its own")
 
 
 def _external(tensor: Any, path: Path) -> dict[str, str]:
@@ -157,8 +157,7 @@ def _external(tensor: Any, path: Path) -> dict[str, str]:
         return {}
     found = {entry.key: entry.value for entry in tensor.external_data}
     if "location" not in found or not found.get("offset", "0").isdecimal():
-        raise LevelheadError(f"{path}: {tensor.name!r} is kept in another file, but the model does not say where; "
-                             "export it again")
+        raise LevelheadError(f"{path}: {tensor.name!r} is kept in an unknown file; export the model again")
     return found
 
 

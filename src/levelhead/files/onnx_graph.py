@@ -143,11 +143,9 @@ def _linear_node(graph: Graph, node: Any, added: str | None) -> LinearNode:
     rows_last = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB"))
     shape = graph.constants[weight][0].dims
     if node.op_type == "Conv" and attributes.get("group", 1) != 1:
-        raise LevelheadError(f"comes from Conv {node.name!r} in {attributes['group']} groups; expected a 1x1 "
-                             "convolution of one group")
+        raise LevelheadError(f"comes from Conv {node.name!r} in {attributes['group']} groups; expected one group")
     if node.op_type == "Conv" and any(n != 1 for n in shape[2:]):
-        raise LevelheadError(f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected a 1x1 "
-                             "convolution")
+        raise LevelheadError(f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected 1x1")
     if (turned or node.op_type != "Conv") and len(shape) != 2:
         raise LevelheadError(f"the weight {weight!r} has shape {list(shape)}; expected a matrix")
     plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
@@ -159,15 +157,14 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:
     turned = False
     while True:
         if graph.uses[name] > 1:
-            raise LevelheadError(f"{name!r} is shared with another node, and scaling it would change both; give each "
-                                 "its own")
+            raise LevelheadError(f"{name!r} is shared with another node, and scaling it would change both")
         node = graph.makers.get(name)
         if name in graph.constants:
             return name, turned
         if node is None or node.op_type not in ("Identity", "Cast", "Transpose"):
-            how = "quantized" if node is not None and "Quantize" in node.op_type else "computed, not constant"
-            raise LevelheadError(f"its weights {name!r} are {how} ({'an input' if node is None else node.op_type}); "
-                                 "adjust the model before it is quantized or folded")
+            op = "an input" if node is None else node.op_type
+            how = "quantized" if "quantize" in op.lower() else "computed, not constant"
+            raise LevelheadError(f"its weights {name!r} are {how} ({op}); adjust the model before that")
         turned ^= node.op_type == "Transpose" and _swaps_axes(node)
         name = node.input[0]
 

@@ -66,8 +66,8 @@ def load_originals(path: Path) -> dict[str, Original]:
                     raise LevelheadError(f"expected the name of a file in the same folder, got {one['name']!r}")
                 found[name] = Original(one["name"], one["sha256"], tuple(edits))
     except (ValueError, KeyError, TypeError) as error:
-        raise LevelheadError(f"{path}: not a file that `levelhead rescale` kept ({error}); move it away to undo by "
-                             "division instead") from None
+        reason = f"not a file that `levelhead rescale` kept ({error})"
+        raise LevelheadError(f"{path}: {reason}; move it away to undo by division instead") from None
     return found
 
 

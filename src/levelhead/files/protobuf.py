@@ -34,7 +34,7 @@ def locate(data: bytes, steps: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Follow (field number, index among those) from message to message; return where the last one's value is.
 
     Returns:
-        the value's first byte and the byte after it; (0, 0) if there is no such field.
+        The value's first byte and the byte after it; (0, 0) if there is no such field.
     """
     start, end = 0, len(data)
     for number, index in steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -60,14 +60,6 @@ class RescaleResult:
     notes: tuple[str, ...] = ()
 
 
-class GammaChoice(TypedDict):
-    """A gamma, the rule it is for and, where it was tuned, the whole of that choice."""
-
-    gamma: float
-    rule: str
-    chosen: Mapping[str, Any] | None
-
-
 def rescale_file(
     path: str | Path, out: str | Path, counts: Counts, *, gamma: float, rule: RuleName = "rescale",
     head: str | None = None, bias: BiasPolicy = "scale", missing: Missing = "error", original: bool = True,
@@ -97,7 +89,7 @@ def rescale_file(
         progress: called with the number of bytes copied since the last call.
 
     Returns:
-        what was done: the files, the factors, and the norms before and after.
+        What was done: the files, the factors, and the norms before and after.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
@@ -114,9 +106,8 @@ def rescale_file(
     check_choice("bias", bias, ("scale", "keep"))
     found = locate_head(path, head=head, counts=counts)
     if found.note and not again:
-        was = f"{found.note['rule']}, gamma {found.note['gamma']:g}"
-        raise LevelheadError(f"{path} was adjusted before ({was}); take the original, or undo that first",
-                             advice=Advice("again", None, "to adjust it a second time"))
+        was = f"{path} was adjusted before ({found.note['rule']}, gamma {found.note['gamma']:g})"
+        raise LevelheadError(f"{was}; undo that first", advice=Advice("again", None, "to adjust it a second time"))
     _check_rule_fits(found, rule)
     heads = [load(layer, found.names) for layer in found.layers]
     n = resolve(counts, found.classes, names=found.names, missing=missing)
@@ -139,21 +130,24 @@ def rescale_file(
     )
 
 
-def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Path | None) -> GammaChoice:
+def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Path | None) -> dict[str, Any]:
     """Return gamma and rule as given, or as `levelhead tune` chose them.
 
     Args:
         gamma: a number, or None to take it from the file.
         rule: a rule, or None for `rescale` or the one that gamma was tuned for.
         tuned: the file that `levelhead tune` wrote, or None.
+
+    Returns:
+        `gamma`, `rule` and `chosen`, as `rescale_file` takes them.
     """
     if gamma is None and tuned is None:
-        raise LevelheadError("expected a number, got none", parameter="gamma",
-                             advice=Advice("tuned", None, "to take it from a file that `levelhead tune` wrote"))
+        advice = Advice("tuned", None, "to take it from a file that `levelhead tune` wrote")
+        raise LevelheadError("expected a number, got none", parameter="gamma", advice=advice)
     if gamma is not None and tuned is not None:
         raise LevelheadError("expected gamma or a file that `levelhead tune` wrote, not both")
     if tuned is None:
-        return {"gamma": gamma, "rule": rule or "rescale", "chosen": None}  # type: ignore[typeddict-item]
+        return {"gamma": gamma, "rule": rule or "rescale", "chosen": None}
     chosen = read_choice(tuned, rule=rule)
     return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen": chosen}
 
@@ -177,11 +171,9 @@ def _check_rule_fits(found: LocatedHead, rule: RuleName) -> None:
 
 def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
     if chosen.get("classes") not in (None, classes):
-        raise LevelheadError(f"{path}: gamma was chosen on logits of {chosen['classes']} classes, this head has "
-                             f"{classes}; tune on the logits of this model")
+        raise LevelheadError(f"{path}: gamma was tuned on {chosen['classes']} classes, but this head has {classes}")
     if not same_counts(chosen, n):
-        raise LevelheadError(f"{path}: gamma was chosen with other counts than these; give those, tune again with "
-                             "these, or give gamma itself")
+        raise LevelheadError(f"{path}: gamma was tuned with other counts; give those, tune again, or give gamma itself")
 
 
 def _amounts(head: Head, counts: np.ndarray, gamma: float, rule: RuleName) -> np.ndarray:
@@ -208,15 +200,13 @@ def _check_not_lost(layer: LayerSpans, before: Head, after: Head) -> None:
     kept = decode(encode(to_numpy(after.weight), layer.weight.dtype), layer.weight.dtype).reshape(layer.shape)
     lost = to_numpy(before.weight).any(axis=1) & ~kept.any(axis=1)
     if lost.any():
-        raise LevelheadError(f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype}, would become 0 in "
-                             f"{before.name(int(np.argmax(lost)))}: use a gamma nearer to 0, or save the model in "
-                             "float32 first")
+        name, where = before.name(int(np.argmax(lost))), f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},"
+        raise LevelheadError(f"{where} would become 0 in {name}: use a gamma nearer to 0, or save it in float32 first")
 
 
 def _count_flips(layer: LayerSpans, logits: np.ndarray, by: np.ndarray, rule: RuleName) -> int | None:
     if logits.shape[1] != layer.classes:
-        raise LevelheadError(f"expected [N, {layer.classes}], one column per class, got {list(logits.shape)}",
-                             parameter="logits")
+        raise LevelheadError(f"expected [N, {layer.classes}], got {list(logits.shape)}", parameter="logits")
     dtype = layer.weight.dtype
     return rounding_flips(logits, by, HALVES[dtype]) if rule != "shift" and dtype in HALVES else None
 

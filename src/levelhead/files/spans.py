@@ -158,17 +158,17 @@ def load(layer: LayerSpans, names: Sequence[str] | None = None) -> Head:
     with np.errstate(over="ignore"):
         overflows = ~np.isfinite(head.norms)
     if overflows.any():
-        raise LevelheadError(f"{layer.weight.file}: the weight vector of {head.name(int(np.argmax(overflows)))} in "
-                             f"{layer.key} is too long to measure")
+        name = head.name(int(np.argmax(overflows)))
+        raise LevelheadError(f"{layer.weight.file}: the weight vector of {name} in {layer.key} is too long to measure")
     return head
 
 
 def store(layer: LayerSpans, head: Head) -> list[tuple[Path, Edit]]:
     """Return the edits that put a head into a layer, each with its file, in the dtypes that the file has."""
     if np.shape(head.weight) != layer.shape or (head.bias is None) != (layer.bias is None):
-        want, came = ("no bias" if missing else "a bias" for missing in (layer.bias is None, head.bias is None))
-        raise LevelheadError(f"{layer.weight.file}: {layer.key} is {list(layer.shape)} with {want}; a head of "
-                             f"{list(np.shape(head.weight))} with {came} does not fit it")
+        want, came = (f"{list(shape)} with {'no' if bias is None else 'a'} bias"
+                      for shape, bias in ((layer.shape, layer.bias), (np.shape(head.weight), head.bias)))
+        raise LevelheadError(f"{layer.weight.file}: {layer.key} is {want}; a head of {came} does not fit it")
     head = head.numpy()
     data = [encode(head.weight.T if layer.weight.transposed else head.weight, layer.weight.dtype)]
     if layer.bias is not None and head.bias is not None:

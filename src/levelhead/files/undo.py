@@ -46,7 +46,7 @@ def undo_file(
         progress: called with the number of bytes copied since the last call.
 
     Returns:
-        the files, and whether the way back was exact.
+        The files, and whether the way back was exact.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
@@ -68,8 +68,7 @@ def undo_file(
         return UndoResult(str(path), str(out), True, restored)
     note = one.note(path)
     if note is None:
-        raise LevelheadError(f"{path}: nothing to undo: it has no record of an adjustment, and there is no {kept.name} "
-                             "next to it")
+        raise LevelheadError(f"{path}: nothing to undo; expected a record of an adjustment in it, or {kept.name}")
     found = one.find(path, named=",".join(note["head"]))
     heads = [_divide(path, load(layer, found.names), note) for layer in found.layers]
     one.save(found, heads, out, note=note.get("before", {}), keep=False, force=force, progress=progress)
@@ -107,8 +106,8 @@ def _restore_file(file: Path, out: Path, original: Original, kept: Path, progres
     if fits:
         rewrite(file, out, lambda _: list(original.edits), progress)
     if not fits or file_sha256(out) != original.sha256:
-        raise LevelheadError(f"{file} is not the file that {kept.name} was kept for, or was changed since; move "
-                             f"{kept.name} away to undo by division instead")
+        reason = f"{file} is not the file that {kept.name} was kept for, or was changed since"
+        raise LevelheadError(f"{reason}; move {kept.name} away to undo by division instead")
 
 
 def _divide(path: Path, head: Head, note: Note) -> Head:

@@ -57,8 +57,8 @@ class Archive:
         if one is None:
             return None
         if one.compress_type != ZIP_STORED or one.file_size > LONGEST_RECORD:  # a few bytes may stand for gigabytes
-            raise LevelheadError(f"{self.path}: its record {name} is compressed or too long, so it is not ours; save "
-                                 "the model again without it")
+            reason = f"its record {name} is compressed or too long, so it is not ours"
+            raise LevelheadError(f"{self.path}: {reason}; save the model again without it")
         with self.path.open("rb") as file:
             file.seek(self.data_at[one.filename])
             return file.read(one.file_size)

@@ -5,4 +5,5 @@ sklearn: read and write the head of a scikit-learn classifier
 find: which layer of a torch module is its head
 probe: a forward pass that proves it
 editable: whether a layer can be changed in place
+sharded: parameters that FSDP2 shards over processes
 """

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import jit, nn
 
-from ..core.errors import Advice, LevelheadError
-from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, list_layers, several_heads
+from ..core.errors import LevelheadError
+from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, list_layers
 from .probe import NAME_HEAD, Probe
 
 _Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one output
@@ -47,15 +47,16 @@ def find_head(
     """
     model = unwrap(model)
     if isinstance(model, jit.ScriptModule):
-        raise LevelheadError("the model is compiled to TorchScript, which hides its layers; adjust it before "
-                             "torch.jit.script or torch.jit.trace, then compile it again")
+        raise LevelheadError("the model is compiled to TorchScript; adjust it before torch.jit.script or trace")
     classes = _declared_classes(model) if classes is None else classes
     probe = None if example is None else Probe(model, example)
     if layer is not None:
         found = _named_layers(model, layer, classes)
         if probe is not None and not probe.scales(found):
-            raise LevelheadError(f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one "
-                                 "on this example; name another layer, or leave out the example if a softmax follows")
+            raise LevelheadError(
+                f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on this example; "
+                "name another layer, or leave out the example if a softmax follows"
+            )
     elif probe is not None:
         return _proved_layers(model, probe)
     else:
@@ -70,8 +71,7 @@ def find_head(
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the model itself, out of DDP, DataParallel and torch.compile."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a torch module, got {type(model).__name__}; a file is adjusted by rescale_file, "
-                        "weights alone by rescale(Head(weight, bias), ...)")
+        raise TypeError(f"expected a torch module, got {type(model).__name__}; for files there is rescale_file")
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
@@ -117,8 +117,12 @@ def _shape(module: nn.Module) -> tuple[int, int] | None:
     return None
 
 
-def _with_shapes(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, tuple[int, int]]]:
-    return [(path, _shape(module) or (0, 0)) for path, module in layers]
+def _listing(layers: Iterable[tuple[str, nn.Module]]) -> str:
+    return list_layers((path, _shape(module) or ()) for path, module in layers)
+
+
+def _undecided(reason: str) -> LevelheadError:
+    return LevelheadError(f"{reason}; pass an example input", advice=NAME_HEAD)
 
 
 def _named_layers(model: nn.Module, layer: Any, classes: int | None) -> _Layers:
@@ -128,8 +132,7 @@ def _named_layers(model: nn.Module, layer: Any, classes: int | None) -> _Layers:
         if isinstance(one, str):
             module = _submodule(model, one)
             if module is None:
-                raise LevelheadError(f"no layer {one!r} in the model; it has "
-                                     f"{list_layers(_with_shapes(linear_layers(model)))}")
+                raise LevelheadError(f"no layer {one!r} in the model; it has {_listing(linear_layers(model))}")
         elif isinstance(one, nn.Module) and id(unwrap(one)) in paths:
             module = unwrap(one)
         else:
@@ -149,7 +152,7 @@ def _declared_layers(model: nn.Module, classes: int | None) -> _Layers | None:
     if not parts or not all(isinstance(part, nn.Module) for part in parts):
         return None
     if all(isinstance(part, nn.Identity) for part in parts):
-        raise LevelheadError("the model was built without a head (its classifier is Identity)", advice=NAME_HEAD)
+        raise LevelheadError("the model was built without a head: its classifier is Identity", advice=NAME_HEAD)
     return _check_no_rivals(model, _named_layers(model, parts, classes))
 
 
@@ -167,7 +170,7 @@ def _under_known_names(model: nn.Module, classes: int | None) -> _Layers | None:
         if any(outputs(m) == classes if classes is not None else m in last for m in inside):
             found |= _named_layers(model, part, classes)
     if len(found) > 1:
-        raise several_heads(_with_shapes(found.items()), parameter="layer")
+        raise _undecided(f"more than one layer could be the head: {_listing(found.items())}")
     return _check_no_rivals(model, found) if found else None
 
 
@@ -185,11 +188,12 @@ def _proved_layers(model: nn.Module, probe: Probe) -> _Layers:
     if found and probe.scales(found):
         return found
     if not candidates:
-        raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: "
-                             f"{list_layers(_with_shapes(linear_layers(model)))}")
-    raise LevelheadError("on this example no layer's rows are the model's logits one by one; candidates: "
-                         f"{list_layers(_with_shapes(candidates.items()))}; if a softmax or a scale follows, name the "
-                         "layer and leave out the example")
+        others = _listing(linear_layers(model))
+        raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: {others}")
+    raise LevelheadError(
+        f"on this example no layer's rows are the model's logits one by one: {_listing(candidates.items())}; if a "
+        "softmax or a scale follows, name the layer and leave out the example"
+    )
 
 
 def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
@@ -197,22 +201,18 @@ def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
     layers = list(linear_layers(model))
     if not layers:
         raise LevelheadError(f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one")
-    listing = list_layers(_with_shapes(layers))
     if classes is None and _in_sequence(model, layers[-1][0]):
         return _head_in_block(model, *layers[-1], classes)
     if classes is None and len(layers) > 1:
-        raise LevelheadError(f"could not tell which layer is the head: {listing}; pass an example input",
-                             advice=NAME_HEAD)
+        raise _undecided(f"could not tell which layer is the head: {_listing(layers)}")
     fitting = [(path, m) for path, m in layers if classes in (None, outputs(m))]
     if not fitting:
-        raise LevelheadError(f"no layer has {classes} outputs, one per class; the linear layers are {listing}")
+        raise LevelheadError(f"no layer has {classes} outputs, one per class; it has {_listing(layers)}")
     if len(fitting) > 1:
-        raise LevelheadError(f"more than one layer has {classes} outputs: {list_layers(_with_shapes(fitting))}; pass "
-                             "an example input", advice=NAME_HEAD)
+        raise _undecided(f"more than one layer has {classes} outputs: {_listing(fitting)}")
     path, module = fitting[0]
     if module is not layers[-1][1]:
-        raise LevelheadError(f"{path} has {classes} outputs but is not the last layer ({layers[-1][0]} is); pass an "
-                             "example input", advice=Advice("layer", None, "to name it if it is the head"))
+        raise _undecided(f"{path} has {classes} outputs but is not the last layer ({layers[-1][0]} is)")
     return _head_in_block(model, path, module, classes)
 
 
@@ -237,8 +237,7 @@ def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int 
     size = classes if classes in [outputs(m) for _, m in inside] else outputs(inside[-1][1])
     ends = [(p, m) for p, m in inside if outputs(m) == size]
     if len(ends) > 1:
-        raise LevelheadError(f"{path or 'the model'} has more than one layer with {size} outputs: "
-                             f"{list_layers(_with_shapes(ends))}", advice=NAME_HEAD)
+        raise _undecided(f"{path or 'the model'} has more than one layer with {size} outputs: {_listing(ends)}")
     _check_last_in_sequence(model, ends[0][0])
     return dict(ends)
 
@@ -271,8 +270,8 @@ def _check_no_norm_follows(model: nn.Module, path: str) -> None:
     for _, later in _modules_after(model, path):
         after = next((m for m in later if not isinstance(m, HARMLESS_MODULES)), None)
         if after is not None and _is_norm(after, rows):
-            raise LevelheadError(f"{path} is not the head: a {type(after).__name__} of its {rows} outputs seems to "
-                                 "come after it; name another layer, or pass an example input if it does not")
+            norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
+            raise LevelheadError(f"{path} is not the head: {norm}; pass an example input if it does not")
 
 
 def _is_norm(module: nn.Module, width: int) -> bool:
@@ -289,9 +288,7 @@ def _check_no_rivals(model: nn.Module, found: _Layers) -> _Layers:
     rivals = [(path, m) for path, m in linear_layers(model)
               if outputs(m) in size and path not in found and not _feeds_neighbor(model, path, found)]
     if rivals:
-        raise LevelheadError(f"{', '.join(found)} looks like the head, but {list_layers(_with_shapes(rivals))} may "
-                             "feed the output too; pass an example input",
-                             advice=Advice("layer", None, "to name the head (a list if they work together)"))
+        raise _undecided(f"{', '.join(found)} looks like the head, but {_listing(rivals)} may feed the output too")
     return found
 
 

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from ..core.errors import Advice, LevelheadError
 
-NAME_HEAD = Advice("layer", None, "to name the head")
+NAME_HEAD = Advice("layer", None, "to name the head (a list, if several feed one output)")
 
 
 class Probe:
@@ -33,12 +33,10 @@ class Probe:
         if not isinstance(example, Mapping):
             self.args = tuple(example) if isinstance(example, tuple | list) else (example,)
         if any(type(p.data) is not Tensor for p in model.parameters()):
-            raise LevelheadError("an example cannot be traced through sharded or quantized parameters; leave it out",
-                                 advice=NAME_HEAD)
+            raise LevelheadError("sharded or quantized parameters take no example; leave it out", advice=NAME_HEAD)
         self.plain = self._logits({})
         if not torch.equal(self.plain, self._logits({})):
-            raise LevelheadError("the model answers the same example differently each time, even in eval mode; leave "
-                                 "it out", advice=NAME_HEAD)
+            raise LevelheadError("the model is random even in eval mode; leave the example out", advice=NAME_HEAD)
 
     @property
     def classes(self) -> int:
@@ -87,8 +85,8 @@ class Probe:
             try:
                 output = functional_call(self.model, weights, self.args, self.kwargs)
             except Exception as error:
-                raise LevelheadError(f"the model fails on it: {type(error).__name__}: {error}",
-                                     parameter="example") from error
+                reason = f"the model fails on it: {type(error).__name__}: {error}"
+                raise LevelheadError(reason, parameter="example") from error
         return _classes_last(_logits_of(output)).double().cpu()
 
 

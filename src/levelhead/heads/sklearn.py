@@ -46,8 +46,7 @@ def read(estimator: Any) -> Head:
     if scores.shape != (8, head.classes) or not np.allclose(scores, head.logits(probe), rtol=1e-3, atol=1e-5):
         raise LevelheadError(f"{_kind(model)} does not score classes by coef_ and intercept_ alone; {_WRAP_IT}")
     if not np.array_equal(labels, model.classes_[scores.argmax(axis=1)]):
-        raise LevelheadError(f"{_kind(model)} does not predict the class of the largest score (several labels per "
-                             "sample?), so scaling its weight vectors would not move its predictions as it should")
+        raise LevelheadError(f"{_kind(model)} does not predict the class of the largest score; has it several labels?")
     return head
 
 
@@ -70,8 +69,8 @@ def write(estimator: Any, head: Head) -> None:
     """
     model, new = linear_model(estimator), head.numpy()
     if new.weight.shape != model.coef_.shape:
-        raise LevelheadError(f"expected weight {list(model.coef_.shape)} for {_kind(model)}, got "
-                             f"{list(new.weight.shape)}")
+        shape = list(new.weight.shape)
+        raise LevelheadError(f"expected weight {list(model.coef_.shape)} for {_kind(model)}, got {shape}")
     if new.bias is None and _bias(model) is not None:
         raise LevelheadError(f"expected a bias [{new.classes}]: {_kind(model)} has an intercept, the head has none")
     model.coef_ = np.array(new.weight, dtype=model.coef_.dtype, order="F" if np.isfortran(model.coef_) else "C")
@@ -89,8 +88,8 @@ def linear_model(estimator: Any) -> Any:
     if not isinstance(coef, np.ndarray):
         raise LevelheadError(f"{_kind(model)} has a sparse coef_; call its densify() first")
     if coef.ndim == 1 or len(coef) == 1:
-        raise LevelheadError(f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction; "
-                             f"{_WRAP_IT} and shifts them by the counts")
+        reason = f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction"
+        raise LevelheadError(f"{reason}; {_WRAP_IT} and shifts them by the counts")
     return model
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -25,6 +24,7 @@ from ..show.html import html
 from .editable import Editable, check_editable
 from .find import find_head, linear_layers, outputs, unwrap
 from .probe import NAME_HEAD
+from .sharded import gather, place_like, reshard
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ class Adjusted:
         >>> torch.equal(model.weight, before)
         True
         """
-        _reshard(self._model)
+        reshard(self._model)
         held = {id(p) for p in self._model.parameters()}
         for path, name, parameter, _ in self._saved:
             if id(parameter) not in held:
@@ -102,7 +102,7 @@ class Adjusted:
             ax: where to draw; new Axes if not given.
 
         Returns:
-            the Axes.
+            The Axes.
 
         >>> rescale_(nn.Linear(2, 2), [100, 25], gamma=0.5).plot().get_xscale()
         'log'
@@ -178,7 +178,7 @@ def rescale_(
         again: allow scaling a head that was scaled already and not changed since.
 
     Returns:
-        what was done, with `restore()` to take it back.
+        What was done, with `restore()` to take it back.
 
     >>> model = nn.Sequential(nn.Linear(2, 2, bias=False))
     >>> _ = model[0].weight.data.copy_(torch.eye(2))
@@ -212,7 +212,7 @@ def check_rescale(
     """Check what `rescale_` would check, without reading a weight: a trainer asks before the first step.
 
     Returns:
-        the layers by path, counts [K] and factors [K].
+        The layers by path, counts [K] and factors [K].
     """
     found = editable_head(model, layer=layer, example=example, classes=_likely_classes(model, counts))
     path, first = next(iter(found.items()))
@@ -229,7 +229,7 @@ def editable_head(
 ) -> dict[str, Editable]:
     """Find the head and check that each of its layers can be changed in place without changing anything else."""
     model = unwrap(model)
-    _reshard(model)
+    reshard(model)
     found = find_head(model, layer=layer, example=example, classes=classes)
     return {path: check_editable(path, module, model) for path, module in found.items()}
 
@@ -258,7 +258,7 @@ def _write(path: str, module: Editable, head: Head) -> None:
     with torch.no_grad():
         for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
             if parameter is not None:
-                parameter.copy_(_placed_like(torch.as_tensor(values).reshape(parameter.shape), parameter))
+                parameter.copy_(place_like(torch.as_tensor(values).reshape(parameter.shape), parameter))
 
 
 def _likely_classes(model: nn.Module, counts: Counts) -> int | None:
@@ -310,34 +310,3 @@ def _norms(heads: Mapping[str, Head]) -> dict[str, np.ndarray]:
 
 def _range(norms: np.ndarray) -> str:
     return f"{norms.min():.3g}..{norms.max():.3g}"
-
-
-def _reshard(model: nn.Module) -> None:
-    """Free the parameters that FSDP2 gathered for a forward pass: a change to those copies would be lost."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    for module in model.modules() if fsdp is not None else ():
-        if isinstance(module, fsdp.FSDPModule):  # type: ignore[union-attr]
-            module.reshard()  # type: ignore[operator]
-
-
-def is_sharded(x: Tensor) -> bool:
-    """Return whether x is a DTensor, as FSDP2 makes parameters."""
-    tensor = sys.modules.get("torch.distributed.tensor")
-    return tensor is not None and isinstance(x, tensor.DTensor)
-
-
-def gather(x: Tensor) -> Tensor:
-    """Return the whole of a sharded tensor, in every process; x itself if it is not sharded."""
-    return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
-
-
-def _placed_like(values: Tensor, parameter: Any) -> Tensor:
-    """Return whole values with the parameter's device and dtype and, for a DTensor, only this process's part."""
-    values = values.to(device=parameter.device, dtype=parameter.dtype)
-    if not is_sharded(parameter):
-        return values
-    from torch.distributed.tensor import DTensor, Replicate
-
-    mesh = parameter.device_mesh
-    whole = DTensor.from_local(values, mesh, [Replicate()] * mesh.ndim, run_check=False)
-    return whole.redistribute(placements=parameter.placements)
