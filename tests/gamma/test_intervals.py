@@ -117,7 +117,7 @@ def test_a_tie_that_logarithms_miss_by_a_bit_is_met():
     assert snap(np.array([3e-14]))[0] == 3e-14  # a small gamma is not a missed 0
 
 
-def test_one_float_apart_is_no_tie():
+def test_one_float_apart_is_not_a_tie():
     above = np.nextafter(1.9, 2)
     path = gamma_path(np.array([[1.9, above], [above, 1.9]]), np.array([1, 0]), [10, 1])
     assert path.lo.tolist() == [0.0, 0.0]
@@ -177,7 +177,7 @@ def test_a_value_that_is_not_finite_is_named_by_its_row(value, engine):
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch", "numba"])
-def test_what_is_no_probability_is_named_by_its_row(engine):
+def test_a_value_that_is_not_a_probability_is_named_by_its_row(engine):
     values = np.full((3000, 3), 1 / 3)
     values[2500] = -1, 2, 0
     values = torch.from_numpy(values) if engine == "torch" else values
@@ -185,7 +185,7 @@ def test_what_is_no_probability_is_named_by_its_row(engine):
         gamma_path(values, np.zeros(3000, int), [3, 2, 1], rule="shift", kind="probabilities", engine=engine)
 
 
-def test_a_sum_that_overflows_is_no_error():
+def test_a_sum_that_overflows_is_not_an_error():
     logits = np.full((2, 4), 3e38, np.float32)
     assert gamma_path(logits, np.array([0, 1]), [4, 4, 4, 4]).error.tolist() == [0.5]
 
@@ -206,7 +206,7 @@ def test_a_sum_that_overflows_is_no_error():
     ({"engine": "fortran"}, "engine: expected 'auto'"),
     ({"engine": "torch"}, "engine: 'torch' needs a tensor"),
 ])
-def test_wrong_arguments_are_told_apart(arguments, message):
+def test_wrong_arguments_are_named(arguments, message):
     logits = np.random.default_rng(6).normal(size=(4, 3))
     with pytest.raises(ValueError, match=message):
         gamma_path(logits, [0, 1, 2, 0], [5, 3, 1], **arguments)

@@ -258,7 +258,7 @@ def test_paths_that_do_not_fit_are_not_merged():
         path.right(2.5)
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     seen = []
     logits, labels, counts = sample_case()
     gamma_path(logits, labels, counts, progress=lambda done, total: seen.append((done, total)))

@@ -320,7 +320,7 @@ def test_test_data_are_named_wherever_the_result_is_printed():
         ({"bootstrap": -1}, "bootstrap: expected a number of replicates, 0 or more, got -1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(change, message):
+def test_invalid_options_are_refused(change, message):
     options = {"bootstrap": 0, **change}
     with pytest.raises(ValueError, match=message):
         lh.tune(*bent(0, [5] * 4), COUNTS, **options)

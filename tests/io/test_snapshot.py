@@ -81,7 +81,7 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
         snapshot(**changes)
 
 
-def test_a_file_that_is_no_snapshot_is_named(tmp_path):
+def test_a_file_that_is_not_a_snapshot_is_named(tmp_path):
     save_file({"x": np.ones(2)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"model\.safetensors: expected a snapshot"):
         Snapshot.load(tmp_path / "model.safetensors")

@@ -134,7 +134,7 @@ def test_plot_draws_on_the_axes_given_and_changes_no_setting(result):
     assert result.plot(ax=axes) is axes
     assert pyplot.get_fignums() == [figure.number]
     assert dict(pyplot.rcParams) == settings
-    figure.canvas.draw()  # foreign names, $ included, are no formula
+    figure.canvas.draw()  # foreign names, $ included, are not a formula
 
 
 def test_plot_makes_a_figure_of_its_own_where_no_axes_are_given(result):

@@ -126,7 +126,7 @@ class Objective:
         return error + weight * self.mismatch.values(unlabelled_times if self.unlabelled else times)
 
     def standard_error(self, gamma: float, times: np.ndarray | None = None) -> float:
-        """Return that of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``.
+        """Return the standard error of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``.
 
         ``a_c = (right_c + 1) / (n_c + 2)``: each class gets one success and one failure more, so that a class with a
         single sample does not count as certain.
