@@ -182,6 +182,8 @@ def test_commands_are_found_and_nothing_else_is_run():
 
 def test_a_wrong_example_is_seen(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.md").write_text("```python\nx = 1\n```\n```python\nassert x == 2\n```\n")
+    assert run_page(tmp_path / "wrong.md", tmp_path / "folder", monkeypatch) == "wrong.md:5: AssertionError: "
     for language, code in (("python", "assert 1 == 2"), ("python", ">>> 1\n2"), ("pycon", ">>> 1\n2"),
                            ("sh", "levelhead inspect gone.safetensors"), ("console", "$ levelhead no-such")):
         with pytest.raises(AssertionError):

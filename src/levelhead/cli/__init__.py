@@ -1,4 +1,13 @@
-"""The command line: parse, call one function, print. Heavy imports wait until a command needs them."""
+"""The command line: parse, call one function, print. Heavy imports wait until a command needs them.
+
+models: commands for a trained model: inspect, rescale, tune, undo, report
+training: commands for training: methods, train, sweep, evaluate, reproduce, demo
+common: the app, shared options, and how commands print
+errors: errors in one line, in the words of the command
+outputs: checks of the files that a command will write
+tune_files: what `levelhead tune` does
+demo: what `levelhead demo` does
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,7 @@ import sys
 
 import typer
 
-from . import models, training  # noqa: F401  (their commands join the app, in this order)
+from . import models, training  # noqa: F401  (they add their commands to the app, in this order)
 from .common import app, say
 from .errors import EXPECTED, message_for
 
@@ -15,7 +24,7 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command line: 0 when what was asked was done, 2 with one line on bad input, 130 when interrupted."""
+    """Run the command line and exit: 0 if it did what was asked, 2 after bad input, 130 if it was interrupted."""
     try:
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):

@@ -1,4 +1,4 @@
-"""What every command shares: the app, the options that several have, and how a command prints."""
+"""The app, the options that several commands have, and how commands print."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ app = typer.Typer(
     name="levelhead",
     help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it (RS).",
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: rich takes longer to import than all the rest
+    rich_markup_mode=None,  # plain help: rich takes longer to import than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
-Page = Annotated[Path | None, typer.Option("--report", help="Write a page that shows what it does: page.html.")]
+Page = Annotated[Path | None, typer.Option("--report", help="Write a page that shows the effect: page.html.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -33,21 +33,21 @@ def root(
     if version:
         typer.echo(f"levelhead {__version__}")
         raise typer.Exit
-    if context.invoked_subcommand is None:  # nothing was asked
+    if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)
 
 
 def show(result: dict[str, Any], text: str, as_json: bool) -> None:
-    """The one place a command prints its result: JSON for programs, text for people."""
+    """Print the result of a command: JSON for programs, text for people."""
     typer.echo(json.dumps(result, indent=2) if as_json else text)
 
 
 def say(line: str) -> None:
-    """What to know beside the result: a line on stderr, which leaves stdout to the result."""
+    """Print a line on stderr, which leaves stdout to the result."""
     typer.echo(f"levelhead: {line}", err=True)
 
 
-def typed() -> str:
-    """The command as it was typed, for a page's last lines."""
+def typed_command() -> str:
+    """Return the command as it was typed, for the last lines of a page."""
     return shlex.join(["levelhead", *sys.argv[1:]])

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..core.choices import BiasPolicy, Criterion, Kind, Missing, RuleName
-from .common import Force, Json, Page, app, say, show, typed
+from .common import Force, Json, Page, app, say, show, typed_command
 
 COUNTS = "Training samples per class, in a .json, .csv, .npy, .npz, .safetensors or .txt file."
 DATA = "in a .npy, .npz, .safetensors, .csv or .parquet file; FILE:KEY picks one array of several"
@@ -125,7 +125,7 @@ def tune(
                           norms=norms, training=training, chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)
     samples = read(logits, labels, counts, say=say)
     tuned = tune_files(samples, request)
-    write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed())
+    write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed_command())
     for line in tuned.warnings:
         say(line)
     written = ", ".join(str(path) for path in (out, plot, report) if path is not None)
@@ -188,5 +188,5 @@ def report(
               for title, text in every_table(load_records(path)).items()]
     subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,  # type: ignore[arg-type]
                         chosen_on=chosen_on, bootstrap=bootstrap, say=say) for path in inputs if not is_records(path)]
-    page = write(out, subjects, tables=tables, command=typed())
+    page = write(out, subjects, tables=tables, command=typed_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)

@@ -10,7 +10,7 @@ import typer
 
 from ..core.choices import Executor, PaperTable, RuleName, Tracker, TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
-from .common import Force, Json, Page, app, show, typed
+from .common import Force, Json, Page, app, show, typed_command
 
 
 def complete_method(incomplete: str) -> list[str]:
@@ -145,7 +145,7 @@ def evaluate(
     if report is not None:
         from ..report import of_run, write
 
-        write(report, [of_run(run, gamma=gamma, rule=rule, tuned=found.tuned)], command=typed())
+        write(report, [of_run(run, gamma=gamma, rule=rule, tuned=found.tuned)], command=typed_command())
     show({"run": str(run), **found.to_dict()}, found.text(), as_json)
 
 
