@@ -1,4 +1,4 @@
-"""Small files for tests: in the official layouts, and one of ours."""
+"""Small data sets for tests, in the official layouts and as an .npz file."""
 
 import pickle
 from pathlib import Path
@@ -6,55 +6,55 @@ from pathlib import Path
 import numpy as np
 
 
-def pictures(n: int, seed: int = 0, size: int = 32) -> np.ndarray:
+def random_images(n: int, seed: int = 0, size: int = 32) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (n, 3, size, size), dtype=np.uint8)
 
 
-def small(root: Path, *, epochs: int) -> None:
-    """small.npz, a hundred images of three classes, and short.toml, a recipe for them: a second of training."""
+def write_small_npz(root: Path, *, epochs: int) -> None:
+    """Write small.npz, a hundred images of three classes, and short.toml, a recipe that trains on them in a second."""
     labels = np.repeat(np.arange(3), [60, 30, 10])
     images = np.random.default_rng(0).integers(0, 256, (100, 8, 8)).astype(np.uint8)
     np.savez(root / "small.npz", images=images, labels=labels)
     (root / "short.toml").write_text(f"epochs = {epochs}\nbatch = 20\nlr = 0.1\n")
 
 
-def binary10(root: Path, each: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """CIFAR-10's binary version with `each` images a class in every file; all training images and labels."""
+def write_cifar10_binary(root: Path, each: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Write CIFAR-10's binary version with `each` images per class and file; return the training images and labels."""
     place = root / "cifar-10-batches-bin"
     place.mkdir(parents=True)
     images, labels = [], []
     for i, name in enumerate([f"data_batch_{k}" for k in range(1, 6)] + ["test_batch"]):
-        x, y = pictures(10 * each, seed=i), np.arange(10 * each) % 10
+        x, y = random_images(10 * each, seed=i), np.arange(10 * each) % 10
         np.hstack([y[:, None].astype(np.uint8), x.reshape(len(x), -1)]).tofile(place / f"{name}.bin")
         images.append(x)
         labels.append(y)
     return np.concatenate(images[:5]), np.concatenate(labels[:5])
 
 
-def binary100(root: Path) -> np.ndarray:
-    """CIFAR-100's binary version: records of coarse label, fine label, pixels; the training images."""
+def write_cifar100_binary(root: Path) -> np.ndarray:
+    """Write CIFAR-100's binary version, records of coarse label, fine label, pixels; return the training images."""
     place = root / "cifar-100-binary"
     place.mkdir(parents=True)
     fine = np.repeat(np.arange(100, dtype=np.uint8), 2)
     for split in ("train", "test"):
-        rows = [(fine // 5)[:, None], fine[:, None], pictures(200).reshape(200, -1)]
+        rows = [(fine // 5)[:, None], fine[:, None], random_images(200).reshape(200, -1)]
         np.hstack(rows).tofile(place / f"{split}.bin")
     (place / "fine_label_names.txt").write_text("\n".join(f"name{i}" for i in range(100)))
-    return pictures(200)
+    return random_images(200)
 
 
-def python10(root: Path) -> np.ndarray:
-    """CIFAR-10's python version, pickled as Python 2 did: byte strings as keys. The training images."""
+def write_cifar10_python(root: Path) -> np.ndarray:
+    """Write CIFAR-10's python version, with byte strings as keys as in Python 2; return the training images."""
     place = root / "cifar-10-batches-py"
     place.mkdir(parents=True)
     for i, name in enumerate([f"data_batch_{k}" for k in range(1, 6)] + ["test_batch"]):
-        batch = {b"data": pictures(20, seed=i).reshape(20, -1), b"labels": (np.arange(20) % 10).tolist()}
+        batch = {b"data": random_images(20, seed=i).reshape(20, -1), b"labels": (np.arange(20) % 10).tolist()}
         (place / name).write_bytes(pickle.dumps(batch, protocol=4))
-    return np.concatenate([pictures(20, seed=i) for i in range(5)])
+    return np.concatenate([random_images(20, seed=i) for i in range(5)])
 
 
-def image_folder(root: Path, counts: dict[str, int], *, size: int = 20, seed: int = 0) -> Path:
-    """root/class/NUMBER.png: every class has a color of its own, and noise."""
+def write_image_folder(root: Path, counts: dict[str, int], *, size: int = 20, seed: int = 0) -> Path:
+    """Write root/class/NUMBER.png; each class has its own color, with noise."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)
@@ -67,16 +67,16 @@ def image_folder(root: Path, counts: dict[str, int], *, size: int = 20, seed: in
     return root
 
 
-def tiny_imagenet(root: Path) -> Path:
-    """Two classes of Tiny ImageNet's layout, one grey image among them."""
+def write_tiny_imagenet(root: Path) -> Path:
+    """Write two classes in the layout of Tiny ImageNet, with one gray image."""
     from PIL import Image
 
     place = root / "tiny-imagenet-200"
     for wnid in ("n02", "n01"):
         (place / "train" / wnid / "images").mkdir(parents=True)
         for i in range(3):
-            grey = wnid == "n01" and i == 0
-            image = Image.fromarray(np.full((64, 64) if grey else (64, 64, 3), 40 * i + 10, np.uint8))
+            gray = wnid == "n01" and i == 0
+            image = Image.fromarray(np.full((64, 64) if gray else (64, 64, 3), 40 * i + 10, np.uint8))
             image.save(place / "train" / wnid / "images" / f"{wnid}_{i}.JPEG")
     (place / "val" / "images").mkdir(parents=True)
     for i in range(2):

@@ -21,6 +21,6 @@ if __name__ == "__main__":
     again = fit(linear_net(), data(61), RECIPE, METHODS["wvn"], seed=1, start=inside[0],
                 on_epoch=lambda _, record: records.append(record))
     assert all(torch.equal(again.weights[name], end.weights[name]) for name in end.weights)
-    told = torch.tensor([[record["loss"], record["train_error"]] for record in records[-2:]], dtype=torch.float64)
-    save_file({**end.weights, "told": told}, folder / f"{rank}.safetensors")
+    last_rows = torch.tensor([[record["loss"], record["train_error"]] for record in records[-2:]], dtype=torch.float64)
+    save_file({**end.weights, "last_rows": last_rows}, folder / f"{rank}.safetensors")
     dist.destroy_process_group()

@@ -14,7 +14,7 @@ from levelhead.runs.spec import Spec
 
 from .. import layouts
 
-TOTALS = {  # the reading notes: ratio -> images, CIFAR-10 and CIFAR-100
+TOTALS = {  # ratio -> images of CIFAR-10 and CIFAR-100
     200: (11203, 9502), 100: (12406, 10847), 50: (13996, 12608), 20: (17023, 15907), 10: (20431, 19573),
 }
 
@@ -26,7 +26,7 @@ def of_labels(labels, classes, largest=None):
 
 
 @pytest.mark.parametrize("ratio", TOTALS)
-def test_long_tail_totals_match_the_notes(ratio):
+def test_long_tails_have_the_known_totals(ratio):
     for classes, total in zip((10, 100), TOTALS[ratio], strict=True):
         data = of_labels(np.arange(50_000) % classes, classes, largest=50_000 // classes)
         part = imbalance(data, "long-tail", ratio=ratio)
@@ -84,7 +84,7 @@ def test_split_divides_without_overlap():
 
 
 def test_binary_cifar10(tmp_path):
-    images, labels = layouts.binary10(tmp_path)
+    images, labels = layouts.write_cifar10_binary(tmp_path)
     data = load("cifar10", tmp_path, unofficial=True)
     np.testing.assert_array_equal(data.train.images, images)
     np.testing.assert_array_equal(data.train.labels, labels)
@@ -95,23 +95,23 @@ def test_binary_cifar10(tmp_path):
 
 
 def test_binary_cifar100_reads_the_fine_label(tmp_path):
-    images = layouts.binary100(tmp_path)
+    images = layouts.write_cifar100_binary(tmp_path)
     data = load("cifar100", tmp_path)
     np.testing.assert_array_equal(data.train.images, images)
     assert data.counts.tolist() == [2] * 100
     assert data.names[7] == "name7"
 
 
-def test_binary_file_cut_short(tmp_path):
-    layouts.binary10(tmp_path)
+def test_a_truncated_binary_file_is_refused(tmp_path):
+    layouts.write_cifar10_binary(tmp_path)
     path = tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"data_batch_3.bin: expected records of 3073 bytes"):
         load("cifar10", tmp_path, unofficial=True)
 
 
-def test_binary_label_beyond_the_classes(tmp_path):
-    layouts.binary10(tmp_path)
+def test_a_binary_label_beyond_the_classes_is_refused(tmp_path):
+    layouts.write_cifar10_binary(tmp_path)
     path = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
     content = bytearray(path.read_bytes())
     content[3073 * 5] = 12
@@ -120,14 +120,14 @@ def test_binary_label_beyond_the_classes(tmp_path):
         load("cifar10", tmp_path, unofficial=True)
 
 
-def test_binary_cifar10_only_with_the_official_md5_or_if_said_so(tmp_path):
-    layouts.binary10(tmp_path)
+def test_binary_cifar10_needs_the_official_md5_unless_told_otherwise(tmp_path):
+    layouts.write_cifar10_binary(tmp_path)
     with pytest.raises(ValueError, match="official file is 5dd7e06a14cb22eb9f671a540d1b7c25"):
         load("cifar10", tmp_path)
 
 
-def test_python_cifar10_only_with_the_official_md5_or_if_said_so(tmp_path):
-    images = layouts.python10(tmp_path)
+def test_python_cifar10_needs_the_official_md5_unless_told_otherwise(tmp_path):
+    images = layouts.write_cifar10_python(tmp_path)
     with pytest.raises(ValueError, match="official file is c99cafc152244af753f735de768cd75f"):
         load("cifar10", tmp_path)
     np.testing.assert_array_equal(load("cifar10", tmp_path, unofficial=True).train.images, images)
@@ -148,7 +148,7 @@ class Runs:
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_hostile_pickle_is_refused_and_does_not_run(tmp_path, monkeypatch, protocol):
     monkeypatch.chdir(tmp_path)
-    layouts.python10(tmp_path)
+    layouts.write_cifar10_python(tmp_path)
     hostile = tmp_path / "cifar-10-batches-py" / "data_batch_2"
     hostile.write_bytes(pickle.dumps({"data": Runs()}, protocol=protocol))
     with pytest.raises(ValueError, match=r"data_batch_2: not a CIFAR python file .*exec, but only numpy arrays"):
@@ -157,7 +157,7 @@ def test_hostile_pickle_is_refused_and_does_not_run(tmp_path, monkeypatch, proto
 
 
 def test_pickle_of_python_2_is_read(tmp_path):
-    layouts.python10(tmp_path)
+    layouts.write_cifar10_python(tmp_path)
     old = tmp_path / "cifar-10-batches-py" / "test_batch"
     old.write_bytes(b"\x80\x02}(U\x04data" + _python2_array(3072) + b"U\x06labels](K\x03eu.")
     data = load("cifar10", tmp_path, unofficial=True)
@@ -166,7 +166,7 @@ def test_pickle_of_python_2_is_read(tmp_path):
 
 
 def _python2_array(size):
-    """What Python 2's cPickle wrote of a uint8 array [1, size] of zeros."""
+    """Return what the cPickle of Python 2 writes for a uint8 array [1, size] of zeros."""
     dtype = b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     raw = b"T" + size.to_bytes(4, "little") + bytes(size)
     make = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tU\x01btR"
@@ -186,7 +186,7 @@ def test_missing_data_are_named_with_what_was_expected(tmp_path):
 
 
 def test_tiny_imagenet(tmp_path):
-    data = load("tiny-imagenet", layouts.tiny_imagenet(tmp_path))
+    data = load("tiny-imagenet", layouts.write_tiny_imagenet(tmp_path))
     assert data.names == ("bullfrog", "goldfish")
     assert data.train.images.shape == (6, 3, 64, 64)
     assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
@@ -196,7 +196,7 @@ def test_tiny_imagenet(tmp_path):
 
 
 def test_image_folder_is_resized_and_split(tmp_path):
-    data = load(str(layouts.image_folder(tmp_path / "pets", {"cat": 10, "dog": 5})), size=16)
+    data = load(str(layouts.write_image_folder(tmp_path / "pets", {"cat": 10, "dog": 5})), size=16)
     assert data.names == ("cat", "dog")
     assert data.shape == (3, 16, 16)
     assert data.counts.tolist() == [8, 4]
@@ -205,24 +205,24 @@ def test_image_folder_is_resized_and_split(tmp_path):
 
 
 def test_image_folder_with_train_and_val(tmp_path):
-    layouts.image_folder(tmp_path / "train", {"cat": 3, "dog": 4})
-    layouts.image_folder(tmp_path / "val", {"dog": 2})
+    layouts.write_image_folder(tmp_path / "train", {"cat": 3, "dog": 4})
+    layouts.write_image_folder(tmp_path / "val", {"dog": 2})
     data = load(str(tmp_path))
     assert data.counts.tolist() == [3, 4]
     assert data.test.labels.tolist() == [1, 1]
-    layouts.image_folder(tmp_path / "val", {"bird": 1, "cat": 1})
+    layouts.write_image_folder(tmp_path / "val", {"bird": 1, "cat": 1})
     with pytest.raises(ValueError, match="class 'bird' is not in"):
         load(str(tmp_path))
 
 
 def test_image_folder_of_one_class(tmp_path):
-    layouts.image_folder(tmp_path, {"cat": 3})
+    layouts.write_image_folder(tmp_path, {"cat": 3})
     with pytest.raises(ValueError, match="at least 2 classes, got cat"):
         load(str(tmp_path))
 
 
-def test_unreadable_images_are_named_and_skipped_only_if_said_so(tmp_path):
-    layouts.image_folder(tmp_path, {"cat": 5, "dog": 5})
+def test_unreadable_images_are_named_and_only_skipped_on_request(tmp_path):
+    layouts.write_image_folder(tmp_path, {"cat": 5, "dog": 5})
     (tmp_path / "cat" / "bad.jpg").write_bytes(b"no image")
     whole = (tmp_path / "dog" / "000.png").read_bytes()
     (tmp_path / "dog" / "half.png").write_bytes(whole[:len(whole) // 2])
@@ -235,14 +235,14 @@ def test_unreadable_images_are_named_and_skipped_only_if_said_so(tmp_path):
 def test_large_folders_are_decoded_once(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(image_folder, "CACHED_FROM", 4)
-    place = layouts.image_folder(tmp_path / "pets", {"cat": 3, "dog": 3})
+    place = layouts.write_image_folder(tmp_path / "pets", {"cat": 3, "dog": 3})
     first = load(str(place))
     monkeypatch.setattr(image_folder, "_decode", lambda *_: pytest.fail("decoded again"))
     np.testing.assert_array_equal(load(str(place)).train.images, first.train.images)
 
 
 def test_npz_layouts(tmp_path):
-    x, y = layouts.pictures(40, size=8), np.arange(40) % 4
+    x, y = layouts.random_images(40, size=8), np.arange(40) % 4
     np.savez(tmp_path / "four.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
     np.savez(tmp_path / "last.npz", images=x.transpose(0, 2, 3, 1), labels=y, names=["a", "b", "c", "d"])
     np.savez(tmp_path / "grey.npz", images=x[:, 0], labels=y)
@@ -263,7 +263,7 @@ def test_npz_layouts(tmp_path):
     ({"x_train": np.zeros((4, 8, 8), np.uint8), "y_train": np.array([0, 1, 0]),
       "x_test": np.zeros((1, 8, 8), np.uint8), "y_test": np.array([1])}, "got 4 train images but 3 labels"),
 ])
-def test_npz_that_is_wrong(tmp_path, arrays, message):
+def test_an_npz_with_wrong_arrays_is_refused(tmp_path, arrays, message):
     np.savez(tmp_path / "data.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         load(str(tmp_path / "data.npz"))
@@ -292,15 +292,15 @@ def test_mean_and_std_are_those_of_the_pixels():
     np.testing.assert_allclose(std, pixels.std(axis=(0, 2, 3)), rtol=1e-9)
 
 
-def test_an_official_set_is_read_once_for_all_its_columns_and_a_folder_each_time(tmp_path):
-    layouts.binary10(tmp_path / "official")
+def test_an_official_set_is_read_once_for_all_ratios_and_a_folder_each_time(tmp_path):
+    layouts.write_cifar10_binary(tmp_path / "official")
     spec = Spec("cifar10", root=str(tmp_path / "official"), profile="long-tail", ratio=4.0, largest=20, unofficial=True)
     first = spec.load()
     shutil.rmtree(tmp_path / "official")
     other = replace(spec, ratio=2.0).load()
     assert len(other.train) > len(first.train)
     assert np.shares_memory(first.test.images, other.test.images)
-    own = Spec(str(layouts.image_folder(tmp_path / "own", {"a": 5, "b": 5})))
+    own = Spec(str(layouts.write_image_folder(tmp_path / "own", {"a": 5, "b": 5})))
     assert len(own.load().train) == 8
     shutil.rmtree(tmp_path / "own")
     with pytest.raises(FileNotFoundError, match="own: no such file or folder"):
@@ -308,7 +308,7 @@ def test_an_official_set_is_read_once_for_all_its_columns_and_a_folder_each_time
 
 
 def test_the_hash_of_a_split_is_that_of_its_shape_images_and_labels():
-    images, labels = layouts.pictures(6, size=4), np.array([0, 1, 2, 0, 1, 2])
+    images, labels = layouts.random_images(6, size=4), np.array([0, 1, 2, 0, 1, 2])
     content = b"(6, 3, 4, 4)" + images.tobytes() + b"".join(int(y).to_bytes(8, "little") for y in labels)
     assert Split(images, labels).sha256 == hashlib.sha256(content).hexdigest()
     reversed_twice = np.ascontiguousarray(images[:, ::-1])[:, ::-1]  # the same values, in another order in memory
@@ -316,7 +316,7 @@ def test_the_hash_of_a_split_is_that_of_its_shape_images_and_labels():
     assert Split(images, labels)[::2].sha256 != Split(images, labels).sha256
 
 
-def test_data_are_known_by_what_is_in_them():
+def test_the_hash_of_data_depends_on_their_content():
     whole = digits()
     again = replace(whole, train=Split(whole.train.images.copy(), whole.train.labels))
     assert again.sha256 == whole.sha256

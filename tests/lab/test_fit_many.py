@@ -30,7 +30,7 @@ def job(digits, method, seed, *, net="digits", how=RECIPE):
 
 
 def by_plain_loop(job):
-    """The same training by train.fit: the network, and its records with errors."""
+    """Return the network and the records, with errors, of the same training by train.fit."""
     net, records = copy.deepcopy(job.net), []
     how = preprocess.Preprocess(job.recipe, job.data, torch.float64)
 
@@ -47,10 +47,10 @@ def largest_difference(a, b):
 
 @pytest.fixture(scope="module")
 def trained(digits):
-    """Jobs, and what the plain loop makes of them: networks and records.
+    """Jobs, and their networks and records by the plain loop.
 
-    Baseline and focal have other losses, ldam another head beside, wvn projects after the step and wvn-released before
-    it, over-sample draws otherwise. 201 samples are 7 steps, the last of 9 samples: 28 steps in all.
+    Baseline and focal have different losses, ldam also a different head; wvn projects after the step and wvn-released
+    before it; over-sample draws other samples. 201 samples make 7 steps, the last of 9 samples: 28 steps in all.
     """
     assert len(digits.train) == 201
     names = ["baseline", "wvn", "wvn-released", "focal", "over-sample", "ldam"]
@@ -64,7 +64,7 @@ def test_the_fast_engine_equals_the_plain_loop(trained, slots, steps, monkeypatc
     jobs = [replace(each, net=copy.deepcopy(each.net)) for each in trained[0]]
     found = {}
     states = fit_many(jobs, slots=slots, device="cpu", dtype=torch.float64, stacked=slots > 1,
-                           on_epoch=lambda i, record: found.setdefault(i, []).append(record))
+                      on_epoch=lambda i, record: found.setdefault(i, []).append(record))
     for i, (each, state, (net, records)) in enumerate(zip(jobs, states, trained[1], strict=True)):
         learned = {k: v for k, v in net.state_dict().items() if "num_batches" not in k}
         assert largest_difference({k: state.weights[k] for k in learned}, learned) < 1e-12
@@ -76,7 +76,7 @@ def test_the_fast_engine_equals_the_plain_loop(trained, slots, steps, monkeypatc
                 np.testing.assert_allclose(ours[key], value, rtol=0, atol=1e-12, err_msg=key)
 
 
-def test_what_the_fast_engine_is_held_against_on_a_gpu_is_the_plain_loop(digits, monkeypatch):
+def test_the_reference_for_gpu_runs_equals_the_plain_loop(digits, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
     import _plain_loop  # type: ignore[import-not-found]
 
@@ -87,11 +87,11 @@ def test_what_the_fast_engine_is_held_against_on_a_gpu_is_the_plain_loop(digits,
 
 
 @pytest.mark.parametrize("name", ["ldam-drw", "crt"])
-def test_changes_inside_a_training_come_when_the_plain_loop_has_them(digits, name, monkeypatch):
-    # ldam-drw: another loss from progress 0.8 on, and a cosine head; crt: a new head on frozen features, and a learning
-    # rate that falls from step to step
+def test_methods_that_change_during_training_change_when_the_plain_loop_does(digits, name, monkeypatch):
+    # ldam-drw: a different loss from progress 0.8 on, and a cosine head; crt: a new head on frozen features, and a
+    # learning rate that falls from step to step
     monkeypatch.setattr(pack, "STEPS_PER_GRAPH", 2)
-    how = replace(RECIPE, epochs=6, cutout=0)  # 42 steps and a scale of 30: rounding comes to 3e-13
+    how = replace(RECIPE, epochs=6, cutout=0)  # 42 steps and a scale of 30: rounding adds up to 3e-13
     jobs = [job(digits, name, seed, how=how) for seed in (0, 1)]
     expected = [by_plain_loop(each) for each in jobs]
     states = fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True)
@@ -102,7 +102,7 @@ def test_changes_inside_a_training_come_when_the_plain_loop_has_them(digits, nam
 
 @pytest.mark.parametrize("shortcut", ["A", "B"])
 @pytest.mark.parametrize("training", [True, False])
-def test_stacked_residual_networks_are_the_networks_one_by_one(shortcut, training):
+def test_stacked_residual_networks_equal_the_networks_one_by_one(shortcut, training):
     each = [nets.build("resnet32", 4, shortcut=shortcut, seed=seed).double().train(training) for seed in range(2)]
     stack = stacked.StackedNets(each[0], 2, torch.device("cpu"), torch.float64, kernels=False)
     x = torch.randn(2, 3, 3, 16, 16, dtype=torch.float64)
@@ -139,7 +139,7 @@ def test_more_jobs_than_slots_are_all_trained(digits):
     starts = [copy.deepcopy(each.net.state_dict()) for each in jobs]
     seen, ended = [], {}
     states = fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True, on_end=ended.__setitem__,
-                           on_epoch=lambda i, record: seen.append((i, len(ended))))
+                      on_epoch=lambda i, record: seen.append((i, len(ended))))
     assert sorted(i for i, _ in seen) == list(range(5))
     assert max(n for _, n in seen) == 4  # those that ended were handed over before the last was trained
     assert [ended[i] for i in range(5)] == states
@@ -148,25 +148,25 @@ def test_more_jobs_than_slots_are_all_trained(digits):
 
 @pytest.mark.parametrize("name", ["wvn", "ldam-drw", "crt"])
 @pytest.mark.parametrize("stacked", [True, False])
-def test_a_training_goes_on_from_where_it_was_kept(digits, name, stacked):
+def test_a_training_resumes_from_a_kept_state(digits, name, stacked):
     how = replace(RECIPE, epochs=6)
     def jobs(starts=(None, None)):
         return [replace(job(digits, name, seed, how=how), start=start) for seed, start in enumerate(starts)]
 
     kept, slots = {}, 2 if stacked else 1
     ends = fit_many(jobs(), slots=slots, device="cpu", dtype=torch.float64, stacked=stacked, save_every=0,
-                         on_save=lambda i, state: kept.setdefault(i, []).append(state))
+                    on_save=lambda i, state: kept.setdefault(i, []).append(state))
     assert [state.epoch for state in kept[1]] == [*range(1, kept[1][-1].epoch + 1)]
     for at in (1, 4):
         seen = []
         again = fit_many(jobs([kept[0][at], kept[1][at]]), slots=slots, device="cpu", dtype=torch.float64,
-                              stacked=stacked, on_epoch=lambda i, record: seen.append(record["epoch"]))  # noqa: B023
+                         stacked=stacked, on_epoch=lambda i, record: seen.append(record["epoch"]))  # noqa: B023
         assert min(seen) == at + 2
         for one, other in zip(ends, again, strict=True):
             assert largest_difference(one.weights, other.weights) == 0
 
 
-def test_a_training_with_dropout_goes_on_with_the_same_masks_beside_others(digits):
+def test_a_resumed_training_draws_the_same_dropout_masks_next_to_others(digits):
     def jobs(start=None):
         made = [job(digits, "baseline", seed) for seed in (0, 1)]
         for each in made:
@@ -175,16 +175,16 @@ def test_a_training_with_dropout_goes_on_with_the_same_masks_beside_others(digit
 
     kept = []
     ends = fit_many(jobs(), slots=2, device="cpu", dtype=torch.float64, save_every=0,
-                         on_save=lambda i, state: kept.append(state) if i == 0 else None)
+                    on_save=lambda i, state: kept.append(state) if i == 0 else None)
     alone = fit_many(jobs(kept[1])[:1], device="cpu", dtype=torch.float64)
     assert kept[1].epoch == 2
     assert largest_difference(ends[0].weights, alone[0].weights) == 0
 
 
-def test_a_kept_state_is_one_of_the_plain_loop_too(digits):
+def test_the_plain_loop_resumes_from_a_kept_state_too(digits):
     how, kept = replace(RECIPE, epochs=4), []
     fit_many([job(digits, "baseline", 0, how=how)], device="cpu", dtype=torch.float64, stacked=True, save_every=0,
-                  on_save=lambda _, state: kept.append(state))
+             on_save=lambda _, state: kept.append(state))
     each = job(digits, "baseline", 0, how=how)
     expected, _ = by_plain_loop(each)
     train.fit(each.net, digits, how, each.method, seed=0, start=kept[1])
@@ -223,7 +223,7 @@ def test_a_diverging_run_is_named_and_harms_no_other(digits):
     assert largest_difference({k: jobs[1].net.state_dict()[k] for k in learned}, learned) < 1e-12
 
 
-def test_networks_without_a_stacked_form_are_known(digits):
+def test_networks_without_a_stacked_form_are_recognized(digits):
     assert stacked.is_stackable(nets.build("resnet32", 10), kernels=True)
     assert stacked.is_stackable(nets.build("digits", 10, shape=(1, 8, 8)), kernels=True)
     assert not stacked.is_stackable(nets.build("resnet18-64", 10), kernels=True)  # wider than the kernels
@@ -233,13 +233,13 @@ def test_networks_without_a_stacked_form_are_known(digits):
         stacked.StackedNets(imagenet, 2, torch.device("cpu"), torch.float32, kernels=False)
 
 
-def test_no_slots_are_refused(digits):
+def test_zero_slots_are_refused(digits):
     with pytest.raises(ValueError, match="slots: expected at least 1, got 0"):
         fit_many([job(digits, "baseline", 0)], slots=0, device="cpu")
 
 
-def test_the_kernels_are_the_layers(tmp_path):
-    """Every kernel under Triton's interpreter, or on the GPU where there is one, against torch in float64."""
+def test_the_kernels_equal_the_layers_of_torch(tmp_path):
+    """Compare every kernel, under Triton's interpreter or on a GPU if there is one, with torch in float64."""
     pytest.importorskip("triton")
     environment = os.environ | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
     script = Path(__file__).with_name("check_kernels.py")

@@ -78,7 +78,7 @@ def test_wvn_rows_have_unit_length_after_every_step():
 
 
 class Dropping(nn.Module):
-    """Where randomness beyond batches and crops comes in."""
+    """A body with dropout: randomness beyond batches and crops."""
 
     def __init__(self):
         super().__init__()
@@ -94,12 +94,12 @@ def dropping_net() -> Net:
 
 
 @pytest.mark.parametrize("method", ["wvn", "over-sample", "ldam-drw", "crt"])
-def test_going_on_from_any_step_ends_with_the_same_bits(method):
+def test_resuming_from_any_step_ends_with_the_same_bits(method):
     states = []
     end = fit(dropping_net(), data(63), RECIPE, METHODS[method], seed=1, on_step=lambda now: states.append(now()),
               on_epoch=lambda state, record: states.append(state))
     for at in (0, 6, 7, 20, len(states) // 2, len(states) - 9, len(states) - 8, len(states) - 2):
-        torch.manual_seed(at)  # whatever the generator's state is
+        torch.manual_seed(at)  # the state of the global generator does not matter
         again = fit(dropping_net(), data(63), RECIPE, METHODS[method], seed=1, start=states[at])
         assert all(torch.equal(again.weights[name], end.weights[name]) for name in end.weights), at
 
@@ -152,25 +152,27 @@ def test_shares_of_a_batch_average_to_its_mean(world):
         assert all(len(part) for part, _ in parts)
 
 
-def test_two_processes_take_the_same_steps_as_one_also_when_they_go_on_inside_an_epoch(tmp_path):
+@pytest.mark.slow
+def test_two_processes_take_the_same_steps_as_one_and_resume_inside_an_epoch(tmp_path):
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     ranks = [subprocess.Popen([sys.executable, WORKER, str(rank), "2", tmp_path], env=env) for rank in range(2)]
     assert [rank.wait(100) for rank in ranks] == [0, 0]
     net = linear_net()
     records = []
     fit(net, data(61), RECIPE, METHODS["wvn"], seed=1, on_epoch=lambda state, record: records.append(record))
+    last = [records[-1]["loss"], records[-1]["train_error"]]
     for rank in range(2):
         found = load_file(tmp_path / f"{rank}.safetensors")
         torch.testing.assert_close(found["head.weight"], net.head.weight.data, rtol=0, atol=1e-12)
         torch.testing.assert_close(found["body.1.weight"], net.body[1].weight.data, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(found["told"], [[records[-1]["loss"], records[-1]["train_error"]]] * 2, atol=1e-12)
+        np.testing.assert_allclose(found["last_rows"], [last] * 2, atol=1e-12)
 
 
-def test_divergence_is_said_and_not_trained_on():
+def test_a_training_that_diverges_stops_with_an_error():
     with pytest.raises(ValueError, match="the training has diverged; lower the learning rate"):
         fit(linear_net(), data(), replace(RECIPE, lr=1e200), METHODS["baseline"])
 
 
-def test_mean_of_three_channels_for_grey_images():
+def test_a_mean_of_three_channels_does_not_fit_gray_images():
     with pytest.raises(ValueError, match="a mean and std for 3 channels, but the images have 1"):
         Preprocess(replace(RECIPE, mean=(0.5,) * 3, std=(0.2,) * 3), data())
