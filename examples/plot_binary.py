@@ -19,7 +19,7 @@ from levelhead.hosts.sklearn import TunedRescaledClassifierCV
 
 # %%
 # Is it an 8? There are 20 eights among 600 training images, and 80 among the 700 that judge. (With
-# stronger regularization, C=0.1, not one eight is found as trained, and the shift looks even
+# stronger regularization, C=0.1, the recall of eights is 0 as trained, and the shift looks even
 # better; this is scikit-learn's default.)
 
 digits = load_digits()
@@ -51,22 +51,22 @@ print(tuned)
 print(f"add {shift:.2f} to the bias")
 for name, add in (("as trained", 0.0), ("shifted", shift)):
     guess = z[test] + add > 0
-    print(f"{name:11} eights found {guess[y[test] == 1].mean():6.1%}   false alarms {guess[y[test] == 0].mean():6.1%}")
+    print(f"{name:11} eights, recall {guess[y[test] == 1].mean():6.1%}  false alarms {guess[y[test] == 0].mean():6.1%}")
 
 # %%
 # The scikit-learn twin does all of this by itself, by cross-validation on the training images
 # alone, and so does without the held-out ones. With 20 eights to choose by, gamma is a rougher
-# choice: more of them are found, at the price of more false alarms.
+# choice: their recall rises, at the price of more false alarms.
 
 twin = TunedRescaledClassifierCV(LogisticRegression()).fit(X[train], y[train])
 guess = twin.predict(X[test])
-print(f"rule {twin.rule_}, gamma {twin.best_gamma_:.2f}: eights found {guess[y[test] == 1].mean():.1%}, "
+print(f"rule {twin.rule_}, gamma {twin.best_gamma_:.2f}: recall of eights {guess[y[test] == 1].mean():.1%}, "
       f"false alarms {guess[y[test] == 0].mean():.1%}")
 
 # %%
 # Several labels
 # --------------
-# With one sigmoid a label there is no contest between classes; each label is a two-class problem
+# With one sigmoid per label, classes do not compete: each label is a two-class problem
 # with a shift of its own. Four questions about the same images, from frequent to rare:
 
 questions = {
@@ -84,7 +84,7 @@ for name, question in questions.items():
     path = lh.gamma_path(scores[test], truth[test], n, rule="shift")
     rows.append((name, n[1], found, path.at(0.0), path.at(found.gamma)))
 
-print(f"{'label':9}{'positives':>10}{'gamma':>8}{'found':>9}{'shifted':>9}{'balanced error':>16}{'shifted':>9}")
+print(f"{'label':9}{'positives':>10}{'gamma':>8}{'recall':>9}{'shifted':>9}{'balanced error':>16}{'shifted':>9}")
 for name, n, found, before, after in rows:
     print(f"{name:9}{n:10}{found.gamma:8.2f}{before.class_accuracy[1]:9.1%}{after.class_accuracy[1]:9.1%}"
           f"{before.balanced_error:16.1%}{after.balanced_error:9.1%}")
@@ -101,6 +101,6 @@ axes.plot(at, [100 * row[4].class_accuracy[1] for row in rows], "o", color="#c24
 axes.plot(at, [100 - 100 * row[4].class_accuracy[0] for row in rows], "x", color="#222222",
           label="false alarms, shifted")
 axes.set_xticks(at, [f"{row[0]}\n{row[1]}" for row in rows])
-axes.set(xlabel="label, and its positives among 600 training images", ylabel="positives found, %", ylim=(0, 100))
+axes.set(xlabel="label, and its positives among 600 training images", ylabel="recall of positives, %", ylim=(0, 100))
 axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize="small")
 plt.show()

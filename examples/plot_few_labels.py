@@ -3,7 +3,7 @@ Which gamma, with few labels?
 =============================
 
 How many held-out labels does the choice of gamma take? This example draws held-out sets of 1 to 40
-images a class, and asks each time which gamma they would have chosen, how wide the interval of
+images per class, and asks each time which gamma they would have chosen, how wide the interval of
 gamma is, what gain they promise, and what that gamma is really worth on other images.
 """
 
@@ -47,22 +47,22 @@ for size in sizes:
             warnings.simplefilter("ignore", lh.LevelheadWarning)
             rows.append((size, lh.tune(logits[drawn], digits.target[drawn], counts, bootstrap=500)))
 
-print(f"{'images a class':>14} {'gamma':>7} {'its interval':>16} {'promised gain':>28} {'error on test':>15}")
+print(f"{'images per class':>16} {'gamma':>7} {'its interval':>16} {'promised gain':>28} {'error on test':>15}")
 for size, tuned in rows:
     a, b = tuned.interval
     low, high = tuned.gain_interval
-    print(f"{size:14} {tuned.gamma:7.3f} {f'{a:.2f} to {b:.2f}':>16} "
+    print(f"{size:16} {tuned.gamma:7.3f} {f'{a:.2f} to {b:.2f}':>16} "
           f"{f'{100 * tuned.gain:.1f} points ({100 * low:.1f} to {100 * high:.1f})':>28} "
           f"{truth.at(tuned.gamma).error:15.1%}")
 
 # %%
-# The *choice* of gamma is useful early: even from one image a class it was better here than doing
+# The *choice* of gamma is useful early: even from one image per class it was better here than doing
 # nothing, if not by much each time, and more images bring it nearer to the best. The *promise*
-# takes many more: only with some 40 images a class does the interval of the gain leave 0. Where it
-# holds 0, keeping gamma = 0 is a valid answer, and more labels, or unlabelled images
+# takes many more: only with some 40 images per class does the interval of the gain leave 0. Where
+# it contains 0, keeping gamma = 0 is a valid answer, and more labels, or unlabelled images
 # (``unlabelled=``), are worth having.
 #
-# Beware of the interval of gamma itself for a single image a class: every resample of one image is
+# Beware of the interval of gamma itself for a single image per class: every resample of one image is
 # that image, so the interval has no width at all. The interval of the gain allows for that, and is
 # as wide as it should be.
 

@@ -14,14 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
-from transformers import (
-    PrinterCallback,
-    Trainer,
-    TrainingArguments,
-    ViTConfig,
-    ViTForImageClassification,
-    set_seed,
-)
+from transformers import PrinterCallback, Trainer, TrainingArguments, ViTConfig, ViTForImageClassification, set_seed
 
 import levelhead as lh
 from levelhead.hosts.transformers import WVNCallback, compute_loss_func
@@ -96,7 +89,7 @@ for name, tuned in choices.items():
 # no gain, only that a hundred images cannot tell, and the gain may also be a loss. A loss function
 # that already pays for rare classes leaves RS little to do.
 
-print(f"{'':18}{'gamma':>7}{'error':>10}{'with RS':>10}{'5 to 9 found':>15}{'with RS':>10}")
+print(f"{'':18}{'gamma':>7}{'error':>10}{'with RS':>10}{'5 to 9, recall':>15}{'with RS':>10}")
 for name, gamma, before, after in rows:
     print(f"{name:18}{gamma:7.2f}{before.error:10.1%}{after.error:10.1%}"
           f"{before.class_accuracy[5:].mean():15.1%}{after.class_accuracy[5:].mean():10.1%}")

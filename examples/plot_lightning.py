@@ -108,7 +108,7 @@ for i, (name, logits, color) in enumerate((("WVN", as_trained, "#94a3b8"), ("WVN
     axes.bar(np.arange(10) + 0.4 * i, 100 * lh.measure.recall(logits, y), 0.38, color=color,
              label=f"{name}: error {error:.1%}")
 axes.set_xticks(np.arange(10) + 0.2, [f"{k}\n{n}" for k, n in enumerate(counts)])
-axes.set(xlabel="digit, and its training images", ylabel="found, %")
+axes.set(xlabel="digit, and its training images", ylabel="recall, %")
 axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
 # sphinx_gallery_thumbnail_number = -1
 plt.show()

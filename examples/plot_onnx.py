@@ -110,14 +110,14 @@ sums = [hashlib.sha256((folder / file).read_bytes()).hexdigest()[:16] for file i
 print(*sums, "the same" if sums[0] == sums[1] else "different")
 
 # %%
-# How often each class is found by the two files. The rare ones gain, the frequent ones pay a
+# The recall of each class with the two files. The rare ones gain, the frequent ones pay a
 # little.
 
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for i, (name, values, color) in enumerate((("model.onnx", before, "#94a3b8"), ("leveled.onnx", after, "#c2410c"))):
-    found = 100 * lh.measure.recall(values, digits.target[test])
-    axes.bar(np.arange(10) + 0.4 * i, found, 0.38, color=color, label=name)
+    recall = 100 * lh.measure.recall(values, digits.target[test])
+    axes.bar(np.arange(10) + 0.4 * i, recall, 0.38, color=color, label=name)
 axes.set_xticks(np.arange(10) + 0.2, [f"{k}\n{n}" for k, n in enumerate(counts)])
-axes.set(xlabel="digit, and its training images", ylabel="found, %")
+axes.set(xlabel="digit, and its training images", ylabel="recall, %")
 axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
 plt.show()

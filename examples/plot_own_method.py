@@ -54,7 +54,7 @@ with (folder / "gentle.py").open("w") as file:
     file.write(METHOD)
 
 # %%
-# Train it, and the baseline beside it, on the same long tail of digits with the same seed. (Any
+# Train it, and the baseline too, on the same long tail of digits with the same seed. (Any
 # name that ``levelhead methods`` lists could stand there, too.) Every training ends with a gamma
 # chosen on the held-out images, and is judged on the test images with and without RS.
 
@@ -70,20 +70,20 @@ for method in ("baseline", "gentle.py:METHOD"):
 # The table. One seed of a tiny network decides nothing: run ``--seed 1``, ``--seed 2``, and look at
 # the spread before you believe in a method, your own above all.
 
-print(f"{'':18}{'error':>8}{'with RS':>9}{'gamma':>8}{'worst class, found':>20}{'with RS':>9}")
+print(f"{'':18}{'error':>8}{'with RS':>9}{'gamma':>8}{'worst class, recall':>20}{'with RS':>9}")
 for method, result in found.items():
     before, after = result["before"], result["after"]
     print(f"{method:18}{before['error']:8.1%}{after['error']:9.1%}{result['gamma']:8.2f}"
           f"{before['worst_recall']:20.1%}{after['worst_recall']:9.1%}")
 
 # %%
-# How often each class is found, as trained.
+# The recall of each class, as trained.
 
 figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
 counts = found["baseline"]["counts"]
 for (method, result), color, marker in zip(found.items(), ("#94a3b8", "#c2410c"), "so", strict=True):
     axes.plot(100 * np.array(result["before"]["recall"]), marker=marker, color=color, lw=1, label=method)
 axes.set_xticks(range(len(counts)), [f"{k}\n{n}" for k, n in enumerate(counts)])
-axes.set(xlabel="digit, and its training images", ylabel="found, %")
+axes.set(xlabel="digit, and its training images", ylabel="recall, %")
 axes.legend(frameon=False)
 plt.show()

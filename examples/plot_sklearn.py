@@ -5,7 +5,7 @@ scikit-learn classifiers
 ``TunedRescaledClassifierCV`` goes around any classifier, as scikit-learn's own
 ``TunedThresholdClassifierCV`` does around a binary one: it cross-validates, finds gamma on the
 out-of-fold scores, and trains once more on everything. Here it meets five classifiers of different
-kinds, beside ``class_weight="balanced"``, which is what one would try first.
+kinds, next to ``class_weight="balanced"``, which is what one would try first.
 """
 
 import matplotlib.pyplot as plt

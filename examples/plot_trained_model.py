@@ -78,12 +78,12 @@ plt.show()
 
 y = digits.target[test]
 for name, logits in (("before", before), ("after", after)):
-    found = lh.measure.recall(logits, y)
-    print(f"{name:7} error {lh.measure.error(logits, y):6.1%}   0 to 4 found {found[:5].mean():6.1%}   "
-          f"5 to 9 found {found[5:].mean():6.1%}   rarest, the 9, found {found[9]:6.1%}")
+    recall = lh.measure.recall(logits, y)
+    print(f"{name:7} error {lh.measure.error(logits, y):6.1%}   recall of 0 to 4 {recall[:5].mean():6.1%}   "
+          f"of 5 to 9 {recall[5:].mean():6.1%}   of the rarest, 9, {recall[9]:6.1%}")
 
 # %%
-# Class by class, most frequent first. Rare classes are found more often, and frequent ones pay a
+# Class by class, most frequent first. The recall of rare classes rises, and frequent ones pay a
 # little for it: that is the trade. If your own test set is as long-tailed as your training set, the
 # trade may not be worth it.
 

@@ -64,8 +64,8 @@ for name, gamma in (("as trained", 0.0), ("no labels", blind.gamma), (f"{len(str
 # the set, by other writers. Of a shuffled set, with a milder tail, the network was wrong half as
 # often to begin with, and there matching gained one point: 11.8 to 10.8 %.)
 #
-# It trusts what it is told
-# -------------------------
+# It trusts the target
+# --------------------
 # If the shares you give are wrong, gamma will be, too. Suppose that deployment is long-tailed like
 # the training set, and somebody assumes it is uniform, or the other way round:
 
@@ -82,8 +82,9 @@ for real, rows in streams.items():
               f"{judged.at(0.0).balanced_error:12.1%}")
 
 # %%
-# Where deployment is as the training was, there is nothing to level, and ``match_prior`` comes near
-# to saying so if it is told. Assuming equal shares there costs far more than doing nothing.
+# Where deployment is like training, there is nothing to level, and ``match_prior`` comes near to
+# saying so if it is given the right target. Assuming equal shares there costs far more than doing
+# nothing.
 
 figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
 path.plot(axes, gamma=blind.gamma)
