@@ -81,7 +81,7 @@ def rescale(
     scores = None if logits is None else arrays.read(logits)
     with copy_progress(model) as bar:
         done = rescale_file(
-            model, out, read_counts(counts), **given_or_tuned_gamma(gamma, rule, tuned), head=head, bias=bias,  # type: ignore[arg-type]
+            model, out, read_counts(counts), **given_or_tuned_gamma(gamma, rule, tuned), head=head, bias=bias,
             missing=missing, original=original, force=force, again=again, logits=scores, progress=bar,
         )
     show(to_plain(done), rescale_text(done), as_json)
@@ -186,7 +186,7 @@ def report(
     check_outputs(page=out, force=force)
     tables = [PageTable.of_markdown(title, text) for path in inputs if is_records(path)
               for title, text in every_table(load_records(path)).items()]
-    subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,  # type: ignore[arg-type]
+    subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,
                         chosen_on=chosen_on, bootstrap=bootstrap, say=say) for path in inputs if not is_records(path)]
     page = write(out, subjects, tables=tables, command=typed_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)

@@ -141,7 +141,7 @@ def evaluate(
     from .outputs import check_outputs
 
     check_outputs(page=report, force=force)
-    found = judge(Run.open(run).snapshot, gamma=gamma, rule=rule)  # type: ignore[arg-type]
+    found = judge(Run.open(run).snapshot, gamma=gamma, rule=rule)
     if report is not None:
         from ..report import of_run, write
 
