@@ -265,6 +265,7 @@ def test_progress_is_reported():
     assert seen[-1] == (400, 400)
 
 
+@pytest.mark.slow
 def test_a_file_larger_than_the_memory_allowed_is_streamed(tmp_path):
     """300 MB of logits, and at most 150 MB more than the interpreter and the libraries take."""
     code = """
