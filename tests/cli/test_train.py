@@ -20,7 +20,7 @@ from .. import layouts
 
 @pytest.fixture
 def pets(tmp_path) -> Path:
-    return layouts.image_folder(tmp_path / "pets", {"cat": 40, "dog": 20, "newt": 10}, size=16)
+    return layouts.write_image_folder(tmp_path / "pets", {"cat": 40, "dog": 20, "newt": 10}, size=16)
 
 
 def small(*words):

@@ -302,7 +302,7 @@ def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(spec, tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr(atomic, "write", full)
-        with pytest.raises(OSError, match=rf"{there[0].path}: .*{message}.* same command .*1 of the 2 runs are trained"):
+        with pytest.raises(OSError, match=rf"{there[0].path}: .*{message}.* same command .*1 of the 2 runs"):
             runs.run_packed(both, tmp_path / "parts", device="cpu", save_every=0)
     assert [one.finished for one in there] == [False, True]
     epochs = []

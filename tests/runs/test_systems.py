@@ -42,6 +42,11 @@ def test_a_run_is_evaluated_where_none_can_be_trained(tmp_path):
     assert "balanced error" in said
 
 
+def test_a_run_is_read_without_torch():
+    subprocess.run([sys.executable, "-c", "import sys, levelhead.report.open as _; assert 'torch' not in sys.modules"],
+                   check=True, timeout=100)
+
+
 def test_what_a_table_lacks_is_listed(tmp_path):
     status, said = on_windows(tmp_path, "reproduce", "table1", "--dry-run", "--results", RECORDS)
     assert status == 0, said

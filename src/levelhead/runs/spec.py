@@ -9,10 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from ..core.choices import TrainingDtype, TrainingEngine
+from ..core.choices import Profile, TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
 from ..io.fields import convert_fields_
-from ..lab.data import Data, Profile, hold_out, imbalance
+from ..lab.data import Data, hold_out, imbalance
 from ..lab.load import OFFICIAL, load
 from ..lab.recipe import Recipe, find_recipe
 from ..methods.lookup import method_file, method_named

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -12,10 +12,13 @@ from ..core.errors import LevelheadError, check_choice
 from ..show.progress import EpochProgress
 from .spec import Spec
 
+Log = Callable[[dict[str, float], int], None]  # called with metrics and their epoch
+Start = Callable[[], tuple[Log, Callable[[str], None]]]  # returns how to log, and how to end with a status
+
 
 @contextmanager
 def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochProgress]:
-    """Give a function to be called with each epoch's record.
+    """Give a function to be called with each epoch's record. Tracking starts with the first: a finished run has none.
 
     Args:
         kind: `tensorboard` (files in the run's folder), `mlflow` (the store that MLFLOW_TRACKING_URI names), or None.
@@ -26,66 +29,59 @@ def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochPro
         yield lambda record: None
         return
     check_choice("track", kind, get_args(Tracker))
-    writer = _TensorBoard(folder) if kind == "tensorboard" else _MLflow(folder, spec)
+    start = _tensorboard(folder) if kind == "tensorboard" else _mlflow(folder, spec)
+    started = None
+
+    def track(record: dict[str, Any]) -> None:
+        nonlocal started
+        started = started or start()
+        metrics = {key: value for key, value in record.items() if key in ("loss", "lr") or key.endswith("_error")}
+        metrics |= {"norm_largest": max(record["norms"]), "norm_smallest": min(record["norms"])}
+        started[0](metrics, record["epoch"])
+
+    status = "FAILED"
     try:
-        yield writer
-    except BaseException:
-        writer.close("FAILED")
-        raise
-    writer.close("FINISHED")
+        yield track
+        status = "FINISHED"
+    finally:
+        if started is not None:
+            started[1](status)
 
 
-def _metrics(record: dict[str, Any]) -> dict[str, float]:
-    """Return what changes from epoch to epoch: losses, errors, and the largest and smallest norm of the head."""
-    facts = {key: value for key, value in record.items() if key in ("loss", "lr") or key.endswith("_error")}
-    return {**facts, "norm_largest": max(record["norms"]), "norm_smallest": min(record["norms"])}
+def _tensorboard(folder: Path) -> Start:
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError:
+        raise ImportError("the tracker tensorboard needs TensorBoard: pip install 'levelhead[track]'") from None
+
+    def start() -> tuple[Log, Callable[[str], None]]:
+        writer = SummaryWriter(str(folder / "tensorboard"))
+
+        def log(metrics: dict[str, float], epoch: int) -> None:
+            for key, value in metrics.items():
+                writer.add_scalar(key, value, epoch)
+            writer.flush()
+
+        return log, lambda status: writer.close()
+
+    return start
 
 
-class _MLflow:
-    """An MLflow run, started at the first record, as a finished run has none. The store is checked at once."""
+def _mlflow(folder: Path, spec: Spec) -> Start:
+    try:
+        import mlflow  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ImportError("the tracker mlflow needs MLflow: pip install 'levelhead[track]'") from None
+    try:
+        mlflow.MlflowClient().search_experiments(max_results=1)
+    except mlflow.MlflowException as error:
+        reason = " ".join(error.message.split())
+        raise LevelheadError(f"{mlflow.get_tracking_uri()} does not accept runs ({reason}); set the variable "
+                             "MLFLOW_TRACKING_URI to a server or sqlite:///FILE.db", parameter="track") from None
 
-    def __init__(self, folder: Path, spec: Spec):
-        try:
-            import mlflow  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            raise ImportError("the tracker mlflow needs MLflow: pip install 'levelhead[track]'") from None
-        try:
-            mlflow.MlflowClient().search_experiments(max_results=1)
-        except mlflow.MlflowException as error:
-            reason = " ".join(error.message.split())
-            raise LevelheadError(f"{mlflow.get_tracking_uri()} does not accept runs ({reason}); set the variable "
-                                 "MLFLOW_TRACKING_URI to a server or sqlite:///FILE.db", parameter="track") from None
-        self.mlflow, self.name, self.started = mlflow, folder.name, False
-        self.parameters = {key: value for key, value in spec.to_dict().items() if value is not None}
+    def start() -> tuple[Log, Callable[[str], None]]:
+        mlflow.start_run(run_name=folder.name)
+        mlflow.log_params({key: value for key, value in spec.to_dict().items() if value is not None})
+        return lambda metrics, epoch: mlflow.log_metrics(metrics, step=epoch), mlflow.end_run
 
-    def __call__(self, record: dict[str, Any]) -> None:
-        if not self.started:
-            self.mlflow.start_run(run_name=self.name)
-            self.mlflow.log_params(self.parameters)
-            self.started = True
-        self.mlflow.log_metrics(_metrics(record), step=record["epoch"])
-
-    def close(self, status: str) -> None:
-        if self.started:
-            self.mlflow.end_run(status)
-
-
-class _TensorBoard:
-    """A writer into the run's folder, opened at the first record, as a finished run has none."""
-
-    def __init__(self, folder: Path):
-        try:
-            from torch.utils.tensorboard.writer import SummaryWriter
-        except ImportError:
-            raise ImportError("the tracker tensorboard needs TensorBoard: pip install 'levelhead[track]'") from None
-        self.open, self.writer = lambda: SummaryWriter(str(folder / "tensorboard")), None
-
-    def __call__(self, record: dict[str, Any]) -> None:
-        self.writer = self.writer or self.open()
-        for key, value in _metrics(record).items():
-            self.writer.add_scalar(key, value, record["epoch"])
-        self.writer.flush()
-
-    def close(self, status: str) -> None:
-        if self.writer is not None:
-            self.writer.close()
+    return start
