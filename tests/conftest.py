@@ -1,4 +1,4 @@
-"""What tests of several parts share."""
+"""Fixtures that several rooms share."""
 
 import os
 import re
@@ -11,13 +11,13 @@ import pytest
 
 from levelhead.cli import main
 
-# What Python says and a command line does not: an argument, a dtype, a codec, how to load a pickle all the same.
+# Words of Python that no line of the command line may contain: an argument, a dtype, a codec, an option of numpy.
 PYTHON = re.compile(r"\b(?!reduction)\w+='|\b\w+=[ ;,)\n]|<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno")
 
 
 @pytest.fixture
 def levelhead(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
-    """The command line in this process: exit status, stdout, stderr. An error of any command speaks no Python."""
+    """Run the command line in this process: (exit status, stdout, stderr). No error may contain words of Python."""
 
     def command(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["levelhead", *map(str, words)])
@@ -32,7 +32,7 @@ def levelhead(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
 
 @pytest.fixture
 def in_two_processes(tmp_path) -> Callable[[Path], None]:
-    """Run a script twice at once, as RANK and a file to meet at tell it; both must end well."""
+    """Run a script in two processes, given their rank and a file to meet at. Both must end with 0."""
 
     def run(script: Path) -> None:
         workers = [subprocess.Popen([sys.executable, script, str(rank), tmp_path / "meet"], text=True,

@@ -1,4 +1,4 @@
-"""The documentation leaves nothing out and leads nowhere that is not there. (test_readme.py runs its examples.)"""
+"""The documentation is complete, and its links lead somewhere. (test_readme.py runs its examples.)"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def prose(path: Path) -> str:
 
 
 def documented() -> list[str]:
-    """The full names in api.md, each of its blocks read under its own module."""
+    """Return the full names in api.md; each block has its own module."""
     names, page = [], (DOCS / "api.md").read_text(encoding="utf-8")
     for block in re.findall(r"^```\{eval-rst\}\n(.*?)^```$", page, re.S | re.M):
         module = re.search(r"currentmodule:: (\S+)", block)
@@ -50,7 +50,7 @@ def documented() -> list[str]:
 
 
 def bound(module: str) -> set[str]:
-    """The public names of a module, read from its file without running it: its `__all__`, or what it defines."""
+    """Return the public names of a module by its source: its `__all__`, or what it defines."""
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
@@ -86,7 +86,7 @@ def test_the_list_of_commands_cuts_no_sentence_short(levelhead):
 
 
 def runs_of(commands) -> list[str]:
-    """How each command is called: by the name it was given, or else by its function's."""
+    """Return the name of each command: the one it was given, or its function's."""
     return [command.name or command.callback.__name__.replace("_", "-") for command in commands]
 
 
@@ -143,7 +143,7 @@ def test_every_page_is_in_one_table_of_contents():
 
 
 def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
-    """Of each column of the paper's tables, (gamma, error) of every network of a method trained on all of it."""
+    """Return (gamma, error) of every network of a method trained on a whole column of the paper's tables, by column."""
     records = [json.loads(path.read_text()) for path in (ROOT / "results" / "records").glob(f"*-{method}-?-*.json")]
     found: dict[str, list[tuple[float, float]]] = {}
     for record in sorted(records, key=lambda record: record["seed"]):

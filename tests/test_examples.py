@@ -1,4 +1,4 @@
-"""The gallery: every example is well formed, listed and uses public names only; the two quickest are run.
+"""The gallery: every example is well formed, listed and uses public names only. The two quickest run here.
 
 `make docs` runs all of them.
 """
@@ -19,7 +19,7 @@ PUBLIC = {"levelhead.hosts.sklearn", "levelhead.hosts.lightning", "levelhead.hos
 
 
 def foreign_names(source: str) -> list[str]:
-    """Names of levelhead that an example uses and no user should: private, or not of the public surface."""
+    """Return the names of levelhead in an example that are not public."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "lh":

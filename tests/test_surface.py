@@ -1,4 +1,4 @@
-"""What people hand over: tables, lists, tensors, half precision, slips. It is understood, or refused in one line."""
+"""What people pass in: tables, lists, tensors, half precision, mistakes. It works, or is refused in one line."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def test_names_come_in_any_sequence(names):
     assert chosen(counts=dict(zip("dcba", COUNTS[::-1], strict=True)), names=names) == chosen()
 
 
-# -- lists and slips, each in one line --------------------------------------------------------------------------------
+# -- lists, and mistakes in one line each ------------------------------------------------------------------------------
 
-SLIPS = {
+MISTAKES = {
     "names of other classes": (lambda: chosen(names=["a", "b"]), "expected 4 class names, got 2"),
     "one end of a range": (lambda: chosen(range=2.0), r"range: expected \(from, to\), two finite gammas"),
     "three ends of a range": (lambda: path(range=(0, 1, 2)), r"range: expected \(from, to\), two finite gammas"),
@@ -146,10 +146,10 @@ SLIPS = {
 }
 
 
-@pytest.mark.parametrize("slip", SLIPS)
-def test_a_slip_is_told_in_one_line(slip):
-    call, told = SLIPS[slip]
-    with pytest.raises(ValueError, match=told) as caught:
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_reported_in_one_line(name):
+    call, message = MISTAKES[name]
+    with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""The numbers of the page "Which gamma?" are those of the results. (test_readme.py runs its examples.)"""
+"""The numbers on the page "Which gamma?" equal those in results/. (test_readme.py runs its examples.)"""
 
 from __future__ import annotations
 

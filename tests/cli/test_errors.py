@@ -1,4 +1,4 @@
-"""What the command line says of a mistake: one line, in the words of the command, with its way out and its status."""
+"""Mistakes on the command line: one line in the words of the command, with what to do, and the exit status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARES = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A model, its logits as they should be, and files that are not what they are called."""
+    """A model with its logits, and files that do not hold what their names say."""
     monkeypatch.chdir(tmp_path)
     weight = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
     save_file({"fc.weight": weight}, "m.safetensors")
@@ -69,7 +69,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
      "m.safetensors: fc has no bias to shift, and the model expects none; pass --rule rescale instead"),
     ([*REPORT, "--tuned", "shift.json", "--rule", "tau"],
      "shift.json: gamma was chosen for rule 'shift', not 'tau'; leave out the rule"),
-    # a way out is told to those who have it
+    # advice is given where the command has the option
     ([*TUNE, "--logits", "P.npy"],
      f"{LOOKS} softmax; pass --kind probabilities with the rule shift, which uses their logarithms"),
     ([*RESCALE, "--logits", "P.npy"], f"{LOOKS} softmax"),
@@ -84,11 +84,11 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
      "L.npy: the rule 'tau' needs the weight norms of a head, and logits have none; give a run's folder or a snapshot"),
     (["rescale", "zero.safetensors", *RESCALE[2:], "--rule", "tau"],
      "the weight vector of class 1 is zero and has no direction; rescale and shift do not need one"),
-    # what is not used is not passed over
+    # an option that would not be used is refused
     ([*BLIND, "--criterion", "balanced_error"], "--criterion: 'balanced_error' needs --labels"),
     ([*BLIND, "--unlabelled", "L.npy"], "--unlabelled: --logits are the unlabelled ones if --labels is left out"),
     ([*TUNE, "--max", "-1"], "--max: expected a finite gamma above 0, got -1"),
-    # the file is named, and what is in it is said without numpy's words or json's
+    # the file is named, and its content described without words of numpy or json
     ([*TUNE, "--labels", "short.npy"], "short.npy: expected 30 labels, one per row of L.npy, got 5"),
     ([*TUNE, "--labels", "half.npy"], "half.npy: expected integer labels, got float64 (0.5 at position 0)"),
     ([*TUNE, "--logits", "thin.npy"],
@@ -118,25 +118,25 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
      "latin.toml: not a TOML file (not valid UTF-8; save the file as UTF-8)"),
     ([*RESCALE[:-1], "1000"],
      "the scaled head (in float32) has NaN or infinite weight values in class 1; use a strength nearer to 0"),
-    # what cannot be replaced is not
+    # a pipe is not replaced
     ([*TUNE, "-o", "pipe.json", "--force"], "pipe.json: a device or a pipe; expected the name of a file to write"),
-    # what would fail for every network fails once
+    # what would fail for every network fails at once
     (["reproduce", "table1", "--root", "nowhere"], "nowhere: no such folder; expected the folder of the data sets"),
     (["reproduce", "table1", "--root", ".", "--slots", "0"], "--slots: expected at least 1, got 0"),
-    # what was typed wrongly
+    # typing errors
     (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
     (["rescale"], "missing argument 'model' (levelhead rescale -h explains)"),
     (["nope"], "no such command 'nope' (levelhead -h explains)"),
     ([*TUNE, "--xyzzy"], "no such option: --xyzzy (levelhead tune -h explains)"),
 ])
-def test_a_mistake_is_told_in_one_line_that_says_what_to_do(folder, levelhead, words, line):
+def test_a_mistake_is_reported_in_one_line_that_says_what_to_do(folder, levelhead, words, line):
     assert levelhead(*words, "--json") == (2, "", f"levelhead: {line}\n")
 
 
 def test_a_file_called_like_an_argument_keeps_its_name(folder, levelhead):
     for name in ("rule=tau.npy", "kind=.npy", "a(rule=tau).npy"):
-        told = levelhead("tune", "--logits", name, "--counts", "C.json")[2]
-        assert told == f"levelhead: {name}: no such file; expected logits\n"
+        error = levelhead("tune", "--logits", name, "--counts", "C.json")[2]
+        assert error == f"levelhead: {name}: no such file; expected logits\n"
 
 
 def options(command: str) -> dict[str, str]:
@@ -163,13 +163,13 @@ def test_a_message_of_several_lines_becomes_one():
     assert in_cli_words(LevelheadError("expected one\n    line", parameter="text"), {}) == "text: expected one line"
 
 
-def test_nothing_asked_is_answered_with_help(levelhead):
+def test_no_command_prints_the_help(levelhead):
     status, out, err = levelhead()
     assert (status, out) == (2, "")
     assert err == levelhead("--help")[1]
 
 
-def test_an_interrupted_command_ends_as_a_shell_has_it(levelhead, monkeypatch):
+def test_an_interrupted_command_ends_with_130(levelhead, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -177,7 +177,7 @@ def test_an_interrupted_command_ends_as_a_shell_has_it(levelhead, monkeypatch):
     assert levelhead("methods") == (130, "", "")
 
 
-def test_a_mistake_of_ours_is_shown_whole(monkeypatch):
+def test_a_bug_of_ours_shows_its_traceback(monkeypatch):
     monkeypatch.setattr("levelhead.methods.card.format_table", lambda _: {}["key"])
     monkeypatch.setattr(sys, "argv", ["levelhead", "methods"])
     with pytest.raises(KeyError):
@@ -188,7 +188,7 @@ def test_a_mistake_of_ours_is_shown_whole(monkeypatch):
         cli.main()
 
 
-def test_a_full_disk_and_a_reader_who_leaves_are_no_tracebacks():
+def test_a_full_disk_and_a_closed_pipe_show_no_traceback():
     command = [sys.executable, "-m", "levelhead", "methods", "--json"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -210,7 +210,7 @@ def test_a_full_disk_and_a_reader_who_leaves_are_no_tracebacks():
 ])
 def test_the_examples_of_the_help_run(folder, levelhead, words, example):
     np.savez("three.npz", logits=LOGITS[:, :3], counts=COUNTS[:3])
-    told = get_command(cli.app).commands[words[0]]  # type: ignore[attr-defined]
-    helps = [str(getattr(each, "help", "")) for each in told.params]
+    command = get_command(cli.app).commands[words[0]]  # type: ignore[attr-defined]
+    helps = [str(getattr(each, "help", "")) for each in command.params]
     assert any(example in text for text in helps)
     assert levelhead(*words, example)[0] == 0
