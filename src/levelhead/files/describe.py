@@ -1,7 +1,5 @@
 """Results as text for people: what was found in a file, and what was done to it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from shlex import quote
 

@@ -5,8 +5,6 @@ turned around are all that is needed to get the old file back. A written file ca
 the file it was made from.
 """
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import os

@@ -5,8 +5,6 @@ class. If more than one is left, the error lists them. Weights that are not plai
 LoRA-wrapped, shared with another layer) are refused with the reason.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A file format that heads live in: what the three have in common, given the few things in which they differ."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ class Format:
         files: path -> all files of the model, the one that stands for it first.
         note: path -> what an earlier adjustment recorded, or None.
         complete: (head, file, its edits, note, new names of files) -> the edits with all else that must change.
-        check: path -> None; raises if a written model is not whole.
+        check: path -> anything; raises if a written model is not whole.
     """
 
     name: str
@@ -38,7 +36,7 @@ class Format:
     files: Callable[[Path], tuple[Path, ...]]
     note: Callable[[Path], Note | None]
     complete: Callable[[LocatedHead, Path, list[Edit], Note | None, Mapping[Path, str]], list[Edit]]
-    check: Callable[[Path], None]
+    check: Callable[[Path], object]
 
     def read(self, path: str | Path, key: str | None = None) -> Head:
         """Read the head in a file, in float32 or better whatever the file has.
@@ -64,19 +62,11 @@ class Format:
         self, found: LocatedHead, heads: Sequence[Head], out: Path, *, note: Note | None, keep: bool, force: bool,
         progress: ByteProgress | None = None,
     ) -> dict[str, Original]:
-        """Write a model with other heads in the place of its own, all or nothing.
+        """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file.
 
         Args:
-            found: the model and its head.
-            heads: one per layer.
-            out: where to write.
             note: what to record in the file; an empty one takes an earlier one out, None leaves what is there.
             keep: write `out.original` too, the way back.
-            force: replace files that exist.
-            progress: called with the number of bytes copied.
-
-        Returns:
-            The way back from each changed file, by its name.
         """
         edits: dict[Path, list[Edit]] = defaultdict(list)
         for layer, head in zip(found.layers, heads, strict=True):
@@ -109,14 +99,16 @@ def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool
     """Return where each file of a model goes, relative to out's folder: {source: name}.
 
     A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers to
-    keep their names; within the same folder they stay where they are or, if they change, take a new name after out's.
+    keep their names. Within the same folder they stay where they are or, if they change, take a new name after out's:
+    model.onnx.data becomes leveled.onnx.data with leveled.onnx.
     """
     main, *others = files
     if folder:
         return {file: f"{out.name}/{file.name}" for file in files}
     if out.parent.resolve() != main.parent.resolve():
         return {main: out.name} | {file: file.name for file in others}
-    return {main: out.name} | {file: _named_after(file.name, main.stem, out.stem) for file in others if file in changed}
+    rest = {file: file.name.removeprefix(main.stem) for file in others if file in changed}
+    return {main: out.name} | {file: f"{out.stem}{'.' if end == file.name else ''}{end}" for file, end in rest.items()}
 
 
 def check_not_input(sources: Sequence[Path], targets: Sequence[Path]) -> None:
@@ -124,8 +116,3 @@ def check_not_input(sources: Sequence[Path], targets: Sequence[Path]) -> None:
     for target in targets:
         if target.exists() and any(target.samefile(one) for source in sources for one in (source, source.parent)):
             raise LevelheadError(f"{target} is the input itself, which is never overwritten; give another name")
-
-
-def _named_after(name: str, old: str, new: str) -> str:
-    """Return `leveled.onnx.data` for `model.onnx.data`, when model.onnx becomes leveled.onnx."""
-    return new + name.removeprefix(old) if name.startswith(old) else f"{new}.{name}"

@@ -1,7 +1,5 @@
 """Look at the head in a model's file: its layers, its norms against the counts, and what to beware of. Runs no code."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +83,7 @@ def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | 
     correlation = None if correlation is None or np.isnan(correlation) else correlation
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
-        path=str(path), format=format_of(path).name, layers=tuple(_head_layer(layer) for layer in found.layers),
+        path=str(path), format=format_of(path).name, layers=tuple(map(_head_layer, found.layers)),
         norms=norms, names=found.names, counts=n, correlation=correlation,
         bias_share=None if size is None else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
         bias_gap=None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),

@@ -1,7 +1,5 @@
 """The table of file formats, and the head in a file of any of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..core.counts import Counts

@@ -1,7 +1,5 @@
 """The note that an adjustment leaves in a model's file: what was done to which head, by which version."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ external data), and the note is appended as metadata: every other byte stays. On
 second note makes it necessary to serialize the graph again; its tensors stay as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path

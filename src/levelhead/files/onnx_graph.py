@@ -1,7 +1,5 @@
 """The walk back through an ONNX graph, from an output to the layers that are its head."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """FILE.original: the bytes that turn a written file back into the one it came from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +11,7 @@ from .edits import Edit
 
 @dataclass(frozen=True)
 class Original:
-    """The way back from a written file to the one it came from.
-
-    Args:
-        name: the name the old file had.
-        sha256: of the old file.
-        edits: on the written file.
-    """
+    """The way back from a written file: the old file's name and sha256, and the edits on the written one."""
 
     name: str
     sha256: str
@@ -29,10 +21,7 @@ class Original:
 def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o600) -> None:
     """Write {written file's name: its original} to one file: a line of JSON, then the old bytes one after another.
 
-    Args:
-        path: the file.
-        originals: of one model.
-        bits: the file's permissions: it holds some of the old files' numbers.
+    `bits` are the file's permissions: it holds some of the old files' numbers.
     """
     facts = {
         "levelhead": "original",

@@ -1,7 +1,5 @@
 """Where in a serialized protobuf message a field's bytes lie: as much of the wire format as changing them takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ..core.errors import LevelheadError

@@ -1,7 +1,5 @@
 """Adjust the head of a model's file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,16 +129,7 @@ def rescale_file(
 
 
 def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Path | None) -> dict[str, Any]:
-    """Return gamma and rule as given, or as `levelhead tune` chose them.
-
-    Args:
-        gamma: a number, or None to take it from the file.
-        rule: a rule, or None for `rescale` or the one that gamma was tuned for.
-        tuned: the file that `levelhead tune` wrote, or None.
-
-    Returns:
-        `gamma`, `rule` and `chosen`, as `rescale_file` takes them.
-    """
+    """Return `gamma`, `rule` and `chosen` for `rescale_file`: as given, or from a file that `levelhead tune` wrote."""
     if gamma is None and tuned is None:
         advice = Advice("tuned", None, "to take it from a file that `levelhead tune` wrote")
         raise LevelheadError("expected a number, got none", parameter="gamma", advice=advice)
@@ -219,9 +208,8 @@ def _notes(
     head: Head, rule: RuleName, flips: int | None, folder: bool, chosen: Mapping[str, Any] | None
 ) -> list[str]:
     notes = []
-    if chosen is not None:
-        doubt = reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"))
-        notes += [] if doubt is None else [f"where gamma was chosen, {doubt}"]
+    if chosen and (doubt := reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"))):
+        notes.append(f"where gamma was chosen, {doubt}")
     if rule != "shift" and not can_flip(head):
         notes.append("the two rows of this head are opposite: scaling never changes its predictions; use the rule "
                      "shift")

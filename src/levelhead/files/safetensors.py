@@ -4,8 +4,6 @@ A file of any size is streamed, the other tensors keep their bytes and their ord
 model only its own files are copied, the index and the shards, not the config and the tokenizer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -115,11 +113,7 @@ def _metadata_range(text: str) -> tuple[int, int]:
     return first, first
 
 
-def _check(path: Path) -> None:
-    _headers(_files(path))
-
-
 FORMAT = Format(
-    name="safetensors", suffixes=(".safetensors", INDEX), find=_find, files=_files, complete=_complete, check=_check,
-    note=lambda path: _note(_headers(_files(path))),
+    name="safetensors", suffixes=(".safetensors", INDEX), find=_find, files=_files, complete=_complete,
+    note=lambda path: _note(_headers(_files(path))), check=lambda path: _headers(_files(path)),
 )

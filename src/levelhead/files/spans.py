@@ -1,7 +1,5 @@
 """Where in a file a head's numbers lie: a head as byte ranges. What safetensors, ONNX and state dicts share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Such a file is a zip of uncompressed storages. The head's storages are changed w
 the note becomes one more record of the zip, which torch does not look at.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Take an adjustment of a model's file back: exactly from the bytes that were kept, or by dividing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A zip file, changed in place: bytes of stored records with their checksums, and a record of our own at the end."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether a layer's rows can be changed in place without changing anything else and, if not, why not."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -60,12 +58,13 @@ def _why_parametrized(layer: nn.Module) -> str | None:
 
 
 def _why_without_data(layer: nn.Module) -> str | None:
+    weight_dims = 2 + len(getattr(layer, "kernel_size", ()))  # of a convolution
     for name, p in layer.named_parameters(recurse=False):
         if p.is_meta:
             return f"its {name} is on the meta device and holds no data; load the weights first"
         if p.is_inference():
             return f"its {name} was made in inference mode and cannot be changed; load the model outside of it"
-        if p.ndim == 0 or p.numel() == 0 or p.ndim != (1 if name == "bias" else _dims(layer)):
+        if p.ndim == 0 or p.numel() == 0 or p.ndim != (1 if name == "bias" else weight_dims):
             return f"its {name} has shape {list(p.shape)}; gather partitioned parameters first"
     return None
 
@@ -92,10 +91,6 @@ def _overlap(p: Tensor, q: Tensor) -> bool:
         return False
     first, second = p.data_ptr(), q.data_ptr()
     return first < second + q.numel() * q.element_size() and second < first + p.numel() * p.element_size()
-
-
-def _dims(layer: nn.Module) -> int:
-    return 2 if isinstance(layer, nn.Linear) else 2 + len(layer.kernel_size)  # type: ignore[arg-type]
 
 
 def _has_hooks(layer: nn.Module) -> bool:

@@ -3,8 +3,6 @@
 A wrong guess would silently bend some other layer, so every doubt is an error that lists the candidates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

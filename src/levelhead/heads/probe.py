@@ -3,8 +3,6 @@
 No parameter is touched: the weights are swapped for one call (`torch.func.functional_call`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

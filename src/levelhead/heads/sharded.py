@@ -1,7 +1,5 @@
 """Parameters that FSDP2 shards over processes: DTensors, and modules that gather them for a forward pass."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

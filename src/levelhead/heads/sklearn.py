@@ -6,8 +6,6 @@ pipeline, as the best of a search, or frozen. One that has the attributes but sc
 first compared with the estimator's own `decision_function`.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

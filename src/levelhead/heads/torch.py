@@ -53,9 +53,10 @@ class Adjusted:
 
     >>> model = nn.Linear(2, 2, bias=False)
     >>> before = model.weight.detach().clone()
-    >>> with rescale_(model, [100, 25], gamma=0.5) as adjusted:
-    ...     adjusted.factors
+    >>> adjusted = rescale_(model, [100, 25], gamma=0.5)
+    >>> adjusted.factors
     array([1., 2.])
+    >>> adjusted.restore()
     >>> torch.equal(model.weight, before)
     True
     """
@@ -71,14 +72,7 @@ class Adjusted:
     _saved: list[tuple[str, str, nn.Parameter, Tensor]] = field(default_factory=list)
 
     def restore(self) -> None:
-        """Give the layers their old values back, bit for bit, unless their parameters were replaced since.
-
-        >>> model = nn.Linear(2, 2)
-        >>> before = model.weight.detach().clone()
-        >>> rescale_(model, [100, 25], gamma=0.5).restore()
-        >>> torch.equal(model.weight, before)
-        True
-        """
+        """Give the layers their old values back, bit for bit; raise if their parameters were replaced since."""
         reshard(self._model)
         held = {id(p) for p in self._model.parameters()}
         for path, name, parameter, _ in self._saved:
