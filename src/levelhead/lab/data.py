@@ -7,15 +7,14 @@ from bisect import bisect
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from ..core import counts as profiles
+from ..core.choices import Profile
 from ..core.errors import LevelheadError, check_choice
 from ..core.per_class import title
-
-Profile = Literal["long-tail", "step", "given"]
 
 
 @dataclass(frozen=True, eq=False)
