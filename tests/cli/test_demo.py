@@ -16,6 +16,7 @@ RECORDS = Path(__file__).parents[2] / "results" / "records"
 ROWS = ["Baseline", "Baseline+RS", "WVN", "WVN+RS"]
 
 
+@pytest.mark.slow
 def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(levelhead, monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "find_recipe", lambda name: find_recipe(name).stretched_to(12))
     status, out, err = levelhead("demo", "--json", "--report", tmp_path / "page.html")
