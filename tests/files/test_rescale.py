@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import levelhead as lh
+from levelhead.core.counts import resolve
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import MODEL_FORMATS, format_of, locate_head
 from levelhead.files.rescale import given_or_tuned_gamma, rescale_file
@@ -216,6 +217,29 @@ def test_what_exists_is_replaced_only_by_force(saved):
     assert out.read_bytes() == b"mine"
     rescale_file(path, out, COUNTS, gamma=0.5, force=True)
     assert read(out).classes == K
+
+
+def test_a_missing_file_or_folder_is_named(saved):
+    _, path, out = saved
+    with pytest.raises(FileNotFoundError, match=r"nothing\.pt: no such file; expected a model as \.safetensors"):
+        inspect_file(path.with_name("nothing.pt"))
+    with pytest.raises(FileNotFoundError, match=r"nowhere: no such folder; expected one to write"):
+        rescale_file(path, path.parent / "nowhere" / out.name, COUNTS, gamma=0.5)
+
+
+@pytest.mark.parametrize("rule", ["rescale", "tau", "shift"])
+def test_counts_are_checked_once(saved, monkeypatch, rule):
+    _, path, out = saved
+    calls = []
+
+    def counting(*args, **options):
+        calls.append(args)
+        return resolve(*args, **options)
+
+    for module in ("core.counts", "core.adjust", "files.rescale"):
+        monkeypatch.setattr(f"levelhead.{module}.resolve", counting)
+    rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
+    assert len(calls) == 1
 
 
 def test_an_interrupted_write_leaves_nothing(saved):
