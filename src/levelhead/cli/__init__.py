@@ -9,8 +9,6 @@ tune_files: what `levelhead tune` does
 demo: what `levelhead demo` does
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """The app, the options that several commands have, and how commands print."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """The demo: level two real networks, train two small ones, and write a page."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

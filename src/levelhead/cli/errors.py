@@ -4,8 +4,6 @@ The library speaks of parameters, the command line of its options. A LevelheadEr
 where another parameter helps, that advice. Here both are turned into options of the command.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands for a trained model: inspect it, choose gamma, rescale it, undo that, and show it on a page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

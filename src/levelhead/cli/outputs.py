@@ -1,7 +1,5 @@
 """Checks of the files that a command will write, made before any work."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands for training: the methods, a run, a sweep of runs, the paper's tables and figures, the demo."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """What `levelhead tune` does: choose gamma on samples from files, and write the choice, its curve and its page."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

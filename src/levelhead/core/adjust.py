@@ -1,7 +1,5 @@
 """Adjustments of a head: pure functions Head -> Head, one equation each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The few operations on which numpy and torch differ. torch is used only where the caller already has it."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from typing import Any

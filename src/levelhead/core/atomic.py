@@ -3,8 +3,6 @@
 A file that replaces another keeps its permissions.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

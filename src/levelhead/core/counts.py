@@ -1,7 +1,5 @@
 """How many training samples each class has: counted, profiled, grouped and checked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The library speaks of parameters. The command line speaks of its options: it tak
 error and puts its own words in their place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial

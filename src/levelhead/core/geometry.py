@@ -1,7 +1,5 @@
 """What imbalance does to a head and its features, as angles and lengths: the quantities that the paper draws."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

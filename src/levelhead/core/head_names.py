@@ -1,7 +1,5 @@
 """The names that libraries give the heads of their models, and how messages list layers that could be one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 KNOWN_HEADS = (

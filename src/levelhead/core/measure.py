@@ -3,8 +3,6 @@
 Ties go to the first class, as in argmax, for top-1 and for top-k.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One value per class: {class: value} put in class order, and classes named in messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

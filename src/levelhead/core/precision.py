@@ -1,7 +1,5 @@
 """What rounding a scaled head to half precision can change."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .array import Array, to_numpy

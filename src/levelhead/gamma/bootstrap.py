@@ -1,7 +1,5 @@
 """Weights of samples: given by the user, or drawn by a bootstrap."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reading logits chunk by chunk: from an array, a tensor, or a memory-mapped file larger than memory."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Iterator
 from typing import Any

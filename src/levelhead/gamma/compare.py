@@ -1,7 +1,5 @@
 """Comparison of rules: each is fitted on one half of held-out data and scored on the other, repeatedly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -4,8 +4,6 @@ Each function returns a warning or None, by the rule in its docstring. Its text 
 terminal and onto pages, so it suits Python and the command line alike.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Sequence
 

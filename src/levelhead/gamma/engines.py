@@ -1,7 +1,5 @@
 """Finding where each sample is right, chunk by chunk, with the engine that fits the logits."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 

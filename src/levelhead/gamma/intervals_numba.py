@@ -6,8 +6,6 @@ largest score of a block. Only blocks in which a class may be ahead of y are rea
 
 # pyright: reportMissingImports=false, reportArgumentType=false
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

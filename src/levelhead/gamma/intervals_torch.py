@@ -4,8 +4,6 @@ Bounds and half-lines are those of `intervals.py`, line by line. Crossings are c
 logarithm may differ from the host's in the last bit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

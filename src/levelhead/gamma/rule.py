@@ -1,7 +1,5 @@
 """Rules: how the scores of a row of logits depend on gamma."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

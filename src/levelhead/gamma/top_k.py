@@ -4,8 +4,6 @@ Another class is *ahead* of the true class y on a set of gammas. y is among the 
 ahead. Sets are half-open stretches ``[start, stop)`` of floats, so counting means adding 1 at start and -1 at stop.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .intervals import snap, winning_range

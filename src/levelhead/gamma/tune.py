@@ -3,8 +3,6 @@
 The criterion and its reasons are in `criterion.py`. What is diagnosed before is in `diagnostics.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

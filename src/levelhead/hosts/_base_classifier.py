@@ -1,7 +1,5 @@
 """What the fixed and the tuned classifier share: checks of the input, and predictions from adjusted scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """What the callbacks of all trainers share: WVN at the optimizer of the head, and RS when training has ended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """The class scores of any scikit-learn classifier [N, K], its counts, and the rules that can act on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

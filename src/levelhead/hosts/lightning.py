@@ -3,8 +3,6 @@
 ``Trainer(callbacks=[WVNCallback("model.fc"), RescaleCallback(counts, gamma=0.5, layer="model.fc")])``
 """
 
-from __future__ import annotations
-
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ._callback import BaseRescaleCallback, BaseWVNCallback

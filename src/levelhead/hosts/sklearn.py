@@ -20,8 +20,6 @@ The prediction is the class of the largest score. At gamma = 0 that is the class
 votes: set its ``break_ties=True``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, cast

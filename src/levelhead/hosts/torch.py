@@ -4,8 +4,6 @@ A hook on the optimizer fires once per real step, whatever the training loop doe
 and compiled steps, DDP, FSDP2, Lightning, Accelerate. It does not fire for a step that AMP's GradScaler skips.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """WVN, RS and our losses in the Hugging Face Trainer: two callbacks and a `compute_loss_func`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

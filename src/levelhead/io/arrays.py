@@ -3,8 +3,6 @@
 `FILE:KEY` names one array of a file that holds several.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence

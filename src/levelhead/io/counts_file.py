@@ -1,7 +1,5 @@
 """One number per class from a file: training samples of each class, or shares of the classes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ A first row is titles if none of it is a number; if it is 0, 1, ..., K - 1, whic
 names; or if its first cell is empty, which pandas writes over an index. An ambiguous first row is refused, not guessed.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence

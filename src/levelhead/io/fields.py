@@ -1,7 +1,5 @@
 """Dataclass fields checked by their annotations: for records whose values people write in files."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import MISSING, fields
 from types import UnionType

@@ -1,7 +1,5 @@
 """The header of a safetensors file: 8 bytes of length, then JSON that says where each tensor lies. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from math import prod

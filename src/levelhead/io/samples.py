@@ -1,7 +1,5 @@
 """Logits, labels and counts from files; one .npz or .safetensors may hold them all, under these names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

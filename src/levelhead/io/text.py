@@ -1,7 +1,5 @@
 """Text files written by other programs: UTF-8, with or without the byte order mark of spreadsheets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..core.errors import LevelheadError

@@ -1,7 +1,5 @@
 """tuned.json: a gamma that `levelhead tune` chose, and the files it was chosen on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Class-wise sampling: a given number of samples of each class, drawn evenly within the class."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..core.counts import check_labels

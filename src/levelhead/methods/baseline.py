@@ -8,8 +8,6 @@ Caveats: the norm of a class's weight vector grows with its count, which moves d
 Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Table 1.
 """
 
-from __future__ import annotations
-
 from ..core.counts import Counts
 from ._loss import cross_entropy
 from .method import Loss, Method

@@ -1,7 +1,5 @@
 """Methods in words: what each changes, its reference and its card, for `levelhead methods`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -12,8 +12,6 @@ Caveats: with beta = 0.9999 and at most 500 samples per class (CIFAR-100), ``E_i
 Reference: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, 2019.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..core.counts import Counts, resolve

@@ -1,7 +1,5 @@
 """A method by its name: from the table, with RS after it, or from a user's own file."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A method: a record of what it does at the only points of a training where anything can be done."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

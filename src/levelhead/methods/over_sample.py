@@ -10,8 +10,6 @@ Caveats: samples of rare classes are repeated often and memorized. With epoch = 
 Reference: Buda et al., A Systematic Study of the Class Imbalance Problem in Convolutional Neural Networks, 2018.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

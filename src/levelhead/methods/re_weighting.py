@@ -9,8 +9,6 @@ Caveats: the loss of a batch is the plain mean of its values. `torch.nn.CrossEnt
 Reference: Huang et al., Learning Deep Representation for Imbalanced Classification, 2016.
 """
 
-from __future__ import annotations
-
 from ..core.counts import Counts, resolve
 from ._loss import ClassConstant, WeightedLoss, scale_to_mean_one
 from .method import Loss, Method

@@ -9,8 +9,6 @@ Caveats: scaling pushes a class whose logit is negative down, not up; it never c
 Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, equation of weight scaling.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

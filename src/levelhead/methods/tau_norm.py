@@ -7,8 +7,6 @@ Caveats: it reads lengths, not counts, so it works only as far as lengths follow
 Reference: Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition, 2020.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..core.adjust import tau_normalize

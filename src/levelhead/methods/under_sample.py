@@ -9,8 +9,6 @@ Caveats: an epoch has only ``K n_min / N`` of the samples, so a training of the 
 Reference: Buda et al., A Systematic Study of the Class Imbalance Problem in Convolutional Neural Networks, 2018.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ._sampling import draw_per_class, indices_per_class

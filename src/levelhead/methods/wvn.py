@@ -10,8 +10,6 @@ Caveats: logits are bounded by the feature's length, so features grow instead. U
 Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..core.adjust import unit

@@ -1,7 +1,5 @@
 """The cells of the paper's tables, read from records."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

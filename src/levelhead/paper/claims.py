@@ -1,7 +1,5 @@
 """The paper's main claims, judged by our records: one function per claim, which states its own thresholds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean

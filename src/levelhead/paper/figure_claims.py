@@ -1,7 +1,5 @@
 """The claims that the paper makes about each figure, beyond its main claims, judged by our records."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import mean
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures of errors: confusion matrices and the error over gamma."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of features: decision boundaries, the spread of each class, and a t-SNE map of two classes."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of weight norms: over epochs, by ratio, with step imbalance, and with over-sampling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

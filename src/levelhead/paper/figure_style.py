@@ -1,7 +1,5 @@
 """What all figures of the reproduction share: their sources, their captions and their style."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every figure of the paper, drawn from what we measured; a figure whose sources are missing is named instead."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The paper's tables as Markdown, our numbers next to the published ones, and the places of a page to fill."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean

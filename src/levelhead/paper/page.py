@@ -1,7 +1,5 @@
 """The page "Reproduction": setup, tables, claims, figures and cost, all written from what was measured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The adjustments of one trained network, each with its strength chosen on the network's own hold-out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One trained network as a compact record: what the tables and figures read, and nothing else."""
 
-from __future__ import annotations
-
 from importlib.resources import as_file, files
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Train the networks that the tables lack, and write a record of each as soon as it is trained."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

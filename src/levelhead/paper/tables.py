@@ -1,7 +1,5 @@
 """The paper's tables as published: columns, rows and numbers, from tables.toml."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """The trainings that each table of the paper needs, the most valuable first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase

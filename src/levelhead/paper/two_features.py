@@ -1,7 +1,5 @@
 """Networks with two features, whose decision boundaries can be drawn exactly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

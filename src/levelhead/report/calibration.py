@@ -1,7 +1,5 @@
 """Calibration before and after: reliability diagrams, their expected calibration error, and a temperature."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -5,8 +5,6 @@ the first stop that is not below its gamma, compared in float64. So at each stop
 `GammaPath.predictions` returns, and nothing finer needs to be kept.
 """
 
-from __future__ import annotations
-
 import base64
 import zlib
 from typing import Any

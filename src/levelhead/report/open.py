@@ -1,7 +1,5 @@
 """Subjects from files: a run's folder, a snapshot, a tuned.json, or logits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The data of the page's script, for JSON."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

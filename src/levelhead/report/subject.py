@@ -1,7 +1,5 @@
 """A subject: one model on one set of samples, with the gamma chosen for it, and all that a page shows of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

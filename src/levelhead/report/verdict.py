@@ -1,7 +1,5 @@
 """The verdict in words: what changed, by how much, how certain that is, and which classes pay for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal

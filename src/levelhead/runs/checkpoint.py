@@ -1,7 +1,5 @@
 """Checkpoints: a State as one safetensors file, written whole or not at all, with its checksum in its name."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import re

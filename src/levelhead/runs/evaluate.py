@@ -1,7 +1,5 @@
 """A trained head before and after an adjustment, measured on the test set; gamma is chosen without it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

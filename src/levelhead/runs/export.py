@@ -1,7 +1,5 @@
 """The trained network with its leveled head, exported as .safetensors and, where onnx is installed, .onnx."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import warnings

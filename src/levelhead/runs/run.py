@@ -1,7 +1,5 @@
 """Train the run of a spec: begin it, resume it, or find it finished; alone, or many on one device."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The training of one run: its folder is locked and checked, its log and its result are written."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -4,8 +4,6 @@ A terminal sends Ctrl-C to every process of a command. Only the first process ac
 interrupts are blocked, and end when the first process tells them to, or with it.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """A spec: everything that decides what a training computes, as one value with an identity."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass

@@ -9,8 +9,6 @@ A grid of specs is a TOML file whose keys are those of a `Spec`. A list stands f
     hold_out = 0.1
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import tomllib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Records of epochs sent to TensorBoard or MLflow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

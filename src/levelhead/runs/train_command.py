@@ -1,7 +1,5 @@
 """The body of `levelhead train`: train, evaluate with and without leveling, and write the leveled model."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

@@ -6,8 +6,6 @@ which resumes from its checkpoints, and whose lock is free once its process is g
 Workers that are local processes ignore Ctrl-C and end with the process that started them.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time

@@ -1,7 +1,5 @@
 """A curve drawn without a plotting library: as text for a terminal, as a small SVG for a notebook."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..core.curve import Curve

@@ -4,8 +4,6 @@ Class names, file names and layers come from other people's files, and a noteboo
 text is escaped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from html import escape
 

@@ -1,7 +1,5 @@
 """Progress bars for bytes copied, stages of a tuning and epochs of a training. They are drawn on a terminal only."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

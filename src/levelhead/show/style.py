@@ -1,7 +1,5 @@
 """Colors, percentages and shortened names: what everything drawn for people shares."""
 
-from __future__ import annotations
-
 INK, ACCENT, SOFT = "#222222", "#c2410c", "#94a3b8"
 
 
