@@ -1,4 +1,4 @@
-"""The methods of Table 1 and those users compare it with. A method is one file and one line in `table`.
+"""The methods of Table 1 and those users compare it with. A method is one file and one entry in `table`.
 
 >>> METHODS["wvn+rs"].trained_as
 'wvn'

@@ -4,11 +4,9 @@ Written with tensor methods alone, so that reading about methods does not load t
 dimension: logits [..., B, K] with labels [..., B] work as well as [B, K] with [B]. Nothing here waits for the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from ..core.errors import LevelheadError
 if TYPE_CHECKING:
     import torch
 
+Tensor: TypeAlias = "torch.Tensor"  # as text, so that an annotation does not load torch
 Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]  # logits [B, K], labels [B] -> one value per sample
 
 
@@ -28,9 +27,9 @@ class ClassConstant:
     """
 
     values: np.ndarray
-    _tensors: dict[tuple[torch.device, torch.dtype], torch.Tensor] = field(default_factory=dict, repr=False)
+    _tensors: dict[Any, "torch.Tensor"] = field(default_factory=dict, repr=False)
 
-    def like(self, logits: torch.Tensor) -> torch.Tensor:
+    def like(self, logits: Tensor) -> Tensor:
         """Return the values on the device of logits [..., K], in their dtype or float32, whichever is wider."""
         import torch
 
@@ -46,21 +45,21 @@ class ClassConstant:
         return ClassConstant, (self.values,)  # another process may use another device
 
 
-def check_label_shape(logits: torch.Tensor, labels: torch.Tensor) -> None:
+def check_label_shape(logits: Tensor, labels: Tensor) -> None:
     """Check that there is one label per row of logits. Only shapes are read."""
     if labels.shape != logits.shape[:-1]:
         raise LevelheadError(f"expected shape {list(logits.shape[:-1])}, one class index per row of logits, got "
                              f"{list(labels.shape)}", parameter="labels")
 
 
-def cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Return ``-log softmax(logits)_y``, one value per sample, in float32 or better."""
     check_label_shape(logits, labels)
     wide = logits if logits.dtype.itemsize >= 4 else logits.float()
     return -value_at_label(wide.log_softmax(-1), labels)
 
 
-def value_at_label(values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def value_at_label(values: Tensor, labels: Tensor) -> Tensor:
     """Return ``values_y``: of values [..., B, K] the one at each label [..., B].
 
     On the CPU the indexing itself fails on a label that is not a class. Only then is that label looked for.
@@ -86,16 +85,12 @@ class WeightedLoss:
     weights: ClassConstant
     loss: Loss = cross_entropy
 
-    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         weights, values = self.weights.like(logits), self.loss(logits, labels)  # the loss checks the labels
         return weights[labels] * values
 
 
 def scale_to_mean_one(weights: np.ndarray) -> np.ndarray:
-    """Scale weights to a mean of 1, so that the learning rate keeps its meaning; equal weights become exactly 1.
-
-    >>> scale_to_mean_one(np.array([0.1, 0.3]))
-    array([0.5, 1.5])
-    """
+    """Scale weights to a mean of 1, so that the learning rate keeps its meaning; equal weights become exactly 1."""
     relative = weights / weights.max()
     return relative / relative.mean()

@@ -9,19 +9,13 @@ Reference: Ren et al., Balanced Meta-Softmax for Long-Tailed Visual Recognition,
     via Logit Adjustment, 2021.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.counts import Counts, resolve
-from ._loss import ClassConstant, cross_entropy
+from ._loss import ClassConstant, Tensor, cross_entropy
 from .method import Loss, Method
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +24,7 @@ class ShiftedCrossEntropy:
 
     shift: ClassConstant
 
-    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         return cross_entropy(logits + self.shift.like(logits), labels)
 
 

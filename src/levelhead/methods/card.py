@@ -38,10 +38,8 @@ def reference(method: Method) -> str:
 
 def method_facts(method: Method) -> dict[str, Any]:
     """Return everything about a method that JSON can hold."""
-    return {
-        "name": method.name, "title": method.title, "changes": changes(method), "head": method.head,
-        "trained_as": method.trained_as or method.name, "reference": reference(method), "card": method.card or "",
-    }
+    return {"name": method.name, "title": method.title, "changes": changes(method), "head": method.head,
+            "trained_as": method.trained_as or method.name, "reference": reference(method), "card": method.card or ""}
 
 
 def format_card(method: Method) -> str:
@@ -69,10 +67,6 @@ def _summary(function: Callable[..., Any]) -> str:
 
 
 def _authors_and_years(references: str) -> str:
-    """Shorten each reference to its authors and year.
-
-    >>> _authors_and_years("Cui et al., A Loss, 2019; Ren et al., Another, 2020")
-    'Cui et al. 2019; Ren et al. 2020'
-    """
+    """Shorten each reference to its authors and year: "Cui et al., A Loss, 2019; ..." to "Cui et al. 2019; ..."."""
     parts = (re.match(r"(.+?),.*?\b((?:19|20)\d\d)\b", one.strip()) for one in references.split(";"))
     return "; ".join(f"{part[1]} {part[2]}" for part in parts if part) or references

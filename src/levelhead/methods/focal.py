@@ -9,18 +9,12 @@ Caveats: it does not read counts: what it finds hard need not be rare. Lin and C
 Reference: Lin et al., Focal Loss for Dense Object Detection, 2017.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ._loss import cross_entropy
+from ._loss import Tensor, cross_entropy
 from .method import Loss, Method
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,7 @@ class FocalLoss:
         if not self.focus >= 0:
             raise LevelheadError(f"expected a number of at least 0, got {self.focus}", parameter="focus")
 
-    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         entropy = cross_entropy(logits, labels)
         doubt = -(-entropy).expm1()  # 1 - p_y, exact near 0
         # For focus below 1 the power has infinite slope at 0, which would be 0 * inf in the gradient.

@@ -12,20 +12,14 @@ Caveats: logits are cosines: multiply them by `scale` before reading them as pro
 Reference: Cao et al., Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss, 2019.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.counts import Counts, resolve
-from ._loss import ClassConstant, WeightedLoss, check_label_shape, cross_entropy, value_at_label
+from ._loss import ClassConstant, Tensor, WeightedLoss, check_label_shape, cross_entropy, value_at_label
 from .class_balanced import class_balanced_weights
 from .method import Loss, Method
-
-if TYPE_CHECKING:
-    import torch
 
 DEFERRED = 0.8  # epoch 160 of 200
 
@@ -47,7 +41,7 @@ class LDAMLoss:
     margins: ClassConstant
     scale: float
 
-    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         check_label_shape(logits, labels)
         margins = self.margins.like(logits)
         cosines = logits.to(margins.dtype)
@@ -60,9 +54,8 @@ def ldam_loss(counts: Counts, progress: float = 0.0, *, largest: float = 0.5, sc
     return LDAMLoss(ClassConstant(ldam_margins(counts, largest)), scale)
 
 
-def ldam_drw_loss(
-    counts: Counts, progress: float = 0.0, *, largest: float = 0.5, scale: float = 30.0, beta: float = 0.9999
-) -> Loss:
+def ldam_drw_loss(counts: Counts, progress: float = 0.0, *, largest: float = 0.5, scale: float = 30.0,
+                  beta: float = 0.9999) -> Loss:
     """Divide LDAM by the class's effective number in the last fifth."""
     plain = ldam_loss(counts, largest=largest, scale=scale)
     return plain if progress < DEFERRED else WeightedLoss(ClassConstant(class_balanced_weights(counts, beta)), plain)

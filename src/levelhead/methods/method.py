@@ -28,8 +28,7 @@ class Retrain:
 
     Args:
         share: epochs of this stage over epochs of the first.
-        loss: as in `Method`.
-        sample: as in `Method`; None is a plain shuffle.
+        loss, sample: as in `Method`.
 
     >>> from levelhead.methods import METHODS
     >>> Retrain(share=0.1, loss=METHODS["focal"].loss).share
@@ -50,8 +49,7 @@ class Method:
     """A training method, such as a row of Table 1.
 
     Args:
-        name: what the command line calls it.
-        title: what a table calls it.
+        name, title: what the command line and a table call it.
         loss: (counts [K], progress) -> a loss of logits [B, K] and labels [B], one value per sample. Progress is the
             share of the training that is over, from 0 to 1; the loss may only change with it at one of `stages`. The
             loss of a batch is the plain mean of its values.
