@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # other people's imports
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # other people's imports, and they take long
 
 
 @pytest.fixture(scope="module")

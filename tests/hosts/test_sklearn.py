@@ -356,6 +356,7 @@ def test_one_split_may_keep_its_own_model(tail):
     assert (whole.best_gamma_, whole.counts_.sum()) == (tuned.best_gamma_, len(y))
 
 
+@pytest.mark.slow
 def test_two_jobs_find_what_one_finds(tail):
     X, y, _, _ = tail
     one, two = (TunedRescaledClassifierCV(GaussianNB(), cv=2, n_jobs=n).fit(X, y) for n in (1, 2))

@@ -255,6 +255,7 @@ def test_a_grid_is_checked_before_anything_is_trained(tmp_path, text, message):
         read_grid(tmp_path / "grid.toml")
 
 
+@pytest.mark.slow
 def test_a_sweep_levels_by_the_methods_own_rule(words, levelhead):
     spec = Spec("small.npz", net="digits", recipe="short.toml", hold_out=0.3, method="tau-norm", epochs=4)
     [row] = [sweep_row(outcome) for outcome in sweep([spec], "runs", workers=1)]

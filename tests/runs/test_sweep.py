@@ -28,6 +28,7 @@ def specs(tmp_path) -> list[Spec]:
     return [base, replace(base, method="wvn"), replace(base, method="baseline+rs")]
 
 
+@pytest.mark.slow
 def test_each_spec_is_trained_once_and_a_failure_does_not_stop_the_others(specs, tmp_path):
     bad = replace(specs[0], data=str(tmp_path / "gone.npz"))
     told = []
@@ -90,10 +91,12 @@ def lose_a_worker(specs, tmp_path, executor):
     assert [record["epoch"] for record in found[0].run.log] == list(range(1, 41))
 
 
+@pytest.mark.slow
 def test_the_spec_of_a_lost_worker_is_resumed(specs, tmp_path):
     lose_a_worker(specs, tmp_path, "local")
 
 
+@pytest.mark.slow
 def test_a_worker_lost_every_time_is_a_failure(specs, tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
@@ -142,6 +145,7 @@ def test_a_list_stands_for_each_of_its_values(grid):
     assert [(s.profile, s.ratio) for s in read_grid(grid)] == [("long-tail", 10), ("long-tail", 50)]
 
 
+@pytest.mark.slow
 def test_every_run_is_trained_once_and_judged(grid, levelhead):
     status, out, err = levelhead("sweep", grid, "--json")
     assert status == 0
@@ -170,6 +174,7 @@ def test_a_bad_grid_is_one_line_at_the_end(grid, levelhead, text, says):
     assert not list(grid.parent.glob("runs/*/done.json"))
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_trained_are_named_after_those_that_are(grid, levelhead):
     grid.write_text(grid.read_text().replace('"small.npz"', '["small.npz", "gone.npz"]').replace("[0, 1]", "0"))
     status, out, err = levelhead("sweep", grid)
