@@ -16,13 +16,13 @@ MOST_ROWS = 20  # of a table; of more classes, those with the largest and the sm
 def inspection_text(seen: Inspection, width: int = 30) -> str:
     """Return the head, a bar for each class's norm (largest count first), and the warnings."""
     lines = [f"{seen.path} ({seen.format})"]
-    for layer in seen.layers:
-        lines.append(f"  head {layer.key}: {layer.weight} {list(layer.shape)} {layer.dtype}, {layer.bias or 'no bias'}")
+    lines += [f"  head {one.key}: {one.weight} {list(one.shape)} {one.dtype}, {one.bias or 'no bias'}"
+              for one in seen.layers]
     order = np.arange(len(seen.norms)) if seen.counts is None else np.argsort(-seen.counts, kind="stable")
     top = max(float(seen.norms.max()), np.finfo(float).tiny)
     rows = [[_row_title(i, seen.names), "" if seen.counts is None else str(seen.counts[i]), f"{seen.norms[i]:.4g}",
              "█" * max(1, round(width * seen.norms[i] / top))] for i in order.tolist()]
-    lines += ["", *_table(["class", "" if seen.counts is None else "count", "norm", ""], _shorten(rows)), ""]
+    lines += ["", *_table(["class", "" if seen.counts is None else "count", "norm", ""], rows), ""]
     if seen.correlation is not None:
         lines.append(f"rank correlation of norm and count: {seen.correlation:.2f}")
     if seen.bias_share is not None:
@@ -34,24 +34,17 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
 
 def rescale_text(done: RescaleResult) -> str:
     """Return what changed, class by class, and how to undo it."""
-    bias = None if done.rule == "shift" else done.bias
-    policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[bias]
-    last = "shift" if done.rule == "shift" else "factor"
-    rows = [
-        [_row_title(i, done.names), str(done.counts[i]),
-         *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors))]
-        for i in np.argsort(-done.counts, kind="stable").tolist()
-    ]
-    lines = [
-        f"{done.path} -> {done.out}",
-        f"  {', '.join(done.head)}: {RULE_TITLES[done.rule]}, gamma {done.gamma:g}{policy}",
-        "",
-        *_table(["class", "count", "norm before", "after", last], _shorten(rows)),
-        "",
-    ]
+    shift = done.rule == "shift"
+    policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
+    rows = [[_row_title(i, done.names), str(done.counts[i]),
+             *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors))]
+            for i in np.argsort(-done.counts, kind="stable").tolist()]
+    lines = [f"{done.path} -> {done.out}",
+             f"  {', '.join(done.head)}: {RULE_TITLES[done.rule]}, gamma {done.gamma:g}{policy}", "",
+             *_table(["class", "count", "norm before", "after", "shift" if shift else "factor"], rows), ""]
     if done.original:
-        command = f"levelhead undo {quote(done.out)} -o BACK"
-        lines.append(f"kept {done.original}: `{command}` gives the input back, byte for byte")
+        lines.append(f"kept {done.original}: `levelhead undo {quote(done.out)} -o BACK` gives the input back, "
+                     "byte for byte")
     if done.flips is not None:
         lines.append(f"predictions that rounding to half precision could flip: {done.flips}")
     return "\n".join([*lines, *(f"note: {text}" for text in done.notes)])
@@ -70,16 +63,10 @@ def _row_title(i: int, names: Sequence[str] | None) -> str:
     return str(i) if names is None else f"{i} {names[i]}"
 
 
-def _shorten(rows: list[list[str]]) -> list[list[str]]:
-    """Return the first and the last rows, with a row of dots between them if there are too many."""
-    if len(rows) <= MOST_ROWS:
-        return rows
-    dots = ["...", *[""] * (len(rows[0]) - 1)]
-    return [*rows[: MOST_ROWS // 2], dots, *rows[-(MOST_ROWS // 2) :]]
-
-
 def _table(titles: list[str], rows: list[list[str]]) -> list[str]:
     """Align columns, the first and a last without a title to the left, others to the right; drop empty columns."""
+    if len(rows) > MOST_ROWS:
+        rows = [*rows[: MOST_ROWS // 2], ["...", *[""] * (len(titles) - 1)], *rows[-(MOST_ROWS // 2) :]]
     columns = [column for column in zip(titles, *rows, strict=True) if any(column)]
     sides = ["<"] + [">"] * (len(columns) - 1)
     if not titles[-1]:

@@ -21,11 +21,8 @@ from ..show.progress import ByteProgress
 
 CHUNK = 1 << 24
 # Linux maps all pages of a chunk at once, if asked to; elsewhere they come one by one.
-MAPPED: dict[str, int] = (
-    {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE, "prot": mmap.PROT_READ}
-    if hasattr(mmap, "MAP_POPULATE")
-    else {"access": mmap.ACCESS_READ}
-)
+MAPPED: dict[str, int] = ({"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE, "prot": mmap.PROT_READ}
+                          if hasattr(mmap, "MAP_POPULATE") else {"access": mmap.ACCESS_READ})
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
 
 
@@ -55,16 +52,10 @@ def file_sha256(path: Path) -> str:
 def rewrite(
     source: Path, out: Path, edits: Callable[[str], list[Edit]], progress: ByteProgress | None = None
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Write source with its edits to out.
+    """Write source with its edits to out, another file; return source's sha256, and the edits that turn out into it.
 
-    Args:
-        source, out: two different files.
-        edits: from the source's sha256 to the edits, whose offsets and lengths may not depend on it: the bytes between
-            them are copied while the digest is computed, and the edits are filled in when it is known.
-        progress: called with the number of bytes copied, again and again.
-
-    Returns:
-        The sha256 of source, and the edits that turn out into source.
+    `edits` gives them from the source's sha256. Offsets and lengths may not depend on it: the bytes between them are
+    copied while the digest is computed, and the edits are filled in when it is known.
     """
     from concurrent.futures import ThreadPoolExecutor  # imports logging, which reading alone does not need
 
@@ -96,23 +87,20 @@ def copy(source: Path, out: Path, progress: ByteProgress | None = None) -> None:
     out.chmod(permissions(source))
 
 
-def _copy_range(
-    source: BinaryIO, out: BinaryIO, at: int, to: int, length: int, progress: ByteProgress | None
-) -> None:
+def _copy_range(source: BinaryIO, out: BinaryIO, at: int, to: int, length: int, progress: ByteProgress | None) -> None:
     """Copy bytes at .. at + length of one open file to another, inside the kernel where it can."""
     inside = hasattr(os, "copy_file_range")
     while length:
-        size = min(length, CHUNK)
         if inside:
             try:
-                done = os.copy_file_range(source.fileno(), out.fileno(), size, at, to)
+                done = os.copy_file_range(source.fileno(), out.fileno(), min(length, CHUNK), at, to)
             except OSError:  # this file system cannot: read and write instead
                 inside = False
                 continue
         else:
             source.seek(at)
             out.seek(to)
-            done = out.write(source.read(min(size, 1 << 20)))
+            done = out.write(source.read(min(length, 1 << 20)))
         if not done:
             raise LevelheadError("the input became shorter while it was read; nothing was written")
         at, to, length = at + done, to + done, length - done
@@ -147,7 +135,9 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
             if target.parent.is_file():
                 raise LevelheadError(f"{target.parent}: a file; expected the name of a folder to write")
             if target.exists():
-                _sync(path)
+                writable = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+                with path.open("rb+" if writable else "rb") as file:
+                    os.fsync(file.fileno())
                 path.chmod(permissions(path, target))
         for path, target in moves:
             if not target.parent.is_dir():
@@ -167,9 +157,3 @@ def make_folder(folder: Path, like: Path) -> None:
     """Make a folder with the permissions of another; its owner may write to it."""
     folder.mkdir(exist_ok=True)
     folder.chmod(permissions(like) | 0o700)
-
-
-def _sync(path: Path) -> None:
-    writable = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-    with path.open("rb+" if writable else "rb") as file:
-        os.fsync(file.fileno())

@@ -24,9 +24,8 @@ class NoHead(LevelheadError):
 # In a model these are settled by an example; a file has only the names.
 FILE_PAIRS = (*HEAD_PAIRS, ("head", "aux_head"), ("head.head", "head.head_dist"))
 # What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, or by whoever saved the state dict.
-WRAPPER = re.compile(
-    r"((module|model|_orig_mod|base_model|net|network|ema|state_dict|model_state_dict|model_ema|state_dict_ema)\.)*"
-)
+WRAPPER = re.compile(r"((module|model|_orig_mod|base_model|net|network|ema|state_dict|model_state_dict|model_ema|"
+                     r"state_dict_ema)\.)*")
 NOT_HEADS = re.compile(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", re.IGNORECASE)
 
 # What a layer has next to its weight, or instead of it, and why it is then refused.
@@ -35,8 +34,7 @@ NOT_PLAIN = (
      "is parametrized (weight_norm, pruning or the like); remove the parametrization and save the model again"),
     (r"lora_.*|base_layer\..*", "is wrapped by LoRA; merge the adapter (merge_and_unload) and save the model again"),
     (r"qweight|qzeros|scales|g_idx|SCB|weight\.(absmax|quant.*|nested.*)|weight_scale.*|weight_zero_point|"
-     r"_packed_params.*|zero_point|scale_inv",
-     "is quantized; adjust the model before quantizing it"),
+     r"_packed_params.*|zero_point|scale_inv", "is quantized; adjust the model before quantizing it"),
     (r"scale|sigma|logit_scale|weight_norm",
      "has a scale of its own, as cosine heads do, which normalize their weights"),
 )
@@ -48,8 +46,7 @@ def find_layers(
     """Find the layers of the head among all tensors of a model.
 
     Args:
-        path: the model's file, for messages.
-        spans: every tensor, by key.
+        path, spans: the model's file, for messages, and every tensor by key.
         named: the layer (`fc`) or its weight (`fc.weight`), if the caller says so; `a,b` if they feed one output.
         classes: K, if known.
     """
@@ -63,7 +60,11 @@ def find_layers(
     layers = tuple(_layer_spans(tensors, layer) for layer in found)
     for layer in layers:
         _check_no_norm_follows(tensors, layer)
-    _check_untied(tensors, layers)
+    ours = {span.key: span for layer in layers for span in layer.spans}
+    for key, span in ours.items():
+        for other in tensors.spans.values():
+            if _overlap(span, other) or (other.key not in ours and _is_copy(span, other)):
+                raise tensors.error(f"{key} is tied to {other.key}, and scaling it would change both; untie them first")
     return layers
 
 
@@ -214,26 +215,16 @@ def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
             raise tensors.error(f"{head.key} is not the head: {reason}; adjust the logits, or the model itself")
 
 
-def _check_untied(tensors: _Tensors, layers: tuple[LayerSpans, ...]) -> None:
-    """Check that no other tensor has the same bytes of the file, or is a second copy of a whole matrix."""
-    ours = {span.key for layer in layers for span in layer.spans}
-    for key in ours:
-        for other in tensors.spans.values():
-            span = tensors.spans[key]
-            if _overlap(span, other) or (other.key not in ours and _is_copy(span, other)):
-                raise tensors.error(f"{key} is tied to {other.key}, and scaling it would change both; untie them first")
-
-
 def _overlap(a: Span, b: Span) -> bool:
+    """Return whether two tensors have bytes of the file in common."""
     same = a.file == b.file and a.key != b.key and b.dtype in HEAD_DTYPES
     return same and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
 
 
 def _is_copy(a: Span, b: Span) -> bool:
-    if len(a.shape) < 2 or (a.dtype, a.shape) != (b.dtype, b.shape):
-        return False
-    data = a.bytes()
-    return any(data) and data == b.bytes()
+    """Return whether one is a second copy of the other, a whole matrix that is not all zeros."""
+    same = len(a.shape) > 1 and (a.dtype, a.shape) == (b.dtype, b.shape)
+    return same and any(data := a.bytes()) and data == b.bytes()
 
 
 def _check_plain(tensors: _Tensors, layer: str) -> None:

@@ -18,33 +18,19 @@ from .spans import LocatedHead, load, store
 
 @dataclass(frozen=True)
 class Format:
-    """One row of the table of file formats.
-
-    Args:
-        name: how messages call it.
-        suffixes: of its files.
-        find: (path, named=layer or None, classes=K or None) -> the head, without running any of the file's code.
-        files: path -> all files of the model, the one that stands for it first.
-        note: path -> what an earlier adjustment recorded, or None.
-        complete: (head, file, its edits, note, new names of files) -> the edits with all else that must change.
-        check: path -> anything; raises if a written model is not whole.
-    """
+    """One row of the table of file formats."""
 
     name: str
     suffixes: tuple[str, ...]
-    find: Callable[..., LocatedHead]
-    files: Callable[[Path], tuple[Path, ...]]
-    note: Callable[[Path], Note | None]
+    find: Callable[..., LocatedHead]  # (path, named=layer or None, classes=K or None), runs none of the file's code
+    files: Callable[[Path], tuple[Path, ...]]  # all files of the model, the one that stands for it first
+    note: Callable[[Path], Note | None]  # what an earlier adjustment recorded
+    # (head, file, its edits, note, new names of files) -> the edits with all else that must change
     complete: Callable[[LocatedHead, Path, list[Edit], Note | None, Mapping[Path, str]], list[Edit]]
-    check: Callable[[Path], object]
+    check: Callable[[Path], object]  # raises if a written model is not whole
 
     def read(self, path: str | Path, key: str | None = None) -> Head:
-        """Read the head in a file, in float32 or better whatever the file has.
-
-        Args:
-            path: the model's file.
-            key: the layer, such as `classifier`; found by name and shape if not given.
-        """
+        """Read the head in a file, under `key` if given, in float32 or better whatever the file has."""
         found = self.find(Path(path), named=key)
         layer, *others = found.layers
         if others:
@@ -55,8 +41,7 @@ class Format:
         self, path: str | Path, out: str | Path, head: Head, key: str | None = None, *, force: bool = False
     ) -> None:
         """Copy a model with another head in it; everything else stays as it is, byte for byte."""
-        found = self.find(Path(path), named=key)
-        self.save(found, [head], Path(out), note=None, keep=False, force=force)
+        self.save(self.find(Path(path), named=key), [head], Path(out), note=None, keep=False, force=force)
 
     def save(
         self, found: LocatedHead, heads: Sequence[Head], out: Path, *, note: Note | None, keep: bool, force: bool,
@@ -64,9 +49,7 @@ class Format:
     ) -> dict[str, Original]:
         """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file.
 
-        Args:
-            note: what to record in the file; an empty one takes an earlier one out, None leaves what is there.
-            keep: write `out.original` too, the way back.
+        An empty note takes an earlier one out, None leaves what is there. `keep` writes the way back to `out.original`.
         """
         edits: dict[Path, list[Edit]] = defaultdict(list)
         for layer, head in zip(found.layers, heads, strict=True):

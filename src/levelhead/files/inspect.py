@@ -12,7 +12,8 @@ from ..core.counts import Counts, resolve
 from ..core.geometry import norm_follows_count
 from ..core.head import Head
 from .locate import format_of, locate_head
-from .spans import LayerSpans, load
+from .note import Note
+from .spans import load
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | 
     correlation = None if correlation is None or np.isnan(correlation) else correlation
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
-        path=str(path), format=format_of(path).name, layers=tuple(map(_head_layer, found.layers)),
+        path=str(path), format=format_of(path).name,
+        layers=tuple(HeadLayer(one.key, one.weight.key, one.bias and one.bias.key, one.weight.shape, one.weight.dtype)
+                     for one in found.layers),
         norms=norms, names=found.names, counts=n, correlation=correlation,
         bias_share=None if size is None else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
         bias_gap=None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),
@@ -91,14 +94,7 @@ def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | 
     )
 
 
-def _head_layer(layer: LayerSpans) -> HeadLayer:
-    bias = None if layer.bias is None else layer.bias.key
-    return HeadLayer(layer.key, layer.weight.key, bias, layer.weight.shape, layer.weight.dtype)
-
-
-def _warnings(
-    head: Head, counts: np.ndarray | None, correlation: float | None, note: dict[str, Any] | None
-) -> list[str]:
+def _warnings(head: Head, counts: np.ndarray | None, correlation: float | None, note: Note | None) -> list[str]:
     warnings = []
     if note:
         warnings.append(f"adjusted before: {note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}; "

@@ -13,10 +13,10 @@ MODEL_FORMATS: tuple[Format, ...] = (safetensors.FORMAT, onnx.FORMAT, state_dict
 MODEL_SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suffixes)
 
 RUNS_CODE = "opening it would run whatever code it holds"
+PICKLE = f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python"
 REFUSED = {  # suffix: why it is never opened, and what to do instead
     ".pt2": f"a torch.export archive: {RUNS_CODE}; save model.state_dict(), or rescale before exporting",
-    ".pkl": f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
-    ".pickle": f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
+    ".pkl": PICKLE, ".pickle": PICKLE,
     ".joblib": f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
     ".bin.index.json": "an index of pickled shards; save the model as safetensors (save_pretrained does)",
 }
@@ -40,9 +40,9 @@ def format_of(path: str | Path) -> Format:
 
 def locate_head(path: str | Path, *, head: str | None = None, counts: Counts | None = None) -> LocatedHead:
     """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note."""
-    path, sized = Path(path), hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
+    path, one = Path(path), format_of(path)
+    sized = hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
     size = len(counts) if sized else None  # type: ignore[arg-type]
-    one = format_of(path)
     try:
         return one.find(path, named=head, classes=size)
     except ValueError as error:

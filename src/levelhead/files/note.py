@@ -39,14 +39,10 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
     """Return the note if `rescale` can have written it: others may write into a file's metadata too."""
     try:
         factors = np.array(note["factors"], np.float64)
-        valid = (
-            note["rule"] in RULES
-            and np.isfinite([*factors, float(note["gamma"])]).all()
-            and (note["rule"] == "shift" or factors.all())
-            and note["bias"] in ("scale", "keep")
-            and all(isinstance(text, str) for text in (note["version"], *note["head"]))
-            and ("before" not in note or bool(check_note(note["before"], file)))
-        )
+        valid = (note["rule"] in RULES and note["bias"] in ("scale", "keep")
+                 and np.isfinite([*factors, float(note["gamma"])]).all() and (note["rule"] == "shift" or factors.all())
+                 and all(isinstance(text, str) for text in (note["version"], *note["head"]))
+                 and ("before" not in note or bool(check_note(note["before"], file))))
     except (KeyError, TypeError, ValueError, OverflowError):
         valid = False
     if not valid:

@@ -31,11 +31,9 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     for output in graph.model.graph.output:
         try:
             nodes = tuple({node.weight: node for node in heads_of(graph, output.name)}.values())
-        except ValueError as reason:
+        except (ValueError, RecursionError) as error:
+            reason = error if isinstance(error, ValueError) else "comes from itself, or from too long a chain of nodes"
             reasons.append(f"{path}: output {output.name!r}: {reason}")
-            continue
-        except RecursionError:
-            reasons.append(f"{path}: output {output.name!r}: comes from itself, or from too long a chain of nodes")
             continue
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
         if named is None or titles.issuperset(named.split(",")):
@@ -117,18 +115,17 @@ def _layer_spans(graph: Graph, node: LinearNode) -> LayerSpans:
 def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
     """Return where in a file a constant's numbers are."""
     tensor, steps = graph.constants[name]
-    shape = tuple(tensor.dims)
     if tensor.data_type not in ONNX_DTYPES:
         kind = _onnx().TensorProto.DataType.Name(tensor.data_type)
         raise LevelheadError(f"{graph.path}: {name} holds {kind}, a quantized type; adjust the model before quantizing")
-    dtype, external = ONNX_DTYPES[tensor.data_type], _external(tensor, graph.path)
+    dtype, shape, external = ONNX_DTYPES[tensor.data_type], tuple(tensor.dims), _external(tensor, graph.path)
     if external:
         file, offset = graph.path.parent / external["location"], int(external.get("offset", 0))
         span = Span(name, file, offset, dtype, shape, transposed)
         _check_untied(graph, tensor, span)
         return span
-    number = TYPED.get(tensor.data_type, 9)
-    start, end = locate(graph.data, [*steps, (9 if tensor.HasField("raw_data") else number, 0)])
+    field = 9 if tensor.HasField("raw_data") else TYPED.get(tensor.data_type, 9)
+    start, end = locate(graph.data, [*steps, (field, 0)])
     span = Span(name, graph.path, start, dtype, shape, transposed)
     if end - start != span.nbytes:
         raise LevelheadError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")
@@ -171,9 +168,9 @@ def _metadata(note: Note) -> Any:
 
 
 def _parse(path: Path) -> Graph:
-    data, kind = path.read_bytes(), _onnx().ModelProto
+    data, message = path.read_bytes(), _onnx().ModelProto
     try:
-        model = kind.FromString(data)
+        model = message.FromString(data)
     except Exception as error:  # protobuf's DecodeError, which lives in different modules of its versions
         raise LevelheadError(f"{path}: cut short, or not an ONNX model ({error}); export it again") from None
     if not model.graph.node:
@@ -189,7 +186,5 @@ def _onnx() -> Any:
     return onnx
 
 
-FORMAT = Format(
-    name="ONNX", suffixes=(".onnx",), find=_find, files=_files, complete=_complete, check=_check,
-    note=lambda path: _note(_parse(path)),
-)
+FORMAT = Format(name="ONNX", suffixes=(".onnx",), find=_find, files=_files, complete=_complete, check=_check,
+                note=lambda path: _note(_parse(path)))

@@ -11,10 +11,8 @@ from typing import Any
 from ..core.errors import LevelheadError
 
 # What may follow a head: nothing that mixes classes, but softmax.
-HARMLESS_NODES = (
-    "Identity", "Cast", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "Reshape", "Softmax", "LogSoftmax", "Sigmoid",
-    "Relu", "GlobalAveragePool", "AveragePool", "ArgMax", "TopK",
-)
+HARMLESS_NODES = ("Identity", "Cast", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "Reshape", "Softmax", "LogSoftmax",
+                  "Sigmoid", "Relu", "GlobalAveragePool", "AveragePool", "ArgMax", "TopK")
 # Of these, and of sums, those that leave every axis where it is.
 AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
@@ -45,11 +43,9 @@ class Graph:
         from onnx.shape_inference import infer_shapes
 
         graph = infer_shapes(self.model).graph
-        return {
-            value.name: len(value.type.tensor_type.shape.dim)
-            for value in (*graph.input, *graph.value_info, *graph.output)
-            if value.type.tensor_type.HasField("shape")
-        }
+        return {value.name: len(value.type.tensor_type.shape.dim)
+                for value in (*graph.input, *graph.value_info, *graph.output)
+                if value.type.tensor_type.HasField("shape")}
 
     @cached_property
     def constants(self) -> dict[str, tuple[Any, list[tuple[int, int]]]]:
@@ -83,10 +79,8 @@ def heads_of(graph: Graph, value: str) -> Iterator[LinearNode]:
     op = "an input of the model" if node is None else node.op_type
     if node is not None and op in LINEAR:
         yield _linear_node(graph, node, None)
-    elif node is not None and op in HARMLESS_NODES:
-        yield from heads_of(graph, node.input[0])
-    elif node is not None and op == "ReduceMean":
-        if not _keeps_classes(graph, node):
+    elif node is not None and op in (*HARMLESS_NODES, "ReduceMean"):
+        if op == "ReduceMean" and not _keeps_classes(graph, node):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         yield from heads_of(graph, node.input[0])
     elif node is not None and op in SUMS:
@@ -96,7 +90,8 @@ def heads_of(graph: Graph, value: str) -> Iterator[LinearNode]:
         if op == "Add" and len(fixed) == 1 and under is not None and under.op_type in LINEAR:
             yield _linear_node(graph, under, fixed[0])
         elif (op in ("Add", "Sum", "Mean") and not fixed) or (
-                op in ("Mul", "Div") and moving == [node.input[0]] and _is_one_number(graph, fixed)):
+                op in ("Mul", "Div") and moving == [node.input[0]] and len(fixed) == 1
+                and fixed[0] in graph.constants and prod(graph.constants[fixed[0]][0].dims) == 1):  # one number
             for name in dict.fromkeys(moving):
                 yield from (replace(layer, plain=False) for layer in heads_of(graph, name))
         else:
@@ -135,11 +130,10 @@ def _linear_node(graph: Graph, node: Any, added: str | None) -> LinearNode:
     own = node.input[2] if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2] else None
     if own and added:
         raise LevelheadError(f"something is added to {node.op_type} {node.name!r}, which has a bias already")
-    bias = own or added
     if attributes.get("transA"):
         raise LevelheadError(f"{node.op_type} {node.name!r} has its features transposed")
+    bias, shape = own or added, graph.constants[weight][0].dims
     rows_last = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB"))
-    shape = graph.constants[weight][0].dims
     if node.op_type == "Conv" and attributes.get("group", 1) != 1:
         raise LevelheadError(f"comes from Conv {node.name!r} in {attributes['group']} groups; expected one group")
     if node.op_type == "Conv" and any(n != 1 for n in shape[2:]):
@@ -163,16 +157,13 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:
             op = "an input" if node is None else node.op_type
             how = "quantized" if "quantize" in op.lower() else "computed, not constant"
             raise LevelheadError(f"its weights {name!r} are {how} ({op}); adjust the model before that")
-        turned ^= node.op_type == "Transpose" and _swaps_axes(node)
+        if node.op_type == "Transpose":
+            order = next((list(one.ints) for one in node.attribute if one.name == "perm"), [1, 0])
+            if order not in ([1, 0], sorted(order)):
+                got = f"Transpose {node.name!r} orders its axes as {order}"
+                raise LevelheadError(f"{got}; expected a matrix and [1, 0]")
+            turned ^= order == [1, 0]
         name = node.input[0]
-
-
-def _swaps_axes(node: Any) -> bool:
-    """Return whether a Transpose makes rows of columns or leaves all as it is; anything else is an error."""
-    order = next((list(one.ints) for one in node.attribute if one.name == "perm"), [1, 0])
-    if order not in ([1, 0], sorted(order)):
-        raise LevelheadError(f"Transpose {node.name!r} orders its axes as {order}; expected a matrix and [1, 0]")
-    return order == [1, 0]
 
 
 def _is_constant(graph: Graph, name: str) -> bool:
@@ -182,10 +173,6 @@ def _is_constant(graph: Graph, name: str) -> bool:
             return False
         name = node.input[0]
     return True
-
-
-def _is_one_number(graph: Graph, names: list[str]) -> bool:
-    return len(names) == 1 and names[0] in graph.constants and prod(graph.constants[names[0]][0].dims) == 1
 
 
 def graphs(graph: Any) -> Iterator[Any]:

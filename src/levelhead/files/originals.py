@@ -23,18 +23,12 @@ def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o
 
     `bits` are the file's permissions: it holds some of the old files' numbers.
     """
-    facts = {
-        "levelhead": "original",
-        "files": {
-            name: {"name": o.name, "sha256": o.sha256, "edits": [[e.offset, e.length, len(e.data)] for e in o.edits]}
-            for name, o in originals.items()
-        },
-    }
+    files = {name: {"name": one.name, "sha256": one.sha256,
+                    "edits": [[edit.offset, edit.length, len(edit.data)] for edit in one.edits]}
+             for name, one in originals.items()}
     with path.open("wb") as file:
-        file.write(json.dumps(facts).encode() + b"\n")
-        for original in originals.values():
-            for edit in original.edits:
-                file.write(edit.data)
+        file.write(json.dumps({"levelhead": "original", "files": files}).encode() + b"\n")
+        file.writelines(edit.data for one in originals.values() for edit in one.edits)
     path.chmod(bits)
 
 

@@ -11,9 +11,8 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     >>> list(fields(bytes([0x08, 0x96, 0x01, 0x12, 0x02, 0x68, 0x69]), 0, 7))  # 1: 150, 2: "hi"
     [(1, 1, 3), (2, 5, 7)]
     """
-    at = start
-    while at < end:
-        tag, at = _varint(data, at)
+    while start < end:
+        tag, at = _varint(data, start)
         kind = tag & 7
         if kind == 0:
             _, after = _varint(data, at)
@@ -25,18 +24,17 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         else:
             raise LevelheadError(f"not a protobuf message: wire type {kind} at byte {at}")
         yield tag >> 3, at, after
-        at = after
+        start = after
 
 
 def locate(data: bytes, steps: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Follow (field number, index among those) from message to message; return where the last one's value is.
 
-    Returns:
-        The value's first byte and the byte after it; (0, 0) if there is no such field.
+    That is its first byte and the byte after it; (0, 0) if there is no such field.
     """
     start, end = 0, len(data)
     for number, index in steps:
-        found = [(first, after) for field, first, after in fields(data, start, end) if field == number]
+        found = [place for field, *place in fields(data, start, end) if field == number]
         if index >= len(found):
             return 0, 0
         start, end = found[index]

@@ -148,14 +148,12 @@ def _check_rule_fits(found: LocatedHead, rule: RuleName) -> None:
                              "log(n_negative / n_positive) to its bias instead, the additive shift")
     if len({layer.classes for layer in found.layers}) > 1:
         raise LevelheadError(f"{where} differ in classes", advice=Advice("head", None, "to name one of them"))
-    reasons = {
-        "feed one output": len(found.layers) > 1,
-        "is scaled by a constant, in it or after it": not first.plain,
-        "has no bias to shift, and the model expects none": rule == "shift" and first.bias is None,
-    }
-    reason = next((reason for reason, applies in reasons.items() if applies), None)
-    if rule != "rescale" and reason is not None:
-        raise LevelheadError(f"{where} {reason}", advice=Advice("rule", "rescale", "instead"))
+    reasons = {"feed one output": len(found.layers) > 1,
+               "is scaled by a constant, in it or after it": not first.plain,
+               "has no bias to shift, and the model expects none": rule == "shift" and first.bias is None}
+    for reason, applies in reasons.items():
+        if rule != "rescale" and applies:
+            raise LevelheadError(f"{where} {reason}", advice=Advice("rule", "rescale", "instead"))
 
 
 def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
@@ -204,9 +202,7 @@ def _norms(head: Head) -> np.ndarray:
     return to_numpy(head.norms).astype(np.float64)
 
 
-def _notes(
-    head: Head, rule: RuleName, flips: int | None, folder: bool, chosen: Mapping[str, Any] | None
-) -> list[str]:
+def _notes(head: Head, rule: RuleName, flips: int | None, folder: bool, chosen: Mapping[str, Any] | None) -> list[str]:
     notes = []
     if chosen and (doubt := reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"))):
         notes.append(f"where gamma was chosen, {doubt}")

@@ -60,7 +60,8 @@ def _complete(
     if note is None or not edits:
         return edits
     header: Header = found.detail[source]
-    return [Edit(0, 8 + header.length, _new_header(header, note_entries(note))), *edits]
+    entries = {key: value for key, value in header.metadata.items() if key not in NOTE} | note_entries(note)
+    return [Edit(0, 8 + header.length, _new_header(header.text, entries)), *edits]
 
 
 def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
@@ -69,8 +70,8 @@ def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
 
 def _shards(index: Path) -> list[Path]:
     try:
-        names = dict.fromkeys(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        shards = [index.parent / name for name in names]
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        shards = [index.parent / name for name in dict.fromkeys(weight_map.values())]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LevelheadError(f"{index}: not an index of shards ({error})") from None
     if not shards:
@@ -83,25 +84,19 @@ def _shards(index: Path) -> list[Path]:
     return shards
 
 
-def _new_header(header: Header, entries: Mapping[str, str]) -> bytes:
-    """Return the header with our entries in its metadata; all other text stays, up to the padding."""
-    kept = {key: value for key, value in header.metadata.items() if key not in NOTE}
-    field = '"__metadata__":' + json.dumps({**kept, **entries}, separators=(",", ":"), ensure_ascii=False)
-    start, end = _metadata_range(header.text)
-    after = header.text[end:].rstrip(" ")
+def _new_header(text: str, metadata: Mapping[str, str]) -> bytes:
+    """Return a header with this metadata; all other text stays, up to the padding."""
+    field = '"__metadata__":' + json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
+    start, end = _metadata_range(text)
+    after = text[end:].rstrip(" ")
     comma = "," if start == end and after.lstrip() != "}" else ""
-    data = (header.text[:start] + field + comma + after).encode()
+    data = (text[:start] + field + comma + after).encode()
     data += b" " * (-len(data) % 8)
     return len(data).to_bytes(8, "little") + data
 
 
 def _metadata_range(text: str) -> tuple[int, int]:
-    """Return where `"__metadata__": {...}` stands in a header's text; if nowhere, the empty range after its brace.
-
-    >>> text = '{"a":{}, "__metadata__":{"format":"pt"}}'
-    >>> text[slice(*_metadata_range(text))]
-    '"__metadata__":{"format":"pt"}'
-    """
+    """Return where `"__metadata__": {...}` stands in a header's text; if nowhere, the empty range after its brace."""
     decoder, between, colon = json.JSONDecoder(), re.compile(r"[\s,]*"), re.compile(r"\s*:\s*")
     first = at = text.index("{") + 1
     while text[at := between.match(text, at).end()] != "}":  # type: ignore[union-attr]
@@ -113,7 +108,5 @@ def _metadata_range(text: str) -> tuple[int, int]:
     return first, first
 
 
-FORMAT = Format(
-    name="safetensors", suffixes=(".safetensors", INDEX), find=_find, files=_files, complete=_complete,
-    note=lambda path: _note(_headers(_files(path))), check=lambda path: _headers(_files(path)),
-)
+FORMAT = Format(name="safetensors", suffixes=(".safetensors", INDEX), find=_find, files=_files, complete=_complete,
+                note=lambda path: _note(_headers(_files(path))), check=lambda path: _headers(_files(path)))

@@ -19,23 +19,14 @@ HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have i
 
 @dataclass(frozen=True)
 class Span:
-    """An array of numbers in a file: little-endian, one after another.
-
-    Args:
-        key: its name in the file.
-        file: the file.
-        offset: of its first byte.
-        dtype: one of HEAD_DTYPES for numbers we can scale; other names are kept for messages.
-        shape: as the file has it.
-        transposed: the file has [d, K] where a head has [K, d].
-    """
+    """An array of numbers in a file: little-endian, one after another."""
 
     key: str
     file: Path
     offset: int
-    dtype: str
-    shape: tuple[int, ...]
-    transposed: bool = False
+    dtype: str  # one of HEAD_DTYPES for numbers we can scale; other names are kept for messages
+    shape: tuple[int, ...]  # as the file has it
+    transposed: bool = False  # the file has [d, K] where a head has [K, d]
 
     @property
     def logical(self) -> tuple[int, ...]:
@@ -57,19 +48,12 @@ class Span:
 
 @dataclass(frozen=True)
 class LayerSpans:
-    """One linear layer.
-
-    Args:
-        key: its name in the file.
-        weight: [K, d]; a 1x1 convolution's trailing ones are dropped.
-        bias: [K] or None.
-        plain: the logits are ``W x + b``, and not ``alpha W x + beta b``, in the layer or by what follows it.
-    """
+    """One linear layer: its name in the file, weight [K, d] (or [K, d, 1, 1]) and bias [K]."""
 
     key: str
     weight: Span
     bias: Span | None = None
-    plain: bool = True
+    plain: bool = True  # the logits are W x + b, and not alpha W x + beta b, in the layer or by what follows it
 
     @property
     def classes(self) -> int:
@@ -86,23 +70,14 @@ class LayerSpans:
 
 @dataclass(frozen=True)
 class LocatedHead:
-    """The head in a model's file.
+    """The head in a model's file."""
 
-    Args:
-        path: the file that stands for the model.
-        layers: more than one where several feed one output.
-        files: all files of the model, `path` first.
-        note: what an earlier `rescale` recorded in the file, or None.
-        folder: whether the model is a folder of files and is written as one.
-        detail: whatever the format needs to write the file again.
-    """
-
-    path: Path
-    layers: tuple[LayerSpans, ...]
-    files: tuple[Path, ...]
-    note: dict[str, Any] | None = None
-    folder: bool = False
-    detail: Any = None
+    path: Path  # the file that stands for the model
+    layers: tuple[LayerSpans, ...]  # more than one where several feed one output
+    files: tuple[Path, ...]  # all files of the model, `path` first
+    note: dict[str, Any] | None = None  # what an earlier `rescale` recorded in the file
+    folder: bool = False  # whether the model is a folder of files and is written as one
+    detail: Any = None  # whatever the format needs to write the file again
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -46,9 +46,8 @@ def _complete(
     found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
 ) -> list[Edit]:
     """Return the edits with the checksums they need, and the note as a record of the zip."""
-    archive: Archive = found.detail
     record = None if note is None else (RECORD, json.dumps(note).encode() if note else None)
-    return archive.patched(edits, record)
+    return found.detail.patched(edits, record)
 
 
 def _note(archive: Archive) -> dict[str, Any] | None:
@@ -110,7 +109,7 @@ def _open(path: Path) -> Archive:
     except BadZipFile:
         with path.open("rb") as file:
             start = file.read(2)
-        old = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+        old = start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
         what = "a pickle or torch's format before 1.6" if old else "cut short, or not a state dict"
         raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
     if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.names):
@@ -118,7 +117,5 @@ def _open(path: Path) -> Archive:
     return archive
 
 
-FORMAT = Format(
-    name="state dict", suffixes=(".pt", ".pth", ".bin", ".ckpt"), find=_find, files=lambda path: (path,),
-    complete=_complete, check=_load, note=lambda path: _note(_open(path)),
-)
+FORMAT = Format(name="state dict", suffixes=(".pt", ".pth", ".bin", ".ckpt"), find=_find, files=lambda path: (path,),
+                complete=_complete, check=_load, note=lambda path: _note(_open(path)))

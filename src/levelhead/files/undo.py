@@ -92,20 +92,19 @@ def _restore(
         if folder:
             make_folder(stage / out.name, like=files[0].parent)
         for file, name in names.items():
-            if file in known:
-                _restore_file(file, stage / name, known[file], kept, progress)
-            else:
+            if file not in known:
                 copy(file, stage / name, progress)
+            elif not _restore_file(file, stage / name, known[file], progress):
+                reason = f"{file} is not the file that {kept.name} was kept for, or was changed since"
+                raise LevelheadError(f"{reason}; move {kept.name} away to undo by division instead")
     return {names[file]: original.sha256 for file, original in known.items()}
 
 
-def _restore_file(file: Path, out: Path, original: Original, kept: Path, progress: ByteProgress | None) -> None:
-    fits = all(edit.offset + edit.length <= file.stat().st_size for edit in original.edits)
-    if fits:
-        rewrite(file, out, lambda _: list(original.edits), progress)
-    if not fits or file_sha256(out) != original.sha256:
-        reason = f"{file} is not the file that {kept.name} was kept for, or was changed since"
-        raise LevelheadError(f"{reason}; move {kept.name} away to undo by division instead")
+def _restore_file(file: Path, out: Path, original: Original, progress: ByteProgress | None) -> bool:
+    if any(edit.offset + edit.length > file.stat().st_size for edit in original.edits):
+        return False
+    rewrite(file, out, lambda _: list(original.edits), progress)
+    return file_sha256(out) == original.sha256
 
 
 def _divide(path: Path, head: Head, note: Note) -> Head:

@@ -20,11 +20,7 @@ UTF8 = 0x800
 
 
 class Archive:
-    """The records of a zip file, and the edits that change them.
-
-    Args:
-        path: a zip; anything else raises BadZipFile.
-    """
+    """The records of a zip file, and the edits that change them; anything else raises BadZipFile."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, path.stat().st_size
