@@ -8,9 +8,7 @@ A `Subject` is one model on one set of samples; `write` makes the page of one or
 - open: of_file, of_run, of_choice, is_records, which read files
 - render: write, PageTable
 - verdict: the verdict in words
-- page_data: the data of the page's script
-- encode_changes: the changes of predictions over gamma, for page_data
-- calibration: reliability diagrams, for page_data
+- page_data, encode_changes, calibration: the data of the page's script
 - page.html, page.css and the scripts: the page itself
 """
 

@@ -7,31 +7,23 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array
-from ..core.measure import Kind, fit_temperature
+from ..core.measure import fit_temperature
 from ..gamma.chunks import read_chunks
 from ..gamma.path import GammaPath
-from ..gamma.rule import Rule
 
 BINS = 15
 _BLOCK = 1 << 17  # numbers worked on at a time, which fit in a cache
 FITTED_NUMBERS = 500_000  # that a temperature is fitted on; more would not change a digit that is shown
 
 
-def reliability(
-    logits: Array, right: np.ndarray, rule: Rule, gamma: float, *, kind: Kind = "logits", temperature: float = 1.0
-) -> dict[str, Any]:
+def reliability(path: GammaPath, logits: Array, gamma: float, temperature: float = 1.0) -> dict[str, Any]:
     """Return samples, mean confidence and share right of 15 equal-width bins of confidence, and the ECE.
 
     ``ECE = sum_b |sum over the bin of (confidence - right)| / N``, as in `measure.calibration_error`, but a few rows of
-    the logits at a time and on all cores. Confidence is ``1 / sum_k exp(l_k - max l)``, in single precision.
-
-    Args:
-        logits: [N, K].
-        right: [N], whether each sample is right at gamma.
-        rule, gamma: the adjustment of the logits.
-        kind: as in `tune`.
-        temperature: the number that adjusted logits are divided by.
+    the logits at a time and on all cores. Confidence is ``1 / sum_k exp(l_k - max l)``, in single precision,
+    of adjusted logits divided by the temperature.
     """
+    rule, right = path.rule, path.right(gamma)
     scale = np.float32((rule.ratios**gamma if rule.multiplies else np.ones(len(rule.ratios))) / temperature)
     shift = None if rule.multiplies else np.float32(gamma * rule.slopes / temperature)
 
@@ -45,9 +37,9 @@ def reliability(
         hit = right[first : first + len(rows)]
         return np.stack([np.bincount(where, x, BINS) for x in (np.ones(len(rows)), sure, hit)])
 
+    parts = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        parts = []
-        for first, chunk in read_chunks(logits, kind=kind, check=False):  # the path checked them
+        for first, chunk in read_chunks(logits, kind=path.kind, check=False):  # the path checked them
             step = max(1, _BLOCK // chunk.shape[1])
             begins = range(0, len(chunk), step)
             parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])
@@ -62,15 +54,10 @@ def calibration(
 ) -> dict[str, Any]:
     """Return reliability before, after, and after with a temperature, fitted on held-out samples or else on these."""
     source, known = held_out or (logits, path.labels)
-    rows = np.arange(len(known))
-    if len(rows) * source.shape[1] > FITTED_NUMBERS:
-        size = max(1, FITTED_NUMBERS // source.shape[1])
-        rows = np.sort(np.random.default_rng(0).choice(len(known), size, replace=False))
+    size = min(len(known), max(1, FITTED_NUMBERS // source.shape[1]))
+    rows = np.sort(np.random.default_rng(0).choice(len(known), size, replace=False))
     _, some = next(read_chunks(np.asarray(source[rows]), kind=path.kind, size=1 << 60))
     temperature = fit_temperature(path.rule.scores(some, gamma), known[rows])
-
-    def at(gamma: float, temperature: float = 1.0) -> dict[str, Any]:
-        return reliability(logits, path.right(gamma), path.rule, gamma, kind=path.kind, temperature=temperature)
-
-    return {"before": at(0.0), "after": at(gamma), "tempered": at(gamma, temperature), "temperature": temperature,
+    return {"before": reliability(path, logits, 0.0), "after": reliability(path, logits, gamma),
+            "tempered": reliability(path, logits, gamma, temperature), "temperature": temperature,
             "fitted_on": len(rows), "fitted_apart": held_out is not None}

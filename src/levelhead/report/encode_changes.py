@@ -17,11 +17,7 @@ STEP = 10_000  # stops per unit of gamma
 
 
 def gamma_stops(end: float, special: tuple[float, ...] = ()) -> np.ndarray:
-    """Return the gammas that the slider can stop at, ascending; the page's script divides in the same way.
-
-    >>> gamma_stops(0.0003, (0.00015,))
-    array([0.     , 0.0001 , 0.00015, 0.0002 , 0.0003 ])
-    """
+    """Return the gammas that the slider can stop at, ascending; the page's script divides in the same way."""
     return np.union1d(np.arange(round(end * STEP) + 1) / STEP, special)
 
 
@@ -29,10 +25,8 @@ def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: n
     """Return the changes for JSON, samples sorted by true class, changes by stop and then by sample.
 
     Args:
-        changes: the changes of the predictions.
-        labels: [N], true classes; all 0 if they are not known.
-        classes: the number of true classes.
-        stops: the gammas that the slider can stop at, [S].
+        changes, classes: the changes of the predictions, and the number of true classes.
+        labels, stops: [N], true classes, all 0 if they are not known; [S], the gammas that the slider can stop at.
 
     Returns:
         samples: the number of each true class; events: the number of changes; data: base64 of a zlib stream of the
@@ -40,8 +34,7 @@ def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: n
         difference to the one before), and its new class [E].
     """
     order = np.argsort(labels, kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
+    rank = np.argsort(order)
     stop = np.searchsorted(stops, changes.gamma, side="left")
     sample, new_class = rank[changes.sample], changes.new_class
     by = np.lexsort((np.arange(len(stop)), sample, stop))  # a sample's own changes stay in order of gamma
@@ -51,10 +44,7 @@ def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: n
     first = np.append(True, stop[1:] != stop[:-1])[: len(stop)]
     delta = np.where(first, sample, np.diff(sample, prepend=0))
     parts = (changes.start[order], np.bincount(stop, minlength=len(stops)), delta, new_class)
+    # whole numbers below 2^32 as all lowest bytes, then all next ones: the high bytes are nearly all 0
+    planes = b"".join(part.astype("<u4").view(np.uint8).reshape(-1, 4).T.tobytes() for part in parts)
     return {"samples": np.bincount(labels, minlength=classes).tolist(), "events": len(stop),
-            "data": base64.b64encode(zlib.compress(b"".join(map(_byte_planes, parts)))).decode("ascii")}
-
-
-def _byte_planes(values: np.ndarray) -> bytes:
-    """Return whole numbers below 2^32 as all lowest bytes, then all next ones: the high bytes are nearly all 0."""
-    return np.ascontiguousarray(values.astype("<u4").view(np.uint8).reshape(-1, 4).T).tobytes()
+            "data": base64.b64encode(zlib.compress(planes)).decode("ascii")}

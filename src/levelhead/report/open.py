@@ -29,14 +29,12 @@ def of_file(
 
     Args:
         path: the file or folder.
-        labels: file of the labels [N] of the logits, unless the logits' file holds them; without labels, only the
-            predicted shares are shown.
-        counts_file: file of the training samples of each class, for logits whose file does not hold them.
+        labels, counts_file: files of the labels [N] of logits and of the training samples of each class, where the
+            logits' file does not hold them; without labels, only the predicted shares are shown.
         tuned: a tuned.json, chosen on other samples than these.
         gamma: a gamma of your own. With neither, gamma is chosen on the held-out samples; logits are taken to be that.
-        rule: what gamma does, where nothing else says; `rescale` if None.
+        rule, bootstrap: as in `of_snapshot`; the rule is `rescale` if None.
         chosen_on: what the logits' samples are; `test` gets a warning.
-        bootstrap: replicates, where gamma is chosen here.
         say: called with a line about what the logits' file holds besides the logits.
 
     Returns:
@@ -59,7 +57,9 @@ def of_file(
         return of_run(place, **given)
     if place.suffix == ".json":
         return of_tuned(place)
-    if place.suffix == ".safetensors" and _is_snapshot(place):
+    if place.suffix == ".safetensors" and not place.is_file():
+        raise FileNotFoundError(f"{path}: no such file; expected a snapshot or logits")
+    if place.suffix == ".safetensors" and "levelhead.snapshot" in read_header(place).metadata:
         return of_snapshot(Snapshot.load(place), title=place.stem, facts=_with_sha256({"snapshot": place}), **given)
     if not arrays.has_known_suffix(place):
         raise LevelheadError(f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as "
@@ -67,18 +67,18 @@ def of_file(
     if (choice or given)["rule"] == "tau":
         raise LevelheadError(f"{path}: the rule 'tau' needs the weight norms of a head, and logits have none; give a "
                              "run's folder or a snapshot")
-    found = _read_samples(place, labels, counts_file, say=say)
+    found = samples.read(place, labels, counts_file, say=say)
     own = choice is not None and choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(place)
-    return of_logits(**found, title=place.stem, samples=chosen_on,
-                     apart=gamma is not None or (choice is not None and not own), **given)
+    return of_logits(found.logits, found.labels, found.counts, names=found.names, facts=_with_sha256(found.files),
+                     title=place.stem, samples=chosen_on, apart=gamma is not None or (choice is not None and not own),
+                     **given)
 
 
 def of_run(folder: Path, **given: Any) -> Subject:
     """Return the subject of a finished run: its snapshot and its log.
 
     Args:
-        folder: what `levelhead train` wrote.
-        given: gamma, rule, tuned and bootstrap, as in `of_snapshot`.
+        folder, given: what `levelhead train` wrote; gamma, rule, tuned and bootstrap, as in `of_snapshot`.
 
     Returns:
         The subject, for `write`.
@@ -110,11 +110,16 @@ def of_tuned(path: Path) -> Subject:
         facts = _with_sha256({"tuned": path}) | {"note": "this file does not name its logits; tune again with this "
                                                          "version of levelhead for the whole page"}
         return Subject(path.stem, np.ones(choice.get("classes") or 2, np.int64), choice, facts=facts)
-    found = {key: _find_source(path, key, name) for key, name in sources["files"].items()}
-    for key, file in found.items():
-        if sources["sha256"][key] != arrays.sha256(file):
-            raise LevelheadError(f"{path}: gamma was chosen on other {key} than {file} now holds (another sha256); "
-                                 "tune again")
+    found: dict[str, Path] = {}
+    for key, name in sources["files"].items():  # relative to the current folder or to that of the tuned.json
+        places = [place for place in (Path(name), path.parent / name) if arrays.file_of(place).is_file()]
+        if not places:
+            raise FileNotFoundError(f"{path}: no such file {name}, which holds its {key}; give the logits themselves, "
+                                    "and this file as tuned")
+        found[key] = places[0]
+        if sources["sha256"][key] != arrays.sha256(places[0]):
+            raise LevelheadError(f"{path}: gamma was chosen on other {key} than {places[0]} now holds (another "
+                                 "sha256); tune again")
     return of_choice(choice, **found, target=sources["target"], kind=sources["kind"], title=path.stem)
 
 
@@ -125,11 +130,9 @@ def of_choice(
     """Return the subject of a choice, on the files it was made on.
 
     Args:
-        tuned: the choice, or its `to_dict()`.
+        tuned, title: the choice, or its `to_dict()`; the subject's title, the name of the logits' file if None.
         logits, labels, counts, norms: files; norms are needed for the rule `tau` alone.
-        target: what each class weighs, as `levelhead tune --target` takes it.
-        kind: `logits` or `probabilities`, as in `tune`.
-        title: the subject's title; the name of the logits' file if None.
+        target, kind: what each class weighs, as `levelhead tune --target` takes it; as in `tune`.
 
     Returns:
         The subject, for `write`.
@@ -143,8 +146,11 @@ def of_choice(
     0.5
     """
     choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
-    return of_logits(**_read_samples(logits, labels, counts, target, norms), title=title or logits.stem, tuned=choice,
-                     kind=kind, samples=choice["chosen_on"])
+    found = samples.read(logits, labels, counts)
+    return of_logits(found.logits, found.labels, found.counts, names=found.names, facts=_with_sha256(found.files),
+                     target=None if target is None else target_shares(target, found.names, len(found.counts)),
+                     norms=None if norms is None else arrays.read(norms, wanted="norms"), kind=kind, tuned=choice,
+                     title=title or logits.stem, samples=choice["chosen_on"])
 
 
 def is_records(path: str | Path) -> bool:
@@ -153,7 +159,7 @@ def is_records(path: str | Path) -> bool:
     >>> is_records("no-such-folder")
     False
     """
-    first = next(iter(sorted(Path(path).glob("*.json"))), None) if Path(path).is_dir() else None
+    first = min(Path(path).glob("*.json"), default=None) if Path(path).is_dir() else None
     try:
         record = None if first is None else json.loads(first.read_text(encoding="utf-8"))
     except ValueError:
@@ -161,30 +167,5 @@ def is_records(path: str | Path) -> bool:
     return isinstance(record, dict) and {"column", "method", "curve", "counts"} <= record.keys()
 
 
-def _read_samples(
-    logits: Path, labels: Path | None, counts_file: Path | None, target: str | None = None, norms: Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
-    found = samples.read(logits, labels, counts_file, say=say)
-    return {"logits": found.logits, "labels": found.labels, "counts": found.counts, "names": found.names,
-            "target": None if target is None else target_shares(target, found.names, len(found.counts)),
-            "norms": None if norms is None else arrays.read(norms, wanted="norms"), "facts": _with_sha256(found.files)}
-
-
-def _is_snapshot(path: Path) -> bool:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected a snapshot or logits")
-    return "levelhead.snapshot" in read_header(path).metadata
-
-
 def _with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
     return {key: f"{file}, sha256 {arrays.sha256(file)}" for key, file in files.items()}
-
-
-def _find_source(tuned: Path, key: str, name: str) -> Path:
-    """Return a file that a tuned.json names, relative to the current folder or to that of the tuned.json."""
-    for place in (Path(name), tuned.parent / name):
-        if arrays.file_of(place).is_file():
-            return place
-    raise FileNotFoundError(f"{tuned}: no such file {name}, which holds its {key}; give the logits themselves, and "
-                            "this file as tuned")

@@ -17,27 +17,18 @@ MAX_LINES = 12  # classes whose norms are drawn over the epochs
 
 def page_data(subject: Subject) -> dict[str, Any]:
     """Return all of it; `path` is None without logits, and `labelled` says whether their labels are known."""
-    choice, path, head = subject.choice, subject.path, subject.head
-    scaled = head is not None and choice["rule"] != "shift"  # a shift leaves the norms alone
+    choice, path, head, target = subject.choice, subject.path, subject.head, subject.target
+    shown = None if path is None or subject.logits is None else \
+        calibration(path, subject.logits, subject.gamma, held_out=subject.held_out)
+    names = None if subject.names is None else [str(name) for name in subject.names]
+    norms = None if head is None or choice["rule"] == "shift" else _six_digits(head.norms)  # a shift leaves them alone
     return {
-        "title": subject.title,
-        "classes": subject.classes,
-        "names": None if subject.names is None else [str(name) for name in subject.names],
-        "counts": subject.counts.tolist(),
-        "groups": subject.groups,
-        "gamma": subject.gamma,
-        "interval": choice.get("interval"),
-        "rule": choice["rule"],
-        "chosen_on": choice["chosen_on"],
-        "labelled": path is not None,
-        "mass": None if subject.target is None else subject.mass.tolist(),
-        "target": None if subject.target is None else subject.target.tolist(),
-        "path": _encoded_path(subject),
-        "calibration": None if path is None or subject.logits is None else
-        calibration(path, subject.logits, subject.gamma, held_out=subject.held_out),
-        "norms": _six_digits(head.norms) if head is not None and scaled else None,
-        "log": _norms_over_epochs(subject),
-        "code": code_to_copy(subject),
+        "title": subject.title, "classes": subject.classes, "names": names, "counts": subject.counts.tolist(),
+        "groups": subject.groups, "gamma": subject.gamma, "interval": choice.get("interval"), "rule": choice["rule"],
+        "chosen_on": choice["chosen_on"], "labelled": path is not None,
+        "mass": None if target is None else subject.mass.tolist(),
+        "target": None if target is None else target.tolist(), "path": _encoded_path(subject),
+        "calibration": shown, "norms": norms, "log": _norms_over_epochs(subject), "code": code_to_copy(subject),
     }
 
 
@@ -46,8 +37,8 @@ def code_to_copy(subject: Subject) -> dict[str, str]:
     rule = subject.choice["rule"]
     counts = json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
     extra = "" if rule == "rescale" else f" --rule {rule}"
-    leveled = Path(subject.model).with_name(f"rescaled{Path(subject.model).suffix}").as_posix()
-    model, leveled = shlex.quote(subject.model), shlex.quote(leveled)
+    model = shlex.quote(subject.model)
+    leveled = shlex.quote(Path(subject.model).with_name(f"rescaled{Path(subject.model).suffix}").as_posix())
     python = {"rescale": "adjusted = lh.rescale_(model, counts, gamma={gamma})    # adjusted.restore() undoes it",
               "tau": "head = lh.tau_normalize(head, {gamma})    # head = lh.Head(weight, bias)",
               "shift": "head = lh.shift_logits(head, counts, {gamma})    # head = lh.Head(weight, bias)"}[rule]
@@ -59,11 +50,11 @@ def _encoded_path(subject: Subject) -> dict[str, Any] | None:
     """Return every change of a prediction, and the gammas that the slider can stop at besides its grid."""
     if subject.changes is None or subject.curve is None:
         return None
-    low, high = subject.curve.plateau()
-    best = None if subject.path is None else middle((low, high))
-    special = tuple(gamma for gamma in (subject.gamma, best) if gamma is not None)
-    labels = np.zeros(len(subject.changes.start), np.int64) if subject.path is None else subject.path.labels
-    classes = 1 if subject.path is None else subject.classes
+    if subject.path is None:
+        best, labels, classes = None, np.zeros(len(subject.changes.start), np.int64), 1
+    else:
+        best, labels, classes = middle(subject.curve.plateau()), subject.path.labels, subject.classes
+    special = (subject.gamma,) if best is None else (subject.gamma, best)
     encoded = encode_changes(subject.changes, labels, classes, gamma_stops(subject.end, special))
     return {"end": subject.end, "special": special, "best": best, **encoded}
 

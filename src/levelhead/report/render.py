@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -56,15 +55,12 @@ class PageTable:
         return PageTable(title, header, rows, note)
 
 
-def write(
-    out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[PageTable] = (), command: str = ""
-) -> Path:
+def write(out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[PageTable] = (), command: str = "") -> Path:
     """Write the page of one subject, or of several side by side, atomically.
 
     Args:
         out: an .html file.
-        subjects: at least one, unless there are tables.
-        tables: shown below the subjects.
+        subjects, tables: at least one of either; tables are shown below the subjects.
         command: the command that made the page, for its last lines.
 
     Returns:
@@ -95,28 +91,23 @@ def render_page(subjects: Sequence[Subject], *, tables: Sequence[PageTable] = ()
     words.filters |= {"percent": percent_text, "points": signed_points}
     script = "(() => {\n\"use strict\";\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
-    data = [page_data(subject) for subject in subjects]
+    content = {"step": STEP, "subjects": [page_data(subject) for subject in subjects]}
+    data = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    for sign in "&<>":  # so that data cannot end the element around it, whatever a class is called
+        data = data.replace(sign, f"\\u{ord(sign):04x}")
     return words.get_template("page.html").render(
         subjects=[{"subject": subject, "verdict": verdict(subject), "rule": RULE_SENTENCES[subject.choice["rule"]],
                    "code": code_to_copy(subject)} for subject in subjects],
-        tables=tables, data=Markup(_json({"step": STEP, "subjects": data})), command=command,
-        scripts=[Markup(text) for text in scripts], styles=[Markup(text) for text in styles],
+        tables=tables, data=Markup(data), command=command, scripts=map(Markup, scripts), styles=map(Markup, styles),
         policy=f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; img-src data:; "
                "base-uri 'none'; form-action 'none'",
         made={"levelhead": __version__, "Python": platform.python_version(), "numpy": np.__version__,
-              "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())},
-    )
+              "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())})
 
 
 def signed_points(number: Number) -> str:
     """Return a change in points with its sign; ties round up, as in the page's script."""
     return f"{100 * (number.after - number.before) + 1e-9:+.2f}".replace("-", "\N{MINUS SIGN}")
-
-
-def _json(value: Any) -> str:
-    """Return JSON that cannot end the element around it, whatever a class is called."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _hashes(texts: Sequence[str]) -> str:

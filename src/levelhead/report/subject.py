@@ -34,21 +34,17 @@ class Subject:
     """One model on one set of samples.
 
     Args:
-        title: what to call it.
+        title, names: what to call it and its classes.
         counts: [K], training samples of each class.
         choice: gamma and how it was chosen: Tuned.to_dict(), or at least `gamma`, `rule` and `chosen_on`.
         path: the gamma path of the samples shown, if their labels are known.
         changes: every change of a prediction over gamma; None if there are no logits, only a choice.
-        logits: [N, K], of the samples shown.
-        samples: what the samples shown are, in words: `test`, `held-out`.
+        logits, samples: [N, K], of the samples shown, and what these are, in words: `test`, `held-out`.
         apart: whether the samples shown had no part in the choice.
-        names: the class names.
         target: [K], what each class weighs; equal if None.
         held_out: other logits and labels than those shown, to fit a temperature on.
-        head: the head, where it is known.
-        log: a dict per epoch of a training, with at least `epoch` and `norms`.
-        facts: where the subject comes from, by title.
-        model: the model's file in the command to copy.
+        head, log: the head, where it is known; a dict per epoch of its training, with at least `epoch` and `norms`.
+        facts, model: where the subject comes from, by title; the model's file in the command to copy.
 
     >>> subject = of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], gamma=0.5)
     >>> subject.gamma, subject.classes, subject.name(2)
@@ -128,12 +124,11 @@ class Subject:
     @cached_property
     def end(self) -> float:
         """The end of the slider: past the choice, its interval, the best gamma, and every gamma no worse than 0."""
-        curve = self.curve
+        curve, interval = self.curve, self.choice.get("interval") or (0, 0)
         assert curve is not None
-        useful = curve.gammas[curve.values <= float(curve.at(0.0))]
-        wanted = [0.4, self.gamma, (self.choice.get("interval") or (0, 0))[1], float(useful.max()),
-                  middle(curve.plateau())]
-        return min(curve.end, float(np.ceil(12.5 * max(wanted)) / 10))
+        useful = float(curve.gammas[curve.values <= float(curve.at(0.0))].max())
+        wanted = max(0.4, self.gamma, interval[1], useful, middle(curve.plateau()))
+        return min(curve.end, float(np.ceil(12.5 * wanted) / 10))
 
 
 def of_snapshot(
@@ -148,8 +143,7 @@ def of_snapshot(
         title, log, facts, model: as in `Subject`.
         gamma: a gamma of your own; or else that of `tuned`; or else one chosen on the held-out split or, without one,
             by making the predicted shares of the samples shown equal, which needs no labels.
-        rule: what gamma does, where `tuned` does not say.
-        tuned: what `tune` returned, or its `to_dict()`.
+        rule, tuned: what gamma does, where `tuned` does not say; what `tune` returned, or its `to_dict()`.
         bootstrap: replicates at most, where gamma is chosen here.
 
     Returns:
@@ -168,14 +162,13 @@ def of_snapshot(
     choice = _choice(gamma, rule, tuned)
     if choice is None and held_out is not None:
         with quiet():  # the page shows the warnings
-            choice = tune(*held_out, snapshot.counts, rule=rule, norms=head.norms, names=names,
-                          bootstrap=bootstrap).to_dict()
+            found = tune(*held_out, snapshot.counts, rule=rule, norms=head.norms, names=names, bootstrap=bootstrap)
+        choice = found.to_dict()
     norms = head.norms if (rule if choice is None else choice["rule"]) == "tau" else None
     return of_logits(
         snapshot.logits(shown), snapshot.labels[shown], snapshot.counts, title=title, rule=rule, tuned=choice,
         names=names, norms=norms, samples=shown, apart=shown == "test" or gamma is not None, log=log, head=head,
-        held_out=held_out if shown == "test" else None, facts=facts, bootstrap=bootstrap, model=model, blind=True,
-    )
+        held_out=held_out if shown == "test" else None, facts=facts, bootstrap=bootstrap, model=model, blind=True)
 
 
 def of_logits(
@@ -189,18 +182,13 @@ def of_logits(
     """Return the subject of a model's logits on samples that it was not trained on.
 
     Args:
-        logits: [N, K].
-        labels: [N], or None; then only the predicted shares are shown.
-        counts: training samples of each class.
-        title, names, target, head, log, held_out, facts, model: as in `Subject`.
+        logits, labels: [N, K] and [N]; without labels (None), only the predicted shares are shown.
+        title, counts, names, target, head, log, held_out, facts, model: as in `Subject`.
         norms, kind: as in `tune`.
         gamma: a gamma of your own; or else that of `tuned`; or else one chosen on these samples.
-        rule: what gamma does, where `tuned` does not say.
-        tuned: what `tune` returned, or its `to_dict()`.
+        rule, tuned, bootstrap: as in `of_snapshot`.
         samples: what the samples are: `held-out`, `test`; a gamma chosen on `test` gets a warning on top of the page.
-        apart: whether these samples had no part in a choice that is given.
-        blind: choose gamma without the labels.
-        bootstrap: replicates at most, where gamma is chosen here.
+        apart, blind: whether these samples had no part in a given choice; whether to choose gamma without labels.
 
     Returns:
         The subject, for `write`.
@@ -221,22 +209,21 @@ def of_logits(
     if choice is None:
         times = min(bootstrap, MAX_RESAMPLED // len(logits))
         with quiet():  # the page shows the warnings
-            found = match_prior(logits, n, prior, rule=rule, norms=norms, names=names, kind=kind, bootstrap=times) \
-                if path is None or blind else \
-                tune_path(path, norms=norms, names=names, target=prior, chosen_on=samples, bootstrap=times)
+            if path is None or blind:
+                found = match_prior(logits, n, prior, rule=rule, norms=norms, names=names, kind=kind, bootstrap=times)
+            else:
+                found = tune_path(path, norms=norms, names=names, target=prior, chosen_on=samples, bootstrap=times)
         choice = found.to_dict()
     changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
-    return Subject(title=title, counts=n, choice=choice, path=path, changes=changes, logits=logits, samples=samples,
-                   apart=apart, names=names, target=prior, held_out=held_out, head=head, log=log, facts=facts or {},
-                   model=model)
+    return Subject(
+        title=title, counts=n, choice=choice, path=path, changes=changes, logits=logits, samples=samples, apart=apart,
+        names=names, target=prior, held_out=held_out, head=head, log=log, facts=facts or {}, model=model)
 
 
 def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | ChoiceRecord | None) -> ChoiceRecord | None:
-    if gamma is not None:
-        choice = {"gamma": gamma, "rule": rule, "chosen_on": "given"}
-    elif tuned is not None:
-        choice = {**(tuned.to_dict() if isinstance(tuned, Tuned) else tuned)}
-    else:
+    given = None if gamma is None else {"gamma": gamma, "rule": rule, "chosen_on": "given"}
+    choice = given or (tuned.to_dict() if isinstance(tuned, Tuned) else tuned)
+    if choice is None:
         return None
     if not 0 <= choice["gamma"] <= LARGEST_GAMMA:
         raise LevelheadError(f"expected a gamma from 0 to {LARGEST_GAMMA:g}, got {choice['gamma']:g}",

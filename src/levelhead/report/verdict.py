@@ -51,9 +51,7 @@ def gain(
     >>> [round(x, 3) for x in gain(right, np.array([True] * 4), np.array([0, 0, 1, 1]), np.array([0.5, 0.5]))]
     [0.5, -0.048, 1.048]
     """
-    size = len(mass)
-    up, down = np.bincount(labels, after & ~before, size), np.bincount(labels, before & ~after, size)
-    n = np.bincount(labels, minlength=size)
+    up, down, n = (np.bincount(labels, each, len(mass)) for each in (after & ~before, before & ~after, None))
     mean = float((mass * (up - down) / np.maximum(n, 1)).sum())
     variance = ((up + down + 2) / (n + 2) - ((up - down) / (n + 2)) ** 2) / (n + 2)
     spread = NormalDist().inv_cdf((1 + level) / 2) * float(np.sqrt((mass**2 * variance).sum()))
@@ -64,45 +62,36 @@ def verdict(subject: Subject) -> Verdict:
     """Return the verdict on a subject."""
     if subject.path is None:
         return _verdict_without_labels(subject)
-    path, gamma, labels = subject.path, subject.gamma, subject.path.labels
+    path, gamma = subject.path, subject.gamma
     before, after = path.right(0.0), path.right(gamma)
-    low, high = _gain_interval(subject, before, after)
+    corrected = None if subject.apart else subject.gain_interval  # for the choice of gamma on these samples
+    low, high = corrected or gain(before, after, path.labels, subject.mass, subject.level)[1:]
     was, now = path.at(0.0), path.at(gamma)
     rare, common = ([float(np.nanmean(x.class_accuracy[half])) for x in (was, now)] for half in subject.halves)
     mix = [1 - float(np.nansum(subject.counts * x.class_accuracy) / subject.counts[subject.present].sum())
            for x in (was, now)]
+    weights = "every class weighs the same" if subject.target is None else "classes weigh as the target says"
+    half, of = ("class", "") if subject.classes == 2 else ("half", " of the classes")
     numbers = (
-        Number("balanced", "Balanced error", was.balanced_error, now.balanced_error,
-               note="every class weighs the same" if subject.target is None else "classes weigh as the target says"),
-        Number("error", "Error", was.error, now.error, note=f"on these {len(labels):,} samples"),
-        Number("rare", f"Recall, {_half(subject, 'rarer')}", rare[0], rare[1], better="higher",
-               note=_describe_half(subject, 0)),
-        Number("common", f"Recall, {_half(subject, 'more frequent')}", common[0], common[1], better="higher",
-               note=_describe_half(subject, 1)),
+        Number("balanced", "Balanced error", was.balanced_error, now.balanced_error, note=weights),
+        Number("error", "Error", was.error, now.error, note=f"on these {len(path.labels):,} samples"),
+        Number("rare", f"Recall, rarer {half}", *rare, better="higher", note=_describe_half(subject, 0)),
+        Number("common", f"Recall, more frequent {half}", *common, better="higher", note=_describe_half(subject, 1)),
     )
-    lower = was.balanced_error - now.balanced_error
-    status, headline = _decide(subject, low, high, bool((before != after).any()), lower)
-    lines = {"What changes": _what_changes(subject, numbers), "How certain": _certainty(low, high, subject.level),
+    changes = [f"from {percent_text(number.before)} to {percent_text(number.after)}" for number in numbers]
+    changed, lower = bool((before != after).any()), was.balanced_error - now.balanced_error
+    status, headline = _decide(subject, low, high, changed, lower)
+    lines = {"What changes": f"The recall of the rarer {half}{of} goes {changes[2]}, that of the more frequent "
+                             f"{half} {changes[3]}. The error goes {changes[1]}, the balanced error {changes[0]}.",
+             "How certain": _certainty(low, high, subject.level),
              "Who pays": _who_pays(subject, was.class_accuracy, now.class_accuracy),
              "If imbalance stays": _if_imbalance_stays(mix, subject), "How gamma was chosen": _how_chosen(subject)}
     return Verdict(status, headline, lines, numbers, _alarms(subject))
 
 
 def percent_text(share: float) -> str:
-    """Return a share as the page's script writes it: ties round up.
-
-    >>> percent_text(0.00125)
-    '0.13\\xa0%'
-    """
+    """Return a share as the page's script writes it: ties round up."""
     return f"{100 * share + 1e-9:.2f}\N{NO-BREAK SPACE}%"
-
-
-def _gain_interval(subject: Subject, before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
-    """Return the gain's interval, corrected for the choice of gamma where it was made on these samples."""
-    assert subject.path is not None
-    if not subject.apart and subject.gain_interval is not None:
-        return subject.gain_interval
-    return gain(before, after, subject.path.labels, subject.mass, subject.level)[1:]
 
 
 def _decide(subject: Subject, low: float, high: float, changed: bool, lower: float) -> tuple[Status, str]:
@@ -120,13 +109,6 @@ def _decide(subject: Subject, low: float, high: float, changed: bool, lower: flo
     return "unclear", "Keep the model as it is for now: a gain is not certain"
 
 
-def _what_changes(subject: Subject, numbers: tuple[Number, ...]) -> str:
-    balanced, error, rare, common = map(_from_to, numbers)
-    of = "" if subject.classes == 2 else " of the classes"
-    return (f"The recall of the {_half(subject, 'rarer')}{of} goes {rare}, that of the "
-            f"{_half(subject, 'more frequent')} {common}. The error goes {error}, the balanced error {balanced}.")
-
-
 def _certainty(low: float, high: float, level: float) -> str:
     change = (f"between {100 * low:.2f} and {100 * high:.2f} points lower" if low > 0 else
               f"between {-100 * high:.2f} and {-100 * low:.2f} points higher" if high < 0 else
@@ -139,8 +121,10 @@ def _who_pays(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
     losers, worst = int((loss > 0).sum()), int(np.argmax(loss))
     if losers == 0:
         return "Nobody: no class has a lower recall than before."
-    return (f"{losers:,} of {len(subject.present):,} classes have a lower recall than before, most of all "
-            f"{_quoted(subject.name(worst))}, from {percent_text(was[worst])} to {percent_text(now[worst])}.")
+    # the name is cut if it is long, and isolated from the text direction of the rest
+    name = f"“\N{FIRST STRONG ISOLATE}{short(subject.name(worst), 60)}\N{POP DIRECTIONAL ISOLATE}”"
+    return (f"{losers:,} of {len(subject.present):,} classes have a lower recall than before, most of all {name}, from "
+            f"{percent_text(was[worst])} to {percent_text(now[worst])}.")
 
 
 def _if_imbalance_stays(mix: list[float], subject: Subject) -> str:
@@ -148,66 +132,56 @@ def _if_imbalance_stays(mix: list[float], subject: Subject) -> str:
         return "The training counts are all equal, so there is no imbalance to level."
     text = (f"Where classes are as imbalanced as in training, expect the error to go from {percent_text(mix[0])} to "
             f"{percent_text(mix[1])}")
-    if mix[1] > mix[0]:
-        return f"{text}. If the model will be used there, and no class matters more than another, keep it as it is."
-    return f"{text}, which is no worse."
+    keep = ". If the model will be used there, and no class matters more than another, keep it as it is."
+    return text + (keep if mix[1] > mix[0] else ", which is no worse.")
 
 
 def _how_chosen(subject: Subject) -> str:
-    choice, gamma = subject.choice, subject.gamma
+    choice, between = subject.choice, subject.choice.get("interval")
     on, n = choice["chosen_on"], f"{choice['n']:,} " if choice.get("n") else ""
-    between = choice.get("interval")
     likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
     if on == "given":
-        chosen = f"gamma = {gamma:g} was given by hand"
+        chosen = f"gamma = {subject.gamma:g} was given by hand"
     elif on == "unlabelled":
         equally = "" if subject.target is not None else " (all equally often)"
-        chosen = (f"gamma = {gamma:.3f}{likely} was chosen on {n}samples without their labels, so that each class is "
-                  f"predicted as often as it is assumed to occur{equally}")
+        chosen = (f"gamma = {subject.gamma:.3f}{likely} was chosen on {n}samples without their labels, so that each "
+                  f"class is predicted as often as it is assumed to occur{equally}")
     else:
         what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(on, f"{on} samples")
-        chosen = f"gamma = {gamma:.3f}{likely} was chosen on {n}{what}"
+        chosen = f"gamma = {subject.gamma:.3f}{likely} was chosen on {n}{what}"
     if subject.path is None:
-        return chosen + "."
-    total = len(subject.path.labels)
+        return f"{chosen}."
     if subject.apart:
-        return f"{chosen}; every number here is measured on {total:,} {subject.samples} samples" + (
-            "." if on in ("given", "unlabelled") else " that had no part in the choice.")
+        no_part = "" if on in ("given", "unlabelled") else " that had no part in the choice"
+        total = f"{len(subject.path.labels):,} {subject.samples} samples"
+        return f"{chosen}; every number here is measured on {total}{no_part}."
     return (f"{chosen}, and the numbers here are measured on the same samples; the estimate for new samples allows for "
             "that.")
 
 
 def _alarms(subject: Subject) -> tuple[str, ...]:
-    found = [str(line) for line in subject.choice.get("warnings") or ()]
-    if subject.choice["chosen_on"] == "test":
-        found.insert(0, "Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they "
-                        "cannot be reported as a test result. Choose gamma on held-out samples instead.")
-    return tuple(found)
+    on_test = ("Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they cannot be "
+               "reported as a test result. Choose gamma on held-out samples instead.")
+    return (on_test,) * (subject.choice["chosen_on"] == "test") + tuple(map(str, subject.choice.get("warnings") or ()))
 
 
 def _verdict_without_labels(subject: Subject) -> Verdict:
     """Return the verdict from the choice alone, where labels or logits are missing."""
-    choice, numbers = subject.choice, []
-    pairs = (("Balanced error", "balanced_error", "every class weighs the same"), ("Error", "error", ""),
-             ("Predicted shares off target", "mismatch", "0 %: every class is predicted as often as it should be"))
-    for title, key, note in pairs:
-        if choice.get(key) is not None and choice.get(f"{key}_at_zero") is not None:
-            numbers.append(Number(key, title, choice[f"{key}_at_zero"], choice[key], note=note))
-    known, lines = subject.gain_interval, {"How gamma was chosen": _how_chosen(subject)}
-    balanced = next((number for number in numbers if number.key == "balanced_error"), None)
+    choice, known, lines = subject.choice, subject.gain_interval, {"How gamma was chosen": _how_chosen(subject)}
+    titles = {"balanced_error": ("Balanced error", "every class weighs the same"), "error": ("Error", ""),
+              "mismatch": ("Predicted shares off target", "0 %: every class is predicted as often as it should be")}
+    numbers = {key: Number(key, title, choice[f"{key}_at_zero"], choice[key], note=note)
+               for key, (title, note) in titles.items()
+               if choice.get(key) is not None and choice.get(f"{key}_at_zero") is not None}
+    balanced = numbers.get("balanced_error")
     if known is not None and choice.get("n") and balanced:
-        lower = balanced.before - balanced.after
-        status, headline = _decide(subject, known[0], known[1], choice["gamma"] != 0, lower)
-        lines["How certain"] = _certainty(known[0], known[1], subject.level)
+        status, headline = _decide(subject, *known, choice["gamma"] != 0, balanced.before - balanced.after)
+        lines["How certain"] = _certainty(*known, subject.level)
     else:
         status, headline = "unclear", "No decision without labels: label a few samples and evaluate on them first"
         lines["What is missing"] = ("Without labels it is not known how often the model is right, before or after. "
                                     "This page shows how often each class is predicted.")
-    return Verdict(status, headline, lines, tuple(numbers), _alarms(subject))
-
-
-def _half(subject: Subject, which: str) -> str:
-    return f"{which} {'class' if subject.classes == 2 else 'half'}"
+    return Verdict(status, headline, lines, tuple(numbers.values()), _alarms(subject))
 
 
 def _describe_half(subject: Subject, which: int) -> str:
@@ -215,12 +189,3 @@ def _describe_half(subject: Subject, which: int) -> str:
     n = subject.counts[subject.halves[which]]
     counts = f"{n.min():,}" if n.min() == n.max() else f"{n.min():,} to {n.max():,}"
     return f"{len(n):,} class{'es' if len(n) > 1 else ''} of {counts} training samples"
-
-
-def _quoted(name: str, most: int = 60) -> str:
-    """Return a class's name for a sentence: cut if long, and isolated from the text direction of the rest."""
-    return f"“\N{FIRST STRONG ISOLATE}{short(name, most)}\N{POP DIRECTIONAL ISOLATE}”"
-
-
-def _from_to(number: Number) -> str:
-    return f"from {percent_text(number.before)} to {percent_text(number.after)}"
