@@ -126,10 +126,9 @@ def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missi
     """
     n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
     shift = _finite("tau", tau) * np.log(n.max() / n)
-    like_bias = head.weight[:, 0] if head.bias is None else head.bias
-    wide = widen(like_bias) * 0 if head.bias is None else widen(head.bias)
-    moved = scale_rows(wide * 0 + 1, shift) + wide
-    return check_finite(replace(head, bias=narrow(moved, like_bias)), "the shifted head")
+    old = head.weight[:, 0] * 0 if head.bias is None else head.bias
+    wide = widen(old)
+    return check_finite(replace(head, bias=narrow(scale_rows(wide * 0 + 1, shift) + wide, old)), "the shifted head")
 
 
 def scale(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
@@ -141,9 +140,6 @@ def can_flip(head: Head) -> bool:
     """Return whether scaling rows can change any prediction: it cannot with one class, or two with opposite rows.
 
     Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
-
-    >>> can_flip(Head(np.array([[1.0, 2.0], [-2.0, -4.0]])))
-    False
     """
     if head.classes > 2:
         return True
@@ -161,22 +157,18 @@ def _factors(n: np.ndarray, gamma: float) -> np.ndarray:
 
 def _scale(head: Head, by: np.ndarray, bias: BiasPolicy) -> Head:
     check_choice("bias", bias, ("scale", "keep"))
-    scaled = None if head.bias is None else (scale_rows(head.bias, by) if bias == "scale" else head.bias)
-    where = f"the scaled head (in {head.weight.dtype})"
-    return check_finite(replace(head, weight=scale_rows(head.weight, by), bias=scaled), where,
-                        advice="; use a strength nearer to 0")
+    scaled = scale_rows(head.bias, by) if head.bias is not None and bias == "scale" else head.bias
+    return check_finite(replace(head, weight=scale_rows(head.weight, by), bias=scaled),
+                        f"the scaled head (in {head.weight.dtype})", advice="; use a strength nearer to 0")
 
 
 def _positive_norms(head: Head) -> np.ndarray:
     """Return the norms [K] of a head whose weight vectors all have a direction."""
     norms = to_numpy(head.norms).astype(np.float64)
-    if not np.isfinite(norms).all():
-        name = head.name(int(np.argmin(np.isfinite(norms))))
-        raise LevelheadError(f"the weight vector of {name} is too long to measure in float32; convert the head to "
-                             "float64")
-    if not norms.all():
-        raise LevelheadError(f"the weight vector of {head.name(int(np.argmin(norms)))} is zero and has no direction; "
-                             "rescale and shift do not need one")
+    for usable, flaw in ((np.isfinite(norms), "too long to measure in float32; convert the head to float64"),
+                         (norms > 0, "zero and has no direction; rescale and shift do not need one")):
+        if not usable.all():
+            raise LevelheadError(f"the weight vector of {head.name(int(np.argmin(usable)))} is {flaw}")
     return norms
 
 

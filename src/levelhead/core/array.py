@@ -44,11 +44,7 @@ def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
 
 
 def described(x: np.ndarray) -> str:
-    """Return what an array holds, for a message; where a fraction should be a whole number, the first and its position.
-
-    >>> described(np.array(["a"])), described(np.array([0.0, 0.5]))
-    ('text', 'float64 (0.5 at position 1)')
-    """
+    """Return what an array holds, for a message: a dtype, with the first fraction where one is, or 'text'."""
     if x.dtype.kind == "f" and x.ndim == 1 and (x != np.floor(x)).any():
         at = int(np.argmax(x != np.floor(x)))
         return f"{x.dtype} ({x[at]:g} at position {at})"
@@ -103,9 +99,8 @@ def scale_rows(x: Array, factors: np.ndarray) -> Array:
 
 def row_norms(x: Array) -> Array:
     """Return the length of each row of x [K, d], in float32 or better."""
-    wide = widen(x)
     with np.errstate(over="ignore"):
-        return wide.norm(dim=1) if is_torch(x) else np.linalg.norm(wide, axis=1)
+        return widen(x).norm(dim=1) if is_torch(x) else np.linalg.norm(widen(x), axis=1)
 
 
 def to_plain(record: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .array import described, is_torch, to_numpy
+from .array import described, to_numpy
 from .choices import Missing
 from .errors import Advice, LevelheadError, check_choice
 from .per_class import as_mapping, in_order, listed, title
@@ -15,15 +15,12 @@ Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
 
 def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None) -> np.ndarray:
-    """Count the labels of each class.
+    """Return how many labels each class has, [K].
 
     Args:
         labels: [N] class indices, or names if `names` lists them.
         classes: K; one more than the largest label if not given.
         names: the K class names in order.
-
-    Returns:
-        Samples of each class, [K].
 
     >>> of([0, 0, 2, 1, 0])
     array([3, 1, 1])
@@ -32,23 +29,19 @@ def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None =
     if classes is None and names is not None:
         classes = len(names)
     if names is not None and labels.dtype.kind in "UO":
-        index = {str(name): i for i, name in enumerate(names)}
-        unknown = sorted({str(label) for label in labels.tolist()} - index.keys())
-        if unknown:
+        index, labels = {str(name): i for i, name in enumerate(names)}, [str(label) for label in labels.tolist()]
+        if unknown := sorted(set(labels) - index.keys()):
             raise LevelheadError(f"unknown class name {unknown[0]!r}; the classes are {listed(names)}")
-        labels = np.array([index[str(label)] for label in labels.tolist()])
+        labels = [index[label] for label in labels]
     return np.bincount(check_labels(labels, classes), minlength=classes or 0)
 
 
 def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
-    """Check that labels are class indices.
+    """Return labels as int64 [N], after checking that they are class indices.
 
     Args:
         labels: [N], integers or floats without a fraction.
         classes: K; without it, any label from 0 on is one.
-
-    Returns:
-        The labels as int64 [N].
 
     >>> check_labels([0.0, 2.0, 1.0], 3)
     array([0, 2, 1])
@@ -62,23 +55,18 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     labels = labels.astype(np.int64)
     wrong = (labels < 0) if classes is None else (labels < 0) | (labels >= classes)
     if wrong.any():
-        at = int(np.argmax(wrong))
-        top = "" if classes is None else f" to {classes - 1}"
-        raise LevelheadError(f"expected labels from 0{top}, got {labels[at]} at position {at}"
-                             + ("; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""))
+        at, top = int(np.argmax(wrong)), "" if classes is None else f" to {classes - 1}"
+        advice = "; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""
+        raise LevelheadError(f"expected labels from 0{top}, got {labels[at]} at position {at}{advice}")
     return labels
 
 
 def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
-    """Return the counts of an exponential long tail: ``n_i = int(n_1 (1 / ratio)^(i / (K - 1)))``, i = 0 .. K - 1.
+    """Return the counts [K] of an exponential long tail: ``n_i = int(n_1 (1 / ratio)^(i / (K - 1)))``, at least 1.
 
     Args:
-        largest: n_1, the count of the first class.
-        classes: K.
+        largest, classes: n_1, the count of the first class, and K; i is 0 .. K - 1.
         ratio: of the first count to the last.
-
-    Returns:
-        Counts [K], at least 1 each.
 
     >>> long_tail(5000, 10, 100).tolist()
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
@@ -88,15 +76,11 @@ def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
 
 
 def step(largest: int, classes: int, ratio: float) -> np.ndarray:
-    """Return the counts of a step: the first half of the classes keeps n_1, the last half gets ``int(n_1 / ratio)``.
+    """Return the counts [K] of a step: the first half keeps n_1, the last half gets ``int(n_1 / ratio)``, at least 1.
 
     Args:
-        largest: n_1.
-        classes: K.
+        largest, classes: n_1 and K.
         ratio: of the large counts to the small ones.
-
-    Returns:
-        Counts [K], at least 1 each.
 
     >>> step(500, 4, 10).tolist()
     [500, 500, 50, 50]
@@ -106,15 +90,11 @@ def step(largest: int, classes: int, ratio: float) -> np.ndarray:
 
 
 def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.ndarray]:
-    """Group the classes into many-shot (n > 100), medium-shot (20 to 100) and few-shot (n < 20) ones.
+    """Return {group: class indices}: many-shot (n > 100), medium-shot (20 to 100), few-shot (n < 20), none empty.
 
     Args:
         counts: training samples of each class.
-        many: classes with more samples are many-shot.
-        few: classes with fewer samples are few-shot.
-
-    Returns:
-        {group: class indices}, without empty groups.
+        many, few: classes with more samples are many-shot, those with fewer are few-shot.
 
     >>> {name: members.tolist() for name, members in groups([500, 100, 7, 20]).items()}
     {'many': [0], 'medium': [1, 3], 'few': [2]}
@@ -129,7 +109,7 @@ def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.nd
 def resolve(
     counts: Counts, classes: int | None = None, *, names: Sequence[str] | None = None, missing: Missing | None = None
 ) -> np.ndarray:
-    """Return counts [K] from whatever form the user has them in, checked.
+    """Return counts [K], int64 and all positive, from whatever form the user has them in.
 
     Args:
         counts: K counts in class order; {class: n} or a pandas Series, by index or known name; or labels to count.
@@ -139,9 +119,6 @@ def resolve(
         names: the K class names, where they are known.
         missing: what to do with a class without samples: `error`, or `neutral`, which gives it the largest count. None
             is `error` for functions without such a parameter: the message then does not name it.
-
-    Returns:
-        Counts [K], int64, all positive.
 
     >>> resolve({"1": 30, "0": 70}, 2).tolist()
     [70, 30]
@@ -172,7 +149,6 @@ def resolve(
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:
-    """Return the error that says why n cannot be the count of a class."""
     if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
         return LevelheadError(f"the count of {name} is {n}; expected a whole number of samples")
     if n < 0:
@@ -180,8 +156,8 @@ def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError
     if n != int(n):
         return LevelheadError(f"the count of {name} is fractional ({n:g}); give samples, not shares")
     if missing is None:
-        return LevelheadError(f"{name} has no samples; leave it out, or give it the largest count, which leaves it as "
-                              "it is")
+        aside = "leave it out, or give it the largest count, which leaves it as it is"
+        return LevelheadError(f"{name} has no samples; {aside}")
     return LevelheadError(f"{name} has no samples", advice=Advice("missing", "neutral", "to leave it as it is"))
 
 
@@ -193,7 +169,7 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
     if isinstance(counts, str | Path):
         raise LevelheadError(f"expected counts, got the text {str(counts)!r}; read the file first")
     try:
-        values = to_numpy(counts) if is_torch(counts) else np.asarray(counts)
+        values = to_numpy(counts)
     except ValueError:
         raise LevelheadError("expected one count per class, got rows of different lengths") from None
     if values.ndim != 1:

@@ -39,16 +39,15 @@ class Curve:
         """Return the value at one gamma, or the values at many."""
         where = np.asarray(gamma, np.float64)
         if np.any((where < self.gammas[0]) | (where > self.end)) or np.isnan(where).any():
-            raise LevelheadError(f"expected a value within [{self.gammas[0]:g}, {self.end:g}], got {gamma}",
-                                 parameter="gamma")
+            bounds = f"[{self.gammas[0]:g}, {self.end:g}]"
+            raise LevelheadError(f"expected a value within {bounds}, got {gamma}", parameter="gamma")
         found = self.values[np.searchsorted(self.gammas, where, side="right") - 1]
         return float(found) if found.ndim == 0 else found
 
     def plateau(self, tolerance: float = 1e-12) -> tuple[float, float]:
         """Return the widest stretch (a, b) on which the curve is lowest, the first of equally wide ones.
 
-        Args:
-            tolerance: values this close count as equal: they may be sums of the same terms in another order.
+        Values as close as the tolerance count as equal: they may be sums of the same terms in another order.
         """
         low = self.values <= self.values.min() + tolerance
         starts = np.flatnonzero(low & ~np.r_[False, low[:-1]])
@@ -93,9 +92,6 @@ def ascending(gammas: np.ndarray) -> np.ndarray:
 
     The last bits of each gamma are replaced by its position, and the numbers are sorted as integers. Where that is not
     their order (two differ in those bits only, or some are negative), np.argsort is used.
-
-    >>> ascending(np.array([0.5, 0.1, 0.3]))
-    array([1, 2, 0])
     """
     taken = (1 << len(gammas).bit_length()) - 1
     order = np.sort(gammas.view(np.int64) & ~taken | np.arange(len(gammas))) & taken

@@ -53,13 +53,7 @@ class LevelheadError(ValueError):
 
 @contextmanager
 def in_file(path: object) -> Iterator[None]:
-    """Put the name of a file before the message of a LevelheadError raised inside the block, unless it is there.
-
-    >>> with in_file("tuned.json"):
-    ...     raise LevelheadError("expected a number, got 'x'", parameter="gamma")
-    Traceback (most recent call last):
-    levelhead.core.errors.LevelheadError: tuned.json: gamma: expected a number, got 'x'
-    """
+    """Put the name of a file before the message of a LevelheadError raised inside the block, unless it is there."""
     try:
         yield
     except LevelheadError as error:
@@ -69,20 +63,9 @@ def in_file(path: object) -> Iterator[None]:
 
 
 def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:
-    """Raise LevelheadError unless the value is one of the choices.
-
-    >>> check_choice("bias", "scale", ("scale", "keep"))
-    """
+    """Raise LevelheadError unless the value is one of the choices."""
     known = tuple(choices)
     if value not in known:
-        raise LevelheadError(f"expected {one_of(known)}, got {value!r}", parameter=parameter)
-
-
-def one_of(choices: Iterable[str]) -> str:
-    """Return the choices in words.
-
-    >>> one_of(["rescale", "tau", "shift"])
-    "'rescale', 'tau' or 'shift'"
-    """
-    *others, last = map(repr, choices)
-    return f"{', '.join(others)} or {last}" if others else last
+        *others, last = map(repr, known)
+        expected = f"{', '.join(others)} or {last}" if others else last
+        raise LevelheadError(f"expected {expected}, got {value!r}", parameter=parameter)

@@ -25,10 +25,6 @@ def norm_follows_count(head: Head, counts: Counts) -> float:
     It is near 1 under SGD on a long tail, and near 0 or negative where scaling by counts is not what the head needs. It
     is NaN if all counts are equal, or if all norms are, up to rounding, as after WVN.
 
-    Args:
-        head: weight [K, d].
-        counts: training samples of each class.
-
     >>> norm_follows_count(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), [90, 10])
     1.0
     """
@@ -79,11 +75,7 @@ def angular_sigma(features: Array, labels: Array, classes: int) -> np.ndarray:
 
 
 def center_gap(train: tuple[Array, Array], test: tuple[Array, Array], classes: int) -> np.ndarray:
-    """Return the angle between each class's train and test center, in degrees, [K].
-
-    Args:
-        train, test: (features [N, d], labels [N]).
-        classes: K.
+    """Return the angle between each class's centers in train and test (features [N, d], labels [N]), in degrees, [K].
 
     >>> center_gap((np.array([[1.0, 0.0]]), [0]), (np.array([[0.0, 1.0]]), [0]), 1)
     array([90.])
@@ -123,21 +115,15 @@ def oracle_head(
     features: Array, labels: Array, classes: int, *, start: Head | None = None, decay: float = 0.0,
     steps: int = 2000, tolerance: float = 1e-5,
 ) -> Oracle:
-    """Fit the best linear head for given features: its error bounds what any adjustment of the head can reach.
+    """Return the best linear head for given features: its error bounds what any adjustment of the head can reach.
 
     This minimizes mean cross entropy + decay/2 ||W||^2 by L-BFGS.
 
     Args:
-        features: [N, d].
-        labels: [N].
-        classes: K.
+        features, labels, classes: [N, d], [N] and K.
         start: the head to begin with; zeros if None.
         decay: weight decay.
-        steps: at most so many.
-        tolerance: fitting stops when no entry of the gradient exceeds it.
-
-    Returns:
-        The head and how well it fits.
+        steps, tolerance: fitting stops after so many steps, or when no entry of the gradient exceeds the tolerance.
 
     >>> oracle_head(np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1], 2, decay=0.1).error
     0.0
@@ -202,6 +188,5 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:
-    """Return ranks; equal values share the mean of theirs."""
     _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]

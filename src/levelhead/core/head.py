@@ -30,18 +30,17 @@ class Head:
     names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        weight, bias = _kind_and_shape(self.weight), _kind_and_shape(self.bias)
         if not _is_array(self.weight) or self.weight.ndim != 2:
-            raise LevelheadError("expected weight [K, d], a numpy array or a tensor, got "
-                                 f"{_kind_and_shape(self.weight)}")
+            raise LevelheadError(f"expected weight [K, d], a numpy array or a tensor, got {weight}")
         if not is_floating(self.weight):
             raise LevelheadError(f"expected a floating-point weight, got {self.weight.dtype}; dequantize it first")
         if self.bias is not None:
             if tuple(getattr(self.bias, "shape", ())) != (self.classes,):
-                raise LevelheadError(f"expected bias [{self.classes}], one per row of weight, got "
-                                     f"{_kind_and_shape(self.bias)}")
+                raise LevelheadError(f"expected bias [{self.classes}], one per row of weight, got {bias}")
             if is_torch(self.bias) != is_torch(self.weight) or not is_floating(self.bias):
                 raise LevelheadError("expected a floating-point bias of the same kind as the weight, "
-                                     f"{_kind_and_shape(self.weight)}, got {_kind_and_shape(self.bias)}")
+                                     f"{weight}, got {bias}")
         if self.names is not None and len(self.names) != self.classes:
             raise LevelheadError(f"expected {self.classes} class names, got {len(self.names)}")
 
@@ -69,9 +68,8 @@ class Head:
         """
         features = features if is_torch(features) else to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
-            raise LevelheadError("expected features of the same kind as the weight, "
-                                 f"{_kind_and_shape(self.weight)}, got {_kind_and_shape(features)}; head.numpy() "
-                                 "converts the head")
+            raise LevelheadError(f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}, "
+                                 f"got {_kind_and_shape(features)}; head.numpy() converts the head")
         if features.ndim < 1 or features.shape[-1] != self.weight.shape[1]:
             raise LevelheadError(f"expected features [N, {self.weight.shape[1]}], got shape {list(features.shape)}")
         scores = product(features, self.weight)
@@ -96,8 +94,7 @@ def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> He
             continue
         finite = values.isfinite() if is_torch(values) else np.isfinite(values)
         if not finite.all():
-            rows = to_numpy(finite).reshape(head.classes, -1).all(axis=1)
-            name = head.name(int(np.argmin(rows)))
+            name = head.name(int(np.argmin(to_numpy(finite).reshape(head.classes, -1).all(axis=1))))
             raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
     return head
 

@@ -8,19 +8,12 @@ KNOWN_HEADS = (
 )
 # Layers that feed one output together, and are scaled together.
 HEAD_PAIRS = (
-    ("head", "head_dist"),
-    ("head", "dist_head"),
-    ("heads", "heads_dist"),
-    ("cls_classifier", "distillation_classifier"),
-    ("classifier", "classifier_distill"),
+    ("head", "head_dist"), ("head", "dist_head"), ("heads", "heads_dist"),
+    ("cls_classifier", "distillation_classifier"), ("classifier", "classifier_distill"),
 )
 
 
 def list_layers(layers: Iterable[tuple[str, Sequence[int]]], most: int = 8) -> str:
-    """Return layers with the shapes of their weights, for a message; of many the last ones, since heads come late.
-
-    >>> list_layers([("body", (8, 3)), ("fc", (10, 8))])
-    'body [8, 3], fc [10, 8]'
-    """
+    """Return layers with the shapes of their weights, for a message; of many the last ones, since heads come late."""
     texts = [f"{layer or '(the model itself)'} {list(shape)}" for layer, shape in layers]
     return ("..., " if len(texts) > most else "") + ", ".join(texts[-most:]) or "none"

@@ -17,15 +17,12 @@ LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
 
 
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
-    """Check logits, and turn probabilities into their logarithms.
+    """Return logits [N, K], checked: floating-point and finite. Probabilities become their logarithms.
 
     Args:
         logits: [N, K].
         kind: what they are; probabilities given as `logits` are refused.
         first: the number of their first row, for messages, where they are part of a larger array.
-
-    Returns:
-        [N, K], floating-point, finite.
 
     >>> check_logits([[2, 1]])
     array([[2., 1.]])
@@ -169,8 +166,7 @@ def negative_log_likelihood(logits: Array, labels: Array, *, temperature: float 
     >>> round(negative_log_likelihood(np.array([[5.0, 5.0]]), [0]), 4)
     0.6931
     """
-    logits, labels = _pair(logits, labels)
-    scores = log_softmax(logits / _positive(temperature))
+    scores, labels = _log_probabilities(logits, labels, temperature)
     return float(-np.take_along_axis(scores, labels[:, None], axis=1).mean())
 
 
@@ -182,8 +178,8 @@ def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperatu
 
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
     """
-    logits, labels = _pair(logits, labels)
-    probability = np.exp(log_softmax(logits / _positive(temperature)))
+    scores, labels = _log_probabilities(logits, labels, temperature)
+    probability = np.exp(scores)
     confidence, correct = probability.max(axis=1), probability.argmax(axis=1) == labels
     where = np.minimum((confidence * bins).astype(int), bins - 1)
     gap = np.bincount(where, weights=confidence - correct, minlength=bins)
@@ -221,16 +217,12 @@ class Measures:
 def measure(
     logits: Array, labels: Array, counts: Counts | None = None, *, names: Sequence[str] | None = None
 ) -> Measures:
-    """Compute all measures at once.
+    """Return all measures at once.
 
     Args:
-        logits: [N, K].
-        labels: [N], class indices.
+        logits, labels: [N, K], and [N] class indices.
         counts: training samples of each class, for the mean recall of the groups of `counts.groups`.
         names: class names, if counts are given by name.
-
-    Returns:
-        The measures.
 
     >>> measure(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1], [500, 5]).groups
     {'many': 1.0, 'few': 0.0}
@@ -239,21 +231,14 @@ def measure(
     labels = check_labels(labels, values.shape[1])
     recalls = recall(values, labels)
     members = {} if counts is None else groups(resolve(counts, values.shape[1], names=names))
-    members = {name: of for name, of in members.items() if not np.isnan(recalls[of]).all()}
-    worst = int(np.nanargmin(recalls))
+    worst, known = int(np.nanargmin(recalls)), ~np.isnan(recalls)
     return Measures(
-        n=len(labels),
-        error=error(values, labels),
-        balanced_error=float(1 - np.nanmean(recalls)),
-        recall=recalls,
-        precision=precision(values, labels),
-        groups={name: float(np.nanmean(recalls[of])) for name, of in members.items()},
-        worst_class=worst,
-        worst_recall=float(recalls[worst]),
-        negative_share=negative_share(values, labels),
+        n=len(labels), error=error(values, labels), balanced_error=float(1 - np.nanmean(recalls)),
+        recall=recalls, precision=precision(values, labels),
+        groups={name: float(np.nanmean(recalls[of])) for name, of in members.items() if known[of].any()},
+        worst_class=worst, worst_recall=float(recalls[worst]), negative_share=negative_share(values, labels),
         calibration_error=calibration_error(values, labels),
-        negative_log_likelihood=negative_log_likelihood(values, labels),
-    )
+        negative_log_likelihood=negative_log_likelihood(values, labels))
 
 
 def _numeric(logits: Array) -> np.ndarray:
@@ -273,10 +258,11 @@ def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
     return logits, labels
 
 
-def _positive(temperature: float) -> float:
+def _log_probabilities(logits: Array, labels: Array, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+    logits, labels = _pair(logits, labels)
     if not 0 < temperature < np.inf:
         raise LevelheadError(f"expected a positive number, got {temperature}", parameter="temperature")
-    return temperature
+    return log_softmax(logits / temperature), labels
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

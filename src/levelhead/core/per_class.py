@@ -11,41 +11,29 @@ from .errors import Advice, LevelheadError
 def as_mapping(values: Any, most: int | None = None) -> Mapping[Any, Any] | None:
     """Return values as {class: value} if they say which class each belongs to, as a mapping or pandas Series does.
 
-    Args:
-        values: whatever the user has.
-        most: the number of classes; a Series with more values holds samples, and the result is None.
-
-    >>> as_mapping({"cat": 3}), as_mapping([3, 4])
-    ({'cat': 3}, None)
+    A Series with more values than `most`, the number of classes, holds samples: the result is None.
     """
     if isinstance(values, Mapping):
         return values
     index = getattr(values, "index", None)
-    if index is None or callable(index) or getattr(values, "ndim", None) != 1:
+    is_series = index is not None and not callable(index) and getattr(values, "ndim", None) == 1
+    if not is_series or (most is not None and len(values) > most):
         return None
-    if most is not None and len(values) > most:
-        return None
-    return without_repeats(zip(index, values.tolist(), strict=True))
+    return without_repeats(zip(values.index, values.tolist(), strict=True))
 
 
 def in_order(
     values: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None, *, what: str = "count"
 ) -> np.ndarray:
-    """Return {class: value} as [K], in class order.
-
-    Args:
-        values: by index, or by name if `names` lists them.
-        classes: K; the number of values if None.
-        names: the K class names in order.
-        what: what a value is, for messages.
+    """Return {class: value}, by index or known name, as [K] in class order; K is the number of values if not given.
 
     >>> in_order({"dog": 30, "cat": 70}, 2, ["cat", "dog"])
     array([70., 30.])
     """
     known = {str(name): i for i, name in enumerate(names or ())}
     if len(known) < len(names or ()):
-        raise LevelheadError(f"two classes are called {first_repeated(map(str, names or ()))!r}; give {what}s in class "
-                             "order")
+        repeated = first_repeated(map(str, names or ()))
+        raise LevelheadError(f"two classes are called {repeated!r}; give {what}s in class order")
     size = classes if classes is not None else len(values)
     found: dict[int, float] = {}
     for key, value in values.items():
@@ -68,8 +56,8 @@ def in_order(
             raise LevelheadError(f"the {what} of class {key!r} is {value!r}; expected a number") from None
     if len(found) < size:
         absent = next(i for i in range(size) if i not in found)
-        raise LevelheadError(f"{title(absent, names)} has no {what}; expected {size} {what}s, one per class, got "
-                             f"{len(values)}")
+        expected = f"expected {size} {what}s, one per class, got {len(values)}"
+        raise LevelheadError(f"{title(absent, names)} has no {what}; {expected}")
     return np.array([found[i] for i in range(size)])
 
 
@@ -83,28 +71,16 @@ def without_repeats(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def first_repeated(names: Iterable[Any]) -> Any:
-    """Return the first repeated name, or None.
-
-    >>> first_repeated(["ant", "cat", "ant"])
-    'ant'
-    """
+    """Return the first repeated name, or None."""
     seen: set[Any] = set()
     return next((name for name in names if name in seen or seen.add(name)), None)
 
 
 def title(i: int, names: Sequence[str] | None) -> str:
-    """Return a class's number and, where it has one, its name.
-
-    >>> title(2, None), title(2, ["cat", "dog", "elk"])
-    ('class 2', 'class 2 (elk)')
-    """
+    """Return a class's number and, where it has one, its name."""
     return f"class {i}" if names is None else f"class {i} ({names[i]})"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Return the first names and, if there are more, how many there are.
-
-    >>> listed(["ant", "cat", "elk"], 2)
-    'ant, cat, ... (3 in all)'
-    """
+    """Return the first names and, if there are more, how many there are: 'ant, cat, ... (3 in all)'."""
     return ", ".join(map(str, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")

@@ -25,9 +25,6 @@ def rounding_flips(
         dtype: of the stored weights: "float16", "bfloat16", or a numpy or torch dtype.
         head, features: the head before scaling and features [N, d], for the bound.
 
-    Returns:
-        The number of rows of logits whose prediction could flip.
-
     >>> rounding_flips(np.array([[2.0, 1.002], [2.0, 1.5]]), np.array([1.0, 1.995]), "bfloat16")
     1
     """

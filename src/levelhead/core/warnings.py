@@ -1,8 +1,7 @@
 """Warning classes, so that each can be filtered, tested and turned into an error."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 
 class LevelheadWarning(UserWarning):
@@ -45,9 +44,6 @@ class PrecisionWarning(LevelheadWarning):
     """Rounding to half precision could flip predictions."""
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence levelhead's warnings inside the block: for results that carry their warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LevelheadWarning)
-        yield
+def quiet() -> AbstractContextManager[None]:
+    """Silence levelhead's warnings inside a `with` block: for results that carry their warnings."""
+    return warnings.catch_warnings(action="ignore", category=LevelheadWarning)
