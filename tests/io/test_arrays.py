@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import struct
 import zipfile
@@ -10,8 +11,10 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from levelhead import LevelheadError
 from levelhead.io.arrays import FORMATS, column_titles, read
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
@@ -223,3 +226,51 @@ def test_wrong_labels_are_described_as_labels(tmp_path, text, message):
     (tmp_path / "y.csv").write_text(text)
     with pytest.raises(ValueError, match=re.escape(message)):
         read(tmp_path / "y.csv", wanted="labels")
+
+
+def _tensor(dtype="F32", shape=(1, 2), offsets=(0, 8)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+@pytest.mark.parametrize(("entries", "data"), [
+    ({"x": _tensor(offsets=(8, 16))}, 16),
+    ({"x": _tensor(), "y": _tensor(offsets=(4, 12))}, 12),
+    ({"x": _tensor(), "y": _tensor(offsets=(12, 20))}, 20),
+    ({"x": _tensor()}, 4),
+    ({"x": _tensor()}, 12),
+    ({"x": _tensor(offsets=(8, 0))}, 8),
+    ({"x": _tensor(), "y": _tensor("X9", offsets=(8, 0))}, 8),
+    ({"x": _tensor(offsets=(-8, 0))}, 8),
+    ({"x": _tensor(offsets=(False, 8))}, 8),
+    ({"x": _tensor(shape=(True, 2))}, 8),
+    ({"x": _tensor(shape=(1, 3))}, 8),
+    ({"x": _tensor(shape=(2**62, 4), offsets=(0, 0))}, 0),
+    ({"x": _tensor(), "y": _tensor(shape=(2**70, 0), offsets=(8, 8))}, 8),
+    ({"x": _tensor(), "y": _tensor("X9", (2,), (8, 16))}, 16),
+    ({"x": _tensor(), "y": _tensor(3, (2,), (8, 16))}, 16),
+    ({"x": _tensor(), "y": _tensor("F8_E4M3", (4,), (8, 10))}, 10),
+    ({"x": _tensor(), "y": _tensor("F4", (3,), (8, 10))}, 10),
+    ({"x": _tensor(), "__metadata__": []}, 8),
+    ({"x": _tensor(), "__metadata__": {"n": 1}}, 8),
+], ids=["late", "overlap", "hole", "cut short", "bytes left over", "backwards", "backwards and unknown", "negative",
+        "boolean offset", "boolean shape", "too few bytes", "overflow", "beyond 64 bits", "unknown dtype",
+        "number as dtype", "8 bits", "half a byte", "list as metadata", "number in metadata"])
+def test_a_safetensors_file_that_its_library_refuses_is_refused_in_one_line(tmp_path, entries, data):
+    text, path = json.dumps(entries).encode(), tmp_path / "x.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(data))
+    with pytest.raises(SafetensorError), safe_open(str(path), framework="numpy"):
+        pass
+    with pytest.raises(LevelheadError) as caught:
+        read(f"{path}:x")
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("F4", 4), ("F6_E2M3", 6), ("F8_E4M3", 8), ("BOOL", 8), ("C64", 64)])
+def test_a_tensor_of_a_dtype_that_numpy_lacks_may_stand_next_to_the_one_read(tmp_path, dtype, size):
+    entries = {"x": _tensor(), "y": _tensor(dtype, (8,), (8, 8 + size))}
+    text, path = json.dumps(entries).encode(), tmp_path / "x.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(8 + size))
+    with safe_open(str(path), framework="numpy") as file:
+        assert sorted(file.keys()) == ["x", "y"]
+    np.testing.assert_array_equal(read(f"{path}:x"), [[0, 0]])

@@ -5,8 +5,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -17,15 +16,11 @@ from ..core.errors import LevelheadError, in_file
 from ..core.per_class import listed
 from . import csv_table, safetensors_file, text
 
-MAGIC = {".npy": b"\x93NUMPY", ".npz": b"PK"}  # the first bytes of a file
-
 
 def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
-    """Return one array of a file, memory-mapped if the format allows it (.npy, .safetensors).
+    """Return one array of FILE or FILE:KEY, memory-mapped if the format allows it (.npy, .safetensors).
 
-    Args:
-        source: the file, or FILE:KEY for one array of an .npz or .safetensors, or one column of a .csv or .parquet.
-        wanted: what the array holds, for messages; also the key to use if the file holds several arrays.
+    `wanted` is what the array holds, for messages; also the key to use if the file holds several arrays.
     """
     path, key = _split_key(source)
     reader = FORMATS.get(path.suffix.lower())
@@ -38,10 +33,13 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
     except LevelheadError:
         raise
     except (ValueError, EOFError, BadZipFile) as error:
+        if any(words in str(error) for words in ("Python objects", "Object arrays")):  # as numpy says it
+            aside = "perhaps lists of different lengths; save plain numbers"
+            raise LevelheadError(f"{path}: the file holds Python objects, {aside}") from None
         raise LevelheadError(f"{path}: not a file of {wanted} ({error})") from None
     except MemoryError as error:
-        raise LevelheadError(f"{path}: too large for the memory of this machine ({error}); save it as .npy, which is "
-                             "not read at once") from None
+        aside = f"({error}); save it as .npy, which is not read at once"
+        raise LevelheadError(f"{path}: too large for the memory of this machine {aside}") from None
 
 
 def check_file(path: Path, wanted: str) -> None:
@@ -67,7 +65,7 @@ def may_begin_with_a_title(source: str | Path) -> bool:
     """Return whether the first cell of a .csv with one column of labels may be a title: nothing in the file says."""
     path, key = _split_key(source)
     return (key is None and path.suffix.lower() == ".csv"
-            and csv_table.parse(text.read(path), titles=("labels",)).titles is None)
+            and csv_table.parse(text.read(path), titles=("labels",))[0] is None)
 
 
 def file_of(source: str | Path) -> Path:
@@ -99,13 +97,12 @@ def _read_npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
     if key is not None:
         raise LevelheadError(f"the file holds one array without a key; leave out :{key}")
     _check_magic(path, ".npy")
-    with _refusing_objects():
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _read_npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
     name = _choose_array(path, key, _names_in_npz(path), wanted)
-    with np.load(path, allow_pickle=False) as archive, _refusing_objects():
+    with np.load(path, allow_pickle=False) as archive:
         _check_length(archive.zip, name)
         return archive[name]
 
@@ -120,9 +117,8 @@ def _check_length(archive: ZipFile, name: str) -> None:
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = header(file)
         claimed = file.tell() + dtype.itemsize * math.prod(shape)
-    if claimed > member.file_size and not dtype.hasobject:
-        raise LevelheadError(f"cut short: {name!r}, {dtype} {list(shape)}, needs {claimed} bytes, got "
-                             f"{member.file_size}")
+    if claimed > (size := member.file_size) and not dtype.hasobject:
+        raise LevelheadError(f"cut short: {name!r}, {dtype} {list(shape)}, needs {claimed} bytes, got {size}")
 
 
 def _names_in_npz(path: Path) -> list[str]:
@@ -135,26 +131,15 @@ def _check_magic(path: Path, suffix: str) -> None:
     """Check the first bytes of a file: numpy would take others for a pickle, and say how to run that."""
     with path.open("rb") as file:
         first = file.read(6)
-    actual = next((suffix for suffix, magic in MAGIC.items() if first.startswith(magic)), None)
+    actual = ".npy" if first == b"\x93NUMPY" else ".npz" if first.startswith(b"PK") else None
     if actual is None:
         raise LevelheadError(f"not an {suffix} file" if first else "the file is empty")
     if actual != suffix:
         raise LevelheadError(f"this is an {actual} file; rename it to end in {actual}")
 
 
-@contextmanager
-def _refusing_objects() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        if "object" not in str(error).lower():
-            raise
-        raise LevelheadError("the file holds Python objects, perhaps lists of different lengths; save plain numbers"
-                             ) from None
-
-
 def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    tensors = safetensors_file.read_header(path).tensors
+    tensors = _tensors_in(path)
     name = _choose_array(path, key, list(tensors), wanted)
     tensor = tensors[name]
     if tensor.dtype not in safetensors_file.NUMPY_DTYPES:
@@ -165,18 +150,22 @@ def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
     return safetensors_file.widen_bfloat16(values) if tensor.dtype == "BF16" else values
 
 
-def _names_in_safetensors(path: Path) -> list[str]:
-    return list(safetensors_file.read_header(path).tensors)
+def _tensors_in(path: Path) -> dict[str, safetensors_file.StoredTensor]:
+    """Return the tensors of a file; an unknown dtype, which a model may have next to its head, is refused in data."""
+    tensors = safetensors_file.read_header(path).tensors
+    for name, tensor in tensors.items():
+        if tensor.dtype not in safetensors_file.ITEM_BITS:
+            raise LevelheadError(f"{path}: {name!r} has the unknown dtype {tensor.dtype!r}")
+    return tensors
 
 
 def _read_csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    table = csv_table.parse(text.read(path), titles=(wanted, key))
-    rows = table.rows
+    titles, rows = csv_table.parse(text.read(path), titles=(wanted, key))
     if key is not None:
-        at = _column_index(key, table.titles or [])
+        at = _column_index(key, titles or [])
         rows = [[row[at]] for row in rows]
     elif wanted == "labels" and len(rows[0]) > 1:
-        aside = (f" ({listed(table.titles)}); name it: {path.name}:TITLE" if table.titles else
+        aside = (f" ({listed(titles)}); name it: {path.name}:TITLE" if titles else
                  "; save it alone (index=False in pandas)")
         raise LevelheadError(f"expected one column of labels, got {len(rows[0])}{aside}")
     return _to_numbers(rows, wanted)
@@ -199,9 +188,8 @@ def _read_parquet(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors, ".csv": _read_csv,
-    ".parquet": _read_parquet,
-}
-ARCHIVES: dict[str, Callable[[Path], list[str]]] = {".npz": _names_in_npz, ".safetensors": _names_in_safetensors}
+    ".parquet": _read_parquet}
+ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {".npz": _names_in_npz, ".safetensors": _tensors_in}
 
 
 def _split_key(source: str | Path) -> tuple[Path, str | None]:
@@ -214,16 +202,12 @@ def _split_key(source: str | Path) -> tuple[Path, str | None]:
 
 
 def _choose_array(path: Path, key: str | None, names: Sequence[str], wanted: str) -> str:
-    if key is not None:
-        if key not in names:
-            raise LevelheadError(f"no array {key!r}; the file has {listed(names) or 'none'}")
-        return key
-    if len(names) == 1:
-        return names[0]
-    if wanted in names:
-        return wanted
-    raise LevelheadError(f"expected one array, or one called {wanted!r}, got {listed(names) or 'none'}; name it: "
-                         f"{path.name}:KEY")
+    if key is not None and key not in names:
+        raise LevelheadError(f"no array {key!r}; the file has {listed(names) or 'none'}")
+    if key is None and len(names) != 1 and wanted not in names:
+        raise LevelheadError(f"expected one array, or one called {wanted!r}, got {listed(names) or 'none'}; name it: "
+                             f"{path.name}:KEY")
+    return key if key is not None else names[0] if len(names) == 1 else wanted
 
 
 def _column_index(key: str, names: Sequence[str]) -> int:
@@ -237,14 +221,13 @@ def _to_numbers(rows: list[list[str]], wanted: str) -> np.ndarray:
     try:
         values = np.array(rows, dtype=np.float64)
     except ValueError:
-        alone = len(rows[0]) == 1
         for at, cell in ((i, cell) for i, row in enumerate(rows) for cell in row if not text.is_number(cell)):
             if csv_table.is_decimal_comma(cell):
                 raise LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point") from None
             if not cell and wanted == "labels":
                 raise LevelheadError(f"data row {at} is empty; give its label, or leave that sample out of the logits "
                                      "too") from None
-            if not cell or not alone:
+            if not cell or len(rows[0]) > 1:
                 held = f"holds {cell!r}" if cell else "has an empty cell"
                 raise LevelheadError(f"data row {at} {held}; expected a number") from None
         return np.array([row[0] for row in rows])

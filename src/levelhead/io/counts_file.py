@@ -15,21 +15,18 @@ from . import arrays, csv_table, text
 def read_counts(path: str | Path, *, wanted: str = "counts") -> Counts:
     """Return the numbers of a file, as a list or {class: n}; `counts.resolve` checks them once the classes are known.
 
-    Args:
-        path: .json (a list or {class: n}), .csv (rows of class,n or of one number), .txt (numbers), .npy, or an .npz
-            or .safetensors with an array `counts`.
-        wanted: what the numbers are, for messages; also the name of the array.
+    A file is .json (a list or {class: n}), .csv (rows of class,n or of one number), .txt (numbers), .npy, or an .npz or
+    .safetensors with an array of the name that is wanted.
     """
     path = Path(path)
-    parse = _PARSERS.get(path.suffix.lower())
     if arrays.file_of(path).suffix.lower() in (".npy", *arrays.ARCHIVES):
         return arrays.read(path, wanted=wanted)
-    if parse is None:
+    if path.suffix.lower() not in _PARSERS:
         raise LevelheadError(f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
                              f"{path.suffix or 'no suffix'}")
     arrays.check_file(path, wanted)
     with in_file(path):
-        return parse(text.read(path))
+        return _PARSERS[path.suffix.lower()](text.read(path))
 
 
 def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.ndarray:
@@ -57,11 +54,10 @@ def _from_json(content: str) -> Counts:
 
 
 def _from_csv(content: str) -> Counts:
-    rows = csv_table.split_cells(content)
-    first, others = rows[0], rows[1:]
-    if not text.is_number(first[-1]) or not first[0] or (
-            not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others)):
-        rows = others  # the first row is titles
+    first, *others = csv_table.split_cells(content)
+    titled = not text.is_number(first[-1]) or not first[0] or (
+        not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others))
+    rows = others if titled else [first, *others]
     if all(len(row) == 1 for row in rows):
         return [text.number(row[0]) for row in rows]
     if any(len(row) != 2 for row in rows):
@@ -69,8 +65,5 @@ def _from_csv(content: str) -> Counts:
     return without_repeats([(row[0], text.number(row[1])) for row in rows])
 
 
-def _from_txt(content: str) -> Counts:
-    return [text.number(word) for word in content.split()]
-
-
-_PARSERS = {".json": _from_json, ".csv": _from_csv, ".txt": _from_txt}
+_PARSERS = {".json": _from_json, ".csv": _from_csv,
+            ".txt": lambda content: [text.number(word) for word in content.split()]}

@@ -7,7 +7,6 @@ names; or if its first cell is empty, which pandas writes over an index. An ambi
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from itertools import chain
 
@@ -15,26 +14,15 @@ from ..core.errors import LevelheadError
 from .text import is_number
 
 _WHOLE = re.compile(r"[+-]?\d+")
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 
 
-@dataclass(frozen=True)
-class CsvTable:
-    """The titles of a table, if it has any, and its rows, all of one length, without the index."""
+def parse(content: str, *, titles: Sequence[str | None] = ()) -> tuple[list[str] | None, list[list[str]]]:
+    """Return the titles of a table, if it has any, and its rows, all of one length, without the index.
 
-    titles: list[str] | None
-    rows: list[list[str]]
-
-
-def parse(content: str, *, titles: Sequence[str | None] = ()) -> CsvTable:
-    """Return the table in a text.
-
-    Args:
-        content: the text, not empty.
-        titles: what the title of a single column of names may be; any other first cell is a name.
+    A single column of names may be titled as in `titles`; any other first cell is a name.
 
     >>> parse("0,1\\n0.5,1\\n")
-    CsvTable(titles=['0', '1'], rows=[['0.5', '1']])
+    (['0', '1'], [['0.5', '1']])
     """
     first, *rest = split_cells(content)
     titled = first[0] in titles or _is_title(first[0], rest) if len(first) == 1 else _are_titles(first, rest)
@@ -43,22 +31,18 @@ def parse(content: str, *, titles: Sequence[str | None] = ()) -> CsvTable:
         raise LevelheadError("the file holds titles but no data")
     for at, row in enumerate(rows):
         if len(row) != len(first):
-            raise LevelheadError(f"data row {at} has {len(row)} values, but "
-                                 + (f"there are {len(first)} titles" if titled else f"the first has {len(first)}"))
+            expected = f"there are {len(first)} titles" if titled else f"the first has {len(first)}"
+            raise LevelheadError(f"data row {at} has {len(row)} values, but {expected}")
     if not _has_index(first):
-        return CsvTable(first if titled else None, rows)
+        return first if titled else None, rows
     if any(row[0] != str(i) for i, row in enumerate(rows)):
         raise LevelheadError("the first column has no title and is not 0, 1, 2, ...; if it is an index, save the table "
                              "without it (index=False in pandas)")
-    return CsvTable(first[1:], [row[1:] for row in rows])
+    return first[1:], [row[1:] for row in rows]
 
 
 def column_names(lines: Iterable[str]) -> list[str] | None:
-    """Return the titles of a table if they are names, else None. Reads no more lines than it needs.
-
-    >>> column_names([",cat,dog"]), column_names(["0,1"])
-    (['cat', 'dog'], None)
-    """
+    """Return the titles of a table if they are names, else None. Reads no more lines than it needs."""
     lines = (line for line in lines if line.strip())
     line = next(lines, "")
     first = next(_reader(chain([line], lines), line), [])
@@ -70,9 +54,6 @@ def split_cells(content: str) -> list[list[str]]:
     """Return the cells of each row, separated by commas or, if the first row has those, semicolons, tabs or blanks.
 
     An empty line is left out of a table; in a single column it is an empty cell.
-
-    >>> split_cells("cat;3\\n\\ndog;4")
-    [['cat', '3'], ['dog', '4']]
     """
     content = content.strip("\r\n")
     try:
@@ -84,12 +65,8 @@ def split_cells(content: str) -> list[list[str]]:
 
 
 def is_decimal_comma(cell: str) -> bool:
-    """Return whether a cell is a number with a decimal comma.
-
-    >>> is_decimal_comma("-0,5"), is_decimal_comma("0.5")
-    (True, False)
-    """
-    return _DECIMAL_COMMA.fullmatch(cell) is not None
+    """Return whether a cell is a number with a decimal comma."""
+    return re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) is not None
 
 
 def _is_numeric(cell: str) -> bool:
@@ -97,16 +74,11 @@ def _is_numeric(cell: str) -> bool:
 
 
 def _reader(lines: Iterable[str], first: str) -> Iterator[list[str]]:
-    return csv.reader(lines, delimiter=_separator(first), skipinitialspace=True)
-
-
-def _separator(first: str) -> str:
-    """Return the separator of a table by its first line."""
-    for separator in ";\t":
-        words = first.split(separator)
-        if len(words) > 1 and all("," not in word or is_decimal_comma(word.strip(' "')) for word in words):
-            return separator
-    return " " if " " in first.strip() and not first.startswith(" ") and all(map(is_number, first.split())) else ","
+    """Return a reader of the rows of a table, whose separator its first line shows."""
+    blanks = " " in first.strip() and not first.startswith(" ") and all(map(is_number, first.split()))
+    separators = [separator for separator in ";\t" if separator in first and all(
+        "," not in word or is_decimal_comma(word.strip(' "')) for word in first.split(separator))]
+    return csv.reader(lines, delimiter=[*separators, " " if blanks else ","][0], skipinitialspace=True)
 
 
 def _has_index(first: list[str]) -> bool:
@@ -124,8 +96,7 @@ def _is_title(first: str, rest: list[list[str]]) -> bool:
 def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
     if _has_index(first) or not any(map(_is_numeric, first)):
         return True
-    name = next((cell for cell in first if cell and not _is_numeric(cell)), None)
-    if name is not None:
+    if name := next((cell for cell in first if cell and not _is_numeric(cell)), None):
         raise LevelheadError(f"the first row holds {name!r} next to numbers; expected only names or only numbers")
     if not all(map(_WHOLE.fullmatch, first)) or len(set(first)) < len(first):
         return False

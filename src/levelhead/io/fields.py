@@ -16,11 +16,10 @@ def record_from(kind: type[_Record], values: Any) -> _Record:
     if not isinstance(values, dict):
         raise LevelheadError("not a JSON object")
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    absent = next((name for name, field in known.items() if field.default is MISSING and name not in values), None)
-    if absent is not None:
-        raise LevelheadError(f"no {absent!r}")
-    return kind(**{name: tuple(values[name]) if isinstance(values[name], list) else values[name]
-                   for name in known if name in values})
+    if absent := [name for name, field in known.items() if field.default is MISSING and name not in values]:
+        raise LevelheadError(f"no {absent[0]!r}")
+    given = {name: values[name] for name in known if name in values}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def convert_fields_(record: Any, *, but: str = "") -> None:
@@ -39,11 +38,7 @@ def convert_fields_(record: Any, *, but: str = "") -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has the annotated type. An int is a float too, if it is finite; a bool is neither.
-
-    >>> fits(3, float | None), fits(True, int), fits((1, "a"), tuple[int, ...]), fits("no", Literal["yes", "no"])
-    (True, False, False, True)
-    """
+    """Return whether a value has the annotated type. An int is a float too, if it is finite; a bool is neither."""
     parts = get_args(hint)
     if get_origin(hint) is Literal:
         return value in parts
@@ -62,11 +57,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def convert(value: Any, hint: Any) -> Any:
-    """Return a value that fits as the annotated type: an int becomes a float where the annotation says so.
-
-    >>> convert(3, float | None), convert((1, 2.5), tuple[float, ...]), convert(3, str | int)
-    (3.0, (1.0, 2.5), 3)
-    """
+    """Return a value that fits as the annotated type: an int becomes a float where the annotation says so."""
     if get_origin(hint) in (Union, UnionType):
         return convert(value, next(part for part in get_args(hint) if fits(value, part)))
     if get_origin(hint) is tuple:
@@ -75,11 +66,7 @@ def convert(value: Any, hint: Any) -> Any:
 
 
 def type_in_words(hint: Any) -> str:
-    """Return an annotation in words.
-
-    >>> type_in_words(tuple[int, ...] | None), type_in_words(Literal["small", "half", "imagenet"])
-    ('a list of whole numbers', 'small, half or imagenet')
-    """
+    """Return an annotation in words: `tuple[int, ...] | None` is 'a list of whole numbers'."""
     parts = [part for part in get_args(hint) if part not in (type(None), ...)]
     if get_origin(hint) is Literal:
         return f"{', '.join(parts[:-1])} or {parts[-1]}"

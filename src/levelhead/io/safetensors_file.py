@@ -14,31 +14,27 @@ from ..core.errors import LevelheadError
 NUMPY_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
                 "I8": "<i1", "U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?"}
 ITEM_BYTES = {"C64": 8} | {dtype: np.dtype(name).itemsize for dtype, name in NUMPY_DTYPES.items()}
+# All dtypes that the format's own library knows; several numbers of 4 or 6 bits share a byte.
+ITEM_BITS = {dtype: 8 * size for dtype, size in ITEM_BYTES.items()} | {
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8}
 LONGEST_HEADER = 100_000_000  # bytes, as in the format's own library
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file: the dtype as the format calls it, and the offset of its first byte in the file."""
+    """A tensor in a file."""
 
-    dtype: str
+    dtype: str  # as the format calls it
     shape: tuple[int, ...]
-    offset: int
+    offset: int  # of its first byte in the file
 
 
 @dataclass(frozen=True)
 class Header:
-    """A safetensors header.
+    """A safetensors header."""
 
-    Args:
-        text: the JSON as it stands in the file.
-        length: of that JSON, in bytes.
-        metadata: the file's own entries, all text.
-        tensors: by name.
-    """
-
-    text: str
-    length: int
+    text: str  # the JSON as it stands in the file
+    length: int  # of that JSON, in bytes
     metadata: dict[str, str]
     tensors: dict[str, StoredTensor]
 
@@ -54,7 +50,8 @@ def read_header(path: Path) -> Header:
     try:
         text = raw.decode()
         entries: dict[str, Any] = json.loads(text, object_pairs_hook=_without_repeated_keys)
-        metadata = entries.pop("__metadata__", None) or {}
+        metadata = entries.pop("__metadata__", None)
+        metadata = {} if metadata is None else metadata
         if not all(isinstance(value, str) for value in metadata.values()):
             raise LevelheadError("its metadata are not all text")
         tensors = {key: _stored_tensor(key, entry, 8 + length) for key, entry in entries.items()}
@@ -65,27 +62,22 @@ def read_header(path: Path) -> Header:
             end = after
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LevelheadError(f"{path}: not a safetensors file, its header is broken ({error})") from None
-    expected = 8 + length + end
-    if expected != size:
+    if (expected := 8 + length + end) != size:
         problem = "cut short" if expected > size else "too long"
         raise LevelheadError(f"{path}: {problem}, expected {expected} bytes, got {size}; copy or download it again")
     return Header(text, length, metadata, tensors)
 
 
 def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
-    """Return bfloat16 numbers, given as uint16, in float32, which holds them exactly.
-
-    >>> widen_bfloat16(np.array([0x3F80, 0x4049], np.uint16))
-    array([1. , 3.140625], dtype=float32)
-    """
+    """Return bfloat16 numbers, given as uint16, in float32, which holds them exactly."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def _stored_tensor(key: str, entry: dict[str, Any], start: int) -> StoredTensor:
     (begin, end), dtype, shape = entry["data_offsets"], entry["dtype"], tuple(entry["shape"])
-    if not all(isinstance(n, int) and n >= 0 for n in (*shape, begin, end)):
+    if not all(type(n) is int and 0 <= n < 1 << 64 for n in (*shape, begin, end)):
         raise LevelheadError(f"{key!r} has the shape {list(shape)} at bytes {begin} to {end}")
-    if dtype in ITEM_BYTES and end - begin != ITEM_BYTES[dtype] * prod(shape):
+    if end < begin or (dtype in ITEM_BITS and 8 * (end - begin) != ITEM_BITS[dtype] * prod(shape)):
         raise LevelheadError(f"{key!r} has {end - begin} bytes for {dtype} {list(shape)}")
     return StoredTensor(dtype, shape, start + begin)
 

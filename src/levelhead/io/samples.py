@@ -18,21 +18,13 @@ Source = str | Path  # FILE or FILE:KEY
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """What a trained model says about samples.
+    """What a trained model says about samples."""
 
-    Args:
-        logits: [N, K].
-        labels: [N] class indices, or None.
-        counts: [K], training samples of each class.
-        names: the K class names, where known.
-        files: where logits, labels and counts were found.
-    """
-
-    logits: np.ndarray
-    labels: np.ndarray | None
-    counts: np.ndarray
-    names: list[str] | None
-    files: dict[str, Source]
+    logits: np.ndarray  # [N, K]
+    labels: np.ndarray | None  # [N], class indices
+    counts: np.ndarray  # [K], training samples of each class
+    names: list[str] | None  # of the K classes, where known
+    files: dict[str, Source]  # where logits, labels and counts were found
 
 
 def read(
@@ -49,18 +41,12 @@ def read(
     scores, names = arrays.read(logits), arrays.column_titles(logits)
     with in_file(logits):
         check_shape(scores.shape)
-
-    def get_labels(source: Source) -> np.ndarray:
-        return _read_labels(source, logits, len(scores), names, say)
-
-    def get_counts(source: Source) -> np.ndarray:
-        return _read_counts(source, logits, scores, names)
-
     alone = f"name the logits alone: {logits}:logits"
     found: dict[str, np.ndarray] = {}
     files: dict[str, Source] = {"logits": logits}
     not_given = []
-    for what, given, get in (("labels", labels, get_labels), ("counts", counts, get_counts)):
+    for what, given, get in (("labels", labels, lambda file: _read_labels(file, logits, len(scores), names, say)),
+                             ("counts", counts, lambda file: _read_counts(file, logits, scores, names))):
         inside = arrays.array_next_to(logits, what)
         if (file := given or inside) is None:
             continue
@@ -68,23 +54,22 @@ def read(
         if given is None:
             not_given.append(what)
         elif inside is not None and not _same_values(found[what], get, inside):
-            raise LevelheadError(f"{logits}: holds {what} too, and {given} differs from them; leave out {given}, or "
-                                 f"{alone}")
+            aside = f"{given} differs from them; leave out {given}, or {alone}"
+            raise LevelheadError(f"{logits}: holds {what} too, and {aside}")
     if "counts" not in found:
         raise LevelheadError(f"{logits}: no array 'counts' next to the logits in this file",
                              advice=Advice("counts", None, "to give the training samples of each class"))
     if "labels" in found:
         with in_file(files["labels"]):
             found["labels"] = check_labels(found["labels"], scores.shape[1])
-            if len(found["labels"]) != len(scores):
-                raise LevelheadError(f"expected {len(scores)} labels, one per row of {logits}, got "
-                                     f"{len(found['labels'])}")
+            if (n := len(found["labels"])) != len(scores):
+                raise LevelheadError(f"expected {len(scores)} labels, one per row of {logits}, got {n}")
     if not_given:
         say(f"{' and '.join(not_given)} are those in {logits}; to leave them out, {alone}")
     return Samples(scores, found.get("labels"), found["counts"], names, files)
 
 
-def class_indices(labels: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+def _class_indices(labels: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
     """Return labels as class indices; class names are looked up among the column titles of the logits."""
     if labels.size == 0:
         raise LevelheadError("expected a label for each row of the logits, got none")
@@ -99,10 +84,10 @@ def class_indices(labels: np.ndarray, names: Sequence[str] | None) -> np.ndarray
     if len(index) < len(names):
         raise LevelheadError(f"labels are names, but two columns of the logits are called {first_repeated(names)!r}; "
                              "give class indices")
-    unknown = next((str(label) for label in labels if str(label) not in index), None)
-    if unknown is not None:
-        raise LevelheadError(f"unknown class {unknown!r}; the columns of the logits are {listed(names)}")
-    return np.array([index[str(label)] for label in labels])
+    try:
+        return np.array([index[str(label)] for label in labels])
+    except KeyError as unknown:
+        raise LevelheadError(f"unknown class {unknown}; the columns of the logits are {listed(names)}") from None
 
 
 def _read_labels(
@@ -111,13 +96,12 @@ def _read_labels(
     labels = arrays.read(source, wanted="labels")
     if labels.shape == (rows + 1,) and arrays.may_begin_with_a_title(source):
         is_text = labels.dtype.kind == "U"
-        if not is_text and labels[0] == 0:
+        is_title = str(labels[0]) not in (names or ()) if is_text else labels[0] == 0
+        if is_title and not is_text:
             say(f"{source}: the first line, 0, is read as a title, because {logits} has one row less ({rows})")
-            labels = labels[1:]
-        elif is_text and str(labels[0]) not in (names or ()):
-            labels = labels[1:]
+        labels = labels[1:] if is_title else labels
     with in_file(source):
-        return class_indices(labels, names)
+        return _class_indices(labels, names)
 
 
 def _read_counts(source: Source, logits: Source, scores: np.ndarray, names: Sequence[str] | None) -> np.ndarray:

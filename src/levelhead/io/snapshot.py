@@ -53,9 +53,9 @@ class Snapshot:
         object.__setattr__(self, "features", {split: to_numpy(x) for split, x in self.features.items()})
         object.__setattr__(self, "labels", {split: to_numpy(y) for split, y in self.labels.items()})
         for split, x in self.features.items():
-            if x.ndim != 2 or x.shape != (len(self.labels[split]), self.head.weight.shape[1]):
-                size = [len(self.labels[split]), self.head.weight.shape[1]]
-                raise LevelheadError(f"expected {split} features {size}, got {list(x.shape)}")
+            expected = [len(self.labels[split]), self.head.weight.shape[1]]
+            if list(x.shape) != expected:
+                raise LevelheadError(f"expected {split} features {expected}, got {list(x.shape)}")
             check_labels(self.labels[split], self.head.classes)
 
     def logits(self, split: str, head: Head | None = None) -> Array:
@@ -68,18 +68,18 @@ class Snapshot:
         """Draw the recall of each class on the Axes given, or on new ones (extra `plot`), and return them.
 
         Args:
-            ax: where to draw.
-            split: whose samples; `test` if there is one, else `held-out`.
+            ax, split: where to draw, and whose samples; `test` if there is one, else `held-out`.
             gamma: also show the recall of the head rescaled by this gamma.
         """
         from ..show.plot import draw_recall
 
         split = split or ("held-out" if "held-out" in self.features and "test" not in self.features else "test")
-        heads = [self.head] if gamma is None else [self.head, rescale(self.head, self.counts, gamma=gamma)]
-        recalls = [recall(self.logits(split, head), self.labels[split]) for head in heads]
-        title = f"{split}, {len(self.labels[split])} samples" + ("" if gamma is None else f"; gamma = {gamma:.3f}")
-        return draw_recall(recalls[0], self.counts, ax, after=recalls[1] if gamma is not None else None,
-                           names=self.head.names, title=title)
+        before, after = recall(self.logits(split), self.labels[split]), None
+        title = f"{split}, {len(self.labels[split])} samples"
+        if gamma is not None:
+            after = recall(self.logits(split, rescale(self.head, self.counts, gamma=gamma)), self.labels[split])
+            title += f"; gamma = {gamma:.3f}"
+        return draw_recall(before, self.counts, ax, after=after, names=self.head.names, title=title)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "no features"
@@ -92,10 +92,10 @@ class Snapshot:
 
         names = self.head.names or ()
         shown = ", ".join([*map(short, names[:5]), *["..."] * (len(names) > 5)])
+        samples, bias = f"of {self.counts.max()} to {self.counts.min()} training samples", self.head.bias
         rows = {
-            "classes": f"{self.head.classes}{f' ({shown})' if shown else ''}, of {self.counts.max()} to "
-                       f"{self.counts.min()} training samples",
-            "head": f"weight {list(self.head.weight.shape)}, {'no bias' if self.head.bias is None else 'with a bias'}",
+            "classes": f"{self.head.classes}{f' ({shown})' if shown else ''}, {samples}",
+            "head": f"weight {list(self.head.weight.shape)}, {'no bias' if bias is None else 'with a bias'}",
             "splits": ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "none",
         }
         facts = {key: str(value) for key, value in self.meta.items() if isinstance(value, str | int | float)}
@@ -106,14 +106,12 @@ class Snapshot:
         from safetensors.numpy import save
 
         head = self.head.numpy()
-        tensors = {"head.weight": head.weight, "counts": self.counts}
-        if head.bias is not None:
-            tensors["head.bias"] = head.bias
+        tensors = {"head.weight": head.weight, "counts": self.counts, "head.bias": head.bias}
         for split in self.features:
             tensors |= {f"features.{split}": self.features[split], f"labels.{split}": self.labels[split]}
         names = None if head.names is None else list(head.names)
         metadata = {"levelhead.snapshot": json.dumps({"version": 1, "names": names, "meta": self.meta})}
-        atomic.write(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}, metadata))
+        atomic.write(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items() if v is not None}, metadata))
 
     @staticmethod
     def load(path: str | Path) -> Snapshot:
@@ -132,17 +130,10 @@ class Snapshot:
             raise LevelheadError(f"{path}: expected a snapshot, as a training writes it, got another safetensors file")
         try:
             facts = json.loads(metadata)
-            return Snapshot(
-                head=Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]),
-                counts=tensors["counts"],
-                features=_with_prefix("features.", tensors),
-                labels=_with_prefix("labels.", tensors),
-                meta=facts["meta"],
-            )
+            splits = {part: {key.removeprefix(part): values for key, values in tensors.items() if key.startswith(part)}
+                      for part in ("features.", "labels.")}
+            return Snapshot(Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]), tensors["counts"],
+                            features=splits["features."], labels=splits["labels."], meta=facts["meta"])
         except (KeyError, TypeError, ValueError) as error:
             what = f"it has no {error}" if isinstance(error, KeyError) else error
             raise LevelheadError(f"{path}: not a complete snapshot ({what})") from None
-
-
-def _with_prefix(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {key.removeprefix(prefix): values for key, values in tensors.items() if key.startswith(prefix)}

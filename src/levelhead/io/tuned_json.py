@@ -54,8 +54,7 @@ class _Choice:
         convert_fields_(self)
         if self.level is not None and not 0 < self.level < 1:
             raise LevelheadError(f"expected a number between 0 and 1, got {self.level:g}", parameter="level")
-        for name in ("n", "classes"):
-            value = getattr(self, name)
+        for name, value in (("n", self.n), ("classes", self.classes)):
             if value is not None and value < 1:
                 raise LevelheadError(f"expected at least 1, got {value}", parameter=name)
 
@@ -66,12 +65,7 @@ def write_tuned(choice: Mapping[str, Any], path: str | Path, sources: Mapping[st
 
 
 def read_choice(path: str | Path, *, rule: str | None = None) -> dict[str, Any]:
-    """Return what `write_tuned` wrote, after checking the entries that are used.
-
-    Args:
-        path: the file.
-        rule: the rule asked for, where one is; it must be the one that gamma was chosen for.
-    """
+    """Return what `write_tuned` wrote, after checking the entries that are used, and that it is for the rule given."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file; expected one that `levelhead tune` wrote")
     try:
