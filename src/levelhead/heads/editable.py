@@ -12,8 +12,8 @@ Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
     """Return the layer if scaling a row of its weight scales that output and nothing else; else raise."""
-    reason = _why_opaque(layer) or _why_quantized(layer) or _why_parametrized(layer) or _why_without_data(layer)
-    reason = reason or _why_tied(layer, model) or _why_not_affine(layer)
+    reason = (_why_opaque(layer) or _why_quantized(layer) or _why_parametrized(layer) or _why_without_data(layer)
+              or _why_tied(layer, model) or _why_not_affine(layer))
     if reason:
         raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
     assert isinstance(layer, Editable)
@@ -25,14 +25,13 @@ def _why_opaque(layer: nn.Module) -> str | None:
         return "it is compiled to TorchScript; adjust the model before that"
     if hasattr(layer, "base_layer") or hasattr(layer, "lora_A"):
         return "it is wrapped by LoRA, whose update would not be scaled; merge it first (model.merge_and_unload())"
-    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in layer.parameters(recurse=False)):
+    if any(nn.parameter.is_lazy(p) for p in layer.parameters(recurse=False)):
         return "it is not initialized yet; run the model once"
     return None
 
 
 def _why_quantized(layer: nn.Module) -> str | None:
-    weight = getattr(layer, "weight", None)
-    kind = type(layer)
+    weight, kind = getattr(layer, "weight", None), type(layer)
     if "quantized" in kind.__module__ or "quantization" in kind.__module__ or hasattr(layer, "qweight"):
         return f"it is quantized ({kind.__module__}.{kind.__name__}); adjust the float model, then quantize"
     if isinstance(weight, Tensor):
@@ -74,8 +73,7 @@ def _why_tied(layer: nn.Module, model: nn.Module) -> str | None:
     for own, p in layer.named_parameters(recurse=False):
         for path, other in model.named_modules():
             for name, q in (*other._parameters.items(), *other._buffers.items()):
-                itself = other is layer and name == own
-                if q is not None and not itself and (q is p or _overlap(p, q)):
+                if q is not None and (other is not layer or name != own) and (q is p or _overlap(p, q)):
                     tied = f"{path}.{name}" if path else name
                     return (f"its weights are tied to {tied}, which would change too; untie them first (give the head "
                             "a clone of the weights)")
@@ -85,48 +83,34 @@ def _why_tied(layer: nn.Module, model: nn.Module) -> str | None:
 def _overlap(p: Tensor, q: Tensor) -> bool:
     if type(p.data) is not Tensor or type(q.data) is not Tensor or p.device != q.device or p.is_meta:
         return False
-    if isinstance(q, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer):
-        return False
-    if q.layout is not torch.strided or not q.numel():
+    if nn.parameter.is_lazy(q) or q.layout is not torch.strided or not q.numel():
         return False
     first, second = p.data_ptr(), q.data_ptr()
     return first < second + q.numel() * q.element_size() and second < first + p.numel() * p.element_size()
 
 
-def _has_hooks(layer: nn.Module) -> bool:
-    return bool(layer._forward_hooks or layer._forward_pre_hooks)
-
-
 def _why_not_affine(layer: nn.Module) -> str | None:
+    """Try a layer with its own forward, or with hooks, on random features: it must still compute W x + b."""
     assert isinstance(layer, Editable)
-    if _is_affine(layer):
-        return None
-    what, how = f"a {type(layer).__name__}", "it may normalize its weights"
-    if _has_hooks(layer):
-        what, how = "with its hooks it", "or fails on random features; remove them first"
-    return f"{what} does more than W x + b ({how}), so scaling a row need not scale its logit"
-
-
-def _is_affine(layer: Editable) -> bool:
-    """Return whether a layer with its own forward, or with hooks, still computes W x + b; tried on random features."""
+    weight, hooks = layer.weight, layer._forward_hooks or layer._forward_pre_hooks
     plain = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
-    weight = layer.weight
-    own = type(layer).forward not in plain or "forward" in vars(layer) or _has_hooks(layer)
+    own = type(layer).forward not in plain or "forward" in vars(layer) or hooks
     if not own or type(weight.data) is not Tensor:
-        return True
-    shape = (3, *weight.shape[1:])
-    features = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(weight)
+        return None
+    features = torch.randn((3, *weight.shape[1:]), generator=torch.Generator().manual_seed(0)).to(weight)
     training = layer.training
     try:
         with torch.no_grad():
             given = layer.eval()(features)
     except Exception:  # a grouped convolution, or a forward or hook that expects another shape
-        return False
+        given = None
     finally:
         layer.train(training)
     bias = None if layer.bias is None else layer.bias.detach().double()
     expected = F.linear(features.flatten(1).double(), weight.detach().flatten(1).double(), bias)
-    tolerance = 1e-2 * float(expected.abs().max())
-    if not isinstance(given, Tensor) or given.shape[:2] != expected.shape:
-        return False
-    return torch.allclose(given.double().flatten(1), expected, atol=tolerance)
+    if isinstance(given, Tensor) and given.shape[:2] == expected.shape and torch.allclose(
+            given.double().flatten(1), expected, atol=1e-2 * float(expected.abs().max())):
+        return None
+    what, how = (("with its hooks it", "or fails on random features; remove them first") if hooks
+                 else (f"a {type(layer).__name__}", "it may normalize its weights"))
+    return f"{what} does more than W x + b ({how}), so scaling a row need not scale its logit"

@@ -17,14 +17,11 @@ _Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one outpu
 # What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
 HARMLESS_MODULES = (
     nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.Unflatten, nn.Upsample, nn.ReLU, nn.AvgPool1d,
-    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d,
-    nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.Softmax, nn.Softmax2d, nn.LogSoftmax,
-)
+    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d, nn.Softmax, nn.Softmax2d, nn.LogSoftmax)
 
 
-def find_head(
-    model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
-) -> dict[str, nn.Module]:
+def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> _Layers:
     """Find the layer, or layers, whose rows are a model's class weight vectors.
 
     In this order: the layer named, `get_classifier()`, the well-known attribute names, the layer that an example shows
@@ -48,21 +45,15 @@ def find_head(
         raise LevelheadError("the model is compiled to TorchScript; adjust it before torch.jit.script or trace")
     classes = _declared_classes(model) if classes is None else classes
     probe = None if example is None else Probe(model, example)
-    if layer is not None:
-        found = _named_layers(model, layer, classes)
-        if probe is not None and not probe.scales(found):
-            raise LevelheadError(
-                f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on this example; "
-                "name another layer, or leave out the example if a softmax follows"
-            )
-    elif probe is not None:
+    if layer is None and probe is not None:
         return _proved_layers(model, probe)
-    else:
-        found = (_declared_layers(model, classes) or _under_known_names(model, classes)
-                 or _only_fitting_layer(model, classes))
-    if probe is None:
-        for path in found:
-            _check_no_norm_follows(model, path)
+    found = (_named_layers(model, layer, classes) if layer is not None else _declared_layers(model, classes)
+             or _under_known_names(model, classes) or _only_fitting_layer(model, classes))
+    if probe is not None and not probe.scales(found):
+        raise LevelheadError(f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
+                             "this example; name another layer, or leave out the example if a softmax follows")
+    for path in found if probe is None else ():
+        _check_no_norm_follows(model, path)
     return found
 
 
@@ -70,13 +61,10 @@ def unwrap(model: nn.Module) -> nn.Module:
     """Return the model itself, out of DDP, DataParallel and torch.compile."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch module, got {type(model).__name__}; for files there is rescale_file")
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
-            inner = model.module
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
+    inner = getattr(model, "_orig_mod", None)
+    if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+        inner = model.module
+    return unwrap(inner) if isinstance(inner, nn.Module) else model
 
 
 def linear_layers(
@@ -127,13 +115,10 @@ def _named_layers(model: nn.Module, layer: Any, classes: int | None) -> _Layers:
     paths = {id(m): path for path, m in model.named_modules()}
     found: _Layers = {}
     for one in _flat(layer):
-        if isinstance(one, str):
-            module = _submodule(model, one)
-            if module is None:
-                raise LevelheadError(f"no layer {one!r} in the model; it has {_listing(linear_layers(model))}")
-        elif isinstance(one, nn.Module) and id(unwrap(one)) in paths:
-            module = unwrap(one)
-        else:
+        module = _submodule(model, one) if isinstance(one, str) else unwrap(one) if isinstance(one, nn.Module) else None
+        if isinstance(one, str) and module is None:
+            raise LevelheadError(f"no layer {one!r} in the model; it has {_listing(linear_layers(model))}")
+        if module is None or id(module) not in paths:
             what = f"{type(one).__name__} that is not part of the model" if isinstance(one, nn.Module) else repr(one)
             raise LevelheadError(f"expected the path of a layer or the layer itself, got {what}", parameter="layer")
         found |= _head_in_block(model, paths[id(module)], module, classes)
@@ -146,7 +131,7 @@ def _declared_layers(model: nn.Module, classes: int | None) -> _Layers | None:
     """Return what the model itself says its classifier is: timm's `get_classifier()`."""
     if not callable(getattr(model, "get_classifier", None)):
         return None
-    parts = list(_flat(model.get_classifier()))  # type: ignore[operator]
+    parts = _flat(model.get_classifier())  # type: ignore[operator]
     if not parts or not all(isinstance(part, nn.Module) for part in parts):
         return None
     if all(isinstance(part, nn.Identity) for part in parts):
@@ -185,13 +170,11 @@ def _proved_layers(model: nn.Module, probe: Probe) -> _Layers:
     found = {path: m for path, m in candidates.items() if probe.moves_own_logits({path: m})}
     if found and probe.scales(found):
         return found
+    listed = _listing(candidates.items() or linear_layers(model))
     if not candidates:
-        others = _listing(linear_layers(model))
-        raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: {others}")
-    raise LevelheadError(
-        f"on this example no layer's rows are the model's logits one by one: {_listing(candidates.items())}; if a "
-        "softmax or a scale follows, name the layer and leave out the example"
-    )
+        raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: {listed}")
+    raise LevelheadError(f"on this example no layer's rows are the model's logits one by one: {listed}; if a softmax "
+                         "or a scale follows, name the layer and leave out the example")
 
 
 def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
@@ -199,7 +182,7 @@ def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
     layers = list(linear_layers(model))
     if not layers:
         raise LevelheadError(f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one")
-    if classes is None and _in_sequence(model, layers[-1][0]):
+    if classes is None and all(_is_plain_sequence(block) for block, _ in _blocks_around(model, layers[-1][0])):
         return _head_in_block(model, *layers[-1], classes)
     if classes is None and len(layers) > 1:
         raise _undecided(f"could not tell which layer is the head: {_listing(layers)}")
@@ -212,15 +195,6 @@ def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
     if module is not layers[-1][1]:
         raise _undecided(f"{path} has {classes} outputs but is not the last layer ({layers[-1][0]} is)")
     return _head_in_block(model, path, module, classes)
-
-
-def _in_sequence(model: nn.Module, path: str) -> bool:
-    """Return whether nn.Sequential alone decides what follows the layer."""
-    while path:
-        path = path.rpartition(".")[0]
-        if not _is_plain_sequence(model.get_submodule(path)):
-            return False
-    return True
 
 
 def _is_plain_sequence(block: nn.Module) -> bool:
@@ -236,25 +210,19 @@ def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int 
     ends = [(p, m) for p, m in inside if outputs(m) == size]
     if len(ends) > 1:
         raise _undecided(f"{path or 'the model'} has more than one layer with {size} outputs: {_listing(ends)}")
-    _check_last_in_sequence(model, ends[0][0])
+    for block, after in _blocks_around(model, ends[0][0]):
+        if after is not None and _is_plain_sequence(block):
+            raise LevelheadError(f"{ends[0][0]} is not the head: a {type(after).__name__} follows; name another layer")
     return dict(ends)
 
 
-def _modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
-    """Yield each block around a layer, with the modules that are registered in it after the layer."""
+def _blocks_around(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, nn.Module | None]]:
+    """Yield each block around a layer, with the first module after the layer in it that is not harmless."""
     while path:
         path, _, name = path.rpartition(".")
         block = model.get_submodule(path)
-        names = list(block._modules)
-        yield block, [m for key in names[names.index(name) + 1 :] if (m := block._modules[key]) is not None]
-
-
-def _check_last_in_sequence(model: nn.Module, path: str) -> None:
-    """Check that within each nn.Sequential around the layer only harmless modules follow it."""
-    for block, later in _modules_after(model, path):
-        after = next((m for m in later if not isinstance(m, HARMLESS_MODULES)), None)
-        if after is not None and _is_plain_sequence(block):
-            raise LevelheadError(f"{path} is not the head: a {type(after).__name__} follows; name another layer")
+        later = list(block._modules.values())[list(block._modules).index(name) + 1 :]
+        yield block, next((m for m in later if m is not None and not isinstance(m, HARMLESS_MODULES)), None)
 
 
 def _check_no_norm_follows(model: nn.Module, path: str) -> None:
@@ -263,11 +231,8 @@ def _check_no_norm_follows(model: nn.Module, path: str) -> None:
     If K is the width of the features as well, such a norm could stand before the layer, and nothing is checked.
     """
     rows, columns = _shape(model.get_submodule(path)) or (0, 0)
-    if rows == columns:
-        return
-    for _, later in _modules_after(model, path):
-        after = next((m for m in later if not isinstance(m, HARMLESS_MODULES)), None)
-        if after is not None and _is_norm(after, rows):
+    for _, after in _blocks_around(model, path):
+        if rows != columns and after is not None and _is_norm(after, rows):
             norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
             raise LevelheadError(f"{path} is not the head: {norm}; pass an example input if it does not")
 
@@ -301,13 +266,10 @@ def _feeds_neighbor(model: nn.Module, path: str, found: _Layers) -> bool:
     return any(getattr(m, size, None) in (width, (width,)) for m in neighbors for size in sizes)
 
 
-def _flat(layers: Any) -> Iterator[Any]:
-    """Yield one layer after the other, out of lists of lists."""
-    if isinstance(layers, list | tuple | nn.ModuleList):
-        for layer in layers:
-            yield from _flat(layer)
-    else:
-        yield layers
+def _flat(layers: Any) -> list[Any]:
+    """Return one layer after the other, out of lists of lists."""
+    nested = isinstance(layers, list | tuple | nn.ModuleList)
+    return [layer for part in layers for layer in _flat(part)] if nested else [layers]
 
 
 def _declared_classes(model: nn.Module) -> int | None:

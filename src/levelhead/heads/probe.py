@@ -3,8 +3,7 @@
 No parameter is touched: the weights are swapped for one call (`torch.func.functional_call`).
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,55 +16,43 @@ NAME_HEAD = Advice("layer", None, "to name the head (a list, if several feed one
 
 
 class Probe:
-    """A model and an example to run it on.
-
-    Args:
-        model: run in eval mode, without gradients; its mode is restored.
-        example: a tensor, a tuple of arguments, or a dict of keyword arguments.
-    """
+    """A model and an example to run it on: a tensor, a tuple of arguments, or a dict of keyword arguments."""
 
     def __init__(self, model: nn.Module, example: Any) -> None:
-        self.model = model
-        self.args: tuple = ()
-        self.kwargs: dict = dict(example) if isinstance(example, Mapping) else {}
-        if not isinstance(example, Mapping):
-            self.args = tuple(example) if isinstance(example, tuple | list) else (example,)
+        self.model, named = model, isinstance(example, Mapping)
+        self.kwargs = dict(example) if named else {}
+        self.args = () if named else tuple(example) if isinstance(example, tuple | list) else (example,)
         if any(type(p.data) is not Tensor for p in model.parameters()):
             raise LevelheadError("sharded or quantized parameters take no example; leave it out", advice=NAME_HEAD)
-        self.plain = self._logits({})
-        if not torch.equal(self.plain, self._logits({})):
+        logits = self._logits({})
+        if not torch.equal(logits, self._logits({})):
             raise LevelheadError("the model is random even in eval mode; leave the example out", advice=NAME_HEAD)
-
-    @property
-    def classes(self) -> int:
-        """K, the number of logits that the model gives."""
-        return self.plain.shape[-1]
+        self.classes = logits.shape[-1]
 
     def scales(self, layers: Mapping[str, nn.Module]) -> bool:
-        """Return whether scaling row i of these layers scales logit i by the same factor, for every i, as in a head.
-
-        The weights are random (a head may start at zero) and the factors powers of two, so that nothing is rounded.
-        """
-        weights = self._random_weights(layers)
-        if weights is None:
-            return False
+        """Return whether scaling row i of these layers scales logit i by the same factor, for every i, as in a head."""
+        # The factors are powers of two, so that nothing is rounded.
         factors = 2.0 ** torch.randint(-1, 3, (self.classes,), generator=torch.Generator().manual_seed(2))
         factors[:2] = torch.tensor([0.5, 2.0])[: self.classes]
-        before, after = self._logits(weights), self._logits(_times(weights, factors))
-        return bool((before.abs().amax(dim=-1) > 0).any()) and _close(after, before * factors.to(before), before)
+        if (logits := self._before_and_after(layers, factors)) is None:
+            return False
+        before, after = logits
+        return bool(before.any()) and _close(after, before * factors.to(before), before)
 
     def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
-        weights = self._random_weights(layers)
-        if weights is None:
-            return False
         moved = torch.arange(self.classes) % 2 == 0
-        before, after = self._logits(weights), self._logits(_times(weights, moved + 1.0))
+        if (logits := self._before_and_after(layers, moved + 1.0)) is None:
+            return False
+        before, after = logits
         return (_close(after[..., ~moved], before[..., ~moved], before)
                 and not _close(after[..., moved], before[..., moved], before))
 
-    def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
-        """Return random weights and biases for these layers, or None if one does not have K rows of its own."""
+    def _before_and_after(self, layers: Mapping[str, nn.Module], factors: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the logits with random weights (a head may start at zero) before and after scaling their rows.
+
+        None if one of the layers does not have K rows of its own.
+        """
         generator, weights = torch.Generator().manual_seed(1), {}
         for path, layer in layers.items():
             if not isinstance(layer._parameters.get("weight"), Tensor):
@@ -75,17 +62,27 @@ class Probe:
                     return None
                 noise = torch.randn(p.shape, generator=generator) / max(1, p[0].numel()) ** 0.5
                 weights[name] = noise.to(device=p.device, dtype=p.dtype)
-        return weights
+        scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
+        return self._logits(weights), self._logits(scaled)
 
     def _logits(self, weights: dict[str, Tensor]) -> Tensor:
-        """Return the logits on the example with these weights in place, classes last, in float64 on the host."""
-        with _evaluating(self.model), torch.no_grad():
-            try:
+        """Return the logits on the example with these weights in place, classes last, in float64 on the host.
+
+        The model runs in eval mode, without gradients; its mode is restored.
+        """
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        try:
+            with torch.no_grad():
                 output = functional_call(self.model, weights, self.args, self.kwargs)
-            except Exception as error:
-                reason = f"the model fails on it: {type(error).__name__}: {error}"
-                raise LevelheadError(reason, parameter="example") from error
-        return _classes_last(_logits_of(output)).double().cpu()
+        except Exception as error:
+            reason = f"the model fails on it: {type(error).__name__}: {error}"
+            raise LevelheadError(reason, parameter="example") from error
+        finally:
+            for module, training in modes:
+                module.training = training
+        logits = _logits_of(output)
+        return (logits.movedim(1, -1) if logits.ndim > 3 else logits).double().cpu()
 
 
 def _logits_of(output: Any) -> Tensor:
@@ -101,25 +98,6 @@ def _logits_of(output: Any) -> Tensor:
     return output
 
 
-def _classes_last(logits: Tensor) -> Tensor:
-    return logits.movedim(1, -1) if logits.ndim > 3 else logits
-
-
-def _times(weights: dict[str, Tensor], factors: Tensor) -> dict[str, Tensor]:
-    return {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
-
-
 def _close(a: Tensor, b: Tensor, scale: Tensor) -> bool:
     """Return whether two are equal up to rounding, relative to the largest logit."""
     return bool(torch.isfinite(a).all()) and bool(((a - b).abs() <= 1e-4 * scale.abs().max()).all())
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = [(m, m.training) for m in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

@@ -6,8 +6,8 @@ pipeline, as the best of a search, or frozen. One that has the attributes but sc
 first compared with the estimator's own `decision_function`.
 """
 
-import warnings
 from typing import Any
+from warnings import catch_warnings
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
@@ -38,8 +38,7 @@ def read(estimator: Any) -> Head:
     model = linear_model(estimator)
     head = Head(model.coef_, _bias(model), [str(label) for label in model.classes_])
     probe = np.random.default_rng(0).standard_normal((8, head.weight.shape[1])).astype(head.weight.dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the feature names that the probe does not have
+    with catch_warnings(action="ignore"):  # about the feature names that the probe does not have
         scores, labels = model.decision_function(probe), model.predict(probe)
     if scores.shape != (8, head.classes) or not np.allclose(scores, head.logits(probe), rtol=1e-3, atol=1e-5):
         raise LevelheadError(f"{_kind(model)} does not score classes by coef_ and intercept_ alone; {_WRAP_IT}")
@@ -67,8 +66,8 @@ def write(estimator: Any, head: Head) -> None:
     """
     model, new = linear_model(estimator), head.numpy()
     if new.weight.shape != model.coef_.shape:
-        shape = list(new.weight.shape)
-        raise LevelheadError(f"expected weight {list(model.coef_.shape)} for {_kind(model)}, got {shape}")
+        want, got = list(model.coef_.shape), list(new.weight.shape)
+        raise LevelheadError(f"expected weight {want} for {_kind(model)}, got {got}")
     if new.bias is None and _bias(model) is not None:
         raise LevelheadError(f"expected a bias [{new.classes}]: {_kind(model)} has an intercept, the head has none")
     model.coef_ = np.array(new.weight, dtype=model.coef_.dtype, order="F" if np.isfortran(model.coef_) else "C")
@@ -86,8 +85,8 @@ def linear_model(estimator: Any) -> Any:
     if not isinstance(coef, np.ndarray):
         raise LevelheadError(f"{_kind(model)} has a sparse coef_; call its densify() first")
     if coef.ndim == 1 or len(coef) == 1:
-        reason = f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction"
-        raise LevelheadError(f"{reason}; {_WRAP_IT} and shifts them by the counts")
+        raise LevelheadError(f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction; "
+                             f"{_WRAP_IT} and shifts them by the counts")
     return model
 
 

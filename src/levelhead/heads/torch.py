@@ -184,33 +184,33 @@ def rescale_(
     found, n, by = check_rescale(model, counts, gamma=gamma, layer=layer, example=example, missing=missing)
     names = _class_names(model, len(n))
     before = {path: check_finite(_head(module, names), path or "the head") for path, module in found.items()}
-    first = next(iter(before.values()))
     after = {path: scale(head, by, bias=bias) for path, head in before.items()}
     for path, module in found.items():
-        _check_not_rescaled(path, module, before[path], again)
-    flips = _warn_and_count_flips(first, by, logits)
+        mark = getattr(module, MARK, None)
+        if mark and not again and (mark[1] == _identity(module) or mark[2] == _digest(before[path])):
+            raise LevelheadError(f"{path or 'the head'} was rescaled already (gamma {mark[0]:g}); restore it first",
+                                 advice=Advice("again", None, "to scale it a second time"))
+    flips = _warn_and_count_flips(next(iter(before.values())), by, logits)
     saved = [(path, name, p, p.detach().clone())
              for path, module in found.items() for name, p in module.named_parameters(recurse=False)]
     for path, module in found.items():
         _write(path, module, after[path])
         if (by != 1).any():
             setattr(module, MARK, (float(gamma), _identity(module), _digest(_head(module, None))))
-    return Adjusted(layers=tuple(found), gamma=float(gamma), counts=n, factors=by, before=_norms(before),
-                    after=_norms(after), flips=flips, _model=unwrap(model), _saved=saved)
+    old_norms, new_norms = ({path: to_numpy(head.norms) for path, head in heads.items()} for heads in (before, after))
+    return Adjusted(layers=tuple(found), gamma=float(gamma), counts=n, factors=by, before=old_norms, after=new_norms,
+                    flips=flips, _model=unwrap(model), _saved=saved)
 
 
 def check_rescale(
     model: nn.Module, counts: Counts, *, gamma: float, layer: Any = None, example: Any = None,
     missing: Missing | None = None,
 ) -> tuple[dict[str, Editable], np.ndarray, np.ndarray]:
-    """Check what `rescale_` would check, without reading a weight: a trainer asks before the first step.
-
-    Returns:
-        The layers by path, counts [K] and factors [K].
-    """
-    found = editable_head(model, layer=layer, example=example, classes=_likely_classes(model, counts))
-    path, first = next(iter(found.items()))
-    classes = len(first.weight)
+    """Check what `rescale_` would, before training, reading no weight; return layers by path, counts, factors."""
+    size = len(counts) if hasattr(counts, "__len__") else None  # counts may be labels, of any number
+    likely = size if size in {outputs(m) for _, m in linear_layers(unwrap(model))} else None
+    found = editable_head(model, layer=layer, example=example, classes=likely)
+    path, classes = next((path, len(module.weight)) for path, module in found.items())
     if classes == 1:
         raise LevelheadError(f"{path or 'the head'} gives a single logit, and scaling never moves its sign; "
                              "add gamma log(n_negative / n_positive) to its bias instead, the additive shift")
@@ -255,12 +255,6 @@ def _write(path: str, module: Editable, head: Head) -> None:
                 parameter.copy_(place_like(torch.as_tensor(values).reshape(parameter.shape), parameter))
 
 
-def _likely_classes(model: nn.Module, counts: Counts) -> int | None:
-    """Return how many counts there are if any layer has as many outputs; counts may be labels, of any number."""
-    size = len(counts) if hasattr(counts, "__len__") else None
-    return size if size in {outputs(m) for _, m in linear_layers(unwrap(model))} else None
-
-
 def _class_names(model: nn.Module, classes: int) -> list[str] | None:
     """Return the names in a transformers config, if it has one per class; LABEL_0, LABEL_1, ... do not count."""
     labels = getattr(getattr(unwrap(model), "config", None), "id2label", None)
@@ -268,13 +262,6 @@ def _class_names(model: nn.Module, classes: int) -> list[str] | None:
         return None
     names = [str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0]))]
     return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None
-
-
-def _check_not_rescaled(path: str, module: Editable, head: Head, again: bool) -> None:
-    mark = getattr(module, MARK, None)
-    if mark and not again and (mark[1] == _identity(module) or mark[2] == _digest(head)):
-        raise LevelheadError(f"{path or 'the head'} was rescaled already (gamma {mark[0]:g}); restore it first",
-                             advice=Advice("again", None, "to scale it a second time"))
 
 
 def _identity(module: Editable) -> tuple[int, int]:
@@ -296,10 +283,6 @@ def _warn_and_count_flips(head: Head, by: np.ndarray, logits: Any) -> int | None
         warn(f"rounding the scaled weights to {head.weight.dtype} could flip {flips} of {len(logits)} predictions; "
              "scale in float32, or scale the logits", PrecisionWarning, stacklevel=3)
     return flips
-
-
-def _norms(heads: Mapping[str, Head]) -> dict[str, np.ndarray]:
-    return {path: to_numpy(head.norms) for path, head in heads.items()}
 
 
 def _range(norms: np.ndarray) -> str:
