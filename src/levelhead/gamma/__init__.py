@@ -11,6 +11,7 @@
 - engines: where each sample is right, by the engine that fits
 - intervals, intervals_numba, intervals_torch: the interval of gammas on which a sample is right
 - top_k: several such intervals, for top-k and for a kept bias
-- bootstrap: weights and resamples
+- bootstrap: weights, resamples and their curves
+- merge: paths joined
 - chunks: logits read chunk by chunk
 """

@@ -1,6 +1,6 @@
-"""Weights of samples: given by the user, or drawn by a bootstrap."""
+"""Weights of samples, given by the user or drawn by a bootstrap, and the curves that they give."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -19,14 +19,17 @@ def check_weights(weights: Array, size: int) -> np.ndarray:
     return masses.astype(np.float64)
 
 
-def draw_resamples(
-    labels: np.ndarray, n: int, rng: np.random.Generator, *, stratified: bool = True
-) -> Iterator[np.ndarray]:
-    """Yield n times how often each sample is drawn with replacement, [N]. Each class keeps its size if stratified.
+def class_mean_coefficients(labels: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return the coefficients [N] of a mean of class accuracies, weighted by shares [K], over the classes present."""
+    totals = np.bincount(labels, weights, len(shares))
+    share = np.where(totals == 0, 0.0, shares)
+    each = np.divide(share / share.sum(), totals, out=np.zeros_like(share), where=totals > 0)
+    return weights * each[labels]
 
-    >>> float(next(draw_resamples(np.array([0, 1, 1, 1]), 1, np.random.default_rng(0)))[0])  # alone in its class
-    1.0
-    """
+
+def draw_resamples(labels: np.ndarray, n: int, rng: np.random.Generator, *,
+                   stratified: bool = True) -> Iterator[np.ndarray]:
+    """Yield n times how often each sample is drawn with replacement, [N]. Each class keeps its size if stratified."""
     order = np.argsort(labels, kind="stable") if stratified else np.arange(len(labels))
     group = labels[order] if stratified else np.zeros(len(labels), np.int64)
     size = np.bincount(group)
@@ -35,3 +38,15 @@ def draw_resamples(
         times = np.empty(len(labels))
         times[order] = np.bincount(first + (rng.random(len(labels)) * size).astype(np.int64), minlength=len(labels))
         yield times
+
+
+def error_rows(n: int, coefficients: Iterable[np.ndarray], events: tuple[np.ndarray, ...],
+               gammas: np.ndarray) -> np.ndarray:
+    """Return ``1 - sum_i c[i] [sample i is right]`` at the gammas, [n, G], for each c; `events` as in `GammaPath`."""
+    start, at, sign, sample = events
+    bins = np.searchsorted(gammas, at)  # the first gamma at which the event has happened
+    rows = np.empty((n, len(gammas)))
+    for row, c in zip(rows, coefficients, strict=True):
+        steps = np.bincount(bins, sign * c[sample], len(gammas) + 1)[: len(gammas)]
+        row[:] = 1 - (c[start].sum() + np.cumsum(steps))
+    return rows

@@ -9,25 +9,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..core import warnings as kinds
 from ..core.array import Array, described, to_numpy
 from ..core.errors import LevelheadError
 from ..core.geometry import norm_follows_count
 from ..core.head import Head
 from ..core.per_class import listed
-from ..core.warnings import (
-    BinaryHeadWarning,
-    CountsWarning,
-    LeakageWarning,
-    LevelheadWarning,
-    MissingClassWarning,
-    NegativeLogitsWarning,
-    NeverPredictedWarning,
-    NormWarning,
-    RangeWarning,
-)
 from .rule import check_vector
 
-Diagnosis = LevelheadWarning | None
+Diagnosis = kinds.LevelheadWarning | None
 
 _USE_SHIFT = "use the rule shift, which adds instead of multiplying"
 
@@ -41,10 +31,9 @@ def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
     n, wrong = len(right), int((~right).sum())
     if n < 300 or wrong * 500 >= n:
         return None
-    return LeakageWarning(
+    return kinds.LeakageWarning(
         f"{wrong} of {n} samples are wrong at gamma = 0, which is too good for data that the model has not seen; "
-        "choose gamma on samples that it was not trained on, or without labels"
-    )
+        "choose gamma on samples that it was not trained on, or without labels")
 
 
 def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
@@ -57,15 +46,12 @@ def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
                              parameter="training")
     if trained.dtype.kind not in "fiu":
         raise LevelheadError(f"expected floating-point numbers, got {described(trained)}", parameter="training")
-    trained = trained.astype(held.dtype, copy=False)
-    known = {row.tobytes() for row in trained}
+    known = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
     shared = sum(row.tobytes() in known for row in held)
     if shared * 10 < len(held):
         return None
-    return LeakageWarning(
-        f"{shared} of {len(held)} held-out rows are also in the training data; choose gamma on samples that the model "
-        "was not trained on"
-    )
+    return kinds.LeakageWarning(f"{shared} of {len(held)} held-out rows are also in the training data; choose gamma on "
+                                "samples that the model was not trained on")
 
 
 def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Diagnosis:
@@ -75,14 +61,13 @@ def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Di
     """
     if rule == "shift":
         return None
-    sizes = np.bincount(labels)
-    below = np.bincount(labels, _true_logits(logits, labels) < 0)
+    sizes, rows = np.bincount(labels), np.arange(len(labels))
+    below = np.bincount(labels, to_numpy(logits[rows, labels]) < 0)  # only these of a memory-mapped or GPU array
     share = float((below[sizes > 0] / sizes[sizes > 0]).mean())
     if share <= 0.2:
         return None
-    return NegativeLogitsWarning(
-        f"{share:.0%} of the true-class logits are negative, and a larger factor moves those down, not up; {_USE_SHIFT}"
-    )
+    return kinds.NegativeLogitsWarning(f"{share:.0%} of the true-class logits are negative, and a larger factor moves "
+                                       f"those down, not up; {_USE_SHIFT}")
 
 
 def diagnose_binary_head(logits: Array, rule: str) -> Diagnosis:
@@ -94,7 +79,7 @@ def diagnose_binary_head(logits: Array, rule: str) -> Diagnosis:
     if not opposite and some.any(axis=0).all():
         return None
     what = "the two logits are opposite" if opposite else "one of the two logits is always 0"
-    return BinaryHeadWarning(f"{what}, so scaling never changes a prediction; {_USE_SHIFT}")
+    return kinds.BinaryHeadWarning(f"{what}, so scaling never changes a prediction; {_USE_SHIFT}")
 
 
 def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: str) -> Diagnosis:
@@ -104,10 +89,9 @@ def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: str) -> Diagno
     correlation = norm_follows_count(Head(check_vector(norms, len(counts), "norms")[:, None]), counts)
     if not correlation < -0.3:
         return None
-    return NormWarning(
+    return kinds.NormWarning(
         f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare classes do "
-        f"not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare, in Python)"
-    )
+        f"not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare, in Python)")
 
 
 def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1) -> Diagnosis:
@@ -117,17 +101,17 @@ def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = No
         return None
     shown = listed([str(i) if names is None else f"{i} ({names[i]})" for i in absent])
     few = "no sample" if least == 1 else f"fewer than {least} samples"
-    return MissingClassWarning(f"{few} here of class {shown}: neutral in every measure, although gamma moves it too")
+    return kinds.MissingClassWarning(
+        f"{few} here of class {shown}: neutral in every measure, although gamma moves it too")
 
 
 def diagnose_balanced_counts(counts: np.ndarray, model: str) -> Diagnosis:
     """Warn if counts of other samples than a trained model's own are balanced: none is twice another."""
     if counts.max() >= 2 * counts.min():
         return None
-    return CountsWarning(
+    return kinds.CountsWarning(
         f"{model} is already trained, and the samples given now are balanced ({counts.min():g} to {counts.max():g} per "
-        "class), so their counts level almost nothing; pass the counts of its training samples"
-    )
+        "class), so their counts level almost nothing; pass the counts of its training samples")
 
 
 def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int) -> Diagnosis:
@@ -140,11 +124,10 @@ def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int)
     absent = (shares < target / 10) & (n * target >= 5)
     if target[absent].sum() <= 1 / 3:
         return None
-    return NeverPredictedWarning(
+    return kinds.NeverPredictedWarning(
         f"{absent.sum()} of {len(target)} classes, {target[absent].sum():.0%} of the samples by the target, are hardly "
         "ever predicted at gamma = 0, so samples of other classes may make up their shares; choose gamma on labelled "
-        "samples"
-    )
+        "samples")
 
 
 def diagnose_range_end(plateau: tuple[float, float], reach: tuple[float, float]) -> Diagnosis:
@@ -152,8 +135,8 @@ def diagnose_range_end(plateau: tuple[float, float], reach: tuple[float, float])
     low, high = plateau
     if high < reach[1] or low <= reach[0]:
         return None
-    return RangeWarning(f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range of "
-                        "gamma may do better")
+    return kinds.RangeWarning(f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider "
+                              "range of gamma may do better")
 
 
 def issue_warnings(found: Iterable[Diagnosis], stacklevel: int = 2) -> tuple[str, ...]:
@@ -165,13 +148,3 @@ def issue_warnings(found: Iterable[Diagnosis], stacklevel: int = 2) -> tuple[str
     for one in issued:
         warnings.warn(one, stacklevel=stacklevel + 1)
     return tuple(f"{type(one).__name__}: {one}" for one in issued)
-
-
-def _true_logits(logits: Array, labels: np.ndarray) -> np.ndarray:
-    """Return the true-class logits, [N]. A memory-mapped or GPU array is not read whole."""
-    rows = np.arange(len(labels))
-    if isinstance(logits, np.ndarray):
-        return logits[rows, labels]
-    import torch
-
-    return to_numpy(logits[torch.as_tensor(rows), torch.as_tensor(labels, device=logits.device)])

@@ -30,6 +30,8 @@ def find_right(
             on an accelerator, numba, if installed, from 2^28 numbers on, and otherwise numpy. All give the same result.
         shard: (classes [k], true [N]) if the columns are only some classes: their indices, and the true-class logits.
     """
+    if not (isinstance(k, int | np.integer) and 1 <= k < len(rule.ratios)):
+        raise LevelheadError(f"expected a whole number from 1 to {len(rule.ratios) - 1}, got {k}", parameter="k")
     single = k == 1 and rule.bias is None
     engine = _choose_engine(engine, logits) if single and shard is None else "numpy"
     if engine == "torch":
@@ -41,10 +43,12 @@ def find_right(
         from .intervals_numba import find_intervals_numba as find_in_block
     else:
         find_in_block = find_intervals
+    if shard is not None and not single:
+        raise LevelheadError("shards are merged for top-1 without a kept bias; give the logits of all classes",
+                             parameter="shard")
     table, pieces = None, []
-    whole = shard is None
     classes, true = (None, None) if shard is None else _check_shard(shard, logits, len(rule.ratios))
-    for first, chunk in read_chunks(logits, kind=kind, check=engine != "numba", whole=whole, progress=progress):
+    for first, chunk in read_chunks(logits, kind=kind, check=engine != "numba", whole=shard is None, progress=progress):
         rows = slice(first, first + len(chunk))
         if not single:
             sample, lo, hi = find_pieces(chunk, labels[rows], rule, range, k)

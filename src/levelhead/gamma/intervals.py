@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.curve import ascending
 from .rule import Rule
 
 NEVER = (np.inf, -np.inf)
@@ -156,6 +157,18 @@ def shard_intervals(
                            multiplies=rule.multiplies)
     lo, hi = np.maximum(lo.max(axis=1), range[0]), np.minimum(hi.min(axis=1), range[1])
     return np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
+
+
+def sorted_events(
+    sample: np.ndarray, lo: np.ndarray, hi: np.ndarray, range: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
+    (begin, end), some = range, lo <= hi
+    enters, leaves = np.flatnonzero(some & (lo > begin)), np.flatnonzero(some & (hi < end))
+    at = np.concatenate([lo[enters], np.nextafter(hi[leaves], np.inf)])
+    order = ascending(at)
+    sign = np.repeat([1.0, -1.0], [len(enters), len(leaves)])
+    return sample[lo <= np.minimum(hi, begin)], at[order], sign[order], sample[np.concatenate([enters, leaves])][order]
 
 
 def _rivals_at_ends(

@@ -1,11 +1,8 @@
 """The exact path over gamma: every gamma at which any sample turns right or wrong.
 
-The whole curve costs less than the usual grid. Each sample has intervals of gammas on which it is right
-(`intervals.py`, or `top_k.py` where it may have several). Their sorted ends give the curve, breakpoint by breakpoint,
-and with it curves per class, any weights, bootstrap replicates and merging.
+The whole curve costs less than the usual grid. Each sample has intervals of gammas on which it is right (`engines.py`).
+Their sorted ends give the curve, and with it curves per class, any weights, bootstrap replicates and merging.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,14 +14,19 @@ import numpy as np
 from ..core.adjust import RuleName
 from ..core.array import Array, as_array
 from ..core.counts import Counts, check_labels, groups, resolve
-from ..core.curve import METRICS, Curve, Metric, Point, accumulate, ascending
+from ..core.curve import METRICS, Curve, Metric, Point, accumulate
 from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind, check_shape
+from ..show.curve_text import sparkline
+from ..show.html import html
+from ..show.plot import draw_errors
 from ..show.progress import RowProgress
-from .bootstrap import check_weights, draw_resamples
+from .bootstrap import check_weights, class_mean_coefficients, draw_resamples, error_rows
 from .chunks import read_chunks
 from .engines import Engine, find_right
 from .envelope import Envelope, compute_envelope
+from .intervals import sorted_events
+from .merge import join_classes, join_samples
 from .rule import Rule, check_range, make_rule, target_prior
 
 if TYPE_CHECKING:
@@ -39,19 +41,11 @@ class GammaPath:
     (a tie goes to the first class) is stored as the next float. For top-1 without a kept bias, piece i belongs to
     sample i, and a sample that is never right has lo > hi. Otherwise a sample has any number of pieces.
 
-    A pickled path leaves its logits behind. Its curves work after unpickling, its predictions do not.
-
     Args:
         sample, lo, hi: [M], the pieces.
-        labels: [N].
-        counts: [K], training samples of each class.
-        rule: what gamma does.
-        range: of gamma.
-        k: right means among the first k.
-        weights: [N], of the samples, or None.
+        labels [N], counts [K], rule, range, k, weights [N], kind: as in `gamma_path`, checked.
         target: [K], what each class weighs in `balanced_error`; uniform over the classes present if None.
-        logits: what the path was computed from, kept by reference for `predictions`; () where they are not known.
-        kind: of the logits.
+        logits: what the path was computed from, by reference, for `predictions`; () if not known. They are not pickled.
 
     >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
     GammaPath(3 samples, 2 classes, rule rescale, gamma 0 to 2)
@@ -71,10 +65,9 @@ class GammaPath:
     kind: Kind = "logits"
 
     def curve(self, coefficients: np.ndarray) -> Curve:
-        """Return ``sum_i coefficients[i] [sample i is right]`` over gamma. Every metric here is such a sum.
+        """Return ``sum_i coefficients[i] [sample i is right]`` over gamma: with ones, how many samples are right.
 
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.curve(np.ones(3)).values  # how many samples are right
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).curve(np.ones(3)).values
         array([1., 2., 1., 2.])
         """
         start, at, sign, sample = self.events
@@ -108,8 +101,7 @@ class GammaPath:
     def class_curve(self, i: int) -> Curve:
         """Return the accuracy of class i over gamma, on the breakpoints of that class; NaN if it has no sample.
 
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.class_curve(1).values
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).class_curve(1).values
         array([0. , 0.5, 1. ])
         """
         if not 0 <= i < len(self.counts):
@@ -122,12 +114,9 @@ class GammaPath:
         return accumulate(float(base), at[own], (sign * weight[sample])[own], self.range)
 
     def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray | None = None) -> np.ndarray:
-        """Return the accuracy of every class at given gammas, [..., K], or at all B breakpoints, [B, K].
+        """Return the accuracy of every class, NaN without a sample, at given gammas, [..., K], or breakpoints, [B, K].
 
-        All breakpoints take 8 B K bytes. A class without a sample is NaN.
-
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.class_accuracy(0.3)
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).class_accuracy(0.3)
         array([1. , 0.5])
         """
         if gammas is None:
@@ -141,14 +130,13 @@ class GammaPath:
     @property
     def groups(self) -> dict[str, Curve]:
         """The mean class accuracy of the many-, medium- and few-shot classes (see `counts.groups`) over gamma."""
-        return {name: self.curve(self._class_coefficients(members, self._weights))
-                for name, members in self._groups.items()}
+        return {name: self.curve(class_mean_coefficients(self.labels, self._weights, some))
+                for name, some in self._groups.items()}
 
     def right(self, gamma: float) -> np.ndarray:
         """Return whether each sample is right at gamma, [N] bool.
 
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.right(0.3)
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).right(0.3)
         array([ True,  True, False])
         """
         if not self.range[0] <= gamma <= self.range[1]:
@@ -161,27 +149,20 @@ class GammaPath:
     def at(self, gamma: float) -> Point:
         """Return everything at one gamma. No sample changes within the plateau of the point.
 
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.at(0.3).balanced_error
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).at(0.3).balanced_error
         0.25
         """
-        gamma = float(gamma)
-        accuracy = self.class_accuracy(gamma)
+        gamma, accuracy = float(gamma), self.class_accuracy(float(gamma))
         i = int(np.searchsorted(self.gammas, gamma, side="right"))
-        return Point(
-            gamma=gamma,
-            error=float(self.error_curve.at(gamma)),
-            balanced_error=float(self.balanced_error_curve.at(gamma)),
-            class_accuracy=accuracy,
-            groups={name: float(np.nanmean(accuracy[members])) for name, members in self._groups.items()},
-            plateau=(float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])),
-        )
+        return Point(gamma=gamma, error=float(self.error_curve.at(gamma)), class_accuracy=accuracy,
+                     balanced_error=float(self.balanced_error_curve.at(gamma)),
+                     groups={name: float(np.nanmean(accuracy[some])) for name, some in self._groups.items()},
+                     plateau=(float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])))
 
     def best(self, metric: Metric = "balanced_error") -> Point:
         """Return the middle of the widest plateau on which the metric is lowest.
 
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.best("error").gamma
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).best("error").gamma
         1.5
         """
         check_choice("metric", metric, METRICS)
@@ -192,8 +173,7 @@ class GammaPath:
     def predictions(self, gamma: float) -> np.ndarray:
         """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range.
 
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.predictions(0.3)
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).predictions(0.3)
         array([0, 1, 0])
         """
         if not np.isfinite(gamma):
@@ -202,17 +182,13 @@ class GammaPath:
                                for part in self.whole_logits() for _, chunk in read_chunks(part, kind=self.kind)])
 
     def confusion(self, gamma: float) -> np.ndarray:
-        """Return the confusion matrix at gamma, [K, K]: row is the true class, column the predicted one.
+        """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class.
 
-        Entries are counts, or sums of weights.
-
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.confusion(0.3)
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).confusion(0.3)
         array([[1, 0], [1, 1]])
         """
         size = len(self.counts)
-        table = np.bincount(self.labels * size + self.predictions(gamma), self.weights, size * size)
-        return table.reshape(size, size)
+        return np.bincount(self.labels * size + self.predictions(gamma), self.weights, size**2).reshape(size, size)
 
     @cached_property
     def envelope(self) -> Envelope:
@@ -221,12 +197,9 @@ class GammaPath:
         return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
 
     def shares(self, gamma: float) -> np.ndarray:
-        """Return the predicted share of each class at gamma, [K]: the mean over y of ``P(predicted = j | true = y)``.
+        """Return each class's predicted share at gamma, [K]: the `target`-weighted mean over y of ``P(predicted | y)``.
 
-        True classes weigh what they weigh in `balanced_error`.
-
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.shares(0.3)
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).shares(0.3)
         array([0.75, 0.25])
         """
         return np.bincount(self.predictions(gamma), self._balanced_coefficients(self._weights), len(self.counts))
@@ -234,23 +207,18 @@ class GammaPath:
     def share_mismatch(self, target: Array | None = None) -> Curve:
         """Return the total variation between those shares and a target prior (uniform if not given), over gamma.
 
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.share_mismatch().at(0.3)
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).share_mismatch().at(0.3)
         0.25
         """
         prior = target_prior(target, len(self.counts))
         return self.envelope.mismatch(prior, self._balanced_coefficients(self._weights))
 
-    def bootstrap(
-        self, n: int, rng: np.random.Generator | int, *, metric: Metric = "balanced_error", stratified: bool = True,
-        gammas: np.ndarray | None = None,
-    ) -> np.ndarray:
+    def bootstrap(self, n: int, rng: np.random.Generator | int, *, metric: Metric = "balanced_error",
+                  stratified: bool = True, gammas: np.ndarray | None = None) -> np.ndarray:
         """Return n curves [n, G] of the metric, each of one resample, on the breakpoints or on given gammas.
 
         Args:
-            n: how many.
-            rng: a generator, or a seed.
-            metric: `error` or `balanced_error`.
+            n, rng, metric: how many; a generator, or a seed; `error` or `balanced_error`.
             stratified: whether to resample within each class, so that none is lost, or all samples together.
             gammas: where, ascending; at all B breakpoints if not given, which takes 8 n B bytes.
 
@@ -263,35 +231,21 @@ class GammaPath:
         if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
             raise LevelheadError(f"expected numbers [G], ascending within [{self.range[0]:g}, {self.range[1]:g}]",
                                  parameter="gammas")
-        start, at, sign, sample = self.events
-        bins = np.searchsorted(where, at)  # the first gamma at which the event has happened
-        curves = np.empty((n, len(where)))
         drawn = draw_resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
-        for row, times in zip(curves, drawn, strict=True):
-            w = self._weights * times
-            c = w / w.sum() if metric == "error" else self._balanced_coefficients(w)
-            steps = np.bincount(bins, sign * c[sample], len(where) + 1)[: len(where)]
-            row[:] = 1 - (c[start].sum() + np.cumsum(steps))
-        return curves
+        weights = (self._weights * times for times in drawn)
+        coefficients = (w / w.sum() if metric == "error" else self._balanced_coefficients(w) for w in weights)
+        return error_rows(n, coefficients, self.events, where)
 
-    def merge(self, other: GammaPath) -> GammaPath:
+    def merge(self, other: "GammaPath") -> "GammaPath":
         """Return the path of both sets of samples, these first.
 
         >>> parts = [gamma_path([row], [1], [400, 100]) for row in ([4.0, 3.0], [4.0, 1.0])]
         >>> parts[0].merge(parts[1]).error
         array([1. , 0.5, 0. ])
         """
-        self._check_mergeable(other)
-        n = len(self.labels)
-        weights = None if self.weights is None and other.weights is None else np.r_[self._weights, other._weights]
-        whole = bool(self.logits and other.logits)
-        return replace(
-            self, sample=np.r_[self.sample, other.sample + n], lo=np.r_[self.lo, other.lo],
-            hi=np.r_[self.hi, other.hi], labels=np.r_[self.labels, other.labels], weights=weights,
-            logits=self.logits + other.logits if whole else (),
-        )
+        return join_samples(self, other)
 
-    def merge_classes(self, other: GammaPath) -> GammaPath:
+    def merge_classes(self, other: "GammaPath") -> "GammaPath":
         """Return the path of the same samples against the classes of both shards: ``max lo``, ``min hi``.
 
         >>> logits, true, counts = np.array([[4.0, 3.0, 2.0]]), [3.0], [400, 100, 50]
@@ -299,25 +253,15 @@ class GammaPath:
         >>> shards[0].merge_classes(shards[1]).lo.round(3)
         array([0.208])
         """
-        self._check_mergeable(other)
-        if self.k > 1 or self.rule.bias is not None or not np.array_equal(self.labels, other.labels):
-            raise LevelheadError("expected two shards of the same samples, for top-1 without a kept bias")
-        lo, hi = np.maximum(self.lo, other.lo), np.minimum(self.hi, other.hi)
-        never = lo > hi
-        return replace(self, lo=np.where(never, np.inf, lo), hi=np.where(never, -np.inf, hi), logits=())
+        return join_classes(self, other)
 
-    def plot(self, ax: Axes | None = None, *, gamma: float | None = None) -> Axes:
-        """Draw error and balanced error over gamma on the Axes given, or on new ones (extra `plot`), and return them.
-
-        A gamma that is given is marked.
-        """
-        from ..show.plot import draw_errors
-
-        title = f"{len(self.labels)} samples, {len(self.counts)} classes"
-        return draw_errors(self.error_curve, self.balanced_error_curve, ax, gamma=gamma, title=title)
+    def plot(self, ax: "Axes | None" = None, *, gamma: float | None = None) -> "Axes":
+        """Draw both errors over gamma, and mark a given gamma, on the Axes given or on new ones (extra `plot`)."""
+        return draw_errors(self.error_curve, self.balanced_error_curve, ax, gamma=gamma,
+                           title=f"{len(self.labels)} samples, {len(self.counts)} classes")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields but the logits, and nothing that was computed from them."""
+        """Return the fields without the logits, and nothing that was computed from them."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"logits": ()}
 
     __copy__ = __deepcopy__ = lambda self, *_: replace(self)  # a copy, unlike a pickle, keeps the logits
@@ -327,30 +271,19 @@ class GammaPath:
                 f"{self.range[0]:g} to {self.range[1]:g})")
 
     def _repr_html_(self) -> str:
-        from ..show.curve_text import sparkline
-        from ..show.html import html
-
-        begin, best = self.at(self.range[0]), self.best()
-        rows = {
-            "samples": f"{len(self.labels)} of {len(self.counts)} classes",
-            "gamma": f"{self.range[0]:g} to {self.range[1]:g}, rule {self.rule.name}, {len(self.gammas)} breakpoints",
-            "balanced error": f"{begin.balanced_error:.2%} at {begin.gamma:g}; lowest, {best.balanced_error:.2%}, at "
-                              f"{best.gamma:.3f}",
-            "error": f"{begin.error:.2%} at {begin.gamma:g}; {best.error:.2%} at {best.gamma:.3f}",
-        }
+        (low, high), was, best = self.range, self.at(self.range[0]), self.best()
+        rows = {"samples": f"{len(self.labels)} of {len(self.counts)} classes",
+                "gamma": f"{low:g} to {high:g}, rule {self.rule.name}, {len(self.gammas)} breakpoints",
+                "balanced error": f"{was.balanced_error:.2%} at {low:g}; lowest, {best.balanced_error:.2%}, at "
+                                  f"{best.gamma:.3f}",
+                "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {best.gamma:.3f}"}
         return html("GammaPath", rows, picture=sparkline(self.balanced_error_curve, best.gamma),
                     notes=["the lowest error is optimistic; levelhead.tune says what to expect on new samples"])
 
     @cached_property
     def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
-        (begin, end), some = self.range, self.lo <= self.hi
-        enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
-        at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])
-        order = ascending(at)
-        sign = np.repeat([1.0, -1.0], [len(enters), len(leaves)])
-        sample = self.sample[np.concatenate([enters, leaves])]
-        return self.sample[self.lo <= np.minimum(self.hi, begin)], at[order], sign[order], sample[order]
+        return sorted_events(self.sample, self.lo, self.hi, self.range)
 
     @cached_property
     def _weights(self) -> np.ndarray:
@@ -362,22 +295,12 @@ class GammaPath:
 
     @property
     def _groups(self) -> dict[str, np.ndarray]:
-        present = {name: members[self._class_totals[members] > 0] for name, members in groups(self.counts).items()}
-        return {name: members for name, members in present.items() if len(members)}
+        return {name: some for name, members in groups(self.counts).items()
+                if (some := np.isin(np.arange(len(self.counts)), members) & (self._class_totals > 0)).any()}
 
     def _balanced_coefficients(self, weights: np.ndarray) -> np.ndarray:
-        return self._class_coefficients(np.arange(len(self.counts)), weights, self.target)
-
-    def _class_coefficients(
-        self, members: np.ndarray, weights: np.ndarray, target: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return the coefficients of a mean of class accuracies, over those classes that are present."""
-        totals = np.bincount(self.labels, weights, len(self.counts))
-        share = np.zeros(len(self.counts))
-        share[members] = 1 if target is None else target[members]
-        share[totals == 0] = 0
-        each = np.divide(share / share.sum(), totals, out=np.zeros_like(share), where=totals > 0)
-        return weights * each[self.labels]
+        shares = np.ones(len(self.counts)) if self.target is None else self.target
+        return class_mean_coefficients(self.labels, weights, shares)
 
     def whole_logits(self) -> tuple[Array, ...]:
         """Return the logits, in parts [n, K]."""
@@ -385,13 +308,6 @@ class GammaPath:
             raise LevelheadError("this path has no logits: they are not pickled, nor kept when class shards or folds "
                                  "are merged; compute the path again")
         return self.logits
-
-    def _check_mergeable(self, other: GammaPath) -> None:
-        def facts(path: GammaPath) -> list[Any]:
-            return [path.range, path.k, path.kind, path.rule.name, path.rule.ratios, path.rule.bias, path.target]
-
-        if not all(map(np.array_equal, facts(self), facts(other))):
-            raise LevelheadError("expected paths over the same range, k, kind, rule, counts, bias and target")
 
 
 def gamma_path(
@@ -404,22 +320,11 @@ def gamma_path(
 
     Args:
         logits: [N, K]: an array, a tensor on any device, or a memory-mapped file larger than memory.
-        labels: [N], class indices.
-        counts: training samples of each class.
-        range: of gamma.
-        rule: `rescale` (``l_k r_k^gamma``, r_k = n_max / n_k), `tau` (``l_k / ||w_k||^gamma``, with `norms`), or
-            `shift` (``l_k + gamma log r_k``).
+        labels, weights: [N], class indices; weights of the samples.
         k: right means among the first k.
-        bias: [K], a bias that was added to the logits and is kept while the weights are scaled:
-            ``(l_k - b_k) r_k^gamma + b_k``.
-        weights: [N], of the samples.
-        target: [K] or {class: share}, prior of the classes where the model will be used, which weighs them in
-            `balanced_error`.
-        norms: [K], weight norms of the head, for `tau`.
-        names: class names, for counts given by name.
-        kind: `probabilities` only with the rule shift, which works on their logarithms.
-        shard: (classes [k], true [N]), if the columns of logits are only these classes: their indices, and the
-            true-class logits. Join the paths of all shards with `merge_classes`.
+        bias: [K], a bias within the logits that is kept as the weights are scaled: ``(l_k - b_k) r_k^gamma + b_k``.
+        counts, rule, range, target, norms, names, kind: as in `tune`; the range need not hold 0.
+        shard: (classes [k], true-class logits [N]) if the columns are only these classes, for `merge_classes`.
         engine: `numpy`, `numba` (extra `fast`), `torch` (on the tensor's device) or `auto`. All give the same result.
         progress: called with (rows done, rows in all).
 
@@ -429,8 +334,6 @@ def gamma_path(
     >>> path = gamma_path(np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), np.array([0, 1, 1]), [400, 100])
     >>> path.gammas.round(3), path.error.round(3)
     (array([0.   , 0.208, 0.5  , 1.   ]), array([0.667, 0.333, 0.667, 0.333]))
-    >>> path.best("error").gamma
-    1.5
     """
     reach, logits = check_range(range), as_array(logits)
     check_shape(logits.shape if shard is None else (len(logits), 2))
@@ -438,15 +341,9 @@ def gamma_path(
     labels = check_labels(labels, len(n))
     if len(labels) != len(logits):
         raise LevelheadError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
-    if not (isinstance(k, int | np.integer) and 1 <= k < len(n)):
-        raise LevelheadError(f"expected a whole number from 1 to {len(n) - 1}, got {k}", parameter="k")
-    if shard is not None and (k > 1 or bias is not None):
-        raise LevelheadError("shards are merged for top-1 without a kept bias; give the logits of all classes",
-                             parameter="shard")
     made = make_rule(rule, n, norms=norms, bias=bias, kind=kind)
     masses = None if weights is None else check_weights(weights, len(labels))
     prior = None if target is None else target_prior(target, len(n), names)
-    sample, lo, hi = find_right(logits, labels, made, reach, int(k), kind=kind, engine=engine, shard=shard,
-                                progress=progress)
-    return GammaPath(sample=sample, lo=lo, hi=hi, labels=labels, counts=n, rule=made, range=reach, k=k, weights=masses,
-                     target=prior, logits=() if shard is not None else (logits,), kind=kind)
+    pieces = find_right(logits, labels, made, reach, k, kind=kind, engine=engine, shard=shard, progress=progress)
+    return GammaPath(*pieces, labels=labels, counts=n, rule=made, range=reach, k=k, weights=masses, target=prior,
+                     logits=() if shard is not None else (logits,), kind=kind)

@@ -1,9 +1,6 @@
-"""Choosing gamma on held-out samples, unlabelled ones, or both. Never on test data.
+"""Choosing gamma on held-out samples, unlabelled ones, or both, by `criterion.py`. Never on test data."""
 
-The criterion and its reasons are in `criterion.py`. What is diagnosed before is in `diagnostics.py`.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
@@ -23,6 +20,7 @@ from .bootstrap import draw_resamples
 from .chunks import read_chunks
 from .criterion import STRENGTH, Grid, Objective, ShareMismatch, draw_replicates
 from .envelope import Envelope, compute_envelope
+from .merge import concatenate
 from .path import GammaPath, gamma_path
 from .rule import check_range, make_rule, target_prior
 from .tuned import Tuned
@@ -89,15 +87,14 @@ def tune(
         counts: training samples of each class.
         metric: `balanced_error`, or `error`, which weighs classes as they occur among the labels.
         criterion: `guided`, which is J above, or `balanced_error` alone.
-        rule: `rescale`, `tau` (with norms) or `shift`.
+        rule: `rescale` (``l_k r_k^gamma``, r_k = n_max / n_k), `tau` (``l_k / ||w_k||^gamma``, with `norms`), or
+            `shift` (``l_k + gamma log r_k``).
         range: of gamma; must hold 0.
         unlabelled: [M, K], logits of deployment data, whose predicted shares are then compared with the target.
-        target: [K] or {class: share}, prior of the classes in deployment, which weighs them in every metric; uniform if
-            not given.
+        target: [K] or {class: share}, prior of the classes in deployment, which weighs them in the metric; or uniform.
         chosen_on: what the data are, for the record. "test" is printed wherever the result is.
         bootstrap: replicates of the whole choice, stratified by class, for both intervals; 0 for none.
-        level: of the intervals.
-        rng: a generator, or a seed.
+        level, rng: of the intervals; a generator, or a seed.
         norms: [K], weight norms of the head. `tau` divides by them. Other rules warn if they fall as counts grow.
         bias: [K], a bias within the logits that will be kept while the weights are scaled.
         training: [M, K], training logits, for a warning if held-out rows are among them.
@@ -115,23 +112,17 @@ def tune(
     >>> 0.1 < tuned.gamma < 0.4, tuned.gain_is_certain
     (True, True)
     """
-    options = TuneOptions(
-        metric=metric, criterion=criterion, rule=rule, range=range, unlabelled=unlabelled, target=target,
-        chosen_on=chosen_on, bootstrap=bootstrap, level=level, rng=rng, norms=norms, bias=bias, training=training,
-        names=names, kind=kind, progress=progress)
+    options = TuneOptions(metric=metric, criterion=criterion, rule=rule, range=range, unlabelled=unlabelled,
+                          target=target, chosen_on=chosen_on, bootstrap=bootstrap, level=level, rng=rng, norms=norms,
+                          bias=bias, training=training, names=names, kind=kind, progress=progress)
     return _tune_path(_labelled_path(logits, labels, counts, options), options)
 
 
-def tune_path(
-    path: GammaPath, *, metric: Metric = "balanced_error", criterion: Criterion = "guided",
-    unlabelled: Array | None = None, target: Array | None = None, chosen_on: str = "held-out", bootstrap: int = 1000,
-    level: float = 0.95, rng: np.random.Generator | int = 0, norms: Array | None = None,
-    training: Array | None = None, names: Sequence[str] | None = None, progress: StageProgress | None = None,
-) -> Tuned:
+def tune_path(path: GammaPath, *, target: Array | None = None, chosen_on: str = "held-out", bootstrap: int = 1000,
+              norms: Array | None = None, names: Sequence[str] | None = None) -> Tuned:
     """Choose gamma as `tune` does, on a path that is already computed."""
-    return _tune_path(path, TuneOptions(
-        metric=metric, criterion=criterion, unlabelled=unlabelled, target=target, chosen_on=chosen_on,
-        bootstrap=bootstrap, level=level, rng=rng, norms=norms, training=training, names=names, progress=progress))
+    options = TuneOptions(target=target, chosen_on=chosen_on, bootstrap=bootstrap, norms=norms, names=names)
+    return _tune_path(path, options)
 
 
 def tune_with(options: TuneOptions, logits: Array, labels: Array | None, counts: Counts) -> Tuned:
@@ -171,14 +162,11 @@ def cross_fit(
     if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
         raise LevelheadError("expected at least one fold, each (logits [N, K], labels [N], counts)", parameter="folds")
     paths = [_labelled_path(*fold, options) for fold in folds]
-    changes = None
-    if criterion == "guided":
-        first, *others = [path.envelope for path in paths]
-        changes = first.joined(others)
-    return _choose_gamma(pool_folds(paths), changes, options, [
-        _first_found(diagnostics.diagnose_binary_head(path.logits[0], rule) for path in paths),
-        _first_found(diagnostics.diagnose_negative_logits(path.logits[0], path.labels, rule) for path in paths),
-    ], stacklevel=3)
+    changes = paths[0].envelope.joined([path.envelope for path in paths[1:]]) if criterion == "guided" else None
+    binary = (diagnostics.diagnose_binary_head(path.logits[0], rule) for path in paths)
+    negative = (diagnostics.diagnose_negative_logits(path.logits[0], path.labels, rule) for path in paths)
+    found = [next(filter(None, each), None) for each in (binary, negative)]  # one warning for all folds
+    return _choose_gamma(pool_folds(paths), changes, options, found, stacklevel=3)
 
 
 def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
@@ -188,12 +176,7 @@ def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
     if len(sizes) > 1:
         raise LevelheadError(f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} "
                              "classes", parameter="folds")
-    offsets = np.cumsum([0, *(len(path.labels) for path in paths)])
-    return replace(
-        paths[0], sample=np.concatenate([path.sample + at for path, at in zip(paths, offsets, strict=False)]),
-        lo=np.concatenate([path.lo for path in paths]), hi=np.concatenate([path.hi for path in paths]),
-        labels=np.concatenate([path.labels for path in paths]), logits=(),
-    )
+    return replace(concatenate(paths), logits=())
 
 
 def match_prior(
@@ -237,16 +220,13 @@ def _match_prior(logits: Array, counts: Counts, options: TuneOptions) -> Tuned:
     resamples = draw_resamples(np.zeros(len(logits), np.int64), options.bootstrap, np.random.default_rng(options.rng))
     gammas = np.array([mismatch.grid.choose(mismatch.values(times))[0] for times in resamples])
     found = diagnostics.issue_warnings([
-        diagnostics.diagnose_binary_head(logits, rule),
-        diagnostics.diagnose_norms(norms, n, rule),
+        diagnostics.diagnose_binary_head(logits, rule), diagnostics.diagnose_norms(norms, n, rule),
         diagnostics.diagnose_unpredicted_classes(changes.shares(0.0), target, len(logits)),
-        diagnostics.diagnose_range_end(plateau, changes.range),
-    ], stacklevel=3)
+        diagnostics.diagnose_range_end(plateau, changes.range)], stacklevel=3)
     return Tuned(
         gamma=gamma, interval=_quantiles(gammas, options.level), rule=rule, criterion="shares", chosen_on="unlabelled",
         n=len(logits), classes=len(n), plateau=plateau, curve=curve, criterion_curve=curve, level=options.level,
-        mismatch=float(curve.at(gamma)), mismatch_at_zero=float(curve.at(0.0)), warnings=found,
-    )
+        mismatch=float(curve.at(gamma)), mismatch_at_zero=float(curve.at(0.0)), warnings=found)
 
 
 def _labelled_path(logits: Array, labels: Array, counts: Counts, options: TuneOptions) -> GammaPath:
@@ -272,16 +252,12 @@ def _tune_path(path: GammaPath, options: TuneOptions) -> Tuned:
         changes = path.envelope if known else _predicted_changes(logits, path, options)
     return _choose_gamma(path, changes, options, [
         diagnostics.diagnose_training_rows(logits, options.training),
-        diagnostics.diagnose_norms(options.norms, path.counts, rule),
-        diagnostics.diagnose_binary_head(logits, rule),
-        diagnostics.diagnose_negative_logits(logits, path.labels, rule),
-    ], stacklevel=4)
+        diagnostics.diagnose_norms(options.norms, path.counts, rule), diagnostics.diagnose_binary_head(logits, rule),
+        diagnostics.diagnose_negative_logits(logits, path.labels, rule)], stacklevel=4)
 
 
-def _choose_gamma(
-    path: GammaPath, changes: Envelope | None, options: TuneOptions, found: list[diagnostics.Diagnosis], *,
-    stacklevel: int,
-) -> Tuned:
+def _choose_gamma(path: GammaPath, changes: Envelope | None, options: TuneOptions,
+                  found: list[diagnostics.Diagnosis], *, stacklevel: int) -> Tuned:
     """Do what `tune` and `cross_fit` share, once it is known where every sample is right."""
     objective = Objective(path, _class_weights(path, options), changes, unlabelled=options.unlabelled is not None)
     weights, grid = objective.weights, objective.grid
@@ -297,21 +273,18 @@ def _choose_gamma(
     sizes = np.bincount(path.labels, minlength=len(path.counts))
     warnings = diagnostics.issue_warnings([
         *found, diagnostics.diagnose_accuracy(before), diagnostics.diagnose_range_end(plateau, path.range),
-        diagnostics.diagnose_missing_classes(sizes, options.names),
-    ], stacklevel=stacklevel)
+        diagnostics.diagnose_missing_classes(sizes, options.names)], stacklevel=stacklevel)
     mismatch = None if objective.mismatch is None else grid.curve(objective.mismatch.values())
     return Tuned(
         gamma=gamma, interval=_quantiles(drawn.gammas, options.level), rule=path.rule.name, criterion=options.criterion,
         metric=options.metric, chosen_on=options.chosen_on, n=len(path.labels), classes=len(path.counts),
         plateau=plateau, curve=grid.curve(error), criterion_curve=grid.curve(values), level=options.level,
-        error=float(1 - now.mean()), balanced_error=float(balanced[1]),
-        error_at_zero=float(1 - before.mean()), balanced_error_at_zero=float(balanced[0]),
-        gain=float(weights @ now - weights @ before) - drawn.optimism,
+        error=float(1 - now.mean()), balanced_error=float(balanced[1]), error_at_zero=float(1 - before.mean()),
+        balanced_error_at_zero=float(balanced[0]), gain=float(weights @ now - weights @ before) - drawn.optimism,
         gain_interval=_quantiles(drawn.gains - drawn.optimism, options.level),
         mismatch=None if mismatch is None else float(mismatch.at(gamma)),
         mismatch_at_zero=None if mismatch is None else float(mismatch.at(0.0)),
-        missing=tuple(np.flatnonzero(sizes == 0).tolist()), warnings=warnings,
-    )
+        missing=tuple(np.flatnonzero(sizes == 0).tolist()), warnings=warnings)
 
 
 def _predicted_changes(logits: Array, path: GammaPath, options: TuneOptions) -> Envelope:
@@ -336,11 +309,6 @@ def _class_weights(path: GammaPath, options: TuneOptions) -> np.ndarray:
     if not shares[sizes > 0].any():
         raise LevelheadError("expected a share above 0 for some class that has a sample here", parameter="target")
     return shares
-
-
-def _first_found(found: Iterable[diagnostics.Diagnosis]) -> diagnostics.Diagnosis:
-    """Return one warning for all folds."""
-    return next((one for one in found if one is not None), None)
 
 
 def _quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:
