@@ -28,16 +28,12 @@ def draw_text_curve(
     labels = [f"{top - (top - bottom) * i / (height - 1):.2%}" for i in range(height)]
     margin = max(map(len, labels))
     rows = ["".join("*" if level[c] == r else " " for c in range(width)).rstrip() for r in range(height)]
-    marks = [" "] * width
     column = lambda g: int(np.clip((g - low) / (high - low) * width, 0, width - 1))  # noqa: E731
-    if interval is not None:
-        for c in range(column(interval[0]), column(interval[1]) + 1):
-            marks[c] = "-"
-    marks[column(gamma)] = "^"
-    ends = f"{low:g}", f"{high:g}"
-    axis = "".join(marks)
-    axis = ends[0] + axis[len(ends[0]):] if axis[: len(ends[0])].strip() == "" else axis
-    axis = axis[: -len(ends[1])] + ends[1] if axis[-len(ends[1]):].strip() == "" else axis
+    first, last = (width, 0) if interval is None else map(column, interval)
+    axis = "".join("^" if c == column(gamma) else "-" if first <= c <= last else " " for c in range(width))
+    left, right = f"{low:g}", f"{high:g}"
+    axis = axis if axis[: len(left)].strip() else left + axis[len(left):]
+    axis = axis if axis[-len(right):].strip() else axis[: -len(right)] + right
     blank = " " * margin
     return "\n".join([*(f"{label:>{margin}} |{row}" for label, row in zip(labels, rows, strict=True)),
                       f"{blank} +{'-' * (width - 1)}", f"{blank} {axis}"])

@@ -7,21 +7,15 @@ text is escaped.
 from collections.abc import Iterable, Mapping
 from html import escape
 
-LEFT = "text-align:left;white-space:nowrap"
-
 
 def html(title: str, rows: Mapping[str, str], *, notes: Iterable[str] = (), picture: str = "") -> str:
-    """Return a result as a table of facts, with notes below.
-
-    Args:
-        title, rows, notes: plain text, escaped here.
-        picture: trusted HTML, which is not escaped.
+    """Return a result as a table of facts, with notes below. Only the picture is trusted HTML, which is not escaped.
 
     >>> html("Tuned", {"chosen on": "<b>test"}, notes=["a & b"])
     '<div><strong>Tuned</strong><table><tr><th ...>chosen on</th><td ...>&lt;b&gt;test</td></tr></table><div><small>a
     &amp; b</small></div></div>'
     """
-    cells = "".join(f'<tr><th style="{LEFT}">{escape(name)}</th><td style="text-align:left">{escape(value)}</td></tr>'
-                    for name, value in rows.items())
+    cells = "".join(f'<tr><th style="text-align:left;white-space:nowrap">{escape(name)}</th>'
+                    f'<td style="text-align:left">{escape(value)}</td></tr>' for name, value in rows.items())
     below = "".join(f"<div><small>{escape(note)}</small></div>" for note in notes)
     return f"<div><strong>{escape(title)}</strong><table>{cells}</table>{picture}{below}</div>"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _DATELESS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-_MOST_NAMED = 40  # classes that can be named below an axis
 
 
 def draw_errors(
@@ -35,7 +34,7 @@ def draw_errors(
         _draw_dots(axes, curve, [0.0] if gamma is None else [0.0, gamma], color)
     if gamma is not None:
         axes.axvline(gamma, color=ACCENT, lw=1.2, label=f"gamma = {gamma:.3f}")
-    return _finish_over_gamma(axes, error, title)
+    return _finish(axes, title, over_gamma=error)
 
 
 def draw_choice(
@@ -52,7 +51,7 @@ def draw_choice(
     ends = [percent(float(curve.at(at))) for at in (0.0, gamma)]
     axes.axvline(gamma, color=ACCENT, lw=1.2, label=f"chosen: {gamma:.3f} ({ends[0]} -> {ends[1]})")
     _draw_dots(axes, curve, [0.0, gamma], _text_color(axes))
-    return _finish_over_gamma(axes, curve, title)
+    return _finish(axes, title, over_gamma=curve)
 
 
 def draw_norms(
@@ -60,14 +59,19 @@ def draw_norms(
     title: str = "",
 ) -> Axes:
     """Draw the norm of each class's weight vector against its count, before and after, for each layer."""
-    axes = _axes(ax)
+    axes = _axes(ax)  # says what to install if matplotlib is missing
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     for shape, layer in zip("os^Dv" * len(before), before, strict=False):
         suffix = f", {layer}" if len(before) > 1 else ""
         axes.vlines(counts, before[layer], after[layer], color=SOFT, lw=0.8, alpha=0.6)
         axes.plot(counts, before[layer], shape, color=_text_color(axes), mfc="none", ms=5.5, label=f"before{suffix}")
         axes.plot(counts, after[layer], shape, color=ACCENT, ms=5.5, label=f"after{suffix}")
     axes.set(xscale="log", ylim=(0, None), xlabel="training samples of the class", ylabel="length of its weight vector")
-    _set_plain_ticks(axes, counts)
+    narrow = counts.max() < 20 * counts.min()  # more ticks, of which each is written as 1000, not 10^3
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     return _finish(axes, title, above=len(before) == 1)
 
 
@@ -82,7 +86,7 @@ def draw_recall(
     axes = _axes(ax)
     order, at = np.argsort(-counts, kind="stable"), np.arange(len(counts))
     shown = {"as trained": (recall, SOFT)} | ({} if after is None else {"leveled": (after, ACCENT)})
-    if len(counts) > _MOST_NAMED:
+    if len(counts) > 40:
         for label, (values, color) in shown.items():
             axes.plot(at, 100 * values[order], ".", color=color, alpha=0.4, mew=0, clip_on=False)
             axes.plot(at, 100 * _running_mean(values[order], len(at) // 10), color=color, lw=2, label=label)
@@ -91,8 +95,7 @@ def draw_recall(
         axes.bar(at, 100 * recall[order], width=0.7, color=SOFT, label="as trained")
         if after is not None:
             axes.plot(at, 100 * after[order], "o", color=ACCENT, ms=5, clip_on=False, label="leveled")
-        known = names if names is not None else list(map(str, at))
-        titles = [short(known[int(i)]) for i in order]
+        titles = [str(i) if names is None else short(names[int(i)]) for i in order]
         upright = max(map(len, titles)) <= max(1, 60 // len(titles))
         labels = [f"{name}\n{n}" if upright else f"{name} ({n})" for name, n in zip(titles, counts[order], strict=True)]
         axes.set_xticks(at, labels, rotation=0 if upright else 90, parse_math=False)
@@ -150,8 +153,7 @@ def headless() -> Any:
 
 
 def _axes(ax: Axes | None) -> Any:
-    library = pyplot()
-    return library.subplots(figsize=(6.4, 4.2), layout="constrained")[1] if ax is None else ax
+    return pyplot().subplots(figsize=(6.4, 4.2), layout="constrained")[1] if ax is None else ax
 
 
 def _text_color(ax: Any) -> Any:
@@ -159,18 +161,14 @@ def _text_color(ax: Any) -> Any:
     return ax.xaxis.label.get_color()
 
 
-def _finish_over_gamma(ax: Any, curve: Curve, title: str) -> Any:
-    ax.set(xlabel="gamma", ylabel="%", xlim=(float(curve.gammas[0]), curve.end))
-    return _finish(ax, title)
-
-
-def _finish(ax: Any, title: str, *, above: bool = False) -> Any:
+def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool = False) -> Any:
     """Set title and legend. A short legend goes above. Names come from elsewhere, so a $ in them starts no formula."""
+    if over_gamma is not None:
+        ax.set(xlabel="gamma", ylabel="%", xlim=(float(over_gamma.gammas[0]), over_gamma.end))
     ax.set_title(title, fontsize="medium", loc="left", parse_math=False)
     ax.spines[["top", "right"]].set_visible(False)
     place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2, "borderaxespad": 0} if above else {}
-    legend = ax.legend(frameon=False, fontsize="small", **place)
-    for words in legend.get_texts():
+    for words in ax.legend(frameon=False, fontsize="small", **place).get_texts():
         words.set_parse_math(False)
     return ax
 
@@ -178,16 +176,6 @@ def _finish(ax: Any, title: str, *, above: bool = False) -> Any:
 def _draw_dots(ax: Any, curve: Curve, gammas: Iterable[float], color: Any) -> None:
     inside = [gamma for gamma in gammas if curve.gammas[0] <= gamma <= curve.end]
     ax.plot(inside, 100 * np.asarray(curve.at(inside)), "o", color=color, ms=4.5, clip_on=False, zorder=3)
-
-
-def _set_plain_ticks(ax: Any, counts: np.ndarray) -> None:
-    """Write 1000, not 10^3, on the logarithmic axis, with more ticks if the counts span little."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    narrow = counts.max() < 20 * counts.min()
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
-    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _running_mean(values: np.ndarray, width: int) -> np.ndarray:

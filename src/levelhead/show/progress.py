@@ -73,11 +73,7 @@ def _epoch_columns(rich: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def _bar(columns: Callable[[Any], tuple[Any, ...]], *, show: bool, **style: Any) -> Iterator[Any]:
-    """Open a bar of rich on stderr, or give None if it is not wanted or stderr is not a terminal.
-
-    Args:
-        columns: given the module rich.progress, returns the bar's columns.
-    """
+    """Open a bar with the columns that are made from rich.progress; None if unwanted or stderr is not a terminal."""
     if not show or not sys.stderr.isatty():
         yield None
         return
