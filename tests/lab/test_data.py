@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from levelhead.core.counts import long_tail
 from levelhead.core.errors import LevelheadError
 from levelhead.lab import cifar, image_folder
-from levelhead.lab.data import Data, Split, hold_out, imbalance, split, subset_indices
+from levelhead.lab.data import Data, Split, _largest_that_fits, hold_out, imbalance, split, subset_indices
 from levelhead.lab.load import digits, load
 from levelhead.runs.spec import Spec
 
@@ -56,6 +57,17 @@ def test_largest_count_is_the_largest_that_fits():
     labels = np.repeat(np.arange(3), [100, 12, 30])
     assert imbalance(of_labels(labels, 3), "long-tail", ratio=100).counts.tolist() == [100, 10, 1]
     assert imbalance(of_labels(labels, 3), "long-tail", ratio=1).counts.tolist() == [12, 12, 12]
+
+
+def test_the_largest_count_of_a_huge_set_is_found_in_a_few_tries():
+    tried = []
+
+    def shape(n: int, classes: int, ratio: float) -> np.ndarray:
+        tried.append(n)
+        return long_tail(n, classes, ratio)
+
+    assert _largest_that_fits(shape, np.array([10**6, 5, 9]), 4) == 11
+    assert len(tried) < 25
 
 
 def test_profile_larger_than_the_data_names_the_class():

@@ -1,20 +1,13 @@
-"""Bad input to a training: files, options, grids and the user's own method."""
+"""Bad input to a training: options, grids and the user's own method."""
 
-import os
-import pickle
 import re
 import shutil
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from levelhead.core.counts import long_tail
-from levelhead.lab import cifar, image_folder
-from levelhead.lab.data import _largest_that_fits
-from levelhead.lab.load import load
 from levelhead.methods import METHODS
 from levelhead.runs.evaluate import evaluate, rule_for
 from levelhead.runs.run import run, run_packed
@@ -37,140 +30,6 @@ def words(tmp_path, monkeypatch) -> list[str]:
     np.savez("small.npz", images=pictures(60, 8, 8), labels=np.repeat(np.arange(3), [30, 20, 10]))
     Path("short.toml").write_text("epochs = 1\nbatch = 25\nlr = 0.1\n")
     return ["train", "--data", "small.npz", "--net", "digits", "--recipe", "short.toml"]
-
-
-# Images and labels
-
-TRAINED_ON = {"x_train": pictures(4, 8, 8), "y_train": np.arange(4) % 2}
-
-
-@pytest.mark.parametrize(("arrays", "message"), [
-    ({"images": pictures(0, 8, 8), "labels": np.arange(0)}, "at least 2 classes"),
-    (TRAINED_ON | {"x_test": pictures(0, 8, 8), "y_test": np.arange(0)}, "no test image"),
-    (TRAINED_ON | {"x_test": pictures(4, 9, 8), "y_test": np.arange(4) % 2},
-     r"test images have the shape \[1, 9, 8\] \[C, H, W\], but training images \[1, 8, 8\]"),
-    (TRAINED_ON | {"x_test": pictures(4, 8, 8, 3), "y_test": np.arange(4) % 2},
-     r"test images have the shape \[3, 8, 8\] \[C, H, W\], but training images \[1, 8, 8\]"),
-    ({"images": pictures(21, 8, 8), "labels": np.repeat([0, 1, 2], [10, 10, 1])}, "class 2 has only one image"),
-    ({"images": pictures(4, 0, 8), "labels": np.arange(4) % 2}, r"got \[2, 1, 0, 8\]"),
-    ({"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]}, "4 images but 8 labels"),
-    ({"images": pictures(4, 8, 8), "labels": np.array(list("abab"))}, r"bad\.npz: .*integer labels"),
-])
-def test_arrays_no_network_can_learn_from_are_refused(tmp_path, arrays, message):
-    np.savez(tmp_path / "bad.npz", **arrays)
-    with pytest.raises(ValueError, match=message):
-        load(str(tmp_path / "bad.npz"))
-
-
-def test_a_damaged_npz_is_named(tmp_path):
-    np.save(tmp_path / "one.npy", pictures(2, 2))
-    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
-    np.savez_compressed(tmp_path / "whole.npz", images=np.zeros((200, 8, 8), np.uint8), labels=np.arange(200) % 2)
-    with zipfile.ZipFile(tmp_path / "whole.npz") as file:
-        at = file.getinfo("images.npy").header_offset + 60
-    content = bytearray((tmp_path / "whole.npz").read_bytes())
-    content[at:at + 4] = b"\xff\xff\xff\xff"
-    (tmp_path / "torn.npz").write_bytes(bytes(content))
-    for name in ("one.npz", "torn.npz"):
-        with pytest.raises(ValueError, match=f"{name}: not a valid .npz file"):
-            load(str(tmp_path / name))
-
-
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_sixteen_bits_per_pixel_keep_their_shades(tmp_path, suffix):
-    image = pytest.importorskip("PIL.Image")
-    shades = np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)
-    image.fromarray(shades).save(tmp_path / f"deep.{suffix}")
-    seen = image_folder._decode(tmp_path / f"deep.{suffix}", 8)
-    np.testing.assert_array_equal(seen, np.stack([shades >> 8] * 3))
-
-
-def test_pixels_without_a_known_white_are_refused(tmp_path):
-    image = pytest.importorskip("PIL.Image")
-    image.fromarray(np.ones((8, 8), np.float32)).save(tmp_path / "real.tif")
-    image.fromarray(np.ones((8, 8), np.int32)).save(tmp_path / "wide.tif")
-    for name in ("real.tif", "wide.tif"):
-        assert "32 bits per pixel" in image_folder._decode(tmp_path / name, 8)
-
-
-def test_links_to_nothing_are_unreadable_images(tmp_path):
-    place = layouts.write_image_folder(tmp_path / "own", {"a": 5, "b": 5})
-    (place / "a" / "gone.png").symlink_to("nowhere.png")
-    with pytest.raises(ValueError, match=r"1 of 11 images cannot be read: .*gone.png .*pass skip_bad"):
-        load(str(place))
-    assert load(str(place), skip_bad=True).counts.sum() == 8
-
-
-def test_names_of_images_may_be_any_bytes_and_those_of_classes_text(tmp_path):
-    place = layouts.write_image_folder(tmp_path / "own", {"ä 猫": 5, "b": 5})
-    os.rename(place / "b" / "000.png", os.fsencode(place / "b") + b"/\xff.png")
-    assert load(str(place)).names == ("b", "ä 猫")
-    os.rename(place / "b", os.fsencode(place) + b"/\xff")
-    with pytest.raises(ValueError, match=r"class name '\\udcff' is not valid UTF-8"):
-        load(str(place))
-
-
-def test_a_folder_without_images_is_named(tmp_path):
-    for name in ("train/a", "train/b", "dev/a", "dev/b"):
-        (tmp_path / "own" / name).mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"class 0 \(dev\) has no training image"):
-        load(str(tmp_path / "own"))
-    (tmp_path / "own" / "dev").rename(tmp_path / "own" / "test")
-    layouts.write_image_folder(tmp_path / "own" / "train", {"c": 2, "d": 2})
-    with pytest.raises(ValueError, match="no training image"):
-        load(str(tmp_path / "own"))
-
-
-@pytest.mark.parametrize("left", [0, 100, -30])
-def test_a_damaged_cache_is_made_again_and_one_that_cannot_be_written_is_not_needed(tmp_path, monkeypatch, left):
-    monkeypatch.setattr(image_folder, "CACHED_FROM", 4)
-    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
-    place = layouts.write_image_folder(tmp_path / "own", {"a": 5, "b": 5})
-    first = load(str(place)).sha256
-    [kept] = (tmp_path / "cache").iterdir()
-    whole = kept.read_bytes()
-    kept.write_bytes(whole[:left])
-    assert load(str(place)).sha256 == first
-    assert kept.read_bytes() == whole
-    monkeypatch.setenv("LEVELHEAD_CACHE", str(kept / "below a file"))
-    assert load(str(place)).sha256 == first
-
-
-def test_a_relative_folder_is_not_taken_for_another_of_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(image_folder, "CACHED_FROM", 4)
-    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
-    found = []
-    for seed, home in enumerate(("one", "two")):
-        place = layouts.write_image_folder(tmp_path / home / "own", {"a": 5, "b": 5}, seed=seed)
-        for file in place.rglob("*.png"):
-            pixels = np.array(image_folder._decode(file, 32)).transpose(1, 2, 0)
-            file.with_suffix(".bmp").write_bytes(b"")
-            pytest.importorskip("PIL.Image").fromarray(pixels).save(file.with_suffix(".bmp"))
-            file.unlink()
-            os.utime(file.with_suffix(".bmp"), (0, 0))
-        monkeypatch.chdir(tmp_path / home)
-        found.append(load("own").sha256)
-    assert found[0] != found[1]
-
-
-def test_missing_cifar100_names_are_reported(tmp_path):
-    layouts.write_cifar100_binary(tmp_path)
-    place = tmp_path / "cifar-100-binary"
-    (place / "fine_label_names.txt").unlink()
-    (place / "meta").write_bytes(pickle.dumps({b"coarse_label_names": []}))
-    with pytest.raises(ValueError, match=r"meta: expected .*fine_label_names"):
-        cifar.load("cifar100", tmp_path)
-
-
-def test_the_largest_count_of_a_huge_set_is_found_in_a_few_tries():
-    tried = []
-
-    def shape(n: int, classes: int, ratio: float) -> np.ndarray:
-        tried.append(n)
-        return long_tail(n, classes, ratio)
-
-    assert _largest_that_fits(shape, np.array([10**6, 5, 9]), 4) == 11
-    assert len(tried) < 25
 
 
 # Options

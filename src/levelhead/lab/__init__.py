@@ -1,16 +1,16 @@
 """One training: data, networks, recipes, the plain loop and the fast engine. It knows methods, but not the paper.
 
-load: data sets by name or path, through cifar and image_folder
+load, cifar, image_folder: data sets by name or path
 data: data sets as arrays: made imbalanced, split, hashed
 recipe: optimizer, schedule and augmentation, from recipes.toml or a file
 nets: the networks, each a body and a head
 train: the plain loop, on any device and any number of processes
 features: features, snapshot and errors of a trained network
 epoch_plan: the samples, crops and flips of an epoch, drawn before it begins
-preprocess: from stored images to the input of a network, by the operations of augment
+preprocess: from stored images to the input of a network
 fit_many: the fast engine, for many trainings at once
 pack: runs that take the same steps, as captured CUDA graphs
 net_rows: the parameters of several networks as matrices
 stacked: several networks as one
-conv_norm: convolution and batch norm of stacked networks, by the Triton kernels of kernels
+conv_norm, kernels: convolution and batch norm of stacked networks, in Triton
 """

@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100 from the official files: the binary version, or the python version without running pickle."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import pickle
@@ -29,18 +27,12 @@ PYTHON_FILES = {
 # other libraries do. No md5 is known of CIFAR-100's binary version.
 MD5 = {
     "cifar10": {
-        "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
-        "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
-        "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
-        "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
-        "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
-        "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
-        "data_batch_1": "c99cafc152244af753f735de768cd75f",
-        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-        "data_batch_4": "634d18415352ddfa80567beed471001a",
-        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-        "test_batch": "40351d587109b95175f43aff81a1287e",
+        "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25", "data_batch_1": "c99cafc152244af753f735de768cd75f",
+        "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692", "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421", "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb", "data_batch_4": "634d18415352ddfa80567beed471001a",
+        "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d", "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d", "test_batch": "40351d587109b95175f43aff81a1287e",
     },
     "cifar100": {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
 }
@@ -53,41 +45,38 @@ def load(name: str, root: Path, *, unofficial: bool = False) -> Data:
         folder, train, test = versions[name]
         for place in (root / folder, root):
             if (place / train[0]).is_file() and (place / test[0]).is_file():
-                parts = [_join([read(place / file, name, unofficial) for file in files]) for files in (train, test)]
-                return Data(name, _class_names(place, name, classes), *parts, largest=50_000 // classes)
+                parts = [[read(place / file, name, unofficial) for file in files] for files in (train, test)]
+                splits = (Split(*(np.concatenate(arrays) for arrays in zip(*part, strict=True))) for part in parts)
+                return Data(name, _class_names(place, name, classes), *splits, largest=50_000 // classes)
     raise FileNotFoundError(f"{root}: no {name} here; expected the folder {BINARY_FILES[name][0]} (binary version) or "
                             f"{PYTHON_FILES[name][0]} (python version), as unpacked from the official archive")
 
 
-def _read_binary(path: Path, name: str, unofficial: bool) -> Split:
+def _read_binary(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, np.ndarray]:
     label_bytes = 1 if name == "cifar10" else 2  # the coarse label, then the fine one
-    record = label_bytes + 3072
-    content = np.fromfile(path, np.uint8)
+    record, content = label_bytes + 3072, np.fromfile(path, np.uint8)
     if content.size == 0 or content.size % record:
         raise LevelheadError(f"{path}: expected records of {record} bytes, got {content.size} bytes; the file is "
                              "truncated, or not a CIFAR binary file")
     rows = content.reshape(-1, record)
     _check_md5(path, name, content.tobytes(), unofficial)
-    return Split(rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64))
+    return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64)
 
 
-def _read_python(path: Path, name: str, unofficial: bool) -> Split:
+def _read_python(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, np.ndarray]:
     content, key = path.read_bytes(), "labels" if name == "cifar10" else "fine_labels"
     _check_md5(path, name, content, unofficial)
     batch = unpickle(content, path)
     try:
         images, labels = np.asarray(batch[b"data"]), np.asarray(batch[key.encode()])
-        return Split(images.reshape(-1, 3, 32, 32), labels.astype(np.int64))
+        return images.reshape(-1, 3, 32, 32), labels.astype(np.int64)
     except (KeyError, TypeError, ValueError) as error:
         raise LevelheadError(f"{path}: expected a dict with data [N, 3072] and {key} [N] ({error!r})") from None
 
 
 def _check_md5(path: Path, name: str, content: bytes, unofficial: bool) -> None:
     official = MD5[name].get(path.name)
-    if official is None or unofficial:
-        return
-    found = hashlib.md5(content).hexdigest()
-    if found != official:
+    if official and not unofficial and (found := hashlib.md5(content).hexdigest()) != official:
         raise LevelheadError(f"{path}: the md5 is {found}, but that of the official file is {official}; download it "
                              "again", advice=Advice("unofficial", None, "if the file is meant to differ"))
 
@@ -96,8 +85,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     """A reader of numpy arrays and plain containers. It refuses any other name in a pickle, so nothing can run."""
 
     KNOWN: ClassVar[dict[tuple[str, str], Any]] = {
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
+        ("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype,
         **{(module, "_reconstruct"): np.empty(0).__reduce__()[0]  # type: ignore[index]
            for module in ("numpy.core.multiarray", "numpy._core.multiarray")},
     }
@@ -114,10 +102,6 @@ def unpickle(content: bytes, path: Path) -> Any:
         return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a broken or hostile pickle can raise anything
         raise LevelheadError(f"{path}: not a CIFAR python file ({error})") from None
-
-
-def _join(parts: list[Split]) -> Split:
-    return Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
 
 
 def _class_names(place: Path, name: str, classes: int) -> tuple[str, ...]:

@@ -1,8 +1,6 @@
 """Convolution and batch norm of R networks at once, forward and backward: the launches of the kernels, in autograd."""
 
 # pyright: reportIndexIssue=false, reportCallIssue=false
-from __future__ import annotations
-
 from functools import partial as bind
 from typing import NamedTuple
 
@@ -34,16 +32,12 @@ def convolve(
     x: Tensor, weight: Tensor, *, stride: int, statistics: bool = False,
     affine: tuple[Tensor, Tensor] | None = None, residual: Tensor | None = None, relu: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Convolve each run with its own weights, padded to keep the size (divided by the stride).
+    """Convolve x [R, B, H, W, C] of each run with its own weights, padded to keep the size (divided by the stride).
 
     Args:
-        x: [R, B, H, W, C], contiguous.
-        weight: [R, k, k, C, C'], contiguous except for its first stride.
-        statistics: also sum every channel and its square, tile by tile.
+        weight: [R, k, k, C, C'], contiguous except for its first stride; x is contiguous.
+        statistics: also sum every channel and its square, tile by tile: [R, 2, C', tiles], the second result.
         affine: (scale, shift), each [R, C'], applied to the result before it is stored; then residual, then relu.
-
-    Returns:
-        [R, B, H', W', C'], and the sums [R, 2, C', tiles].
     """
     runs, batch, height, width, inputs = x.shape
     side, outputs = weight.shape[1], weight.shape[4]

@@ -33,30 +33,19 @@ class Split:
     @cached_property
     def sha256(self) -> str:
         """The hash of the images' shape, the images and the labels."""
-        digest = hashlib.sha256(str(self.images.shape).encode())
-        _add_samples(digest, self)
-        return digest.hexdigest()
+        return _hash({str(self.images.shape): self})
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The samples of a training, and those that judge it.
+    """The samples of a training, and those that judge it."""
 
-    Args:
-        name: `cifar10`, ..., or the name of the folder or file.
-        names: the K class names.
-        train: the samples to train on.
-        test: the samples that only the final numbers come from.
-        held_out: samples set aside from training, for tuning; None if there are none.
-        largest: n_1 of the official training set, where there is one.
-    """
-
-    name: str
-    names: tuple[str, ...]
+    name: str  # `cifar10`, ..., or the name of the folder or file
+    names: tuple[str, ...]  # of the K classes
     train: Split
-    test: Split
-    held_out: Split | None = None
-    largest: int | None = None
+    test: Split  # only the final numbers come from it
+    held_out: Split | None = None  # set aside from training, for tuning
+    largest: int | None = None  # n_1 of the official training set, where there is one
 
     def __post_init__(self) -> None:
         if len(self.names) < 2:
@@ -66,15 +55,14 @@ class Data:
                 raise LevelheadError(f"{self.name}: expected {part_name} images [N, C, H, W] of uint8, got "
                                      f"{list(part.images.shape)} of {part.images.dtype}")
             if len(part.images) != len(part.labels):
-                raise LevelheadError(
-                    f"{self.name}: got {len(part.images)} {part_name} images but {len(part.labels)} labels")
+                raise LevelheadError(f"{self.name}: got {len(part.images)} {part_name} images but {len(part)} labels")
             try:
                 profiles.check_labels(part.labels, self.classes)
             except ValueError as error:
                 raise LevelheadError(f"{self.name}, {part_name} labels of {self.classes} classes: {error}") from None
-            if part.images.shape[1:] != self.train.images.shape[1:]:
+            if part.images.shape[1:] != self.shape:
                 raise LevelheadError(f"{self.name}: {part_name} images have the shape {list(part.images.shape[1:])} "
-                                     f"[C, H, W], but training images {list(self.train.images.shape[1:])}")
+                                     f"[C, H, W], but training images {list(self.shape)}")
         for i in np.flatnonzero(self.counts == 0).tolist():
             raise LevelheadError(f"{self.name}: {title(i, self.names)} has no training image")
         if not len(self.test):
@@ -93,8 +81,7 @@ class Data:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W)."""
-        c, h, w = self.train.images.shape[1:]
-        return c, h, w
+        return self.train.images.shape[1:]  # type: ignore[return-value]
 
     @property
     def splits(self) -> dict[str, Split]:
@@ -105,11 +92,7 @@ class Data:
     @cached_property
     def sha256(self) -> str:
         """The hash of the images and labels of every split."""
-        digest = hashlib.sha256()
-        for part_name, part in self.splits.items():
-            digest.update(f"{part_name} {part.images.shape}".encode())
-            _add_samples(digest, part)
-        return digest.hexdigest()
+        return _hash({f"{part_name} {part.images.shape}": part for part_name, part in self.splits.items()})
 
     @cached_property
     def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -118,8 +101,8 @@ class Data:
         seen = np.stack([np.bincount(self.train.images[:, c].ravel(), minlength=256) for c in range(self.shape[0])])
         share = seen / seen.sum(axis=1, keepdims=True)
         mean = share @ value
-        std = np.sqrt(share @ value**2 - mean**2)
-        return tuple(mean.tolist()), tuple(np.maximum(std, 1 / 255).tolist())
+        std = np.maximum(np.sqrt(share @ value**2 - mean**2), 1 / 255)
+        return tuple(mean.tolist()), tuple(std.tolist())
 
 
 def imbalance(
@@ -129,9 +112,7 @@ def imbalance(
     """Return the data with fewer training samples: as many of each class as a profile says.
 
     Args:
-        data: the whole data set.
         profile: `long-tail` or `step`, at `ratio`; or `given`: as many as there are, or as `counts` says.
-        ratio: largest count over smallest.
         subset: `first` n of each class in file order, or the seed of a random choice.
         largest: n_1; the official one by default, else the largest that the data can fill.
         counts: [K] or {class: n}, for the profile `given`.
@@ -202,12 +183,13 @@ def train_and_test(whole: Split, path: Path, names: tuple[str, ...] | None = Non
 
 
 def _largest_that_fits(make, available: np.ndarray, ratio: float) -> int:
-    def too_many(n: int) -> bool:
-        return bool((make(n, len(available), ratio) > available).any())
-
-    return max(1, bisect(range(1, int(available.max()) + 1), False, key=too_many))
+    tries = range(1, int(available.max()) + 1)
+    return max(1, bisect(tries, False, key=lambda n: bool((make(n, len(available), ratio) > available).any())))
 
 
-def _add_samples(digest, part: Split) -> None:
-    digest.update(np.ascontiguousarray(part.images).data)
-    digest.update(part.labels.astype("<i8").tobytes())
+def _hash(parts: dict[str, Split]) -> str:
+    digest = hashlib.sha256()
+    for head, part in parts.items():
+        for content in (head.encode(), np.ascontiguousarray(part.images).data, part.labels.astype("<i8").tobytes()):
+            digest.update(content)
+    return digest.hexdigest()

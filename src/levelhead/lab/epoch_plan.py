@@ -21,19 +21,12 @@ from .recipe import Recipe
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """The samples of an epoch, or of a part of it, in order.
+    """The samples of an epoch, or of a part of it, in order."""
 
-    Args:
-        indices: [n], into the training set.
-        offsets: [n, 2], row and column of each crop in the padded image, each from 0 to 2 pad; pad is the center.
-        flips: [n], whether to mirror left to right.
-        centers: [n, 2], of the square to cut out, as shares of height and width; zeros without cutout.
-    """
-
-    indices: Tensor
-    offsets: Tensor
-    flips: Tensor
-    centers: Tensor
+    indices: Tensor  # [n], into the training set
+    offsets: Tensor  # [n, 2], row and column of each crop in the padded image, each from 0 to 2 pad; pad is the center
+    flips: Tensor  # [n], whether to mirror left to right
+    centers: Tensor  # [n, 2], of the square to cut out, as shares of height and width; zeros without cutout
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -59,19 +52,12 @@ class EpochPlan:
 def draw_plan(
     labels: np.ndarray, method: Method, recipe: Recipe, *, seed: int, epoch: int, progress: float
 ) -> EpochPlan:
-    """Draw the plan of an epoch.
+    """Draw the samples by the method, or shuffle all, and how each is varied by the recipe.
 
-    Args:
-        labels: [N], of the training set.
-        method: its `sample` chooses the samples of an epoch; without one, all samples are shuffled.
-        recipe: its `pad`, `flip` and `cutout` say how images are varied.
-        seed: of the run.
-        epoch: counted from 0.
-        progress: share of the training that is done when this epoch begins.
+    `labels` [N] are those of the training set, `progress` is the share of the training that is done before the epoch.
     """
     draw, move, cut = (np.random.default_rng([seed, epoch, part]) for part in range(3))
-    indices = np.asarray(
-        draw.permutation(len(labels)) if method.sample is None else method.sample(labels, draw, progress))
+    indices = np.asarray(method.sample(labels, draw, progress) if method.sample else draw.permutation(len(labels)))
     is_vector = indices.ndim == 1 and indices.size and indices.dtype.kind in "iu"
     if not is_vector or indices.min() < 0 or indices.max() >= len(labels):
         raise LevelheadError(f"method {method.name}: expected indices of an epoch's samples, [n] from 0 to "

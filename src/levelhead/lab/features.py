@@ -1,7 +1,5 @@
 """What a trained network makes of a data set: its features, its snapshot, and its errors on the evaluation splits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -30,13 +28,9 @@ def snapshot(
 ) -> Snapshot:
     """Return the head, the counts, and the features and labels of every split; `half` stores features as float16."""
     kept = {name: features(net, part, preprocess) for name, part in data.splits.items()}
-    return Snapshot(
-        head=replace(head_of(net).numpy(), names=data.names),
-        counts=data.counts,
-        features={name: x.astype(np.float16) if half else x for name, x in kept.items()},
-        labels={name: part.labels for name, part in data.splits.items()},
-        meta=meta or {},
-    )
+    return Snapshot(head=replace(head_of(net).numpy(), names=data.names), counts=data.counts, meta=meta or {},
+                    features={name: x.astype(np.float16) if half else x for name, x in kept.items()},
+                    labels={name: part.labels for name, part in data.splits.items()})
 
 
 def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:

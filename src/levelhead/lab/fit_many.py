@@ -9,8 +9,6 @@ On a CPU the same code runs without graphs and kernels, and in float64 too, so t
 loop to the last digits.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +53,6 @@ def fit_many(
     Args:
         jobs: what to train; those with the same data, recipe and epoch length are stacked.
         slots: how many runs share the device.
-        device: where to train.
         dtype: of activations: bfloat16, float32 or float64. Weights are kept in float32 or better.
         compiled: whether unstacked networks go through torch.compile; None for yes on CUDA.
         stacked: whether networks of one architecture become one; None for yes where the kernels run, on CUDA.
@@ -71,12 +68,11 @@ def fit_many(
         for it, the others are trained to the end before the error is raised.
     """
     device = torch.device(device)
-    on_gpu = device.type == "cuda"
     if slots < 1:
         raise LevelheadError(f"expected at least 1, got {slots}", parameter="slots")
     kernels = has_kernels(device, dtype)
     stacked = kernels if stacked is None else stacked
-    compiled = on_gpu if compiled is None else compiled
+    compiled = device.type == "cuda" if compiled is None else compiled
     waiting = deque(_packs(jobs, lambda job: slots if stacked and is_stackable(job.net, kernels=kernels) else 1))
     on_device: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
     ends: dict[int, State] = {}
@@ -135,10 +131,9 @@ def _packs(jobs: Sequence[Job], most: Callable[[Job], int]) -> list[list[tuple[i
     alike: dict[Any, list[tuple[int, Job]]] = defaultdict(list)
     for position, job in enumerate(jobs):
         alike[_step_signature(job)].append((position, job))
-    for same in alike.values():
-        same.sort(key=lambda member: (member[1].method.name, member[0]))
     packs = []
     for same in alike.values():
+        same.sort(key=lambda member: (member[1].method.name, member[0]))
         size = most(same[0][1])
         packs += [same[at:at + size] for at in range(0, len(same), size)]
     return sorted(packs, key=lambda pack: -len(pack) * pack[0][1].recipe.epochs)

@@ -1,10 +1,7 @@
 """Images in folders: any FOLDER/class/*.jpg, and Tiny ImageNet in its own layout."""
 
-from __future__ import annotations
-
 import hashlib
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +13,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.per_class import listed
 from .data import Data, Split, train_and_test
 
+Samples = list[tuple[Path, int]]  # files and their labels
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"}
 SIZE = 32  # of the images of a folder, unless another is given
 CACHED_FROM = 5000  # images; a smaller set is decoded each time
@@ -34,10 +32,10 @@ def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
         unknown = sorted(set(_subfolders(test_folder)) - set(names))
         if unknown:
             raise LevelheadError(f"{test_folder}: class {unknown[0]!r} is not in {path / 'train'}")
-        train, test = (_read(*_files(place, names), size, skip_bad) for place in (path / "train", test_folder))
+        train, test = (_read(_files(place, names), size, skip_bad) for place in (path / "train", test_folder))
         return Data(path.name, names, train, test)
     names = _class_names(path)
-    return Data(path.name, names, *train_and_test(_read(*_files(path, names), size, skip_bad), path, names))
+    return Data(path.name, names, *train_and_test(_read(_files(path, names), size, skip_bad), path, names))
 
 
 def tiny_imagenet(root: Path, *, skip_bad: bool = False) -> Data:
@@ -55,16 +53,11 @@ def tiny_imagenet(root: Path, *, skip_bad: bool = False) -> Data:
         if len(row) < 2 or row[1] not in index:
             raise LevelheadError(f"{annotations}: expected lines of file, wnid, ...; got {row[:2]}")
     test = [(place / "val" / "images" / row[0], index[row[1]]) for row in rows]
-    sets = [_read([file for file, _ in part], [y for _, y in part], 64, skip_bad) for part in (train, test)]
-    return Data("tiny-imagenet", _words_for(ids, place), *sets, largest=500)
-
-
-def _words_for(ids: Sequence[str], place: Path) -> tuple[str, ...]:
-    if not (place / "words.txt").is_file():
-        return tuple(ids)
-    lines = (place / "words.txt").read_text(encoding="utf-8").splitlines()
+    words_file = place / "words.txt"
+    lines = words_file.read_text(encoding="utf-8").splitlines() if words_file.is_file() else []
     words = dict(line.split("\t", 1) for line in lines if "\t" in line)
-    return tuple(words.get(wnid, wnid).split(",")[0] for wnid in ids)
+    names = tuple(words.get(wnid, wnid).split(",")[0] for wnid in ids)
+    return Data("tiny-imagenet", names, *(_read(part, 64, skip_bad) for part in (train, test)), largest=500)
 
 
 def _subfolders(path: Path) -> tuple[str, ...]:
@@ -82,22 +75,22 @@ def _class_names(path: Path) -> tuple[str, ...]:
     return names
 
 
-def _files(path: Path, names: Sequence[str]) -> tuple[list[Path], list[int]]:
-    pairs = [(file, i) for i, name in enumerate(names) if (path / name).is_dir() for file in _images(path / name)]
-    return [file for file, _ in pairs], [i for _, i in pairs]
+def _files(path: Path, names: tuple[str, ...]) -> Samples:
+    return [(file, i) for i, name in enumerate(names) if (path / name).is_dir() for file in _images(path / name)]
 
 
 def _images(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
 
 
-def _read(files: Sequence[Path], labels: Sequence[int], size: int, skip_bad: bool) -> Split:
+def _read(samples: Samples, size: int, skip_bad: bool) -> Split:
     """Decode all files in parallel. Large sets are cached, decoded, in the folder LEVELHEAD_CACHE."""
+    files, labels = [file for file, _ in samples], np.array([label for _, label in samples], np.int64)
     place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
     stamps = "\n".join(map(_stamp, files))
     cached = place / f"{hashlib.sha256(os.fsencode(f'{size} {stamps}')).hexdigest()[:24]}.npy"
     with suppress(OSError, ValueError, EOFError):  # where it is missing or damaged, it is made again
-        return Split(np.load(cached, mmap_mode="c", allow_pickle=False), np.array(labels, np.int64))
+        return Split(np.load(cached, mmap_mode="c", allow_pickle=False), labels)
     with ThreadPoolExecutor() as pool:
         decoded = list(pool.map(lambda file: _decode(file, size), files))
     bad = [i for i, image in enumerate(decoded) if isinstance(image, str)]
@@ -112,7 +105,7 @@ def _read(files: Sequence[Path], labels: Sequence[int], size: int, skip_bad: boo
             place.mkdir(parents=True, exist_ok=True)
             with atomic_open(cached) as file:
                 np.save(file, images)
-    return Split(images, np.array(labels, np.int64)[good] if good else np.zeros(0, np.int64))
+    return Split(images, labels[good])
 
 
 def _stamp(file: Path) -> str:
@@ -138,8 +131,8 @@ def _decode(path: Path, size: int) -> np.ndarray | str:
             if upright.mode.startswith("I;16"):  # converted to RGB, all but the darkest 256 shades would be white
                 upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
             upright = upright.convert("RGB")
-            fits = upright.size == (size, size)
-            fitted = upright if fits else ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
-            return np.ascontiguousarray(np.asarray(fitted).transpose(2, 0, 1))
+            if upright.size != (size, size):
+                upright = ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
+            return np.ascontiguousarray(np.asarray(upright).transpose(2, 0, 1))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         return str(error).replace(str(path), path.name) or type(error).__name__

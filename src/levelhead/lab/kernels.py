@@ -12,8 +12,6 @@ order: the same inputs give the same bits. For float32 activations the products 
 products.
 """
 
-from __future__ import annotations
-
 import triton  # type: ignore[import-not-found]
 import triton.language as tl  # type: ignore[import-not-found]
 

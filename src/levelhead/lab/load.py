@@ -1,14 +1,12 @@
 """Whole data sets by name or path: CIFAR, Tiny ImageNet, digits, an image folder or an .npz file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core.counts import check_labels
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, in_file
 from . import cifar, image_folder
 from .data import Data, Split, train_and_test
 
@@ -24,8 +22,7 @@ def load(
     Args:
         data: `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or an .npz file.
         root: the folder that holds the official files of the first three.
-        size: the side to which the images of a folder are resized.
-        skip_bad: leave out the unreadable images of a folder, instead of naming them and stopping.
+        size, skip_bad: resize the images of a folder to this side; leave out unreadable ones instead of stopping.
         unofficial: accept CIFAR files whose md5 is not the official one.
     """
     path = Path(data).expanduser()
@@ -72,35 +69,29 @@ def npz(path: Path) -> Data:
         raise
     except Exception as error:  # a damaged archive can raise anything
         raise LevelheadError(f"{path}: not a valid .npz file of plain arrays ({error})") from None
-    if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
-        train, test = (_samples(path, arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
-    elif {"images", "labels"} <= arrays.keys():
-        whole = _samples(path, arrays["images"], arrays["labels"])
-        if len(whole.images) != len(whole):
-            raise LevelheadError(f"{path}: got {len(whole.images)} images but {len(whole)} labels")
-        train, test = train_and_test(whole, path)
-    else:
-        raise LevelheadError(f"{path}: expected x_train, y_train, x_test, y_test, or images, labels; got "
-                             f"{', '.join(sorted(arrays)) or 'nothing'}")
+    with in_file(path):
+        if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
+            train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+        elif {"images", "labels"} <= arrays.keys():
+            whole = _samples(arrays["images"], arrays["labels"])
+            if len(whole.images) != len(whole):
+                raise LevelheadError(f"got {len(whole.images)} images but {len(whole)} labels")
+            train, test = train_and_test(whole, path)
+        else:
+            raise LevelheadError("expected x_train, y_train, x_test, y_test, or images, labels; got "
+                                 f"{', '.join(sorted(arrays)) or 'nothing'}")
     names = arrays["names"].tolist() if "names" in arrays else range(int(train.labels.max(initial=0)) + 1)
     return Data(path.stem, tuple(map(str, names)), train, test)
 
 
-def _samples(path: Path, images: np.ndarray, labels: np.ndarray) -> Split:
-    try:
-        return Split(_channels_first(images), check_labels(labels.ravel()))
-    except ValueError as error:
-        raise LevelheadError(f"{path}: {error}") from None
-
-
-def _channels_first(images: np.ndarray) -> np.ndarray:
+def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
     if images.dtype != np.uint8:
         raise LevelheadError(f"expected images of uint8, 0 to 255, got {images.dtype}")
     if images.ndim == 3:
-        return images[:, None]
-    if images.ndim == 4 and images.shape[1] in (1, 3):
-        return images
-    if images.ndim == 4 and images.shape[3] in (1, 3):
-        return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    raise LevelheadError(f"expected images [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3, got "
-                         f"{list(images.shape)}")
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+        images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    elif images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise LevelheadError(
+            f"expected images [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3, got {list(images.shape)}")
+    return Split(images, check_labels(labels.ravel()))

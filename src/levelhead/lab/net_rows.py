@@ -5,8 +5,6 @@ and all its batch-norm statistics one of `statistics` [R, Q]. A step of SGD is a
 the state of all runs means copying three of them.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -26,8 +24,7 @@ class NetRows:
 
     def __init__(self, net: Net, runs: int, device: torch.device, dtype: torch.dtype):
         self.runs, self.dtype = runs, dtype
-        self.is_cosine = torch.zeros(runs, 1, 1, dtype=torch.bool, device=device)  # of each head
-        self.any_cosine = False
+        self.is_cosine, self.any_cosine = torch.zeros(runs, 1, 1, dtype=torch.bool, device=device), False  # the heads
         wide = torch.promote_types(dtype, torch.float32)
         learned = {name: self._to_row_axes(p) for name, p in net.named_parameters()}
         measured = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
@@ -38,19 +35,17 @@ class NetRows:
         self.parameter_views, self.momentum_views, self.statistic_views = self._views(
             self.rows, self.momentum, self.statistics)
         self.leaves = [view.detach().requires_grad_() for view in self.parameter_views.values()]
-        names = list(self.parameter_views)
-        self.head = self.leaves[names.index("head.weight")]
-        start = sum(leaf[0].numel() for leaf in self.leaves[:names.index("head.weight")])
+        at = list(self.parameter_views).index("head.weight")
+        self.head, start = self.leaves[at], sum(leaf[0].numel() for leaf in self.leaves[:at])
         self.head_columns = slice(start, start + self.head[0].numel())
 
     @torch.no_grad()
     def load(self, run: int, net: Net, momentum: dict[str, Tensor] | None = None) -> None:
         """Copy a network, and the optimizer's buffers by the parameters' names, to a row."""
-        state = dict(net.named_parameters()) | dict(net.named_buffers())
         for name, view in self.parameter_views.items():
-            view[run].copy_(self._to_row_axes(state[name]))
+            view[run].copy_(self._to_row_axes(net.get_parameter(name)))
         for name, view in self.statistic_views.items():
-            view[run].copy_(state[name])
+            view[run].copy_(net.get_buffer(name))
         for name, buffer in (momentum or {}).items():
             self.momentum_views[name][run].copy_(self._to_row_axes(buffer))
         self.is_cosine[run] = isinstance(net.head, CosineHead)
@@ -59,11 +54,10 @@ class NetRows:
     @torch.no_grad()
     def store(self, run: int, net: Net) -> None:
         """Copy a row to a network."""
-        for name, p in net.named_parameters():
-            p.copy_(self._from_row_axes(self.parameter_views[name][run]))
-        for name, b in net.named_buffers():
-            if name in self.statistic_views:
-                b.copy_(self.statistic_views[name][run])
+        for name, view in self.parameter_views.items():
+            net.get_parameter(name).copy_(self._from_row_axes(view[run]))
+        for name, view in self.statistic_views.items():
+            net.get_buffer(name).copy_(view[run])
 
     def run_tensors(self, run: int, *copies: Tensor) -> list[dict[str, Tensor]]:
         """Return one run's parameters, buffers and statistics by name, from copies of the three matrices."""
@@ -118,12 +112,11 @@ class SingleNet(NetRows):
             p.data = self._from_row_axes(self.parameter_views[name][0])
         for name, b in self.net.named_buffers():
             b.data = self.statistic_views[name][0] if name in self.statistic_views else b
-        self.leaves = list(self.net.parameters())
-        self.compiled_batch = compiled_batch
+        self.leaves, self.compiled_batch = list(self.net.parameters()), compiled_batch
+        self.head = self.net.get_parameter("head.weight")
         self.compiled_body = torch.compile(self.net.body, dynamic=False) if compiled_batch else self.net.body
         half = dtype in (torch.bfloat16, torch.float16)
         self.autocast = torch.autocast(device.type, dtype, cache_enabled=False) if half else nullcontext()
-        self.head = dict(self.net.named_parameters())["head.weight"]
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
         self.net.train(training)

@@ -1,7 +1,5 @@
 """The networks: each is a body that gives features, and a head. None of them knows about imbalance."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal, get_args
 
@@ -70,8 +68,8 @@ class PadShortcut(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
-        self.stride, self.before = stride, (outputs - inputs) // 2
-        self.after = outputs - inputs - self.before
+        more = outputs - inputs
+        self.stride, self.before, self.after = stride, more // 2, more - more // 2
 
     def forward(self, x: Tensor) -> Tensor:
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
@@ -92,20 +90,17 @@ def build(
 
     Args:
         net: `resnet32`, `resnet18-64`, `digits`, or `timm:NAME` for any timm model.
-        classes: K.
         head: `linear`, without a bias as in the paper's networks, or `cosine`.
         shape: (C, H, W) of an image.
         shortcut: of the residual networks, `B` (1x1 convolution and batch norm) or `A` (zeros, no parameters).
         stem: of resnet18-64, `small` (one 3x3 convolution), `half` (the same with stride 2, a quarter of the work) or
             `imagenet` (7x7, stride 2, then max pooling).
-        seed: of the initial weights.
 
     >>> parameter_count(build("resnet32", 10))
     466896
     """
-    check_choice("head", head, get_args(HeadKind))
-    check_choice("shortcut", shortcut, get_args(Shortcut))
-    check_choice("stem", stem, get_args(Stem))
+    for parameter, value, kind in (("head", head, HeadKind), ("shortcut", shortcut, Shortcut), ("stem", stem, Stem)):
+        check_choice(parameter, value, get_args(kind))
     if classes < 2:
         raise LevelheadError(f"expected at least 2, got {classes}", parameter="classes")
     with torch.random.fork_rng(devices=[]):
@@ -138,11 +133,9 @@ def _body(net: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem)
     if net == "resnet32":
         body, width = _residual_body(_convolution(channels, 16), [16, 32, 64], 5, shortcut), 64
     elif net == "resnet18-64":
-        if stem == "imagenet":
-            entry = [*_convolution(channels, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
-        else:
-            entry = _convolution(channels, 64, 3, 2 if stem == "half" else 1)
-        body, width = _residual_body(entry, [64, 128, 256, 512], 2, shortcut), 512
+        entry = _convolution(channels, 64, 7 if stem == "imagenet" else 3, 1 if stem == "small" else 2)
+        pool = [nn.MaxPool2d(3, 2, 1)] if stem == "imagenet" else []
+        body, width = _residual_body([*entry, *pool], [64, 128, 256, 512], 2, shortcut), 512
     elif net == "digits":
         layers = [*_convolution(channels, 16), *_convolution(16, 32, 3, 2), *_convolution(32, 64, 3, 2)]
         body, width = nn.Sequential(*layers, GlobalMean()), 64
@@ -177,8 +170,8 @@ def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
                           "built for this torch") from None
     if not timm.is_model(name):
         near = ", ".join(timm.list_models(f"*{name.split('.')[0][:6]}*")[:5])
-        similar = f"; similar ones are {near}" if near else ""
-        raise LevelheadError(f"timm {timm.__version__} has no model {name!r}{similar}", parameter="net")
+        raise LevelheadError(f"timm {timm.__version__} has no model {name!r}"
+                             + (f"; similar ones are {near}" if near else ""), parameter="net")
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
     size: dict[str, Any] = {"img_size": shape[1:]} if config is not None and config.fixed_input_size else {}
     body = timm.create_model(name, num_classes=0, in_chans=shape[0], **size)

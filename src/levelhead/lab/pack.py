@@ -7,8 +7,6 @@ Dropout is drawn from (seed, epoch), so a resumed run takes the same steps on a 
 graphs that are replayed in parallel share the generator of the device.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -49,8 +47,8 @@ class Job:
     def first(self) -> int:
         """The epoch to begin with."""
         if self.start is not None and self.start.step:
-            raise LevelheadError("the fast engine resumes from the end of an epoch, not from step "
-                                 f"{self.start.step} in it")
+            raise LevelheadError(
+                f"the fast engine resumes from the end of an epoch, not from step {self.start.step} in it")
         return 0 if self.start is None else self.start.epoch
 
 
@@ -78,9 +76,14 @@ class Pack:
         self.first_evaluated = 0 if evaluate_early else first.recipe.first_decay_epoch
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
-        self.initial_heads = [job.net.head.weight.detach().clone() for job in self.jobs]  # type: ignore[union-attr]
+        self.initial_heads = torch.stack([job.net.get_parameter("head.weight").detach() for job in self.jobs])
+        kernels = has_kernels(device, dtype)
         with self._on_stream():
-            self.nets = _net_rows(first, len(self.jobs), device, dtype, compiled, stacked)
+            if stacked and (len(members) > 1 or is_stackable(first.net, kernels=kernels)):
+                self.nets: NetRows = StackedNets(first.net, len(members), device, dtype, kernels=kernels)
+            else:
+                batch = first.recipe.batch if compiled else None
+                self.nets = SingleNet(first.net, device, dtype, compiled_batch=batch)
             self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.nets, SingleNet) else sgd_
             for run, job in enumerate(self.jobs):
                 if job.start is not None:
@@ -119,8 +122,9 @@ class Pack:
             raise LevelheadError(f"the runs of a pack drew epochs of {sorted(n)} samples; train them in one slot")
         lr = [now[0].lr(self.epoch, at / len(plans[0])) for at in range(0, len(plans[0]), self.recipe.batch)]
         with self._on_stream():
-            if now[0].head_only and self.epoch == now[0].first:
-                self._reset_heads()
+            if now[0].head_only and self.epoch == now[0].first:  # the second stage: initial heads, without momentum
+                self.nets.parameter_views["head.weight"].copy_(self.initial_heads)
+                self.nets.momentum.zero_()
             drawn = EpochPlan(*(torch.stack(parts) for parts in zip(*(p.tensors for p in plans), strict=True)))
             self._load_plan(drawn, torch.tensor(lr, dtype=self.nets.rows.dtype))
             # what a captured epoch depends on: its length, its stage, and which losses apply
@@ -167,8 +171,7 @@ class Pack:
         """Take the steps of an epoch."""
         self.seen.zero_()
         for at in range(0, self.replayed_length, self.graph_length):
-            part = self._slice(at, at + self.graph_length)
-            for buffer, values in zip((*self.graph_plan.tensors, self.graph_lr), part, strict=True):
+            for buffer, values in zip(self.graph_inputs, self._slice(at, at + self.graph_length), strict=True):
                 buffer.copy_(values)
             self.step_graph()
         self.last_graph()
@@ -181,10 +184,11 @@ class Pack:
     # Captured work. Nothing here reads a value back from the device.
 
     def _steps(self, *part: Tensor) -> None:
-        """Take the steps of a part of the epoch."""
-        samples, lr, batch = EpochPlan(*part[:-1]), part[-1], self.recipe.batch
-        images, labels = self._images(samples), self.splits["train"][1][samples.indices]
-        parts = (x.split(batch, dim=1) for x in (images, labels))
+        """Take the steps of a part of the epoch, on images [R, n, H, W, C]."""
+        (*samples, lr), (images, labels) = part, self.splits["train"]
+        x = self.preprocess.augmented(images, EpochPlan(*(each.flatten(0, 1) for each in samples)))
+        x = x.permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
+        parts = (each.split(self.recipe.batch, dim=1) for each in (x, labels[samples[0]]))
         seen = [self._step(x, y, lr[i]) for i, (x, y) in enumerate(zip(*parts, strict=True))]
         for column, values in enumerate(zip(*seen, strict=True)):
             self.seen[:, column] += torch.cat(values, dim=1).sum(dim=1, dtype=torch.float64)
@@ -195,12 +199,7 @@ class Pack:
             self._steps(*self._slice(self.replayed_length, self.length))
         self.report[:, :2] = self.seen / self.length
         head = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)
-        norms = torch.where(self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1))
-        self.report[:, 2 + len(self.eval_splits):] = norms
-
-    def _evaluate(self) -> None:
-        for column, name in enumerate(self.eval_splits, 2):
-            self.report[:, column] = self._error(*self.splits[name])
+        self.report[:, 2 + len(self.eval_splits):] = torch.where(self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1))
 
     def _step(self, x: Tensor, labels: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
         """Take one step; return each sample's loss, and whether it was wrong, [R, B]."""
@@ -238,25 +237,19 @@ class Pack:
                 weight = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)[run]
                 weight.copy_(stage.method.project(Head(weight)).weight)
 
-    def _images(self, samples: EpochPlan) -> Tensor:
-        """Return the input of the networks, [R, n, H, W, C]."""
-        flat = EpochPlan(*(x.flatten(0, 1) for x in samples.tensors))
-        images = self.preprocess.augmented(self.splits["train"][0], flat)
-        return images.permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
-
     @torch.no_grad()
-    def _error(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return the share of wrong predictions of each run, [R]."""
-        runs, wrong = len(self.jobs), 0
-        chunk = max(1, self.nets.eval_pixels // (runs * images[0, 0].numel()))
+    def _evaluate(self) -> None:
+        """Report the share of wrong predictions of each run on each split but the training split."""
         self.nets.refresh()
-        for at in range(0, len(labels), chunk):
-            part = slice(at, at + chunk)
-            x = self.preprocess.standardized(images[part]).permute(0, 2, 3, 1)
-            logits = self.nets.logits(self.nets.features(x.expand(runs, *x.shape).contiguous(), training=False))
-            wrong = wrong + (logits.argmax(dim=-1) != labels[part]).sum(dim=1)
-            self.report[:, 0] += 0 * logits.sum(dim=(1, 2))  # nan, if the last step made the network diverge
-        return wrong.double() / len(labels)  # type: ignore[union-attr]
+        for column, name in enumerate(self.eval_splits, 2):
+            (images, labels), runs, wrong = self.splits[name], len(self.jobs), torch.zeros_like(self.report[:, 0])
+            chunk = max(1, self.nets.eval_pixels // (runs * images[0, 0].numel()))
+            for some, expected in zip(images.split(chunk), labels.split(chunk), strict=True):
+                x = self.preprocess.standardized(some).permute(0, 2, 3, 1)
+                logits = self.nets.logits(self.nets.features(x.expand(runs, *x.shape).contiguous(), training=False))
+                wrong += (logits.argmax(dim=-1) != expected).sum(dim=1)
+                self.report[:, 0] += 0 * logits.sum(dim=(1, 2))  # nan, if the last step made the network diverge
+            self.report[:, column] = wrong / len(labels)
 
     # Work that is not captured.
 
@@ -290,29 +283,19 @@ class Pack:
         others = on_host(self.jobs[run].net.state_dict())  # buffers that are not in the rows
         return State(done.epoch + 1, 0, others | weights | statistics, momentum)
 
-    def _reset_heads(self) -> None:
-        """Begin the second stage of a method that has one: the initial heads, without momentum."""
-        with torch.no_grad():
-            for run, weight in enumerate(self.initial_heads):
-                self.nets.parameter_views["head.weight"][run].copy_(weight)
-            self.nets.momentum.zero_()
-
     def _capture(self) -> None:
         """Make the graphs. On CUDA a few steps are taken first, to compile and to fill caches, and then undone."""
-        batch, first = self.recipe.batch, self._slice(0, min(self.graph_length, self.length))
-        buffers = [part.clone() for part in first]
-        self.graph_plan, self.graph_lr = EpochPlan(*buffers[:-1]), buffers[-1]
+        self.graph_inputs = [x.clone() for x in self._slice(0, min(self.graph_length, self.length))]
         if self.stream is not None:
             state = (self.nets.rows, self.nets.statistics, self.nets.momentum)
             kept = [x.clone() for x in state]
-            for n in {min(self.length, 2 * batch), self.length % batch} - {0}:
+            for n in {min(self.length, 2 * self.recipe.batch), self.length % self.recipe.batch} - {0}:
                 self._steps(*self._slice(0, n))
             self._evaluate()
             for x, before in zip(state, kept, strict=True):
                 x.copy_(before)
             torch.cuda.synchronize(self.device)
-        step = lambda: self._steps(*self.graph_plan.tensors, self.graph_lr)  # noqa: E731
-        self.step_graph = self._graph(step) if self.replayed_length else _do_nothing
+        self.step_graph = self._graph(lambda: self._steps(*self.graph_inputs)) if self.replayed_length else _do_nothing
         self.last_graph = self._graph(self._last_steps)
         self.eval_graph = self._graph(self._evaluate)
 
@@ -335,12 +318,3 @@ def sgd_(rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: R
     gradient = gradient + recipe.weight_decay * rows
     momentum.mul_(recipe.momentum).add_(gradient)
     rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)
-
-
-def _net_rows(
-    job: Job, runs: int, device: torch.device, dtype: torch.dtype, compiled: bool, stacked: bool
-) -> NetRows:
-    kernels = has_kernels(device, dtype)
-    if stacked and (runs > 1 or is_stackable(job.net, kernels=kernels)):
-        return StackedNets(job.net, runs, device, dtype, kernels=kernels)
-    return SingleNet(job.net, device, dtype, compiled_batch=job.recipe.batch if compiled else None)

@@ -1,25 +1,18 @@
-"""From stored images to the input of a network."""
+"""From stored images to the input of a network: crop and flip, all samples as one gather, standardization, cutout."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ..core.errors import LevelheadError
-from .augment import crop_flip, cut_out, standardize
 from .data import Data
 from .epoch_plan import EpochPlan
 from .recipe import Recipe
 
 
 class Preprocess:
-    """What a recipe does to images: crop and flip, standardize, cut out.
-
-    Args:
-        recipe: pad, cutout, and mean and std if it has them.
-        data: the data whose training pixels are measured if it has not.
-        dtype: of the network.
-    """
+    """What a recipe does to images, for a network of a dtype. Mean and std that it has not are those of the data."""
 
     def __init__(self, recipe: Recipe, data: Data, dtype: torch.dtype = torch.float32):
         mean, std = (recipe.mean, recipe.std) if recipe.mean and recipe.std else data.mean_std
@@ -40,5 +33,61 @@ class Preprocess:
             wide = torch.promote_types(self.dtype, torch.float32)
             mean, std = (torch.tensor(x, dtype=wide, device=images.device) for x in (self.mean, self.std))
             self._on_device[images.device] = mean, std
-        mean, std = self._on_device[images.device]
-        return standardize(images, mean, std, self.dtype)
+        return standardize(images, *self._on_device[images.device], self.dtype)
+
+
+def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
+    """Pad images [B, C, H, W] with zeros, crop back to size at offsets [B, 2], mirror left to right where flips [B].
+
+    ``out[b, :, i, j] = padded[b, :, offset[b, 0] + i, offset[b, 1] + j']`` with ``j' = W - 1 - j`` where flipped.
+    Offsets are from 0 to 2 pad; (pad, pad) is the center. The zeros are black pixels of uint8, because padding comes
+    before standardization, as in the paper's code. The result is in channels-last memory.
+
+    >>> image = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
+    >>> crop_flip(image, torch.tensor([[0, 1]]), torch.tensor([True]), pad=1)[0, 0].tolist()
+    [[0, 0], [2, 1]]
+    """
+    batch, _, height, width = images.shape
+    rows = torch.arange(height, device=images.device) + offsets[:, :1] - pad  # [B, H], in the image's own coordinates
+    across = torch.arange(width, device=images.device)
+    columns = torch.where(flips[:, None], width - 1 - across, across) + offsets[:, 1:] - pad  # [B, W]
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+    sample = torch.arange(batch, device=images.device)[:, None, None]
+    found = images[sample, :, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]]
+    return (found * inside[..., None]).permute(0, 3, 1, 2)  # found is [B, H, W, C]
+
+
+def standardize(
+    images: Tensor, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Return ``(x / 255 - mean) / std``, channel by channel [C], computed in float32 or better.
+
+    >>> standardize(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), [0.5], [0.25]).flatten().tolist()
+    [-2.0, 2.0]
+    """
+    if not len(mean) == len(std) == images.shape[1]:
+        raise LevelheadError(
+            f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}")
+    wide = torch.promote_types(dtype, torch.float32)
+    mean, std = (torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std))
+    return ((images.to(wide) / 255 - mean) / std).to(dtype)
+
+
+def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
+    """Fill a square of each standardized image [B, C, H, W] with 0, the mean. It may reach outside the image.
+
+    Rows ``c - side // 2 <= i < c + side // 2`` with ``c = floor(center[b, 0] * H)``, and columns likewise: centers
+    [B, 2] are shares of height and width from 0 to below 1.
+
+    >>> cut_out(torch.ones(1, 1, 3, 4), torch.tensor([[0.0, 0.5]]), side=2)[0, 0].tolist()
+    [[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
+
+    Reference: DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with Cutout, 2017.
+    """
+    if side == 0:
+        return x
+    height, width = x.shape[2:]
+    rows = torch.arange(height, device=x.device) - (centers[:, :1] * height).floor()  # [B, H], from the center
+    columns = torch.arange(width, device=x.device) - (centers[:, 1:] * width).floor()  # [B, W]
+    down, across = ((from_center >= -(side // 2)) & (from_center < side // 2) for from_center in (rows, columns))
+    return x.masked_fill((down[:, :, None] & across[:, None, :])[:, None], 0)

@@ -17,37 +17,23 @@ from ..io.fields import convert_fields_
 
 @dataclass(frozen=True)
 class Recipe:
-    """SGD with momentum, its schedule, and how images are prepared.
+    """SGD with momentum, its schedule, and how images are prepared."""
 
-    Args:
-        name: of the preset or file.
-        epochs: passes over the training set, counted from 0.
-        batch: samples per step; the last, partial batch of an epoch is kept.
-        lr: learning rate before any decay.
-        momentum, nesterov, weight_decay: of SGD; the decay applies to every parameter.
-        schedule: `step`: multiplied by lr_decay at each of milestones; `cosine`: down to 0 over all epochs.
-        warmup: epochs at the start, over which lr rises linearly.
-        pad: zero padding of the random crop; 0 for no crop.
-        flip: mirror half of the images.
-        cutout: side of the square that is cut out of every training image, see `augment.cut_out`; 0 for none.
-        mean, std: per channel, of pixels from 0 to 1; None to measure them on the training images.
-    """
-
-    name: str
+    name: str  # of the preset or file
     epochs: int
-    batch: int
-    lr: float
+    batch: int  # samples per step; the last, partial batch of an epoch is kept
+    lr: float  # before any decay
     momentum: float = 0.9
     nesterov: bool = False
-    weight_decay: float = 5e-4
-    schedule: Literal["step", "cosine"] = "step"
-    milestones: tuple[int, ...] = ()
+    weight_decay: float = 5e-4  # of every parameter
+    schedule: Literal["step", "cosine"] = "step"  # lr times lr_decay at each of milestones, or down to 0 at the end
+    milestones: tuple[int, ...] = ()  # epochs, counted from 0
     lr_decay: float = 0.1
-    warmup: int = 0
-    pad: int = 0
-    flip: bool = False
-    cutout: int = 0
-    mean: tuple[float, ...] | None = None
+    warmup: int = 0  # epochs at the start, over which lr rises linearly
+    pad: int = 0  # zero padding of the random crop; 0 for no crop
+    flip: bool = False  # mirror half of the images
+    cutout: int = 0  # side of the square cut out of every training image, see `preprocess.cut_out`; 0 for none
+    mean: tuple[float, ...] | None = None  # per channel, of pixels from 0 to 1; None to measure the training images
     std: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -90,8 +76,7 @@ class Recipe:
         >>> [find_recipe(name).first_decay_epoch for name in ("kim2020", "cao2019", "strong")]
         [80, 160, 100]
         """
-        low = (epoch for epoch in range(self.warmup, self.epochs) if self.lr_at(epoch) <= self.lr / 2)
-        return next(low, 0)
+        return next((epoch for epoch in range(self.warmup, self.epochs) if self.lr_at(epoch) <= self.lr / 2), 0)
 
     def stretched_to(self, epochs: int | None) -> Recipe:
         """Return the same schedule, stretched or shortened to another number of epochs; None keeps its own.
@@ -134,4 +119,4 @@ def _from_table(name: str, values: dict[str, Any]) -> Recipe:
     for key in sorted({"epochs", "batch", "lr"} - values.keys()):
         raise LevelheadError(f"recipe {name}: {key} is missing")
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return Recipe(name=name, **given)
+    return Recipe(name, **given)

@@ -4,8 +4,6 @@ Everything random is drawn from (seed, epoch, step). A training that was stopped
 therefore takes the same steps: bit for bit on a CPU with the same number of threads.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,21 +26,39 @@ from .recipe import Recipe
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """All that a training needs to resume.
+    """All that a training needs to resume."""
 
-    Args:
-        epoch: the epoch to resume with.
-        step: steps already taken in it.
-        weights: the network's state dict.
-        momentum: the optimizer's buffer of each parameter, by the parameter's name; empty at the start.
-        seen: [3] of float64, of this epoch so far, over all processes: samples, sum of their losses, number of errors.
-    """
-
-    epoch: int
-    step: int
-    weights: dict[str, Tensor]
-    momentum: dict[str, Tensor]
+    epoch: int  # to resume with
+    step: int  # steps already taken in it
+    weights: dict[str, Tensor]  # the network's state dict
+    momentum: dict[str, Tensor]  # the optimizer's buffer of each parameter, by its name; empty at the start
+    # [3], of this epoch so far, over all processes: samples, sum of their losses, number of errors
     seen: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Epochs first .. end - 1, under one method."""
+
+    first: int
+    end: int
+    method: Method
+    head_only: bool  # whether only the head learns, and the body is frozen and in evaluation mode
+    lr: Callable[[int, float], float]  # of an epoch and the share of it that is done
+
+
+def stages(recipe: Recipe, method: Method) -> list[Stage]:
+    """Return the training of the recipe and, for a method that retrains the head, a second stage; see `Retrain`."""
+    main = Stage(0, recipe.epochs, method, False, lambda epoch, done: recipe.lr_at(epoch))
+    if method.retrain is None:
+        return [main]
+    more = max(1, round(method.retrain.share * recipe.epochs))
+    second = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
+
+    def half_cosine(epoch: int, done: float) -> float:
+        return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + done) / more)) / 2
+
+    return [main, Stage(recipe.epochs, recipe.epochs + more, second, True, half_cosine)]
 
 
 OnStep = Callable[[Callable[[], State]], None]
@@ -53,20 +69,14 @@ def fit(
     net: Net, data: Data, recipe: Recipe, method: Method, *, seed: int = 0, start: State | None = None,
     on_step: OnStep | None = None, on_epoch: OnEpoch | None = None,
 ) -> State:
-    """Train a network in place.
+    """Train a network in place, and return the State after the last step.
 
     Args:
         net: freshly initialized, on the device and in the precision to train in.
-        data: the training split and its counts are used.
-        recipe: optimizer, schedule and augmentation.
-        method: which samples, which loss, which projection, and a second stage if it has one.
         seed: of batches and crops; the initial weights are those of the network.
         start: the State to resume from.
         on_step: called after every step with a function that returns the State.
         on_epoch: called after every epoch with the State and that epoch's record.
-
-    Returns:
-        The State after the last step.
     """
     fresh_head = net.head.weight.detach().clone()  # type: ignore[union-attr]
     state = start or State(0, 0, on_host(net.state_dict()), {})
@@ -88,11 +98,15 @@ def _train(
     net: Net, data: Data, recipe: Recipe, stage: Stage, seed: int, state: State,
     on_step: OnStep | None, on_epoch: OnEpoch | None,
 ) -> State:
-    device, world, rank = next(net.parameters()).device, *_world_and_rank()
+    device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
+    distributed = dist.is_available() and dist.is_initialized()  # under torchrun
+    world, rank = (dist.get_world_size(), dist.get_rank()) if distributed else (1, 0)
     images, labels = torch.from_numpy(data.train.images).to(device), torch.from_numpy(data.train.labels).to(device)
-    preprocess, method = Preprocess(recipe, data, next(net.parameters()).dtype), stage.method
+    preprocess, method = Preprocess(recipe, data, dtype), stage.method
     optimizer = _optimizer(net, recipe, state)
-    model = net if world == 1 else _distributed(net)
+    if world > 1 and device.type == "cuda":  # statistics over the whole batch, as in one process
+        net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
+    model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
 
     for epoch in range(state.epoch, stage.end):
         progress = (epoch - stage.first) / (stage.end - stage.first)
@@ -109,27 +123,27 @@ def _train(
             losses = check_losses(loss_function(logits, y), y, method)
             optimizer.zero_grad()
             (losses.sum() * weight).backward()                                                # gradient of the mean
-            if method.order == "before":
-                project_(net, method)                                                         # (the released code)
+            _project_(net, method, "before")                                                  # (the released code)
             optimizer.step()                                                                  # step
-            if method.order == "after":
-                project_(net, method)                                                         # w_i <- w_i / ||w_i||
-            seen = seen + _tally(losses, logits, y, weight > 0)
+            _project_(net, method, "after")                                                   # w_i <- w_i / ||w_i||
+            seen = seen + _tally(losses, logits, y, weight > 0, world)
             if on_step is not None:
                 on_step(lambda: _state(net, optimizer, epoch, step + 1, seen))  # noqa: B023, called here only
-        record = _epoch_record(net, epoch, stage.lr(epoch, 0), seen)
+        (n, loss, wrong), lr = seen.tolist(), stage.lr(epoch, 0)
+        if not math.isfinite(loss):
+            raise divergence(loss, epoch + 1, lr)
         state = _state(net, optimizer, epoch + 1, 0)
         if on_epoch is not None:
-            on_epoch(state, record)
+            on_epoch(state, {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n,
+                             "norms": head_of(net).norms.tolist()})
     return state
 
 
-def project_(net: Net, method: Method) -> None:
-    """Apply the method's projection to the head, in place."""
-    if method.project is not None:
+@torch.no_grad()
+def _project_(net: Net, method: Method, order: str) -> None:
+    if method.project is not None and method.order == order:
         weight = net.head.weight
-        with torch.no_grad():
-            weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
+        weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
 
 
 def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
@@ -148,36 +162,6 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
     """
     mine = batch[rank::world]
     return (mine, world / len(batch)) if len(mine) else (batch[:1], 0.0)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Epochs first .. end - 1, under one method.
-
-    Args:
-        head_only: whether only the head learns, and the body is frozen and in evaluation mode.
-        lr: (epoch, share of the epoch that is done) -> learning rate.
-    """
-
-    first: int
-    end: int
-    method: Method
-    head_only: bool
-    lr: Callable[[int, float], float]
-
-
-def stages(recipe: Recipe, method: Method) -> list[Stage]:
-    """Return the training of the recipe and, for a method that retrains the head, a second stage; see `Retrain`."""
-    main = Stage(0, recipe.epochs, method, False, lambda epoch, done: recipe.lr_at(epoch))
-    if method.retrain is None:
-        return [main]
-    more = max(1, round(method.retrain.share * recipe.epochs))
-    second = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
-
-    def half_cosine(epoch: int, done: float) -> float:
-        return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + done) / more)) / 2
-
-    return [main, Stage(recipe.epochs, recipe.epochs + more, second, True, half_cosine)]
 
 
 def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
@@ -206,39 +190,18 @@ def combined_seed(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
-def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool) -> Tensor:
+@torch.no_grad()
+def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool, world: int) -> Tensor:
     """Return what a batch adds to `State.seen`, over all processes: any of them may save the State after a step."""
-    with torch.no_grad():
-        wrong = (logits.argmax(dim=1) != labels).sum()
-        seen = torch.stack([torch.full_like(wrong, len(labels)).double(), losses.sum().double(), wrong.double()])
-        seen = seen * counted
-        if _world_and_rank()[0] > 1:
-            dist.all_reduce(seen)
-        return seen
+    wrong = (logits.argmax(dim=1) != labels).sum()
+    parts = (torch.full_like(wrong, len(labels)), losses.sum(), wrong)
+    seen = torch.stack([part.double() for part in parts]) * counted
+    if world > 1:
+        dist.all_reduce(seen)
+    return seen
 
 
 def divergence(loss: float, epoch: int, lr: float, run: str = "") -> LevelheadError:
     """Return the error for a loss that is not finite."""
     return LevelheadError(f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning "
                           f"rate (it was {lr:g})")
-
-
-def _epoch_record(net: Net, epoch: int, lr: float, seen: Tensor) -> dict[str, Any]:
-    n, loss, wrong = seen.tolist()
-    if not math.isfinite(loss):
-        raise divergence(loss, epoch + 1, lr)
-    norms = head_of(net).norms.tolist()
-    return {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n, "norms": norms}
-
-
-def _world_and_rank() -> tuple[int, int]:
-    """Return (world size, rank) under torchrun, (1, 0) elsewhere."""
-    return (dist.get_world_size(), dist.get_rank()) if dist.is_available() and dist.is_initialized() else (1, 0)
-
-
-def _distributed(net: Net) -> nn.Module:
-    from torch.nn.parallel import DistributedDataParallel
-
-    if next(net.parameters()).device.type == "cuda":  # statistics over the whole batch, as in one process
-        net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
-    return DistributedDataParallel(net)

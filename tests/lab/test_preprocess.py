@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.lab import augment
 from levelhead.lab.data import Data, Split
 from levelhead.lab.epoch_plan import draw_plan
-from levelhead.lab.preprocess import Preprocess
+from levelhead.lab.preprocess import Preprocess, crop_flip, cut_out, standardize
 from levelhead.lab.recipe import Recipe
 from levelhead.methods import METHODS
 
@@ -28,7 +27,7 @@ def test_crop_flip_equals_padding_and_slicing_each_image(shape, pad):
     images = random.integers(1, 256, shape, dtype=np.uint8)
     offsets = random.integers(0, 2 * pad + 1, (shape[0], 2))
     flips = random.random(shape[0]) < 0.5
-    found = augment.crop_flip(torch.tensor(images), torch.tensor(offsets), torch.tensor(flips), pad=pad)
+    found = crop_flip(torch.tensor(images), torch.tensor(offsets), torch.tensor(flips), pad=pad)
     assert found.dtype == torch.uint8
     np.testing.assert_array_equal(found.numpy(), one_by_one(images, offsets, flips, pad))
 
@@ -36,20 +35,20 @@ def test_crop_flip_equals_padding_and_slicing_each_image(shape, pad):
 def test_the_center_crop_without_flip_is_the_image():
     images = torch.randint(0, 256, (5, 3, 9, 7), dtype=torch.uint8)
     center = torch.full((5, 2), 4)
-    assert torch.equal(augment.crop_flip(images, center, torch.zeros(5, dtype=torch.bool), pad=4), images)
+    assert torch.equal(crop_flip(images, center, torch.zeros(5, dtype=torch.bool), pad=4), images)
 
 
 def test_crop_flip_gives_channels_last_memory():
     images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
-    found = augment.crop_flip(images, torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.bool), pad=1)
+    found = crop_flip(images, torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.bool), pad=1)
     assert found.is_contiguous(memory_format=torch.channels_last)
-    assert augment.standardize(found, [0.5] * 3, [0.2] * 3).is_contiguous(memory_format=torch.channels_last)
+    assert standardize(found, [0.5] * 3, [0.2] * 3).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_padding_is_black_before_standardization():
     images = torch.full((1, 1, 4, 4), 255, dtype=torch.uint8)
-    found = augment.crop_flip(images, torch.tensor([[0, 0]]), torch.tensor([False]), pad=1)
-    values = augment.standardize(found, [0.25], [0.5])
+    found = crop_flip(images, torch.tensor([[0, 0]]), torch.tensor([False]), pad=1)
+    values = standardize(found, [0.25], [0.5])
     assert values[0, 0, 0].tolist() == [-0.5] * 4  # (0 - 0.25) / 0.5, not 0
 
 
@@ -58,21 +57,21 @@ def test_standardize_is_the_formula(dtype):
     images = torch.randint(0, 256, (6, 3, 4, 4), dtype=torch.uint8)
     mean, std = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2023, 0.1994, 0.2010])
     expected = (images.numpy() / 255 - mean[:, None, None]) / std[:, None, None]
-    found = augment.standardize(images, mean.tolist(), std.tolist(), dtype)
+    found = standardize(images, mean.tolist(), std.tolist(), dtype)
     assert found.dtype == dtype
     np.testing.assert_allclose(found.double().numpy(), expected, atol=5 * torch.finfo(dtype).eps)
 
 
 def test_standardize_says_how_many_means_it_needs():
     with pytest.raises(ValueError, match="expected 3 means and stds, one per channel, got 1 and 1"):
-        augment.standardize(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), [0.5], [0.5])
+        standardize(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), [0.5], [0.5])
 
 
 @pytest.mark.parametrize("side", [2, 4, 16])
 def test_cut_out_zeroes_a_square_of_each_image(side):
     random = np.random.default_rng(0)
     x, centers = random.normal(size=(50, 3, 9, 12)), random.random((50, 2))
-    found = augment.cut_out(torch.tensor(x), torch.tensor(centers), side=side).numpy()
+    found = cut_out(torch.tensor(x), torch.tensor(centers), side=side).numpy()
     rows = set()
     for image, was, (down, across) in zip(found, x, centers, strict=True):
         row, column, half = int(down * 9), int(across * 12), side // 2
@@ -84,7 +83,7 @@ def test_cut_out_zeroes_a_square_of_each_image(side):
 
 def test_no_cutout_is_the_image():
     x = torch.randn(2, 3, 4, 4)
-    assert augment.cut_out(x, torch.zeros(2, 2), side=0) is x
+    assert cut_out(x, torch.zeros(2, 2), side=0) is x
 
 
 def test_cutout_spares_the_images_that_are_evaluated():
