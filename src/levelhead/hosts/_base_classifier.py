@@ -1,10 +1,11 @@
-"""What the fixed and the tuned classifier share: checks of the input, and predictions from adjusted scores."""
+"""What the fixed and the tuned classifier share: class scores [N, K] of any classifier, its counts, its predictions."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _raise_for_params
@@ -13,13 +14,13 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
 
 from ..core.adjust import RuleName
-from ..core.counts import Counts, Missing
+from ..core.counts import Counts, Missing, of, resolve
 from ..core.errors import LevelheadError
 from ..core.measure import log_softmax
+from ..core.per_class import listed
 from ..gamma.diagnostics import diagnose_balanced_counts, issue_warnings
 from ..gamma.rule import make_rule
 from ..heads.sklearn import innermost
-from ._scores import class_scores, is_frozen, resolve_counts
 
 CALLER = 4  # stack level of whoever calls `fit`, for warnings in `_fit`: `fit` has a wrapper of scikit-learn
 
@@ -118,7 +119,22 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return make_rule(self.rule_, self.counts_).scores(self._class_scores(X), self._gamma)
 
     def _class_scores(self, X: Any) -> np.ndarray:
-        return class_scores(self.estimator_, X)
+        """Return scores [N, K] in float64: the `decision_function` if there is one, else the log of `predict_proba`.
+
+        Two classes have one decision value z, which stands for (-z/2, z/2). A probability of 0 counts as the smallest
+        normal float, so its logarithm is -708 and not minus infinity.
+        """
+        if not hasattr(self.estimator_, "decision_function"):
+            probability = np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
+            return np.log(np.maximum(probability, np.finfo(np.float64).tiny))
+        values, size = np.asarray(self.estimator_.decision_function(X), dtype=np.float64), len(self.estimator_.classes_)
+        if values.ndim == 1:
+            return np.outer(values, [-0.5, 0.5])
+        model = innermost(self.estimator_)
+        if values.shape[1] != size or getattr(model, "decision_function_shape", "ovr") == "ovo":
+            raise LevelheadError(f"expected {size} scores per sample, one per class, but {type(model).__name__} scores "
+                                 "pairs of classes; set its decision_function_shape to 'ovr'", parameter="estimator")
+        return values
 
     def __sklearn_tags__(self):
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
@@ -127,3 +143,40 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
             tags.classifier_tags.poor_score = inner.classifier_tags.poor_score
         return tags
+
+
+def usable_rules(estimator: Any, rule: str) -> tuple[RuleName, ...]:
+    """Return the rules asked for that can act on a fitted classifier: `auto` is either, rescaling first.
+
+    RS cannot act on two classes, whose scores are opposite, nor on log-probabilities, which are never positive: scaling
+    pushes those down.
+    """
+    can_rescale = len(estimator.classes_) > 2 and hasattr(estimator, "decision_function")
+    if rule == "rescale" and not can_rescale:
+        why = "has two classes" if len(estimator.classes_) <= 2 else "gives probabilities, without a decision_function"
+        raise LevelheadError(f"{type(innermost(estimator)).__name__} {why}, so 'rescale' cannot act on it; use 'shift'",
+                             parameter="rule")
+    if rule == "auto":
+        return ("rescale", "shift") if can_rescale else ("shift",)
+    return ("rescale",) if rule == "rescale" else ("shift",)
+
+
+def is_frozen(estimator: Any) -> bool:
+    """Return whether `fit` leaves the classifier as it is: a FrozenEstimator, alone or as the last pipeline step."""
+    return is_frozen(estimator.steps[-1][1]) if hasattr(estimator, "steps") else isinstance(estimator, FrozenEstimator)
+
+
+def encode_labels(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return labels as positions in `classes`."""
+    index = {label: i for i, label in enumerate(classes.tolist())}
+    unknown = [label for label in np.unique(y).tolist() if label not in index]
+    if unknown:
+        raise LevelheadError(f"expected the classes the estimator was fitted on ({listed(list(index))}), got "
+                             f"{unknown[0]!r}", parameter="y")
+    return np.array([index[label] for label in y.tolist()], dtype=np.int64)
+
+
+def resolve_counts(counts: Counts | None, y: np.ndarray, classes: np.ndarray, missing: Missing) -> np.ndarray:
+    """Return checked counts [K] in the order of `classes`: those given, or those of y if None."""
+    found = of(encode_labels(y, classes), classes=len(classes)) if counts is None else counts
+    return resolve(found, len(classes), names=[str(label) for label in classes], missing=missing)

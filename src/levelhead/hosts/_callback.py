@@ -14,11 +14,9 @@ from .torch import WVN, Order
 class BaseWVNCallback:
     """WVN on the head of a model while it is trained. `hook` is None before and after."""
 
-    order: Order
-    hook: WVN | None
-
     def __init__(self, layer: str | None = None, *, order: Order = "algorithm") -> None:
-        self.layer, self.order, self.hook = layer, order, None
+        self.layer, self.hook = layer, None
+        self.order: Order = order
 
     def _attach(self, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Attach WVN to the optimizer that trains the head. It normalizes at once."""
@@ -43,15 +41,13 @@ class BaseWVNCallback:
 class BaseRescaleCallback:
     """RS at the end of a training, undone before the next one starts. `adjusted` is None in between."""
 
-    adjusted: Adjusted | None
-
     def __init__(self, counts: Counts, gamma: float, *, layer: str | None = None) -> None:
-        self.counts, self.gamma, self.layer, self.adjusted = counts, gamma, layer, None
+        self.counts, self.gamma, self.layer = counts, gamma, layer
+        self.adjusted: Adjusted | None = None
         self._written: list[tuple[nn.Parameter, int]] = []
 
     def _check(self, model: nn.Module) -> None:
-        """Refuse before training what `_rescale` would refuse after it, unless the first batch has yet to make a
-        parameter."""
+        """Refuse early what `_rescale` would refuse after training, unless a lazy layer has yet to make its weight."""
         if not any(isinstance(p, nn.parameter.UninitializedParameter) for p in model.parameters()):
             check_rescale(model, self.counts, gamma=self.gamma, layer=self.layer)
 

@@ -1,10 +1,8 @@
 """One fold of a tuning: a model trained on the rest scores it, and every gamma is measured on those scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -16,8 +14,7 @@ from ..core.counts import Missing
 from ..core.curve import Metric
 from ..gamma.path import gamma_path
 from ..gamma.tune import pool_folds
-from ._base_classifier import BaseRescaledClassifier
-from ._scores import encode_labels, resolve_counts
+from ._base_classifier import BaseRescaledClassifier, encode_labels, resolve_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +37,7 @@ class FoldOptions:
         return np.linspace(*self.range, 201)
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredFold:
+class ScoredFold(NamedTuple):
     """Held-out scores [N, K] and labels [N], and the measurements by rule: an exact path, or a scorer's values."""
 
     scores: np.ndarray
@@ -49,8 +45,7 @@ class ScoredFold:
     by_rule: dict[RuleName, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredRule:
+class MeasuredRule(NamedTuple):
     """The best gamma by one rule, and what was measured: values[i] is that of gammas[i]."""
 
     gamma: float
@@ -71,15 +66,20 @@ class FoldClassifier(BaseRescaledClassifier):
         self.classes_, self.counts_ = options.classes, counts
         self._range, self._last_X = options.range, None
 
-    def at(self, rule: RuleName, gamma: float) -> FoldClassifier:
+    def at(self, rule: RuleName, gamma: float) -> Self:
         self.rule_, self._gamma = rule, float(gamma)
         return self
 
     def _class_scores(self, X: Any) -> np.ndarray:
         if X is not self._last_X:
+            self._last_X, scores, counts = X, super()._class_scores(X), self.counts_
             known = encode_labels(self.estimator_.classes_, self.classes_)
-            self._last_X = X
-            self._last = fill_unknown_classes(super()._class_scores(X), known, self.counts_, self._range)
+            if len(known) < len(counts):  # an unknown class scores so low that no gamma in the range predicts it
+                floor = -(1 + 2 * np.abs(scores).max()) * (counts.max() / counts.min()) ** np.abs(self._range).max()
+                filled = np.full((len(scores), len(counts)), floor)
+                filled[:, known] = scores
+                scores = filled
+            self._last = scores
         return self._last
 
 
@@ -94,9 +94,8 @@ def score_fold(
     options: FoldOptions, estimator: Any, X: Any, y: np.ndarray, trained_on: np.ndarray | None, held: np.ndarray
 ) -> ScoredFold:
     """Train the estimator, unless it is trained already; score the held-out samples and measure every gamma."""
-    model = estimator
-    if options.fit_params is not None:
-        model = fit_on(clone(estimator), X, y, trained_on, options.fit_params)
+    fit_params = options.fit_params
+    model = estimator if fit_params is None else fit_on(clone(estimator), X, y, trained_on, fit_params)
     known = encode_labels(model.classes_, options.classes)
     counts = np.zeros(len(options.classes), dtype=np.int64)
     counts[known] = options.counts[known] if options.counts is not None else resolve_counts(
@@ -125,16 +124,4 @@ def choose_gamma(options: FoldOptions, measured: list[Any]) -> MeasuredRule:
     return MeasuredRule(0.0 if flat else best.gamma, curve.gammas, 1 - curve.values)
 
 
-def fill_unknown_classes(
-    scores: np.ndarray, known: np.ndarray, counts: np.ndarray, range: tuple[float, float]
-) -> np.ndarray:
-    """Return the scores of a model that knows only the `known` classes as [N, K].
 
-    An unknown class gets a score so low that no gamma in the range makes it the prediction.
-    """
-    if len(known) == len(counts):
-        return scores
-    floor = -(1 + 2 * np.abs(scores).max()) * (counts.max() / counts.min()) ** np.abs(range).max()
-    filled = np.full((len(scores), len(counts)), floor)
-    filled[:, known] = scores
-    return filled

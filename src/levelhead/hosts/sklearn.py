@@ -26,7 +26,6 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, check_scoring, get_scorer_names
 from sklearn.model_selection import StratifiedShuffleSplit, check_cv
 from sklearn.utils import _safe_indexing
@@ -40,9 +39,8 @@ from ..core.curve import Metric
 from ..core.errors import LevelheadError
 from ..gamma.diagnostics import diagnose_accuracy, diagnose_negative_logits, issue_warnings
 from ..gamma.rule import check_range
-from ._base_classifier import CALLER, BaseRescaledClassifier
+from ._base_classifier import CALLER, BaseRescaledClassifier, encode_labels, usable_rules
 from ._folds import FoldOptions, ScoredFold, choose_gamma, fit_on, score_fold
-from ._scores import class_scores, encode_labels, usable_rules
 
 RuleChoice = Literal["auto", "rescale", "shift"]
 _EXACT: dict[Any, Metric] = {balanced_accuracy_score: "balanced_error", accuracy_score: "error"}
@@ -81,15 +79,9 @@ class RescaledClassifier(BaseRescaledClassifier):
         **BaseRescaledClassifier._parameter_constraints, "gamma": [Interval(Real, None, None, closed="neither")],
     }
 
-    def __init__(
-        self, estimator: Any, *, gamma: float = 0.5, counts: Counts | None = None, missing: Missing = "error",
-        rule: RuleChoice = "auto",
-    ) -> None:
-        self.estimator = estimator
-        self.gamma = gamma
-        self.counts = counts
-        self.missing = missing
-        self.rule = rule
+    def __init__(self, estimator: Any, *, gamma: float = 0.5, counts: Counts | None = None, missing: Missing = "error",
+                 rule: RuleChoice = "auto") -> None:
+        self.estimator, self.gamma, self.counts, self.missing, self.rule = estimator, gamma, counts, missing, rule
 
     @property
     def _gamma(self) -> float:
@@ -101,7 +93,7 @@ class RescaledClassifier(BaseRescaledClassifier):
         self.rule_, *_ = usable_rules(self.estimator_, self.rule)
         self.counts_ = self._training_counts(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
-        values, labels = class_scores(self.estimator_, _safe_indexing(X, some)), encode_labels(y[some], self.classes_)
+        values, labels = self._class_scores(_safe_indexing(X, some)), encode_labels(y[some], self.classes_)
         issue_warnings([diagnose_negative_logits(values, labels, self.rule_)], stacklevel=CALLER)
 
 
@@ -151,30 +143,17 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         **BaseRescaledClassifier._parameter_constraints,
         "scoring": [StrOptions(set(get_scorer_names())), callable],
         "cv": ["cv_object", StrOptions({"prefit"}), Interval(RealNotInt, 0.0, 1.0, closed="neither")],
-        "refit": ["boolean"],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "store_cv_results": ["boolean"],
-        "range": ["array-like"],
+        "refit": ["boolean"], "n_jobs": [Integral, None], "random_state": ["random_state"],
+        "store_cv_results": ["boolean"], "range": ["array-like"],
     }
 
-    def __init__(
-        self, estimator: Any, *, scoring: str | Callable[..., float] = "balanced_accuracy", cv: Any = None,
-        refit: bool = True, n_jobs: int | None = None, random_state: Any = None, store_cv_results: bool = False,
-        counts: Counts | None = None, missing: Missing = "error", rule: RuleChoice = "auto",
-        range: tuple[float, float] = (0.0, 2.0),
-    ) -> None:
-        self.estimator = estimator
-        self.scoring = scoring
-        self.cv = cv
-        self.refit = refit
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.store_cv_results = store_cv_results
-        self.counts = counts
-        self.missing = missing
-        self.rule = rule
-        self.range = range
+    def __init__(self, estimator: Any, *, scoring: str | Callable[..., float] = "balanced_accuracy", cv: Any = None,
+                 refit: bool = True, n_jobs: int | None = None, random_state: Any = None,
+                 store_cv_results: bool = False, counts: Counts | None = None, missing: Missing = "error",
+                 rule: RuleChoice = "auto", range: tuple[float, float] = (0.0, 2.0)) -> None:
+        self.estimator, self.scoring, self.cv, self.refit, self.n_jobs = estimator, scoring, cv, refit, n_jobs
+        self.random_state, self.store_cv_results = random_state, store_cv_results
+        self.counts, self.missing, self.rule, self.range = counts, missing, rule, range
 
     @property
     def _gamma(self) -> float:
@@ -191,11 +170,9 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
     def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
         routed = cast(Any, process_routing(self, "fit", **params))
         splits = self._splits(X, y, routed.splitter.split)
-        trained_on = None if self.refit else splits[0][0]
-        fit_params = routed.estimator.fit
-        self.estimator_ = self.estimator
-        if not self._prefit:
-            self.estimator_ = fit_on(clone(self.estimator), X, y, trained_on, fit_params)
+        trained_on, fit_params = None if self.refit else splits[0][0], routed.estimator.fit
+        given = self.estimator
+        self.estimator_ = given if self._prefit else fit_on(clone(given), X, y, trained_on, fit_params)
         if len(self.classes_) < 2:
             raise LevelheadError("expected two or more classes, got one class", parameter="y")
         self.counts_ = self._training_counts(y if trained_on is None else y[trained_on])
@@ -205,12 +182,10 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         options = FoldOptions(
             classes=self.classes_, rules=usable_rules(self.estimator_, self.rule), range=check_range(self.range),
             counts=None if self.counts is None else self.counts_, missing=self.missing, metric=metric, scorer=scorer,
-            fit_params=fit_params if self.refit else None, score_params=routed.scorer.score,
-        )
-        base = self.estimator if self.refit else self.estimator_
+            fit_params=fit_params if self.refit else None, score_params=routed.scorer.score)
+        base = given if self.refit else self.estimator_
         folds = cast(list[ScoredFold], Parallel(n_jobs=self.n_jobs)(
-            delayed(score_fold)(options, base, X, y, *split) for split in splits
-        ))
+            delayed(score_fold)(options, base, X, y, *split) for split in splits))
         choices = {rule: choose_gamma(options, [fold.by_rule[rule] for fold in folds]) for rule in options.rules}
         if any(np.isnan(choice.values).any() for choice in choices.values()):
             raise LevelheadError(f"{self.scoring!r} is NaN on a fold, which may lack a class; use fewer folds",
@@ -222,19 +197,16 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             self.cv_results_ = {"gammas": best.gammas, "scores": best.values}
         scores, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("scores", "labels"))
         compared = len(choices) > 1  # then the shift that the warning recommends has been tried
-        issue_warnings([None if compared else diagnose_negative_logits(scores, labels, self.rule_),
-                        diagnose_accuracy(scores.argmax(axis=1) == labels) if self._already_trained else None],
-                       stacklevel=CALLER)
+        negative = None if compared else diagnose_negative_logits(scores, labels, self.rule_)
+        leaked = diagnose_accuracy(scores.argmax(axis=1) == labels) if self._already_trained else None
+        issue_warnings([negative, leaked], stacklevel=CALLER)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""
         if self._prefit:
             if self.refit:
                 raise LevelheadError("expected False: cv 'prefit' trains nothing; got True", parameter="refit")
-            try:
-                check_is_fitted(self.estimator, "classes_")
-            except NotFittedError:
-                raise NotFittedError("cv 'prefit' needs a fitted estimator") from None
+            check_is_fitted(self.estimator, "classes_", msg="cv 'prefit' needs a fitted estimator")
             return [(None, np.arange(_num_samples(X)))]
         share = isinstance(self.cv, Real) and not isinstance(self.cv, Integral)
         cv: Any = StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state) if share else check_cv(

@@ -44,7 +44,11 @@ class WVN:
 
     def __init__(self, optimizer: Any, layer: nn.Module | Tensor, *, order: Order = "algorithm") -> None:
         check_choice("order", order, ("algorithm", "released"))
-        inner = _torch_optimizer(optimizer)
+        inner = optimizer  # or the torch optimizer inside Accelerate's or Lightning's, which is the one that steps
+        while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
+            inner = inner.optimizer
+        if not isinstance(inner, torch.optim.Optimizer):
+            raise LevelheadError(f"expected a torch optimizer, got {type(optimizer).__name__}", parameter="optimizer")
         self.weights = _head_weights(layer)
         self.order: Order = order
         owned = {id(p) for group in inner.param_groups for p in group["params"]}
@@ -53,7 +57,10 @@ class WVN:
                 raise LevelheadError(f"does not own {path} {list(weight.shape)}; expected the optimizer of the model "
                                      "that the layer belongs to", parameter="optimizer")
         for path, weight in self.weights.items():
-            _check_rows(path, weight)
+            try:  # a row that is zero, NaN or infinite has no direction
+                normalize(Head(gather(weight.detach()).flatten(1)))
+            except ValueError as error:
+                raise LevelheadError(f"cannot normalize {path}: {error}") from None
         self._normalize()
         if order == "algorithm":
             self._handle = inner.register_step_post_hook(self._normalize)
@@ -69,8 +76,7 @@ class WVN:
             unit_(weight)
 
     def _normalize_before(self, _: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
-        """Normalize between backward and update. A closure contains the backward pass (Lightning passes one), so it
-        runs first."""
+        # A closure contains the backward pass (Lightning passes one), so it runs first.
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             return self._normalize()
@@ -101,14 +107,7 @@ def unit_(weight: Tensor) -> None:
     weight.mul_(lengths.reciprocal())  # K divisions and d K products, which are four times as fast as d K divisions
 
 
-def _torch_optimizer(optimizer: Any) -> torch.optim.Optimizer:
-    """Return the torch optimizer inside Accelerate's or Lightning's, which is the one that steps."""
-    inner = optimizer
-    while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
-        inner = inner.optimizer
-    if not isinstance(inner, torch.optim.Optimizer):
-        raise LevelheadError(f"expected a torch optimizer, got {type(optimizer).__name__}", parameter="optimizer")
-    return inner
+
 
 
 def _head_weights(layer: nn.Module | Tensor) -> dict[str, Tensor]:
@@ -118,11 +117,3 @@ def _head_weights(layer: nn.Module | Tensor) -> dict[str, Tensor]:
         return {"weight": layer}
     raise LevelheadError(f"expected a layer, its weight [K, d] or a model, got {type(layer).__name__}",
                          parameter="layer")
-
-
-def _check_rows(path: str, weight: Tensor) -> None:
-    """Check that no row is zero, NaN or infinite: such a row has no direction."""
-    try:
-        normalize(Head(gather(weight.detach()).flatten(1)))
-    except ValueError as error:
-        raise LevelheadError(f"cannot normalize {path}: {error}") from None

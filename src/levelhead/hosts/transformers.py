@@ -13,8 +13,6 @@ from ..methods.lookup import method_named
 from ..methods.method import Loss, Method
 from ._callback import BaseRescaleCallback, BaseWVNCallback
 
-IGNORED = -100  # the label of positions in a batch that the loss leaves out
-
 
 class WVNCallback(BaseWVNCallback, TrainerCallback):
     """Keep the head's weight vectors at unit length through `train`: Algorithm 1 at every optimizer step.
@@ -26,8 +24,7 @@ class WVNCallback(BaseWVNCallback, TrainerCallback):
         layer: path of the head, such as "classifier.out_proj", if it is not found or not unique.
         order: `algorithm` (after the step) or `released` (before it, as the authors' code does).
 
-    >>> callback = WVNCallback("classifier.out_proj")
-    >>> callback.order
+    >>> WVNCallback("classifier.out_proj").order
     'algorithm'
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
@@ -56,9 +53,8 @@ class RescaleCallback(BaseRescaleCallback, TrainerCallback):
     Attributes:
         adjusted: what was done to the head, with `restore()`; None before the end of a training.
 
-    >>> callback = RescaleCallback({"often": 500, "seldom": 50, "rare": 5}, gamma=0.5)
-    >>> callback.adjusted is None
-    True
+    >>> RescaleCallback({"often": 500, "seldom": 50, "rare": 5}, gamma=0.5).gamma
+    0.5
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
@@ -79,7 +75,7 @@ class TrainerLoss:
 
     def __call__(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-        counted = labels != IGNORED
+        counted = labels != -100  # the label of positions in a batch that the loss leaves out
         values = self.loss(logits, labels.where(counted, 0)) * counted
         return values.sum() / (counted.sum() if num_items_in_batch is None else num_items_in_batch)
 
