@@ -108,7 +108,7 @@ def test_binary_cifar10(tmp_path):
 
 def test_binary_cifar100_reads_the_fine_label(tmp_path):
     images = layouts.write_cifar100_binary(tmp_path)
-    data = load("cifar100", tmp_path)
+    data = load("cifar100", tmp_path, unofficial=True)
     np.testing.assert_array_equal(data.train.images, images)
     assert data.counts.tolist() == [2] * 100
     assert data.names[7] == "name7"
@@ -136,6 +136,12 @@ def test_binary_cifar10_needs_the_official_md5_unless_told_otherwise(tmp_path):
     layouts.write_cifar10_binary(tmp_path)
     with pytest.raises(ValueError, match="official file is 5dd7e06a14cb22eb9f671a540d1b7c25"):
         load("cifar10", tmp_path)
+
+
+def test_binary_cifar100_needs_the_official_md5_unless_told_otherwise(tmp_path):
+    layouts.write_cifar100_binary(tmp_path)
+    with pytest.raises(ValueError, match="official file is 6172c7755cfe09b2fe270c85cebc1b15"):
+        load("cifar100", tmp_path)
 
 
 def test_python_cifar10_needs_the_official_md5_unless_told_otherwise(tmp_path):

@@ -24,7 +24,7 @@ PYTHON_FILES = {
 }
 
 # md5 of the official files: of the python version as torchvision lists them, of CIFAR-10's binary version as several
-# other libraries do. No md5 is known of CIFAR-100's binary version.
+# other libraries do, of CIFAR-100's binary version as taken from the official files.
 MD5 = {
     "cifar10": {
         "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25", "data_batch_1": "c99cafc152244af753f735de768cd75f",
@@ -34,7 +34,10 @@ MD5 = {
         "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d", "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
         "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d", "test_batch": "40351d587109b95175f43aff81a1287e",
     },
-    "cifar100": {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+    "cifar100": {
+        "train.bin": "6172c7755cfe09b2fe270c85cebc1b15", "train": "16019d7e3df5f24257cddd939b257f8d",
+        "test.bin": "4499cfba6c016c1be1438163640a0898", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    },
 }
 
 
