@@ -122,6 +122,3 @@ def choose_gamma(options: FoldOptions, measured: list[Any]) -> MeasuredRule:
     curve, best = getattr(path, f"{options.metric}_curve"), path.best(options.metric)
     flat = best.plateau == path.range and path.range[0] <= 0 <= path.range[1]  # no gamma is better than 0
     return MeasuredRule(0.0 if flat else best.gamma, curve.gammas, 1 - curve.values)
-
-
-

@@ -107,9 +107,6 @@ def unit_(weight: Tensor) -> None:
     weight.mul_(lengths.reciprocal())  # K divisions and d K products, which are four times as fast as d K divisions
 
 
-
-
-
 def _head_weights(layer: nn.Module | Tensor) -> dict[str, Tensor]:
     if isinstance(layer, nn.Module):
         return {f"{path}.weight".lstrip("."): module.weight for path, module in editable_head(layer).items()}

@@ -7,13 +7,11 @@ from pathlib import Path
 
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
-from torch import Tensor
 
 from ..core import atomic
 from ..core.errors import LevelheadError
 from ..lab.train import State
 
-KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)-([0-9a-f]{16})\.safetensors")
 
 
@@ -31,7 +29,7 @@ def write(folder: Path, state: State) -> Path:
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
         raise OSError(f"{folder}: cannot write a checkpoint, {reason}; {kept}; make room and run the same command "
                       "again to resume") from error
-    for old in checkpoints_in(folder)[KEPT:]:
+    for old in checkpoints_in(folder)[2:]:
         old.unlink(missing_ok=True)
     return path
 
@@ -43,12 +41,9 @@ def read(path: Path) -> State:
     if _checksum(content) != checksum:
         raise LevelheadError(f"{path}: damaged, its checksum is {_checksum(content)}, not {checksum} as in its name")
     tensors = from_bytes(content)
-    seen = tensors.pop("seen")
-    parts: dict[str, dict[str, Tensor]] = {"weights": {}, "momentum": {}}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition("/")
-        parts[part][rest] = tensor
-    return State(int(epoch), int(step), parts["weights"], parts["momentum"], seen)
+    weights, momentum = ({name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
+                         for part in ("weights/", "momentum/"))
+    return State(int(epoch), int(step), weights, momentum, tensors["seen"])
 
 
 def latest(folder: Path, *, mid_epoch: bool = True) -> tuple[State | None, list[str]]:

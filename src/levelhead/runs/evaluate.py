@@ -23,24 +23,14 @@ from ..methods.tau_norm import tau_normalize_head
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A snapshot's head before and after an adjustment.
-
-    Args:
-        rule: `rescale` (RS), `tau` (tau-normalization) or `shift` (logit adjustment).
-        names: [K], of the classes.
-        counts: [K], of the training samples.
-        gamma: strength of the adjustment.
-        tuned: how gamma was chosen on held-out samples; None where it was given.
-        head: after the adjustment.
-        before, after: measured on the test set.
-    """
+    """A snapshot's head before and after an adjustment, measured on the test set."""
 
     rule: RuleName
-    names: tuple[str, ...]
-    counts: np.ndarray
+    names: tuple[str, ...]  # [K], of the classes
+    counts: np.ndarray  # [K], of the training samples
     gamma: float
-    tuned: Tuned | None
-    head: Head
+    tuned: Tuned | None  # how gamma was chosen on held-out samples; None where it was given
+    head: Head  # after the adjustment
     before: Measures
     after: Measures
 
@@ -65,19 +55,12 @@ class Evaluation:
         lines = [f"{'test set':{width}}{'as trained':>13}{adjusted:>{last}}"]
         lines += [f"{title:{width}}{100 * x:>11.1f} %{100 * y:>{last - 2}.1f} %" for title, x, y in rows]
         given = f"gamma = {self.gamma:g}, as given" if self.gamma else "gamma = 0: the head is as trained"
-        origin = given if self.tuned is None else str(self.tuned)
-        warnings = () if self.tuned is None else self.tuned.warnings
-        return "\n".join([*lines, "", origin, *(f"warning: {line}" for line in warnings)])
+        tuned = [] if self.tuned is None else [str(self.tuned), *(f"warning: {line}" for line in self.tuned.warnings)]
+        return "\n".join([*lines, "", *(tuned or [given])])
 
 
 def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: RuleName = "rescale") -> Evaluation:
-    """Measure a head on the test set before and after an adjustment.
-
-    Args:
-        snapshot: with a `test` split and, to choose gamma, a `held-out` one.
-        gamma: strength of the adjustment; chosen on the held-out split if None.
-        rule: `rescale` (RS), `tau` or `shift`.
-    """
+    """Measure a head on the test set before and after an adjustment. Without a gamma, `held-out` samples choose it."""
     check_choice("rule", rule, RULES)
     tuned, head, counts = None, snapshot.head, snapshot.counts
     if gamma is None:
@@ -88,11 +71,11 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: RuleName =
             tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], counts, rule=rule,
                          norms=head.norms, names=head.names)
         gamma = tuned.gamma
-    leveled = _adjust(head, counts, gamma, rule)
+    leveled = (tau_normalize(head, gamma) if rule == "tau" else shift_logits(head, counts, gamma) if rule == "shift"
+               else rescale(head, counts, gamma=gamma))
     before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
-    names = tuple(head.names or map(str, range(head.classes)))
-    return Evaluation(rule=rule, names=names, counts=counts, gamma=float(gamma), tuned=tuned, head=leveled,
-                      before=before, after=after)
+    return Evaluation(rule=rule, names=tuple(head.names or map(str, range(head.classes))), counts=counts,
+                      gamma=float(gamma), tuned=tuned, head=leveled, before=before, after=after)
 
 
 def rule_for(method: Method) -> RuleName:
@@ -103,12 +86,6 @@ def rule_for(method: Method) -> RuleName:
         raise LevelheadError(f"method {method.name}: its adjust is neither RS nor tau-normalization, so its strength "
                              "cannot be chosen here; train without it, and apply it to the head of the run's snapshot")
     return "rescale"
-
-
-def _adjust(head: Head, counts: np.ndarray, gamma: float, rule: RuleName) -> Head:
-    if rule == "tau":
-        return tau_normalize(head, gamma)
-    return rescale(head, counts, gamma=gamma) if rule == "rescale" else shift_logits(head, counts, gamma)
 
 
 def _to_json(measures: Measures) -> dict[str, Any]:

@@ -21,15 +21,11 @@ from ..files.rescale import rescale_file
 from ..lab.nets import build
 from .run_folder import MODEL_KEY
 
-HEAD_NAMES = {".safetensors": "head", ".onnx": "logits"}  # the head's layer, or the output that it feeds
-
 
 class Classifier(nn.Module):
     """A network from raw images, uint8 [N, C, H, W], to logits [N, K]: normalization, body and a linear head.
 
-    Args:
-        facts: net, head, shape, mean, std, ... from the metadata of a run's model.safetensors.
-        bias: whether the head has a bias.
+    The facts (net, head, shape, mean, std, ...) are those in the metadata of a run's model.safetensors.
     """
 
     def __init__(self, facts: dict[str, Any], *, bias: bool = False):
@@ -55,20 +51,15 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
     model = Classifier(facts, bias=head.bias is not None)
     parts = {"head.weight": head.weight} | ({} if head.bias is None else {"head.bias": head.bias})
     weights |= {name: torch.as_tensor(x, dtype=torch.float32) for name, x in parts.items()}
-    constants = {"mean": model.mean, "std": model.std}
-    model.load_state_dict({**weights, **constants})  # type: ignore[arg-type]
+    model.load_state_dict({**weights, "mean": model.mean, "std": model.std})  # type: ignore[arg-type]
     return model.float().eval(), facts
 
 
 def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any]) -> list[Path]:
     """Write leveled.safetensors and, where onnx is installed, leveled.onnx into a run's folder.
 
-    They are what `levelhead rescale` makes of the network as trained, with its note of the adjustment.
-
-    Args:
-        run_folder: of a finished run.
-        head: as trained.
-        adjusted: the adjustment: rule, gamma, counts. With a gamma of 0 nothing is adjusted or noted.
+    They are what `levelhead rescale` makes of the network with its head as trained, and hold its note of the
+    adjustment: rule, gamma, counts. With a gamma of 0 nothing is adjusted or noted.
     """
     model, facts = classifier(run_folder, head)
     metadata = {MODEL_KEY: json.dumps({**facts, "adjusted": adjusted})}
@@ -87,7 +78,8 @@ def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any]) -> Pat
         trained = Path(folder) / path.name
         trained.write_bytes(content)
         rescale_file(trained, path, adjusted["counts"], gamma=adjusted["gamma"], rule=adjusted["rule"],
-                     head=HEAD_NAMES[path.suffix], original=False, force=True)
+                     head="logits" if path.suffix == ".onnx" else "head",  # the output that it feeds, or its layer
+                     original=False, force=True)
     return path
 
 

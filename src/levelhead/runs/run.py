@@ -20,23 +20,18 @@ from .session import TrainingSession, check_finished, lock_folder
 from .spec import Spec
 
 
-def run(
-    spec: Spec, runs: str | Path = "runs", *, name: str | None = None, report: EpochProgress | None = None,
-    say: Callable[[str], None] = print, data: Data | None = None, device: str | None = None,
-    save_every: float = 60.0, save_steps: int | None = None, half: bool = False,
-) -> Run:
+def run(spec: Spec, runs: str | Path = "runs", *, name: str | None = None, report: EpochProgress | None = None,
+        say: Callable[[str], None] = print, data: Data | None = None, device: str | None = None,
+        save_every: float = 60.0, save_steps: int | None = None, half: bool = False) -> Run:
     """Train what a spec asks for; resume a run that was interrupted; leave a finished one as it is.
 
     Args:
-        spec: what to train.
-        runs: the folder of all runs.
+        spec, runs: what to train, and the folder of all runs.
         name: the first part of the run's folder; made from the spec if None.
-        report: called after every epoch with its record, for progress.
-        say: called with lines for people, such as on a damaged checkpoint.
+        report, say: called after every epoch with its record, and with lines for people.
         data: the spec's data, if they are loaded already.
         device: `cpu`, `cuda`, ...; CUDA where it is available, if None.
-        save_every: seconds between checkpoints inside an epoch; every epoch ends with one.
-        save_steps: steps between further checkpoints.
+        save_every, save_steps: seconds, and steps, between checkpoints inside an epoch; every epoch ends with one.
         half: keep the snapshot's features in half precision.
     """
     found = Run.of(spec, runs, name)
@@ -76,21 +71,17 @@ def run(
     return found
 
 
-def run_packed(
-    specs: Sequence[Spec], runs: str | Path = "runs", *, names: Sequence[str | None] | None = None, slots: int = 8,
-    report: Callable[[int, dict[str, Any]], None] | None = None, say: Callable[[str], None] = print,
-    data: Sequence[Data | None] | None = None, device: str = "cuda", save_every: float = 60.0, half: bool = False,
-    evaluate_early: bool = True,
-) -> list[Run]:
+def run_packed(specs: Sequence[Spec], runs: str | Path = "runs", *, names: Sequence[str | None] | None = None,
+               slots: int = 8, report: Callable[[int, dict[str, Any]], None] | None = None,
+               say: Callable[[str], None] = print, data: Sequence[Data | None] | None = None, device: str = "cuda",
+               save_every: float = 60.0, half: bool = False, evaluate_early: bool = True) -> list[Run]:
     """Train many specs at once on one device with the fast engine; resume those begun, leave finished ones as they are.
 
     Args:
-        specs: what to train.
+        specs, names, data: what to train; the name and the data of each, as in `run`.
         runs, say, device, half: as in `run`.
-        names, data: of each spec, as in `run`.
-        slots: how many share the device at a time.
+        slots, evaluate_early: how many share the device at a time; both as in `fit_many`.
         save_every: seconds between checkpoints, each at the end of an epoch.
-        evaluate_early: as in `fit_many`.
         report: called after every epoch of every spec with the spec's position and the epoch's record.
     """
     from ..lab.fit_many import fit_many

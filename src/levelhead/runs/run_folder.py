@@ -9,8 +9,6 @@
         done.json               the result; a run that has it is finished and never changed again
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +28,14 @@ class Run:
     path: Path
 
     @staticmethod
-    def open(path: str | Path) -> Run:
+    def open(path: str | Path) -> "Run":
         """Return the run in a folder; raise FileNotFoundError if the folder does not hold one."""
         if not (Path(path) / "spec.json").is_file():
             raise FileNotFoundError(f"{path}: not a run; expected a folder that `levelhead train` wrote (no spec.json)")
         return Run(Path(path))
 
     @staticmethod
-    def of(spec: Spec, runs: str | Path = "runs", name: str | None = None) -> Run:
+    def of(spec: Spec, runs: str | Path = "runs", name: str | None = None) -> "Run":
         """Return the run of a spec, whether or not it exists yet."""
         return Run(Path(runs) / f"{name or spec.title}-{spec.key}")
 

@@ -29,14 +29,7 @@ from .spec import Spec
 class TrainingSession:
     """A spec's network and the folder it is trained in. Nothing in the folder changes before `begin`.
 
-    Args:
-        run: whose folder; hold `lock_folder` from `begin` on.
-        spec: what to train.
-        data: the spec's.
-        device: where.
-        writes: whether this process writes; under torchrun only one does.
-        half: keep the snapshot's features in half precision.
-        report: called after every epoch with its record.
+    Hold `lock_folder` from `begin` on. Under torchrun only one process writes. The other options are those of `run`.
     """
 
     def __init__(self, run: Run, spec: Spec, data: Data, device: torch.device, *, writes: bool = True,
@@ -58,8 +51,19 @@ class TrainingSession:
             if self.device.type == "cpu":  # the order of sums, and so their rounding, depends on the number of threads
                 torch.set_num_threads(_complete_facts(self.run)["threads"])
         elif self.writes:
-            facts = _describe(self.spec, self.data, self.device)
-            atomic.write(self.folder / "spec.json", json.dumps(facts, indent=2).encode())
+            atomic.write(self.folder / "spec.json", json.dumps(self._describe(), indent=2).encode())
+
+    def _describe(self) -> dict[str, Any]:
+        """Return the content of spec.json."""
+        spec, data, packages = self.spec, self.data, ("torch", "numpy", "safetensors")
+        return {"spec": spec.to_dict(), "identity": spec.identity(), "seed": spec.seed,
+                "versions": {"levelhead": __version__, "python": platform.python_version(),
+                             **{package: version(package) for package in packages}},
+                "machine": platform.machine(),
+                "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+                "threads": torch.get_num_threads(), "memory_format": "channels_last",
+                "counts": data.counts.tolist(), "names": list(data.names), "shape": list(data.shape),
+                "sizes": {title: len(part) for title, part in data.splits.items()}, "data_sha256": data.sha256}
 
     def resume_from(self, start: State | None) -> None:
         """Resume from a State: keep the records of the epochs before it and remove files that are half written.
@@ -101,12 +105,11 @@ class TrainingSession:
                  "method": self.spec.trained_as, "counts": self.data.counts.tolist(), "names": list(self.data.names),
                  "mean": self.preprocess.mean, "std": self.preprocess.std}
         meta = {"spec": self.spec.to_dict(), "seconds": seconds}
-        last = self.run.log[-1]
-        result = {key: value for key, value in last.items() if key.endswith("error") or key in ("epoch", "loss")}
+        result = {key: value for key, value in self.run.log[-1].items()
+                  if key.endswith("error") or key in ("epoch", "loss")}
         result |= {"seconds": seconds, "parameters": parameter_count(net)}
         try:
-            content = to_bytes(weights, {MODEL_KEY: json.dumps(facts)})
-            atomic.write(self.folder / "model.safetensors", content)
+            atomic.write(self.folder / "model.safetensors", to_bytes(weights, {MODEL_KEY: json.dumps(facts)}))
             kept = snapshot(net, self.data, self.preprocess, meta=meta, half=self.half)
             kept.save(self.folder / "snapshot.safetensors")
             atomic.write(self.folder / "done.json", json.dumps(result, indent=2).encode())
@@ -170,17 +173,3 @@ def _complete_facts(run: Run) -> dict[str, Any]:
             raise LevelheadError(f"{run.path / 'spec.json'}: damaged, it has no {key}; move the folder away to train "
                                  "again")
     return facts
-
-
-def _describe(spec: Spec, data: Data, device: torch.device) -> dict[str, Any]:
-    """Return the content of spec.json."""
-    packages = {package: version(package) for package in ("torch", "numpy", "safetensors")}
-    return {
-        "spec": spec.to_dict(), "identity": spec.identity(), "seed": spec.seed,
-        "versions": {"levelhead": __version__, "python": platform.python_version(), **packages},
-        "machine": platform.machine(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "threads": torch.get_num_threads(), "memory_format": "channels_last",
-        "counts": data.counts.tolist(), "names": list(data.names), "shape": list(data.shape),
-        "sizes": {title: len(part) for title, part in data.splits.items()}, "data_sha256": data.sha256,
-    }

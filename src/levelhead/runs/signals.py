@@ -18,11 +18,8 @@ from multiprocessing import resource_tracker
 def graceful_stop(summary: Callable[[], str], say: Callable[[str], None]) -> Iterator[None]:
     """Run a block of a command that can be resumed by giving the command again.
 
-    When it is told to stop, the process ends with one line and status 130 or, for SIGTERM, 143.
-
-    Args:
-        summary: returns what is done so far; called after the block was left.
-        say: called with the line.
+    When it is told to stop, the block is left, and the process ends with one line on what is done so far and with
+    status 130 or, for SIGTERM, 143.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield
@@ -32,13 +29,11 @@ def graceful_stop(summary: Callable[[], str], say: Callable[[str], None]) -> Ite
         yield
     except KeyboardInterrupt as stop:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # it is ending already
+            signal.signal(number, before := signal.SIG_IGN)  # it is ending already
         say(f"levelhead: stopped; {summary()}; run the same command again to resume")
         raise SystemExit(128 + (stop.args[0] if stop.args else signal.SIGINT)) from None
-    except BaseException:
+    finally:
         signal.signal(signal.SIGTERM, before)
-        raise
-    signal.signal(signal.SIGTERM, before)
 
 
 def _raise_interrupt(number: int, frame: object) -> None:
@@ -47,11 +42,8 @@ def _raise_interrupt(number: int, frame: object) -> None:
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C for the processes started in this block, from their first import on.
-
-    Where signals cannot be masked, as on Windows, nothing is blocked.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
+    """Block Ctrl-C for the processes started in this block, from their first import on."""
+    if not hasattr(signal, "pthread_sigmask"):  # as on Windows
         yield
         return
     resource_tracker.ensure_running()  # first, as starting it unblocks all signals

@@ -29,46 +29,28 @@ _load_once = lru_cache(maxsize=1)(load)  # the columns of a table are parts of o
 
 @dataclass(frozen=True)
 class Spec:
-    """What to train, on what, and how.
+    """What to train, on what, and how."""
 
-    Args:
-        data: `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or .npz file.
-        root: folder of the official files of the first three.
-        method: a name in `METHODS`, with or without `+rs`, or FILE.py:NAME.
-        profile, ratio, subset, largest: see `lab.data.imbalance`.
-        counts: samples to keep per class, in class order or as (class, n) pairs.
-        hold_out: share of each class held out of training, on which gamma is chosen.
-        size: to which the images of a folder are resized.
-        skip_bad: leave unreadable images of a folder out.
-        unofficial: accept CIFAR files with another md5, such as a part of them.
-        net, shortcut, stem: see `lab.nets.build`; the usual network of the data if None.
-        recipe: a preset or a .toml file; the usual recipe of the data if None.
-        epochs: length to which the recipe is stretched or shortened; its own if None.
-        seed: of initial weights, batches and crops.
-        engine: `plain`, `fast` (CUDA), or `auto`: fast where CUDA is available.
-        dtype: float32, float64, or bfloat16 (fast engine only).
-    """
-
-    data: str
-    root: str | None = None
-    method: str = "baseline"
-    profile: Profile = "given"
+    data: str  # `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or .npz file
+    root: str | None = None  # folder of the official files of the first three
+    method: str = "baseline"  # a name in `METHODS`, with or without `+rs`, or FILE.py:NAME
+    profile: Profile = "given"  # for this and the next three, see `lab.data.imbalance`
     ratio: float = 1.0
     subset: str | int = "first"
     largest: int | None = None
-    counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None = None
-    hold_out: float = 0.0
-    size: int = 32
-    skip_bad: bool = False
-    unofficial: bool = False
-    net: str | None = None
+    counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None = None  # to keep, in class order or (class, n)
+    hold_out: float = 0.0  # share of each class held out of training, on which gamma is chosen
+    size: int = 32  # to which the images of a folder are resized
+    skip_bad: bool = False  # leave unreadable images of a folder out
+    unofficial: bool = False  # accept CIFAR files with another md5, such as a part of them
+    net: str | None = None  # for this and the next two, see `lab.nets.build`; the usual network of the data if None
     shortcut: Literal["A", "B"] = "B"
     stem: Literal["small", "half", "imagenet"] = "small"
-    recipe: str | None = None
-    epochs: int | None = None
-    seed: int = 0
-    engine: TrainingEngine = "auto"
-    dtype: TrainingDtype = "float32"
+    recipe: str | None = None  # a preset or a .toml file; the usual recipe of the data if None
+    epochs: int | None = None  # length to which the recipe is stretched or shortened; its own if None
+    seed: int = 0  # of initial weights, batches and crops
+    engine: TrainingEngine = "auto"  # `plain`, `fast` (CUDA), or `auto`: fast where CUDA is available
+    dtype: TrainingDtype = "float32"  # bfloat16 needs the fast engine
 
     def __post_init__(self) -> None:
         convert_fields_(self, but="counts")  # checked when the classes are known
@@ -137,10 +119,8 @@ class Spec:
         facts = self.to_dict()
         for key in ("root", "skip_bad", "unofficial", "epochs"):
             del facts[key]
-        facts["data"] = Path(self.data).name or Path(self.data).resolve().name
-        facts["method"] = Path(self.trained_as).name
-        facts["net"] = self.resolve_net()
-        facts["recipe"] = asdict(self.resolve_recipe())
+        facts |= {"data": Path(self.data).name or Path(self.data).resolve().name, "net": self.resolve_net(),
+                  "method": Path(self.trained_as).name, "recipe": asdict(self.resolve_recipe())}
         if not facts["recipe"]["cutout"]:
             del facts["recipe"]["cutout"]  # as in runs older than this field
         if ".py" in self.method:

@@ -19,6 +19,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..core.choices import Executor
 from ..core.errors import LevelheadError, check_choice
 from ..io.text import read as read_text
@@ -65,22 +67,20 @@ class Outcome:
     error: str | None = None
 
 
-def sweep(
-    specs: Sequence[Spec], runs: str | Path = "runs", *, executor: Executor = "local", workers: int = 2,
-    tries: int = 3, report: Callable[[Spec, str], None] | None = None, options: dict[str, Any] | None = None,
-) -> list[Outcome]:
+def sweep(specs: Sequence[Spec], runs: str | Path = "runs", *, executor: Executor = "local", workers: int = 2,
+          tries: int = 3, report: Callable[[Spec, str], None] | None = None,
+          options: dict[str, Any] | None = None) -> list[Outcome]:
     """Train every spec that is not finished; return one Outcome per spec, in order.
 
     Specs that share a training (Baseline and Baseline+RS) are trained once. A spec that fails does not stop the others,
     except that packed specs all fail if one of them cannot be started.
 
     Args:
-        specs: what to train.
+        specs, workers: what to train, and how many at a time.
         runs: the folder of all runs; for a cluster, one that all of its machines share.
         executor: `local` (as many processes as workers, which share the cores), `packed` (the fast engine on one GPU,
             workers at a time), or `ray` (the cluster this process is connected to, the one RAY_ADDRESS names, or a new
             local one).
-        workers: how many at a time.
         tries: how often a spec is started before the loss of its worker counts as failure.
         report: called with a spec and `finished`, `failed` or `lost`, when that happens to it.
         options: further arguments of `run`, such as save_every.
@@ -93,12 +93,11 @@ def sweep(
     options, folder = options or {}, Path(runs).absolute()
     found = [Run.of(spec, runs) for spec in specs]
     unfinished, errors = _find_unfinished(specs, found)
-    groups = [unfinished] if executor == "packed" else [[spec] for spec in unfinished]
     if executor == "packed":
-        train = partial(run_packed, runs=folder, slots=workers, **options)
+        groups, train = [unfinished], partial(run_packed, runs=folder, slots=workers, **options)
     else:
         threads = max(1, multiprocessing.cpu_count() // workers) if executor == "local" else None
-        train = partial(_train, runs=folder, threads=threads, options=options)
+        groups, train = [[s] for s in unfinished], partial(_train, runs=folder, threads=threads, options=options)
     ends = run_tasks(groups, train, where=_WHERE[executor], workers=workers, tries=tries, device=options.get("device"))
     with closing(ends):
         for end in ends:
@@ -132,21 +131,14 @@ def _find_unfinished(specs: Sequence[Spec], found: Sequence[Run]) -> tuple[list[
 
 def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[str, Any]) -> None:
     if threads is not None:
-        import torch
-
         torch.set_num_threads(threads)
     for spec in group:
         run(spec, runs, **options)
 
 
-def sweep_grid(
-    path: Path, runs: Path, *, executor: Executor, workers: int, say: Callable[[str], None]
-) -> tuple[dict[str, Any], str]:
-    """Train what a grid lacks, then evaluate all of it, as `levelhead sweep` does.
-
-    Returns:
-        The result for programs, and the same for people.
-    """
+def sweep_grid(path: Path, runs: Path, *, executor: Executor, workers: int,
+               say: Callable[[str], None]) -> tuple[dict[str, Any], str]:
+    """Train what a grid lacks, evaluate all of it, and return the result for programs, and the same for people."""
     specs, done = read_grid(path), 0
     for spec in specs:
         rule_for(spec.resolve_method())  # raises an error if there is none

@@ -18,10 +18,7 @@ Start = Callable[[], tuple[Log, Callable[[str], None]]]  # returns how to log, a
 def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochProgress]:
     """Give a function to be called with each epoch's record. Tracking starts with the first: a finished run has none.
 
-    Args:
-        kind: `tensorboard` (files in the run's folder), `mlflow` (the store that MLFLOW_TRACKING_URI names), or None.
-        folder: the run's.
-        spec: what is trained, for MLflow's parameters.
+    TensorBoard's files are in the run's folder, MLflow's in the store that MLFLOW_TRACKING_URI names.
     """
     if kind is None:
         yield lambda record: None

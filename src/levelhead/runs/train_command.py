@@ -28,21 +28,13 @@ from .track import tracker
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Options of a training that do not change the trained network.
+    """Options of a training that do not change the trained network."""
 
-    Args:
-        name: the first part of the run's folder; made from the spec if None.
-        gamma: strength of RS; chosen on the held-out samples if None.
-        track: where to log every epoch too.
-        threads: of the CPU; torch's own choice if None.
-        show: draw a progress bar on a terminal.
-    """
-
-    name: str | None = None
-    gamma: float | None = None
-    track: Tracker | None = None
-    threads: int | None = None
-    show: bool = True
+    name: str | None = None  # the first part of the run's folder; made from the spec if None
+    gamma: float | None = None  # strength of RS; chosen on the held-out samples if None
+    track: Tracker | None = None  # where to log every epoch too
+    threads: int | None = None  # of the CPU; torch's own choice if None
+    show: bool = True  # draw a progress bar on a terminal
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -51,9 +43,8 @@ class TrainOptions:
             raise LevelheadError(f"expected a finite gamma, got {self.gamma}", parameter="gamma")
 
 
-def imbalance_fields(
-    *, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None, subset: str
-) -> dict[str, Any]:
+def imbalance_fields(*, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None,
+                     subset: str) -> dict[str, Any]:
     """Return the fields of a Spec that say which samples to keep; `counts` is a file."""
     if ratio is not None and counts is not None:
         raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
@@ -64,26 +55,21 @@ def imbalance_fields(
             raise LevelheadError("needs a ratio", parameter="largest")
         if counts is None and subset != "first":
             raise LevelheadError("needs a ratio or counts", parameter="subset")
+    kept = None
+    if counts is not None:
+        found = read_counts(counts)
+        if len(found) == 0:
+            raise LevelheadError(f"{counts}: expected one count per class, got none")
+        kept = tuple(found.items() if isinstance(found, dict) else np.asarray(found, object).tolist())
     return {"profile": "given" if ratio is None else profile, "ratio": 1.0 if ratio is None else ratio,
-            "largest": largest, "counts": None if counts is None else _read_counts(counts),
-            "subset": int(subset) if subset.isdigit() else subset}
+            "largest": largest, "counts": kept, "subset": int(subset) if subset.isdigit() else subset}
 
 
-def _read_counts(file: Path) -> tuple[Any, ...]:
-    """Read counts as plain numbers, or as pairs of a class and its number."""
-    found = read_counts(file)
-    if len(found) == 0:
-        raise LevelheadError(f"{file}: expected one count per class, got none")
-    return tuple(found.items() if isinstance(found, dict) else np.asarray(found, object).tolist())
-
-
-def train_and_evaluate(
-    spec: Spec, runs: str | Path = "runs", options: TrainOptions | None = None, *, say: Callable[[str], None] = print
-) -> tuple[dict[str, Any], str]:
+def train_and_evaluate(spec: Spec, runs: str | Path = "runs", options: TrainOptions | None = None, *,
+                       say: Callable[[str], None] = print) -> tuple[dict[str, Any], str]:
     """Train a spec, choose gamma on its held-out samples, write leveled.safetensors and leveled.onnx.
 
-    Returns:
-        The result for programs, and the same for people. Under torchrun both are empty except in the first process.
+    Return the result for programs, and the same for people; under torchrun, empty except in the first process.
     """
     options = options or TrainOptions()
     if options.threads is not None:
@@ -91,7 +77,12 @@ def train_and_evaluate(
     rule_for(spec.resolve_method())  # raises an error if there is none
     first = os.environ.get("RANK", "0") == "0"
     folder = Run.of(spec, runs, options.name).path
-    with graceful_stop(lambda: _summary(folder, spec), say if first else lambda line: None):
+
+    def summary() -> str:
+        total = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
+        return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
+
+    with graceful_stop(summary, say if first else lambda line: None):
         with (epoch_progress(show=options.show and first) as draw,
               tracker(options.track if first else None, folder, spec) as log):
 
@@ -103,11 +94,6 @@ def train_and_evaluate(
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
         return evaluate_and_export(trained, spec, options.gamma) if first else ({}, "")
-
-
-def _summary(folder: Path, spec: Spec) -> str:
-    total = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
-    return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
 
 
 def evaluate_and_export(trained: Run, spec: Spec, gamma: float | None = None) -> tuple[dict[str, Any], str]:

@@ -23,7 +23,6 @@ from .signals import exit_with_parent, interrupts_blocked
 Task = TypeVar("Task")
 Where = Literal["here", "processes", "ray"]
 Answer = tuple[float, str]  # the seconds a task took, and its error in one line
-MAX_ERROR_LENGTH = 2000  # characters of that line
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,15 @@ class TaskEnd(Generic[Task]):
     error: str = ""
 
 
-def run_tasks(
-    tasks: Iterable[Task], do: Callable[[Task], Any], *, where: Where, workers: int | None = None, tries: int = 3,
-    until: float | None = None, device: str | None = None,
-) -> Generator[TaskEnd[Task], None, None]:
+def run_tasks(tasks: Iterable[Task], do: Callable[[Task], Any], *, where: Where, workers: int | None = None,
+              tries: int = 3, until: float | None = None,
+              device: str | None = None) -> Generator[TaskEnd[Task], None, None]:
     """Do every task, in order, as many at a time as there are workers; yield each as it ends.
 
-    However the generator is left, workers that are still busy are told to stop.
+    A task that fails does not stop the others. However the generator is left, workers still busy are told to stop.
 
     Args:
-        tasks: what to do; a task that fails does not stop the others.
-        do: does one task. Other processes must be able to import it, and to call it again for the same task.
+        tasks, do: what to do, and what does one of them: a function that other processes can import.
         where: `here` (this process, one at a time), `processes` (one per task: a crash does not end the others), or
             `ray` (the cluster this process is connected to, the one RAY_ADDRESS names, or a new local one).
         workers: how many at a time; if None one per core or, on Ray, one per GPU or core of the cluster.
@@ -79,26 +76,18 @@ def run_tasks(
         pool.stop(list(busy))
 
 
-def _do_task(do: Callable[[Any], Any], task: Any) -> Answer:
+def _do_task(do: Callable[[Any], Any], task: Any, folder: Path | None = None) -> Answer:
+    if folder is not None and folder.is_dir():  # on a shared disk, a relative path means the same as here
+        os.chdir(folder)
     began, error = time.monotonic(), ""
     try:
         do(task)
     except Exception as wrong:  # whatever it is, it ends this task alone
         kind = "" if isinstance(wrong, ValueError | OSError) else f"{type(wrong).__name__}: "
-        error = shorten_middle(" ".join(f"{kind}{wrong}".split())) or type(wrong).__name__
+        error = " ".join(f"{kind}{wrong}".split()) or type(wrong).__name__
+        if len(error) > 2000:
+            error = f"{error[:1000]} ... ({len(error) - 2000:,} characters left out) ... {error[-1000:]}"
     return time.monotonic() - began, error
-
-
-def shorten_middle(line: str, longest: int = MAX_ERROR_LENGTH) -> str:
-    """Return the line or, if it is longer, its start and its end.
-
-    >>> shorten_middle("abcdefgh", 4)
-    'ab ... (4 characters left out) ... gh'
-    """
-    if len(line) <= longest:
-        return line
-    half = longest // 2
-    return f"{line[:half]} ... ({len(line) - 2 * half:,} characters left out) ... {line[-half:]}"
 
 
 # A pool has a number of workers. It starts a task and returns its worker; of the busy workers, it returns the first to
@@ -157,12 +146,6 @@ def _send_answer(answer, do, task) -> None:
         os._exit(1)
 
 
-def _do_task_in(folder: Path, do, task) -> Answer:
-    if folder.is_dir():  # on a shared disk, a relative path means the same as here
-        os.chdir(folder)
-    return _do_task(do, task)
-
-
 class _Ray:
     def __init__(self, workers: int | None, device: str | None):
         try:
@@ -178,10 +161,10 @@ class _Ray:
             raise LevelheadError(f"this Ray cluster has no {'GPU' if gpu else 'CPU'}; connect to one that has "
                                  "(RAY_ADDRESS), or use the executor local")
         self.ray, self.workers = ray, workers or available
-        self.task = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_do_task_in)
+        self.task: Any = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_do_task)
 
     def start(self, do, task) -> Any:
-        return self.task.remote(Path.cwd(), do, task)
+        return self.task.remote(do, task, Path.cwd())
 
     def first_to_end(self, busy: list[Any]) -> tuple[Any, Answer | None]:
         worker = self.ray.wait(busy, num_returns=1)[0][0]
