@@ -9,6 +9,7 @@
 - cells: records to the cells of the tables
 - markdown: the tables as Markdown, and the places of a page that are filled
 - claims, figure_claims: the paper's claims, judged by the records
-- figures: all figures; figure_norms, figure_features, figure_errors draw them, figure_style is what they share
+- figures: all figures
+- figure_norms, figure_features, figure_errors, figure_style: the drawing of each, and the style that they share
 - two_features: the networks with two features, whose decision boundaries can be drawn
 """
