@@ -13,7 +13,6 @@ from ..core.errors import Advice, LevelheadError
 from ..core.per_class import listed
 from .data import Data, Split, train_and_test
 
-Samples = list[tuple[Path, int]]  # files and their labels
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"}
 SIZE = 32  # of the images of a folder, unless another is given
 CACHED_FROM = 5000  # images; a smaller set is decoded each time
@@ -75,7 +74,7 @@ def _class_names(path: Path) -> tuple[str, ...]:
     return names
 
 
-def _files(path: Path, names: tuple[str, ...]) -> Samples:
+def _files(path: Path, names: tuple[str, ...]) -> list[tuple[Path, int]]:
     return [(file, i) for i, name in enumerate(names) if (path / name).is_dir() for file in _images(path / name)]
 
 
@@ -83,7 +82,7 @@ def _images(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
 
 
-def _read(samples: Samples, size: int, skip_bad: bool) -> Split:
+def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
     """Decode all files in parallel. Large sets are cached, decoded, in the folder LEVELHEAD_CACHE."""
     files, labels = [file for file, _ in samples], np.array([label for _, label in samples], np.int64)
     place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
