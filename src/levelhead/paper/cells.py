@@ -40,11 +40,8 @@ def load_records(results: str | Path) -> list[Record]:
 
 
 def companion_gamma(records: Sequence[Record], column: str, method: str) -> float | None:
-    """Return the gamma chosen on the 10 % that a cell's companion run held out; None without such a run.
-
-    It is 0 on a balanced set, where RS is the identity.
-    """
-    if column.endswith(":1"):
+    """Return the gamma chosen on the 10 % that a cell's companion run held out; None without such a run."""
+    if column.endswith(":1"):  # on a balanced set, RS is the identity
         return 0.0
     record = companion(records, column, method)
     return None if record is None else record["held_out"]["rescale"]["gamma"]
@@ -65,7 +62,8 @@ PAPER_GAMMA = "gamma of the paper"  # stated for Table 2 alone
 # The other readings of a cell: one record -> error, or None where it is not known.
 READINGS: dict[str, Callable[[Record], float | None]] = {
     "last epoch": lambda record: record["error"],
-    "best epoch on test": lambda record: _best_epoch(record),
+    "best epoch on test": lambda record:  # the last epoch is measured again, in full precision
+        min(record["best_epoch"]["error"], record["error"]) if record["best_epoch"] else None,
     "oracle": lambda record: (record["oracle"] or {}).get("error"),
 }
 
@@ -79,11 +77,8 @@ def full_runs(records: Sequence[Record], column: str, method: str) -> list[Recor
 
 def cell(records: Sequence[Record], column: str, method: str, reading: str = "last epoch") -> Cell:
     """Return a cell by one reading: a key of `READINGS` or, after RS, a key of `GAMMAS` or `PAPER_GAMMA`."""
-    found = full_runs(records, column, method)
-    if reading in READINGS:
-        errors = [READINGS[reading](record) for record in found]
-    else:
-        errors = [_error_after_rs(records, record, reading) for record in found]
+    errors = [READINGS[reading](record) if reading in READINGS else _error_after_rs(records, record, reading)
+              for record in full_runs(records, column, method)]
     return Cell(tuple(100 * error for error in errors if error is not None))
 
 
@@ -96,18 +91,12 @@ def top5_cell(records: Sequence[Record], column: str, method: str, gamma: str | 
 
 def companion(records: Sequence[Record], column: str, method: str) -> Record | None:
     """Return the run of a cell that held out 10 % of the training set, or None."""
-    found = [r for r in records if (r["column"], r["method"]) == (column, method) and r["held_out"]]
-    return found[0] if found else None
+    return next((r for r in records if (r["column"], r["method"]) == (column, method) and r["held_out"]), None)
 
 
 def share_of_gap(before: float, after: float, oracle: float) -> float | None:
     """Return the share of the gap between a network and its oracle that an adjustment closes; None without a gap."""
     return None if before <= oracle else (before - after) / (before - oracle)
-
-
-def _best_epoch(record: Record) -> float | None:
-    """Return the lowest test error of any epoch; the last one is measured again, in full precision."""
-    return min(record["best_epoch"]["error"], record["error"]) if record["best_epoch"] else None
 
 
 def _error_after_rs(records: Sequence[Record], record: Record, gamma: str) -> float | None:

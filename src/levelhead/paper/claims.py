@@ -1,6 +1,6 @@
 """The paper's main claims, judged by our records: one function per claim, which states its own thresholds."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Literal
@@ -14,29 +14,21 @@ from .tables import column_title, table1_columns, tables
 
 ClaimOutcome = Literal["reproduced", "partly", "not reproduced"]
 STRONG, WEAK = 0.7, 0.3  # rank correlations
-BY_CORRELATION = f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more"
 WITHIN = 0.01  # a gamma is good if its error is at most this far above the best
 LOSSES = ("re-weighting", "focal", "class-balanced", "ldam", "ldam-drw")
 FROM_HOLD_OUT = "gamma from a hold-out"
+Values = Callable[[Record], Sequence[float | None] | None]  # a value per class of a record
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim and whether we see it.
+    """A claim and whether we see it."""
 
-    Args:
-        says: the paper's claim.
-        number: what was measured.
-        seen: the number in words, and what it was measured on.
-        outcome: whether the number meets the rule.
-        rule: the thresholds in words.
-    """
-
-    says: str
-    number: float
-    seen: str
-    outcome: ClaimOutcome
-    rule: str
+    says: str  # the paper's claim
+    number: float  # what was measured
+    seen: str  # the number in words, and what it was measured on
+    outcome: ClaimOutcome  # whether the number meets the rule
+    rule: str  # the thresholds in words
 
 
 def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome:
@@ -47,19 +39,19 @@ def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
     """Judge the baseline's rank correlation of weight norms with counts."""
     return rank_finding(records, "The norm of a class's weight vector follows its sample frequency.",
-                   lambda r: r["norms"], "of weight norm with count", sign=1)
+                        lambda r: r["norms"], "of weight norm with count", sign=1)
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
     """Judge the baseline's rank correlation of sigma-test with rarity."""
     return rank_finding(records, "At test time, features of less frequent classes form wider clusters.",
-                   lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
+                        lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
     """Judge the baseline's rank correlation of the angle between train and test centers with rarity."""
     return rank_finding(records, "The rarer a class, the farther apart the centers of its train and test features.",
-                   lambda r: r["geometry"].get("center_gap"), "of the angle between centers with rarity", sign=-1)
+                        lambda r: r["geometry"].get("center_gap"), "of the angle between centers with rarity", sign=-1)
 
 
 def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
@@ -77,7 +69,7 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
     return Finding(
         "WVN is more robust to the choice of gamma: it flattens the curve of the error over gamma.", number,
         f"the range of gammas within {100 * WITHIN:g} point of the best error is {number:.1f} times as wide with WVN "
-        f"(geometric mean over {_column_count(ratios)}); it is wider in {wider} of them",
+        f"(geometric mean over {_column_count(len(ratios))} of Table 1); it is wider in {wider} of them",
         "reproduced" if everywhere else "partly" if number > 1 else "not reproduced",
         "reproduced if it is 1.5 times as wide and wider in every column, partly if it is wider on average")
 
@@ -95,7 +87,7 @@ def rs_closes_the_gap(records: Sequence[Record]) -> Finding | None:
     if not every:
         return None
     split = "; ".join(f"{METHODS[method].title} {mean(found):.0%}, from {min(found):.0%} to {max(found):.0%} in "
-                      f"{len(found)} column{'s' * (len(found) > 1)}" for method, found in shares.items() if found)
+                      f"{_column_count(len(found))}" for method, found in shares.items() if found)
     return Finding(
         "RS closes most of the gap between a network and its oracle head.", mean(every),
         f"with gamma from a hold-out, RS closes {mean(every):.0%} of the gap ({split})",
@@ -187,11 +179,7 @@ CLAIMS: tuple[Callable[[Sequence[Record]], Finding | None], ...] = (
 
 
 def near_best_width(curve: Sequence[float]) -> float:
-    """Return the width of the range of gammas, from 0 to 2, whose error is within a point of the best.
-
-    >>> near_best_width([0.3] * 50 + [0.2] * 101 + [0.3] * 50)
-    1.01
-    """
+    """Return the width of the range of gammas, from 0 to 2, whose error is within a point of the best."""
     return round(float((np.asarray(curve) <= min(curve) + WITHIN).sum() * (GRID[1] - GRID[0])), 6)
 
 
@@ -201,10 +189,7 @@ def count_correlation(record: Record, values: Sequence[float | None]) -> float:
     return rank_correlation(np.array(values, float)[there], np.asarray(record["counts"])[there])
 
 
-def rank_finding(
-    records: Sequence[Record], says: str, values: Callable[[Record], Sequence[float | None] | None], what: str, *,
-    sign: int,
-) -> Finding | None:
+def rank_finding(records: Sequence[Record], says: str, values: Values, what: str, *, sign: int) -> Finding | None:
     """Judge that a value rises (sign 1) or falls (-1) with the counts, by the baseline's mean over columns.
 
     Classes differ in themselves, and their order is always the same. So two more numbers are reported: the correlation
@@ -220,17 +205,19 @@ def rank_finding(
         balanced = [v for r in full_runs(records, f"{data}:1", "baseline") if (v := values(r))]
         if balanced:
             chance[data] = mean(sign * count_correlation(found[0][0], v) for v in balanced)
-            over.append(mean(sign * count_correlation(r, _ratios(v, of)) for r, v in found for of in balanced))
+            relative = [(r, [None if a is None or not b else a / b for a, b in zip(v, of, strict=True)])
+                        for r, v in found for of in balanced]
+            over.append(mean(sign * count_correlation(r, v) for r, v in relative))
     if not columns:
         return None
-    low = min(columns, key=lambda c: columns[c])
-    number = mean(columns.values())
-    seen = (f"rank correlation {what}, baseline: {number:.2f} over {_column_count(columns)}, lowest {columns[low]:.2f} "
-            f"({column_title(low)})")
+    low, number = min(columns, key=lambda c: columns[c]), mean(columns.values())
+    seen = (f"rank correlation {what}, baseline: {number:.2f} over {_column_count(len(columns))} of Table 1, lowest "
+            f"{columns[low]:.2f} ({column_title(low)})")
     if over:
         seen += (f"; {mean(over):.2f} with each class relative to itself on balanced data; balanced data alone, in the "
                  f"same order of classes: {', '.join(f'{c:.2f}' for c in chance.values())}")
-    return Finding(says, number, seen, outcome_for(number, STRONG, WEAK), BY_CORRELATION)
+    return Finding(says, number, seen, outcome_for(number, STRONG, WEAK),
+                   f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more")
 
 
 def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:
@@ -239,10 +226,5 @@ def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tupl
     return [(mean(plain), mean(kept)) for plain, kept in found if plain and kept]
 
 
-def _ratios(values: Sequence[float | None], of: Sequence[float | None]) -> list[float | None]:
-    return [None if a is None or not b else a / b for a, b in zip(values, of, strict=True)]
-
-
-def _column_count(found: Iterable[str]) -> str:
-    n = len(list(found))
-    return f"{n} column{'s' * (n > 1)} of Table 1"
+def _column_count(n: int) -> str:
+    return f"{n} column{'s' * (n > 1)}"

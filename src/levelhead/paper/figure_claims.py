@@ -24,13 +24,13 @@ def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> 
     if not logs:
         return None
     first, last = (mean(count_correlation(r, r["norms_over_epochs"]["norms"][at]) for r in logs) for at in (0, -1))
-    grown = mean(np.mean(np.subtract(r["norms_over_epochs"]["norms"][-1], r["norms_over_epochs"]["norms"][0]) > 0)
+    grown = mean(np.mean(np.greater(r["norms_over_epochs"]["norms"][-1], r["norms_over_epochs"]["norms"][0]))
                  for r in logs)
-    aligned = last >= STRONG
+    aligned, runs = last >= STRONG, f"mean of {len(logs)} runs" if len(logs) > 1 else "one run"
     return Finding(
         "Early in training the norms show no clear correlation with the sample frequency; later they align with it.",
         last, f"rank correlation {first:.2f} after epoch {logs[0]['norms_over_epochs']['epochs'][0]}, {last:.2f} at "
-        f"the end ({_run_count(logs)}); {grown:.0%} of the norms are larger at the end",
+        f"the end ({runs}); {grown:.0%} of the norms are larger at the end",
         "reproduced" if aligned and first < STRONG else "partly" if aligned else "not reproduced",
         f"reproduced if it is below {STRONG:g} at first and at least {STRONG:g} at the end, partly if only the latter")
 
@@ -61,7 +61,7 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
 def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
     """Judge Figure 4: the rank correlation of sigma-train with counts."""
     return rank_finding(records, "At training time, clusters of more frequent classes are wider.",
-                   lambda r: r["geometry"].get("sigma_train"), "of sigma-train with count", sign=1)
+                        lambda r: r["geometry"].get("sigma_train"), "of sigma-train with count", sign=1)
 
 
 def boundary_leans(two_features: dict[str, Any]) -> Finding:
@@ -71,8 +71,7 @@ def boundary_leans(two_features: dict[str, Any]) -> Finding:
     angles = {m: [boundary_angles(Head(np.array(w)), most, least) for w in two_features[m]["weights"]]
               for m in ("baseline", "wvn")}
     leaning = [rare < frequent for frequent, rare in angles["baseline"]]
-    middle = max(abs(frequent - rare) for frequent, rare in angles["wvn"])
-    share = float(np.mean(leaning))
+    middle, share = max(abs(frequent - rare) for frequent, rare in angles["wvn"]), float(np.mean(leaning))
     frequent, rare = (mean(pair[i] for pair in angles["baseline"]) for i in (0, 1))
     return Finding(
         "The boundary leans toward the class whose weight vector is shorter, the rarer one; with equal norms it lies "
@@ -135,13 +134,13 @@ def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100")
         return None
     parted = [mean(max(r["norms"]) / min(r["norms"]) - 1 for r in rs) for rs in (plain, repeated)]
     left, still = parted[1] / parted[0], mean(count_correlation(r, r["norms"]) for r in repeated)
+    halved, follows = left <= 0.5, still >= STRONG
     return Finding(
         "Over-sampling remarkably decreases the discrepancy of the norms, yet they still increase with the sample "
         "frequency.",
         left, f"the longest weight vector exceeds the shortest by {parted[1]:.0%}, without over-sampling by "
         f"{parted[0]:.0%}; rank correlation of norm with count {still:.2f}",
-        "reproduced" if left <= 0.5 and still >= STRONG else "partly" if left <= 0.5 or still >= STRONG
-        else "not reproduced",
+        "reproduced" if halved and follows else "partly" if halved or follows else "not reproduced",
         f"reproduced if at most half of the discrepancy is left and the correlation is at least {STRONG:g}; partly if "
         "one of the two")
 
@@ -155,7 +154,3 @@ def _group_gap(record: Record) -> float:
     norms, n = np.asarray(record["norms"]), np.asarray(record["counts"])
     frequent, rare = norms[n == n.max()], norms[n == n.min()]
     return float((frequent.mean() - rare.mean()) / np.sqrt((frequent.var() + rare.var()) / 2))
-
-
-def _run_count(records: Sequence[Record]) -> str:
-    return f"mean of {len(records)} runs" if len(records) > 1 else "one run"

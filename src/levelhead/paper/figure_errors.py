@@ -10,7 +10,7 @@ from ..io.snapshot import Snapshot
 from .cells import GRID, Record, companion_gamma, full_runs
 from .claims import WITHIN, wvn_flattens_the_curve
 from .figure_claims import rare_classes_gain
-from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, Sources, known_findings, panels, set_title
+from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, Sources, panels, set_title
 from .tables import DATA_TITLES, column_title, table1_columns
 
 COLORS = {"baseline": BASELINE, "wvn": WVN}
@@ -41,11 +41,10 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
     named = [f"{name}  {n:,}" for name, n in zip(_names(baseline), baseline.counts, strict=True)]
     axes[0, 0].set_yticks(range(len(named)), named)
     axes[0, 0].set_ylabel("true class, training samples")
-    n = len(baseline.labels["test"])
-    return Drawn(figure, f"Of every class, the share in percent taken for each class, on {n:,} test images of "
-                 f"{column_title(column)}: baseline, and WVN+RS with gamma = {gamma:.2f}, chosen on "
-                 "the hold-out of its companion run; one network each, the shipped snapshots.",
-                 (rare_classes_gain(baseline, wvn, gamma),))
+    return Drawn(figure, "Of every class, the share in percent taken for each class, on "
+                 f"{len(baseline.labels['test']):,} test images of {column_title(column)}: baseline, and WVN+RS with "
+                 f"gamma = {gamma:.2f}, chosen on the hold-out of its companion run; one network each, the shipped "
+                 "snapshots.", (rare_classes_gain(baseline, wvn, gamma),))
 
 
 def draw_error_over_gamma(sources: Sources) -> Drawn:
@@ -69,12 +68,15 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
                   loc="outside upper center", ncols=4, frameon=False, fontsize=8.5)
     return Drawn(figure, "Test error over gamma, baseline and WVN, mean over seeds "
                  f"({drawn} networks), read at {len(GRID)} gammas off exact curves; the panels of a row "
-                 "span as many points of error.", known_findings(wvn_flattens_the_curve(sources.records)))
+                 "span as many points of error.", (wvn_flattens_the_curve(sources.records),))
 
 
 def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequence[str]) -> None:
     """Draw a panel for each column of one data set; all have the same range of gamma and the same span of error."""
-    every = {c: {m: _mean_curve(full_runs(records, c, m)) for m in COLORS} for c in columns}
+    from matplotlib.ticker import MultipleLocator
+
+    every = {c: {m: 100 * np.mean([record["curve"] for record in full_runs(records, c, m)], axis=0) for m in COLORS}
+             for c in columns}
     span = 4 + max(max(curve[0] for curve in both.values()) - _least(both) for both in every.values())
     reach = max(GRID[curve <= _least(both) + span].max() for both in every.values() for curve in both.values())
     for panel in row[len(columns):]:
@@ -89,8 +91,8 @@ def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequenc
                 panel.plot(gamma, np.interp(gamma, GRID, curve), "v", color=color, ms=8.5, mec="white", mew=1, zorder=4)
         low = _least(curves) - 1
         panel.set(ylim=(low, low + span), xlim=(0, reach))
-        panel.yaxis.set_major_locator(_every(2 if span < 12 else 5))
-        panel.xaxis.set_major_locator(_every(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2))
+        panel.yaxis.set_major_locator(MultipleLocator(2 if span < 12 else 5))
+        panel.xaxis.set_major_locator(MultipleLocator(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2))
         panel.grid(axis="y", color=LIGHT, lw=0.5)
         set_title(panel, f"ratio {column.split(':')[1]}")
 
@@ -99,15 +101,5 @@ def _least(curves: Mapping[str, np.ndarray]) -> float:
     return min(float(curve.min()) for curve in curves.values())
 
 
-def _mean_curve(records: Sequence[Record]) -> np.ndarray:
-    return 100 * np.mean([record["curve"] for record in records], axis=0)
-
-
 def _names(snapshot: Snapshot) -> list[str]:
     return [str(name) for name in snapshot.head.names or range(snapshot.head.classes)]
-
-
-def _every(step: float):
-    from matplotlib.ticker import MultipleLocator
-
-    return MultipleLocator(step)

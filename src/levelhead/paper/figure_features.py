@@ -8,23 +8,11 @@ import numpy as np
 from ..core import adjust
 from ..core.head import Head
 from ..io.snapshot import Snapshot
+from . import figure_style as style
 from .cells import full_runs
 from .claims import centers_drift_apart, rare_test_clusters_are_wider
 from .figure_claims import boundary_leans, rare_class_is_scattered, train_clusters_grow
-from .figure_style import (
-    BASELINE,
-    GRAY,
-    LIGHT,
-    WVN,
-    Drawn,
-    MissingSource,
-    Sources,
-    known_findings,
-    network_count,
-    panels,
-    set_title,
-    shades,
-)
+from .figure_style import Drawn, MissingSource, Sources
 from .tables import column_title
 
 GAMMA = 0.25  # of RS in the drawing of boundaries
@@ -32,21 +20,21 @@ TEST_POINTS = 250  # per class in the t-SNE map
 
 
 def draw_boundary(sources: Sources) -> Drawn:
-    """Draw Figure 3: the sector of the plane of features that each class gets; baseline, WVN, WVN+RS."""
+    """Draw Figure 3: the sector of the plane of features that each class gets; baseline, style.WVN, WVN+RS."""
     if sources.two_features is None:
         raise MissingSource("no networks with two features (two_features.py trains them, with torch and scikit-learn)")
     networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])
     heads = {name: Head(np.array(networks[name]["weights"][0])) for name in ("baseline", "wvn")}
     rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
-    figure, axes = panels(3, height=3.0)
-    colors = shades(len(counts))
+    figure, axes = style.panels(3, height=3.0)
+    colors = style.shades(len(counts))
     for panel, name, method, head in zip(axes[0], ("Baseline", "WVN", f"WVN+RS, gamma = {GAMMA:g}"),
                                          ("baseline", "wvn", "wvn"), (*heads.values(), rescaled), strict=True):
         x, y = np.array(networks[method]["features"]), np.array(networks[method]["labels"])
         _sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
         recall = right[y == counts.argmin()].mean()
-        set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}")
+        style.set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}")
     handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
     figure.legend(handles, [f"digit {k}, {n} samples" for k, n in enumerate(counts)], frameon=False,
                   loc="outside lower center", ncols=len(counts), fontsize=8.5, handletextpad=0.1, columnspacing=1.2)
@@ -80,9 +68,9 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     found = [r for r in sources.runs(column) if "sigma_train" in r["geometry"]]
     if not found:
         raise MissingSource(f"no record of {column}:baseline with the geometry of training features")
-    balanced = [r for r in full_runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
-                if "sigma_train" in r["geometry"]]
-    figure, axes = panels(3, height=2.9, sharey=True)
+    data, ratio = column.split(":")
+    balanced = [r for r in full_runs(sources.records, f"{data}:1", "baseline") if "sigma_train" in r["geometry"]]
+    figure, axes = style.panels(3, height=2.9, sharey=True)
     counts = found[0]["counts"]
     at = np.arange(len(counts))
     for panel, key, name in zip(axes[0], ("sigma_train", "sigma_test", "center_gap"),
@@ -90,21 +78,21 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
         values = np.array([r["geometry"][key] for r in found], float)
         if balanced:
             same = np.mean([r["geometry"][key] for r in balanced], axis=0)
-            panel.plot(at, same, color=GRAY, lw=1, marker="o", ms=2.5, zorder=1, label="balanced data")
-        panel.plot(at, values.mean(axis=0), color=BASELINE, lw=1.8, zorder=2, label=f"ratio {column.split(':')[1]}")
-        panel.plot(np.tile(at, (len(found), 1)).T, values.T, "o", color=BASELINE, ms=3, alpha=0.6, mew=0, zorder=3)
+            panel.plot(at, same, color=style.GRAY, lw=1, marker="o", ms=2.5, zorder=1, label="balanced data")
+        panel.plot(at, values.mean(axis=0), color=style.BASELINE, lw=1.8, zorder=2, label=f"ratio {ratio}")
+        panel.plot(at, values.T, "o", color=style.BASELINE, ms=3, alpha=0.6, mew=0, zorder=3)
         panel.set_xticks(at, [f"{n:,}" for n in counts], rotation=90)
-        panel.grid(axis="y", color=LIGHT, lw=0.5)
-        set_title(panel, name)
+        panel.grid(axis="y", color=style.LIGHT, lw=0.5)
+        style.set_title(panel, name)
     axes[0, 0].set(ylabel="degrees", ylim=(0, None))
     axes[0, 0].legend(frameon=False, fontsize=8.5, loc="upper left")
     axes[0, 1].set_xlabel("training samples of the class")
-    beside = f", and of {network_count(balanced)} on balanced data" if balanced else ""
+    beside = f", and of {style.network_count(balanced)} on balanced data" if balanced else ""
     return Drawn(figure, "Angular spread of each class's features at training and at test time, and the angle between "
-                 f"their centers, baseline on {column_title(column)}: dots are {network_count(found)}, the "
+                 f"their centers, baseline on {column_title(column)}: dots are {style.network_count(found)}, the "
                  f"line their mean{beside}.",
-                 known_findings(train_clusters_grow(sources.records), rare_test_clusters_are_wider(sources.records),
-                          centers_drift_apart(sources.records)))
+                 (train_clusters_grow(sources.records), rare_test_clusters_are_wider(sources.records),
+                  centers_drift_apart(sources.records)))
 
 
 def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
@@ -138,20 +126,19 @@ def draw_tsne(sources: Sources) -> Drawn:
     if sources.tsne is None:
         raise MissingSource("no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)")
     points, names, counts = (sources.tsne[key] for key in ("points", "names", "counts"))
-    figure, axes = panels(2, height=3.4, sharex=True, sharey=True)
+    figure, axes = style.panels(2, height=3.4, sharex=True, sharey=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=True):
-        for places, color, name, n in zip(points[split], (BASELINE, WVN), names, counts, strict=True):
+        for places, color, name, n in zip(points[split], (style.BASELINE, style.WVN), names, counts, strict=True):
             panel.scatter(*np.array(places).T, s=14, color=color, alpha=0.65, lw=0,
                           label=f"{name}, {n:,} training samples")
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set_visible(True)
-        set_title(panel, f"{split}, {len(points[split][0])} of each" + "; + those of training" * (split == "test"))
+        marked = "; + those of training" * (split == "test")
+        style.set_title(panel, f"{split}, {len(points[split][0])} of each{marked}")
     for places in points["train"]:
         axes[0, 1].scatter(*np.array(places).T, s=9, color="#111827", marker="+", lw=0.6)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2,
                   fontsize=8.5)
-    snapshot = sources.snapshot("baseline")
     return Drawn(figure, f"One t-SNE map of train and test features of the most and the least frequent class "
                  f"({names[0]} and {names[1]}), baseline on CIFAR-10, ratio {int(counts[0] / counts[1])}, the shipped "
-                 "snapshot.",
-                 (rare_class_is_scattered(snapshot),))
+                 "snapshot.", (rare_class_is_scattered(sources.snapshot("baseline")),))

@@ -1,28 +1,14 @@
 """Figures of weight norms: over epochs, by ratio, with step imbalance, and with over-sampling."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from . import figure_style as style
 from .cells import Record, full_runs
 from .claims import count_correlation, norm_follows_frequency
 from .figure_claims import STEP_COLUMNS, norms_align_late, norms_part_with_ratio, over_sampling_levels, step_norms_part
-from .figure_style import (
-    BASELINE,
-    GRAY,
-    LIGHT,
-    WVN,
-    Drawn,
-    MissingSource,
-    Sources,
-    known_findings,
-    label_line_ends,
-    network_count,
-    panels,
-    set_title,
-    shades,
-)
+from .figure_style import Drawn, MissingSource, Sources
 from .tables import DATA_TITLES, column_title, table1_columns
 
 
@@ -34,31 +20,29 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
     first = found[0]
     epochs, counts = first["norms_over_epochs"]["epochs"], first["counts"]
     norms = np.array(first["norms_over_epochs"]["norms"])
-    figure, axes = panels(1, 2, height=5.0, sharex=True, height_ratios=[3, 1.2])
-    above, below = axes[:, 0]
-    colors = shades(norms.shape[1])
-    for k in range(norms.shape[1]):
-        above.plot(epochs, norms[:, k], color=colors[k], lw=1.6)
+    figure, ((above,), (below,)) = style.panels(1, 2, height=5.0, sharex=True, height_ratios=[3, 1.2])
+    colors = style.shades(norms.shape[1])
+    for values, color in zip(norms.T, colors, strict=True):
+        above.plot(epochs, values, color=color, lw=1.6)
     above.set(ylabel="norm of the weight vector", ylim=(0, None), xlim=(0, epochs[-1]))
     for record in found:
-        log = record["norms_over_epochs"]
+        log, (width, alpha) = record["norms_over_epochs"], (1.6, 1) if record is first else (0.8, 0.5)
         each = [count_correlation(record, row) for row in log["norms"]]
-        below.plot(log["epochs"], each, color=BASELINE, lw=1.6 if record is first else 0.8,
-                   alpha=1 if record is first else 0.5)
+        below.plot(log["epochs"], each, color=style.BASELINE, lw=width, alpha=alpha)
     below.set(ylabel="rank correlation\nwith the count", xlabel="epoch", ylim=(-1.05, 1.05), yticks=[-1, 0, 1])
-    below.axhline(0, color=LIGHT, lw=0.8, zorder=0)
-    milestones = first["identity"]["recipe"]["milestones"]
-    for at in [epoch for epoch in milestones if epoch < epochs[-1]]:
+    below.axhline(0, color=style.LIGHT, lw=0.8, zorder=0)
+    for at in [epoch for epoch in first["identity"]["recipe"]["milestones"] if epoch < epochs[-1]]:
         for one in (above, below):
-            one.axvline(at, color=LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
+            one.axvline(at, color=style.LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
         above.annotate(" lr decays", (at, 0), xycoords=("data", "axes fraction"), xytext=(0, 3),
-                       textcoords="offset points", fontsize=8, color=GRAY)
+                       textcoords="offset points", fontsize=8, color=style.GRAY)
     names = {f"{n:,} samples" if k == 0 else f"{n:,}": (norms[-1, k], colors[k]) for k, n in enumerate(counts)}
-    label_line_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
-    set_title(above, f"{column_title(column)}: each class by its training samples")
-    return Drawn(figure, f"Norms of the weight vectors of the baseline on {column_title(column)}, epoch by epoch (seed "
-                 f"{first['seed']}), and their rank correlation with the counts ({network_count(found)}; bold: seed "
-                 f"{first['seed']}).", known_findings(norms_align_late(sources.records, column)))
+    style.label_line_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
+    style.set_title(above, f"{column_title(column)}: each class by its training samples")
+    seed = f"seed {first['seed']}"
+    return Drawn(figure, f"Norms of the weight vectors of the baseline on {column_title(column)}, epoch by epoch "
+                 f"({seed}), and their rank correlation with the counts ({style.network_count(found)}; bold: {seed}).",
+                 (norms_align_late(sources.records, column),))
 
 
 def draw_relative_norms(sources: Sources) -> Drawn:
@@ -68,11 +52,11 @@ def draw_relative_norms(sources: Sources) -> Drawn:
     of = {data: columns for data, columns in of.items() if len(columns) > 1}
     if not of:
         raise MissingSource("no records of the baseline at two ratios of one data set")
-    figure, axes = panels(len(of), height=3.4, sharey=True)
+    figure, axes = style.panels(len(of), height=3.4, sharey=True)
     networks_drawn = 0
     for panel, (data, columns) in zip(axes[0], of.items(), strict=True):
         ends, every = {}, table1_columns(data)
-        for color, column in zip(shades(len(every)), every, strict=True):
+        for color, column in zip(style.shades(len(every)), every, strict=True):
             if column not in columns:
                 continue
             found = sources.runs(column)
@@ -87,45 +71,45 @@ def draw_relative_norms(sources: Sources) -> Drawn:
         classes = len(found[0]["counts"])
         panel.set(xlabel="class, the most frequent first", xlim=(1, classes), ylim=(0, 1.05))
         panel.set_xticks([1, classes // 2, classes])
-        set_title(panel, DATA_TITLES[data])
-        label_line_ends(panel, classes, ends, gap=0.02 * classes)
+        style.set_title(panel, DATA_TITLES[data])
+        style.label_line_ends(panel, classes, ends, gap=0.02 * classes)
     axes[0, 0].set_ylabel("norm / largest norm")
     return Drawn(figure, "Norm of each class's weight vector over the largest one's, baseline, mean over seeds "
                  f"({networks_drawn} networks in all)" + "; on CIFAR-100 bold lines are means of five neighbors"
                  * ("cifar100" in of) + ".",
-                 known_findings(norm_follows_frequency(sources.records), norms_part_with_ratio(sources.records)))
+                 (norm_follows_frequency(sources.records), norms_part_with_ratio(sources.records)))
 
 
 def draw_step_norms(sources: Sources) -> Drawn:
     """Draw a figure of the supplement: norms with step imbalance, the frequent half of the classes first."""
     found = [sources.runs(column) for column in STEP_COLUMNS]
-    figure, axes = panels(len(STEP_COLUMNS), height=3.0, sharey=True)
+    figure, axes = style.panels(len(STEP_COLUMNS), height=3.0, sharey=True)
     for panel, column, same in zip(axes[0], STEP_COLUMNS, found, strict=True):
         values, n = _relative_norms(same), np.sort(same[0]["counts"])[::-1]
         at = np.arange(1, len(values) + 1)
-        for count, color in ((n.max(), BASELINE), (n.min(), WVN)):
+        for count, color in ((n.max(), style.BASELINE), (n.min(), style.WVN)):
             part = n == count
             panel.plot(at[part], values[part], "o", ms=2.6, color=color, alpha=0.7, mew=0)
             panel.hlines(values[part].mean(), at[part][0], at[part][-1], color=color, lw=1.5)
             panel.annotate(f"{count} samples each", (at[part].mean(), 0.04), ha="center", fontsize=8.5, color=color,
                            xycoords=("data", "axes fraction"))
         panel.set(xlabel="class", ylim=(0, 1.05), xlim=(0, len(values) + 1))
-        set_title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
+        style.set_title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
     axes[0, 0].set_ylabel("norm / largest norm")
-    trained = " and ".join(network_count(same) for same in found)
+    trained = " and ".join(style.network_count(same) for same in found)
     return Drawn(figure, "Norm of each of the 200 weight vectors over the largest one's, baseline on Tiny ImageNet "
-                 f"with step imbalance; lines are means of a half ({trained}).",
-                 known_findings(step_norms_part(sources.records)))
+                 f"with step imbalance; lines are means of a half ({trained}).", (step_norms_part(sources.records),))
 
 
 def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
     """Draw a figure of the supplement: norms with and without over-sampling."""
-    rows = {"over-sampled": (sources.runs(column, "over-sample"), WVN), "baseline": (sources.runs(column), BASELINE)}
+    rows = {"over-sampled": (sources.runs(column, "over-sample"), style.WVN),
+            "baseline": (sources.runs(column), style.BASELINE)}
     balanced = full_runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
     if balanced:
-        rows["balanced data"] = (balanced, GRAY)
-    figure, axes = panels(height=3.2)
-    panel, ends = axes[0, 0], {}
+        rows["balanced data"] = (balanced, style.GRAY)
+    figure, ((panel,),) = style.panels(height=3.2)
+    ends = {}
     for name, (found, color) in rows.items():
         values = _relative_norms(found)
         at = np.arange(1, len(values) + 1)
@@ -135,18 +119,14 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
     panel.set(xlabel="training samples of the class", ylabel="norm / largest norm", ylim=(0, 1.05),
               xlim=(1, len(counts)))
     panel.set_xticks(range(1, len(counts) + 1), [f"{n:,}" for n in sorted(counts, reverse=True)])
-    label_line_ends(panel, len(counts), ends, gap=0.1)
-    set_title(panel, column_title(column))
-    trained = ", ".join(f"{name} {network_count(found)}" for name, (found, _) in rows.items())
+    style.label_line_ends(panel, len(counts), ends, gap=0.1)
+    style.set_title(panel, column_title(column))
+    trained = ", ".join(f"{name} {style.network_count(found)}" for name, (found, _) in rows.items())
     return Drawn(figure, f"Norm of each class's weight vector over the largest one's on {column_title(column)}, with "
-                 f"and without over-sampling: {trained}.",
-                 known_findings(over_sampling_levels(sources.records, column)))
+                 f"and without over-sampling: {trained}.", (over_sampling_levels(sources.records, column),))
 
 
 def _relative_norms(records: Sequence[Record]) -> np.ndarray:
     """Return each norm over the largest, the most frequent class first, mean over runs, [K]."""
-    each: list[Any] = []
-    for record in records:
-        order = np.argsort(-np.asarray(record["counts"]), kind="stable")
-        each.append(np.asarray(record["norms"])[order] / max(record["norms"]))
-    return np.mean(each, axis=0)
+    return np.mean([np.asarray(r["norms"])[np.argsort(-np.asarray(r["counts"]), kind="stable")] / max(r["norms"])
+                    for r in records], axis=0)

@@ -15,7 +15,6 @@ from .claims import Finding
 
 # Okabe and Ito's colors, which the color-blind can tell apart; classes and ratios use viridis, from dark to light.
 BASELINE, WVN, GRAY, LIGHT = "#0072B2", "#D55E00", "#6b7280", "#d1d5db"
-WIDTH = 7.2  # inches
 
 
 class MissingSource(LevelheadError):
@@ -24,19 +23,12 @@ class MissingSource(LevelheadError):
 
 @dataclass(frozen=True)
 class Sources:
-    """What figures are drawn from.
-
-    Args:
-        records: the records of runs.
-        snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
-        two_features: what `two_features.train_two_features` returned.
-        tsne: what `figure_features.tsne_points` returned.
-    """
+    """What figures are drawn from."""
 
     records: Sequence[Record]
-    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
-    two_features: dict[str, Any] | None = None
-    tsne: dict[str, Any] | None = None
+    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)  # `baseline` and `wvn`, of CIFAR-10 at ratio 100
+    two_features: dict[str, Any] | None = None  # what `train_two_features` returned
+    tsne: dict[str, Any] | None = None  # what `tsne_points` returned
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:
         """Return the runs of a cell, at least one."""
@@ -57,18 +49,13 @@ class Drawn:
 
     figure: Any
     caption: str
-    findings: tuple[Finding, ...]
-
-
-def known_findings(*found: Finding | None) -> tuple[Finding, ...]:
-    """Return the findings that could be judged."""
-    return tuple(finding for finding in found if finding is not None)
+    findings: tuple[Finding | None, ...]  # None where records are missing
 
 
 def panels(across: int = 1, down: int = 1, *, height: float, **options: Any) -> tuple[Any, np.ndarray]:
     """Return a figure as wide as a page, and its axes [down, across]."""
-    figure, axes = headless().subplots(down, across, figsize=(WIDTH, height), layout="constrained", squeeze=False,
-                                       **options)
+    options |= {"figsize": (7.2, height), "layout": "constrained", "squeeze": False}
+    figure, axes = headless().subplots(down, across, **options)
     for one in axes.flat:
         one.tick_params(labelsize=8.5, color=LIGHT)
         one.spines[:].set_color(LIGHT)
@@ -86,10 +73,9 @@ def shades(n: int) -> list[Any]:
     return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
 
 
-def label_line_ends(
-    axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], *, size: float = 8.5, gap: float = 0.0
-) -> None:
+def label_line_ends(axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], *, gap: float) -> None:
     """Write each line's name next to its end, {name: (y, color)}, so that no name covers another."""
+    size = 8.5
     axes.get_figure().draw_without_rendering()  # before this, the size of the axes is not known
     low, high = axes.get_ylim()
     apart = (high - low) * size * 1.2 / 72 * axes.get_figure().dpi / axes.get_window_extent().height

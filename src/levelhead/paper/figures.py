@@ -32,7 +32,7 @@ def write(
     results: str | Path, out: str | Path, snapshots: Mapping[str, Snapshot] | None = None, *,
     page: str | Path | None = None, say: Callable[[str], None] = print,
 ) -> list[Path]:
-    """Draw every figure as SVG and PNG, and name those whose sources are missing.
+    """Draw every figure as SVG and PNG, and name those whose sources are missing; return the pictures written.
 
     Args:
         results: folder with the records in `records/`; what is costly to compute is kept in `figures/`.
@@ -40,12 +40,8 @@ def write(
         snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
         page: Markdown whose place `figures` is filled with pictures, captions and outcomes.
         say: called with a line for each figure that is left out.
-
-    Returns:
-        The pictures written.
     """
-    written, parts, out = [], [], Path(out)
-    sources = collect_sources(Path(results), snapshots or {})
+    written, parts, out, sources = [], [], Path(out), collect_sources(Path(results), snapshots or {})
     for name, (title, draw) in FIGURES.items():
         try:
             drawn = draw(sources)
@@ -73,8 +69,7 @@ def collect_sources(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources
         return train_two_features()
 
     base, kept = snapshots.get("baseline"), results / "figures"
-    tsne = None if base is None else _load_or_make(
-        kept / "tsne.json", lambda: tsne_points(base), lambda old: old["of"] == head_digest(base))
+    tsne = None if base is None else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
     boundary = _load_or_make(kept / "boundary.json", two_features)
     return Sources(load_records(results / "records"), snapshots, boundary, tsne)
 
@@ -82,14 +77,11 @@ def collect_sources(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources
 def figure_section(title: str, drawn: Drawn, picture: str) -> str:
     """Return one figure as Markdown: picture, caption, and for each claim what the paper says and whether we see it.
 
-    Args:
-        title: the heading.
-        drawn: the figure.
-        picture: its path from the page, without .png or .svg.
+    `picture` is the figure's path from the page, without .png or .svg.
     """
     lines = [f"### {title}", "", f"![{title}]({picture}.png)", "", f"*{drawn.caption}* ([SVG]({picture}.svg))", ""]
     lines += [f"- The paper: {f.says} **{_capitalized(f.outcome)}**: {f.seen}. ({_capitalized(f.rule)}.)"
-              for f in drawn.findings]
+              for f in drawn.findings if f]
     return "\n".join(lines).rstrip()
 
 
@@ -97,13 +89,11 @@ def _capitalized(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _load_or_make(
-    path: Path, make: Callable[[], dict[str, Any]], valid: Callable[[Any], bool] = lambda _: True
-) -> dict[str, Any]:
-    if path.is_file():
-        old = json.loads(path.read_text(encoding="utf-8"))
-        if valid(old):
-            return old
+def _load_or_make(path: Path, make: Callable[[], dict[str, Any]], of: str | None = None) -> dict[str, Any]:
+    """Return what is kept at a path, if it says that it is `of` the same thing; make it and keep it otherwise."""
+    old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if old and old.get("of") == of:
+        return old
     made = make()
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write(path, json.dumps(made, separators=(",", ":")) + "\n")

@@ -1,6 +1,6 @@
 """The paper's tables as Markdown, our numbers next to the published ones, and the places of a page to fill."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -9,9 +9,6 @@ from ..core.errors import LevelheadError
 from ..methods import METHODS
 from .cells import GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, share_of_gap, top5_cell
 from .tables import DATA_TITLES, REPEATED, column_title, table1_columns, tables
-
-POST_HOC_TITLES = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift",
-                   "rescale-then-shift": "RS, then shift"}
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -62,14 +59,13 @@ def table1(records: Sequence[Record], data: str) -> str:
 
     for row in table["rows"]:
         method, title = row["method"].removesuffix("+rs"), row["title"]
-        published = [number for column, number in zip(table["columns"], row["published"], strict=True)
-                     if column in columns]
+        numbers = dict(zip(table["columns"], row["published"], strict=True))
         leveled = {f"{title}, {gamma}": gamma for gamma in GAMMAS}
         readings = {title: "last epoch"} if method == row["method"] else leveled
         cells, *_ = [ours(name, method, reading) for name, reading in readings.items()]
         if "is" in row:  # the method that the paper prints under this title
             cells = ours(METHODS[row["is"]].title, row["is"], "last epoch")
-        rows.append((f"*{title}, published*", [a.against(b) for a, b in zip(cells, published, strict=True)]))
+        rows.append((f"*{title}, published*", [a.against(numbers[c]) for a, c in zip(cells, columns, strict=True)]))
     ours("WVN alone", "wvn", "last epoch")
     for method in REPEATED:
         ours(f"{METHODS[method].title}, best epoch on test", method, "best epoch on test")
@@ -159,13 +155,15 @@ def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: st
     if not any(found):
         return ""
 
-    def row(error: Callable[[Record], float]) -> list[str]:
-        return ["" if record is None else _with_share(record, error(record)) for record in found]
+    def text(record: Record, error: float) -> str:
+        share = share_of_gap(record["error"], error, record["oracle"]["error"]) if record["oracle"] else None
+        return f"{100 * error:.2f}" + ("" if share is None else f" ({share:.0%})")
 
+    titles = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift", "rescale-then-shift": "RS, then shift"}
     rows = [("network alone", ["" if r is None else f"{100 * r['error']:.2f}" for r in found]),
-            *((title, row(lambda r, rule=rule: r["held_out"][rule]["error"]))
-              for rule, title in POST_HOC_TITLES.items()),
-            ("nearest class mean", row(lambda r: r["nearest_mean_error"])),
+            *((title, ["" if r is None else text(r, r["held_out"][rule]["error"]) for r in found])
+              for rule, title in titles.items()),
+            ("nearest class mean", ["" if r is None else text(r, r["nearest_mean_error"]) for r in found]),
             ("oracle head", [f"{100 * r['oracle']['error']:.2f}" if r and r["oracle"] else "" for r in found]),
             ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found])]
     data = columns[0].rpartition("/")[2].split(":")[0]
@@ -182,11 +180,6 @@ def other_recipe_table(records: Sequence[Record], columns: Sequence[str]) -> str
     return markdown_table(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
 
 
-def _with_share(record: Record, error: float) -> str:
-    share = share_of_gap(record["error"], error, record["oracle"]["error"]) if record["oracle"] else None
-    return f"{100 * error:.2f}" + ("" if share is None else f" ({share:.0%})")
-
-
 def _both(cells: tuple[Cell, Cell], published: tuple[float, float]) -> str:
     """Return the published top-1 and top-5 errors and, where we have them, the differences of ours."""
     theirs = f"*{published[0]:.2f} / {published[1]:.2f}*"
@@ -196,24 +189,19 @@ def _both(cells: tuple[Cell, Cell], published: tuple[float, float]) -> str:
 
 
 def _profile(column: str) -> str:
-    """Return a column without its data set.
-
-    >>> _profile("tiny-imagenet:step:10"), _profile("cifar10:100")
-    ('step, ratio 10', 'ratio 100')
-    """
+    """Return a column without its data set, such as `step, ratio 10` or `ratio 100`."""
     *profile, ratio = column.rpartition("/")[2].split(":")[1:]
     return ", ".join([*profile, f"ratio {ratio}"])
 
 
 def _regrets(records: Sequence[Record], columns: Sequence[str]) -> list[tuple[str, list[str]]]:
+    def regret(column: str, method: str) -> str:
+        held, best = (cell(records, column, method, gamma).errors
+                      for gamma in ("gamma from a hold-out", "best gamma on test"))
+        return f"{mean(held) - mean(best):.2f}" if held else ""
+
     return [(f"{METHODS[method].title}+RS: regret of the hold-out's gamma",
-             [_regret(records, column, method) for column in columns]) for method in REPEATED]
-
-
-def _regret(records: Sequence[Record], column: str, method: str) -> str:
-    held = cell(records, column, method, "gamma from a hold-out").errors
-    best = cell(records, column, method, "best gamma on test").errors
-    return f"{mean(held) - mean(best):.2f}" if held else ""
+             [regret(column, method) for column in columns]) for method in REPEATED]
 
 
 def _texts(cells: Sequence[Cell]) -> list[str]:

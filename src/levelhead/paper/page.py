@@ -22,12 +22,10 @@ def write(
     """Fill every place of the page and draw its figures; return the pictures written.
 
     Args:
-        results: folder with the records in `records/`.
+        results, snapshots, say: as in `figures.write`.
         page: Markdown with a place for each name of `places`, and for `figures`.
         images: folder of the pictures, next to or below the page.
-        snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
         readme: Markdown with a place `reproduction`, for the headline table.
-        say: called with a line for each figure that is left out.
     """
     records = load_records(Path(results) / "records")
     for name, text in places(records).items():
@@ -65,11 +63,10 @@ def places(records: Sequence[Record]) -> dict[str, str]:
         "claims": claims_table(records),
         "table1-cifar10": markdown.table1(records, "cifar10"),
         "table1-cifar100": markdown.table1(records, "cifar100"),
-        "table1-notes": table_notes("table1"),
         "table2": markdown.table2(records),
-        "table2-notes": table_notes("table2"),
         "table3": markdown.table3(records),
-        "table3-notes": table_notes("table3"),
+        **{f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
+           for table in ("table1", "table2", "table3")},
         "beyond": _joined(markdown.post_hoc_table(records, same, method) for same in sets for method in REPEATED),
         "strong": _joined([markdown.other_recipe_table(records, strong), *(
             markdown.post_hoc_table(records, [c for c in strong if f"/{data}:" in c], method)
@@ -81,12 +78,12 @@ def claims_table(records: Sequence[Record]) -> str:
     """Return the claims as Markdown: outcome, number and rule of each, then those that did not reproduce."""
     judged = {claim: claim(records) for claim in CLAIMS}
     found = [finding for finding in judged.values() if finding]
-    names = [claim.__name__.replace("_", " ") for claim, finding in judged.items() if not finding]
-    without = [name.replace("rs ", "RS ").replace("wvn", "WVN") for name in names]
+    without = [claim.__name__.replace("_", " ").replace("rs ", "RS ").replace("wvn", "WVN")
+               for claim, finding in judged.items() if not finding]
     if not found:
         return "No claim has its records yet."
-    lines = [markdown.markdown_table(["the paper", "we see", "number", "rule"],
-                            [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found])]
+    rows = [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found]
+    lines = [markdown.markdown_table(["the paper", "we see", "number", "rule"], rows)]
     for outcome, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
         short = [f for f in found if f.outcome == outcome]
         lines += ["", f"{title}:" if short else f"{title}: none.", *([""] * bool(short)),
@@ -99,16 +96,14 @@ def claims_table(records: Sequence[Record]) -> str:
 def setup_table() -> str:
     """Return how each data set is trained, from the planned trainings."""
     every = [t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)]
-    planned = {spec.data: spec for spec in every}
-    specs = [planned[data] for data in DATA_TITLES]
+    specs = [{spec.data: spec for spec in every}[data] for data in DATA_TITLES]
     recipes = [spec.resolve_recipe() for spec in specs]
-    epochs = [dict.fromkeys(spec.resolve_recipe().epochs for spec in every if spec.data == data)
-              for data in DATA_TITLES]
+    epochs = [dict.fromkeys(one.resolve_recipe().epochs for one in every if one.data == spec.data) for spec in specs]
     stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
     rows = [("network", [spec.resolve_net() for spec in specs]), ("first layer", [stems[spec.stem] for spec in specs]),
             ("recipe", [one.name for one in recipes]), ("epochs", [", ".join(map(str, one)) for one in epochs])]
-    for key in ("batch", "lr", "momentum", "weight_decay", "schedule", "milestones", "lr_decay", "warmup",
-                "pad", "flip"):
+    for key in ("batch", "lr", "momentum", "weight_decay", "schedule", "milestones", "lr_decay", "warmup", "pad",
+                "flip"):
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
     return markdown.markdown_table(["", *DATA_TITLES.values()], rows)
@@ -118,33 +113,22 @@ def cost_table(records: Sequence[Record]) -> str:
     """Return how many networks were trained, on which device, and each run's share of the device's hours."""
     if not records:
         return "No network has a record yet."
-    rows = []
-    for data in DATA_TITLES:
-        these = [r for r in records if r["column"].split("/")[-1].split(":")[0] == data]
-        rows += [(DATA_TITLES[data], _spent(these))] if these else []
+    rows = [(title, _spent(these)) for data, title in DATA_TITLES.items()
+            if (these := [r for r in records if r["column"].split("/")[-1].split(":")[0] == data])]
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
     table = markdown.markdown_table(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
-    return (f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
-            f"time. {records_present(records)}")
-
-
-def records_present(records: Sequence[Record]) -> str:
-    """Return how many of the networks of each table have a record, in words."""
     there = {record.get("name") for record in records}
-    titles = {"table1": "Table 1", "table2": "Table 2", "strong": "the stronger recipe"}
-    planned = {title: [training.name for training in trainings(table)] for table, title in titles.items()}  # type: ignore
-    shares = [f"{sum(name in there for name in names)} of {len(names)} of {title}" for title, names in planned.items()]
-    return f"Networks that have a record so far: {', '.join(shares)}; a cell without one is empty."
+    planned = (("Table 1", trainings("table1")), ("Table 2", trainings("table2")),
+               ("the stronger recipe", trainings("strong")))
+    present = [f"{sum(training.name in there for training in wanted)} of {len(wanted)} of {title}"
+               for title, wanted in planned]
+    return (f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
+            f"time. Networks that have a record so far: {', '.join(present)}; a cell without one is empty.")
 
 
 def _joined(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part) or "No such network has a record yet."
-
-
-def table_notes(table: str) -> str:
-    """Return the notes on a published table as a list."""
-    return "\n".join(f"- {note}" for note in tables()[table]["notes"])
 
 
 def _spent(records: Sequence[Record]) -> list[str]:

@@ -17,10 +17,7 @@ RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # the gammas of RS tried before a
 
 
 def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
-    """Return each rule's strength, chosen on the split `held-out` alone, and the test error there.
-
-    The lowest test error of any strength is next to it.
-    """
+    """Return each rule's strength, chosen on the split `held-out` alone, its test error, and the lowest of any."""
     found: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
     norms = to_numpy(snapshot.head.norms)
     for rule, reach in RANGES.items():
@@ -28,8 +25,8 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
                      range=reach)
         interval = None if tuned.interval is None else [round(end, 4) for end in tuned.interval]
         on_test = path_on_test(snapshot, rule)
-        best = errors_at(on_test, on_test.best("error").gamma)
-        found[rule] = {**errors_at(on_test, tuned.gamma), "interval": interval, "best": best}
+        found[rule] = {**errors_at(on_test, tuned.gamma), "interval": interval,
+                       "best": errors_at(on_test, on_test.best("error").gamma)}
     return {**found, "rescale-then-shift": _rescale_then_shift(snapshot)}
 
 

@@ -66,10 +66,10 @@ def shipped_snapshots() -> dict[str, Snapshot]:
 
 def _geometry(snapshot: Snapshot) -> dict[str, Any]:
     classes = snapshot.head.classes
-    there = [name for name in ("train", "test") if name in snapshot.labels]
-    splits = {name: (snapshot.features[name], snapshot.labels[name]) for name in there}
-    sigma = {name: geometry.angular_sigma(*split, classes) for name, split in splits.items()}
-    found: dict[str, Any] = {f"sigma_{name}": _list(values, 2) for name, values in sigma.items()}
+    splits = {name: (snapshot.features[name], snapshot.labels[name])
+              for name in ("train", "test") if name in snapshot.labels}
+    found: dict[str, Any] = {f"sigma_{name}": _list(geometry.angular_sigma(*split, classes), 2)
+                             for name, split in splits.items()}
     if "train" in splits:
         found["center_gap"] = _list(geometry.center_gap(splits["train"], splits["test"], classes), 2)
     return found
@@ -77,14 +77,12 @@ def _geometry(snapshot: Snapshot) -> dict[str, Any]:
 
 def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> dict[str, Any]:
     """Return the top-k error up to gamma = 1: the first 101 points of the grid."""
-    gammas = GRID[:101]
-    scaled = (logits * adjust.factors(snapshot.counts, float(gamma)) for gamma in gammas)
+    scaled = (logits * adjust.factors(snapshot.counts, float(gamma)) for gamma in GRID[:101])
     return {"k": k, "curve": [_share(measure.error(scores, labels, k=k)) for scores in scaled]}
 
 
 def _best_epoch(log: list[dict[str, Any]]) -> dict[str, Any] | None:
-    rows = [row for row in log if row.get("test_error") is not None]
-    row = min(rows, key=lambda row: row["test_error"], default=None)
+    row = min((r for r in log if r.get("test_error") is not None), key=lambda r: r["test_error"], default=None)
     return None if row is None else {"epoch": row["epoch"], "error": _share(row["test_error"])}
 
 

@@ -30,31 +30,18 @@ SECONDS_PER_IMAGE = {"resnet32": 7.0e-6, "resnet18-64": 57e-6}  # on one H200, f
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """What a table is to be trained with.
+    """What a table is to be trained with."""
 
-    Args:
-        root: folder of the data sets; not needed where nothing is missing.
-        only: the cells wanted, as in `trainings`.
-        seeds: number of seeds of the repeated rows.
-        results: folder of the records.
-        runs: folder of all runs.
-        slots: number of runs that share a device.
-        minutes: start no new run after this many minutes.
-        executor: `local`, one device of this machine, or `ray`, every GPU of a Ray cluster.
-        dry_run: only list what is missing.
-        unofficial: accept data files with another md5.
-    """
-
-    root: Path | None = None
-    only: Sequence[str] = ()
-    seeds: int = 3
-    results: Path = Path("results/records")
-    runs: Path = Path("runs")
-    slots: int = 16
-    minutes: float | None = None
-    executor: TableExecutor = "local"
-    dry_run: bool = False
-    unofficial: bool = False
+    root: Path | None = None  # folder of the data sets; not needed where nothing is missing
+    only: Sequence[str] = ()  # the cells wanted, as in `trainings`
+    seeds: int = 3  # of the repeated rows
+    results: Path = Path("results/records")  # folder of the records
+    runs: Path = Path("runs")  # folder of all runs
+    slots: int = 16  # runs that share a device
+    minutes: float | None = None  # no new run is started after these
+    executor: TableExecutor = "local"  # one device of this machine, or `ray`, every GPU of a Ray cluster
+    dry_run: bool = False  # only list what is missing
+    unofficial: bool = False  # accept data files with another md5
 
     def __post_init__(self) -> None:
         check_choice("executor", self.executor, get_args(TableExecutor))
@@ -78,12 +65,9 @@ def reproduce_table(
         if root is None:
             raise LevelheadError(f"{table} lacks {len(before)} networks, and the data sets are needed to train them",
                                  advice=Advice("root", None, "to name their folder"))
-
-        def standing() -> str:
-            return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
-
         until = None if options.minutes is None else 60 * options.minutes
-        with graceful_stop(standing, say), epoch_progress(show=show) as report:
+        with (graceful_stop(lambda: f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a "
+                            "record", say), epoch_progress(show=show) as report):
             train_missing(before, results, options.runs, slots=options.slots, executor=options.executor, until=until,
                           say=say, report=report)
         left = missing(wanted, results)
@@ -94,13 +78,13 @@ def reproduce_table(
              "minutes": round(expected_seconds(left) / 60, 1)}
     lines = [f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min" for training in left]
     rest = f"the others take about {found['minutes']:g} minutes on one H200" if left else "nothing to train"
-    return found, "\n".join([*lines, f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; "
-                             f"{rest}"])
+    lines += [f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; {rest}"]
+    return found, "\n".join(lines)
 
 
 def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
     """Return the trainings without a record."""
-    return [training for training in wanted if not training.has_record(Path(results))]
+    return [training for training in wanted if not Path(results, f"{training.name}.json").is_file()]
 
 
 def expected_seconds(wanted: Sequence[Training]) -> float:
@@ -117,11 +101,8 @@ def train_missing(
 
     Args:
         wanted: the trainings, the most valuable first.
-        results: folder of the records.
+        results, slots, executor: as in `ReproduceOptions`.
         runs: folder of the runs, which a cluster shares; finished runs are not trained again.
-        slots: number of runs that share a device.
-        executor: `local`, one device of this machine, or `ray`, every GPU of a Ray cluster.
-        device: the device to train on.
         until: seconds after which no new run is started.
         say: called with a line for each group of runs that has ended.
         report: called with the record of each epoch of a run on this machine, its column as `title`.
@@ -131,15 +112,16 @@ def train_missing(
     todo = missing(wanted, results)
     total, images = sum(training.images for training in todo), 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers, here = max(1, cores - 2), executor == "local"
-    if here and todo:
-        _check_machine(todo, device)
     train = partial(_train_group, runs=Path(runs).absolute(), slots=slots, device=device)
-    if here:  # or else it is sent to other machines
+    if executor == "local":  # or else it is sent to other machines
+        for spec in {training.spec.data: training.spec for training in todo}.values():
+            spec.load()  # before any training, so that data or a device that are missing are named at once
+        if todo:
+            check_device(device)
         train = partial(train, say=say, report=report)
-    groups, where = group_trainings(todo, slots), "here" if here else "ray"
-    trained = run_tasks(groups, train, where=where, until=until, device=device)
-    with closing(trained), _record_makers(workers) as others:
+    where = "here" if executor == "local" else "ray"
+    trained = run_tasks(group_trainings(todo, slots), train, where=where, until=until, device=device)
+    with closing(trained), _record_makers(max(1, cores - 2)) as others:
         records = []  # made on other cores while the next runs train
         for ended in trained:
             group, seconds = ended.task, ended.seconds
@@ -162,13 +144,6 @@ def train_missing(
         say(f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; run the same "
             "command again to resume")
     return len(records)
-
-
-def _check_machine(wanted: Sequence[Training], device: str) -> None:
-    """Check, before any training, that this machine has the data and the device."""
-    for spec in {training.spec.data: training.spec for training in wanted}.values():
-        spec.load()
-    check_device(device)
 
 
 @contextmanager
@@ -205,8 +180,7 @@ def keep_record(training: Training, run: Run, seconds: float, results: Path) -> 
 def write_record(path: Path, content: dict[str, Any]) -> None:
     """Write a record atomically, one line per key: small, and readable in a diff."""
     rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
-    body = ",\n".join(rows)
-    atomic.write(path, f"{{\n{body}\n}}\n")
+    atomic.write(path, "{\n" + ",\n".join(rows) + "\n}\n")
 
 
 def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Training]]:

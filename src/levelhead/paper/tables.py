@@ -21,20 +21,12 @@ def tables() -> dict[str, Any]:
 
 
 def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list[str]:
-    """Return Table 1's columns, of one data set or of both, with or without the balanced ones.
-
-    >>> table1_columns("cifar10", imbalanced=True)
-    ['cifar10:200', 'cifar10:100', 'cifar10:50', 'cifar10:20', 'cifar10:10']
-    """
+    """Return Table 1's columns, such as `cifar10:100`, of one data set or both, with or without the balanced ones."""
     found = [column for column in tables()["table1"]["columns"] if data in (None, column.split(":")[0])]
     return [column for column in found if not (imbalanced and column.endswith(":1"))]
 
 
 def column_title(column: str) -> str:
-    """Return a column in words.
-
-    >>> column_title("cifar10:100")
-    'CIFAR-10, ratio 100'
-    """
+    """Return a column in words, such as `CIFAR-10, ratio 100`."""
     data, ratio = column.split(":")
     return f"{DATA_TITLES[data]}, ratio {ratio}"

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, get_args
 
 from ..core import counts
@@ -28,20 +27,15 @@ class Training:
     @property
     def name(self) -> str:
         """The name of its record."""
-        held = "-held" if self.spec.hold_out else ""
-        return f"{self.spec.title}{held}-{self.spec.key}"
+        return f"{self.spec.title}{'-held' if self.spec.hold_out else ''}-{self.spec.key}"
 
     @property
     def images(self) -> int:
         """The training images it goes through, which is what it costs."""
-        largest, classes = DATA_SIZES[self.spec.data]
         profile = counts.step if self.spec.profile == "step" else counts.long_tail
-        n = profile(largest, classes, self.spec.ratio)
-        per_epoch = n.min() * classes if self.spec.method == "under-sample" else n.sum()
+        n = profile(*DATA_SIZES[self.spec.data], self.spec.ratio)
+        per_epoch = n.min() * len(n) if self.spec.method == "under-sample" else n.sum()
         return int(per_epoch * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
-
-    def has_record(self, results: Path) -> bool:
-        return (results / f"{self.name}.json").is_file()
 
 
 def trainings(
@@ -54,12 +48,9 @@ def trainings(
 
     Args:
         table: `table1`, `table2`, `table3`, whose networks are among Table 1's, or `strong`, a stronger recipe.
-        root: folder of the data sets.
-        seeds: number of seeds of the repeated rows.
-        only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns such as `cifar10:*`; all if
-            empty.
+        only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns such as `cifar10:*`, if any.
+        root, seeds, unofficial: folder of the data sets; seeds of the repeated rows; accept files with another md5.
         dtype: dtype of the activations.
-        unofficial: accept data files with another md5, such as a subset.
     """
     columns, rows = _columns_and_rows(table)
     found = [
@@ -70,7 +61,13 @@ def trainings(
         for hold_out in ((0.0, HOLD_OUT) if row in REPEATED and seed == 0 else (0.0,))
         if _needed(column, row, seed, hold_out)
     ]
-    _check_only(only, found)
+    for cell in only:
+        if not any(_matches(training, cell) for training in found):
+            columns = dict.fromkeys(training.column for training in found)
+            methods = dict.fromkeys(training.spec.method for training in found)
+            raise LevelheadError(f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, and * matches anything; the "
+                                 f"columns are {', '.join(columns)}; the methods are {', '.join(methods)}",
+                                 parameter="only")
     return [t for t in found if not only or any(_matches(t, cell) for cell in only)]
 
 
@@ -85,10 +82,9 @@ def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
 
 
 def _needed(column: str, row: str, seed: int, hold_out: float) -> bool:
-    balanced = column.endswith(":1")
     if row == "wvn-released" and column not in RELEASED_COLUMNS:
         return False
-    if balanced:
+    if column.endswith(":1"):
         return row not in SAME_WHEN_BALANCED and seed == 0 and not hold_out
     return seed == 0 or (row in REPEATED and column not in tables()["table2"]["columns"])
 
@@ -97,26 +93,13 @@ def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None
     recipe, _, rest = column.rpartition("/")
     data, *profile, ratio = rest.split(":")
     shape: Any = profile[0] if profile else "long-tail"
-    ours = _table2_settings(column) if data == "tiny-imagenet" else {"recipe": recipe or None}
+    ours: dict[str, Any] = {"recipe": recipe or None}
+    if data == "tiny-imagenet":  # what the paper leaves open for Table 2 and we chose: recipe, stem and epochs
+        table = tables()["table2"]
+        ours = {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
     return Spec(data, root=root, method=method, profile="given" if ratio == "1" else shape, ratio=float(ratio),
                 hold_out=hold_out, seed=seed, engine="fast", dtype=dtype, **ours)  # type: ignore[arg-type]
 
 
-def _table2_settings(column: str) -> dict[str, Any]:
-    """Return what the paper leaves open for Table 2 and we chose: recipe, stem and epochs."""
-    table = tables()["table2"]
-    return {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
-
-
 def _matches(training: Training, cell: str) -> bool:
     return fnmatchcase(training.column, cell) or fnmatchcase(f"{training.column}:{training.spec.method}", cell)
-
-
-def _check_only(only: Sequence[str], found: Sequence[Training]) -> None:
-    for cell in only:
-        if not any(_matches(training, cell) for training in found):
-            columns = dict.fromkeys(training.column for training in found)
-            rows = dict.fromkeys(training.spec.method for training in found)
-            raise LevelheadError(f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, and * matches anything; the "
-                                 f"columns are {', '.join(columns)}; the methods are {', '.join(rows)}",
-                                 parameter="only")

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..lab.data import Data, Split, imbalance
+from ..lab.data import Data, imbalance
 from ..lab.features import snapshot
 from ..lab.load import digits
 from ..lab.nets import Net, build
@@ -36,7 +36,10 @@ def train_two_features(
     for name in ("baseline", "wvn"):
         kept = []
         for seed in range(seeds):
-            net = _network(data, seed)
+            body = build("digits", data.classes, shape=data.shape, seed=seed).body
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                net = Net(nn.Sequential(body, nn.Linear(64, 2)), nn.Linear(2, data.classes, bias=False))
             fit(net, data, schedule, METHODS[name], seed=seed)
             kept.append(snapshot(net, data, Preprocess(schedule, data)))
         found[name] = {"weights": [_rounded(one.head.weight, 4) for one in kept],
@@ -49,17 +52,8 @@ def _rounded(values: Any, digits: int) -> list:
     return np.round(np.asarray(values, np.float64), digits).tolist()
 
 
-def _network(data: Data, seed: int) -> Net:
-    body = build("digits", data.classes, shape=data.shape, seed=seed).body
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Net(nn.Sequential(body, nn.Linear(64, 2)), nn.Linear(2, data.classes, bias=False))
-
-
 def _long_tail(classes: int, ratio: float) -> Data:
     """Return the first classes of the digits, cut to a long tail."""
-    def keep(split: Split) -> Split:
-        return split[np.flatnonzero(split.labels < classes)]
-
     data = digits()
-    return imbalance(Data(data.name, data.names[:classes], keep(data.train), keep(data.test)), "long-tail", ratio=ratio)
+    train, test = (split[np.flatnonzero(split.labels < classes)] for split in (data.train, data.test))
+    return imbalance(Data(data.name, data.names[:classes], train, test), "long-tail", ratio=ratio)
