@@ -1,6 +1,7 @@
 """Keys of specs: they name runs and records on other people's disks, so they never change."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from levelhead.runs.spec import Spec
@@ -26,3 +27,31 @@ def test_counts_of_ones_own_have_the_keys_that_earlier_versions_gave_them():
     assert Spec("digits", counts=(40, 30, 20, 10)).key == "a0b22df6"
     assert Spec("digits", counts=(("0", 40), ("1", 30)), subset=3).key == "1395f162"
     assert Spec("digits", counts=(40, 30, 20, 10)).identity()["wanted"] == [40, 30, 20, 10]
+
+
+def test_own_data_sorted_by_kind_give_a_mixed_sample(tmp_path):
+    """The first files of each class are brown, the last ones black: the first n alone would all be brown."""
+    from PIL import Image
+
+    for name, n in (("bear", 40), ("cat", 40)):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for i in range(n):
+            kind, color = ("brown", (150, 75, 0)) if i < n / 2 else ("zblack", (0, 0, 0))
+            Image.new("RGB", (8, 8), color).save(tmp_path / "pets" / name / f"{kind}_{i:03d}.png")
+    spec = Spec(str(tmp_path / "pets"), profile="long-tail", ratio=2.0, size=8)
+    first = replace(spec, subset="first")
+
+    def black_share(one: Spec) -> float:
+        train = one.load().train
+        return float((train.images[train.labels == 1].max(axis=(1, 2, 3)) == 0).mean())
+
+    assert black_share(first) < 0.1
+    assert 0.25 < black_share(spec) < 0.75
+    assert spec.identity()["subset"] == 0
+    assert spec.key != first.key
+
+
+def test_official_sets_and_data_taken_whole_keep_their_order():
+    assert Spec("cifar10", profile="long-tail", ratio=100.0).identity()["subset"] == "first"
+    assert Spec("digits", profile="long-tail", ratio=10.0).identity()["subset"] == "first"
+    assert Spec("pets").identity()["subset"] == "first"

@@ -36,7 +36,7 @@ class Spec:
     method: str = "baseline"  # a name in `METHODS`, with or without `+rs`, or FILE.py:NAME
     profile: Profile = "given"  # for this and the next three, see `lab.data.imbalance`
     ratio: float = 1.0
-    subset: str | int = "first"
+    subset: str | int | None = None  # see `resolve_subset`
     largest: int | None = None
     counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None = None  # to keep, in class order or (class, n)
     hold_out: float = 0.0  # share of each class held out of training, on which gamma is chosen
@@ -61,7 +61,7 @@ class Spec:
             raise LevelheadError(f"{self.ratio:g} needs the profile 'long-tail' or 'step'", parameter="ratio")
         if self.profile == "given" and self.largest is not None:
             raise LevelheadError("needs a ratio, and the profile 'long-tail' or 'step'", parameter="largest")
-        if self.profile == "given" and self.counts is None and self.subset != "first":
+        if self.profile == "given" and self.counts is None and self.subset not in (None, "first"):
             raise LevelheadError("needs a profile or counts to choose the samples for", parameter="subset")
 
     @property
@@ -90,12 +90,22 @@ class Spec:
         """Return the recipe, stretched or shortened to the epochs asked for."""
         return find_recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).stretched_to(self.epochs)
 
+    def resolve_subset(self) -> str | int:
+        """Return which samples are kept: the `first` in file order, or those drawn by a seed.
+
+        Files of one's own may be sorted by what they show, so that the first n of them are not a sample.
+        """
+        if self.subset is not None:
+            return self.subset
+        whole = self.profile == "given" and self.counts is None
+        return "first" if whole or self.data in (*OFFICIAL, "digits") else 0
+
     def load(self) -> Data:
         """Return the data, made imbalanced, with its held-out part."""
         read = _load_once if self.data in OFFICIAL else load
         whole = read(self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial)
         named = self.counts is not None and isinstance(self.counts[0], tuple)
-        part = imbalance(whole, self.profile, ratio=self.ratio, subset=self.subset, largest=self.largest,
+        part = imbalance(whole, self.profile, ratio=self.ratio, subset=self.resolve_subset(), largest=self.largest,
                          counts=dict(self.counts) if named else self.counts)  # type: ignore[arg-type]
         return hold_out(part, self.hold_out)
 
@@ -107,8 +117,8 @@ class Spec:
     @property
     def data_key(self) -> tuple[Any, ...]:
         """What `load` depends on: specs with equal keys train on the same data."""
-        return (self.data, self.root, self.profile, self.ratio, self.subset, self.largest, self.counts, self.hold_out,
-                self.size, self.skip_bad, self.unofficial)
+        return (self.data, self.root, self.profile, self.ratio, self.resolve_subset(), self.largest, self.counts,
+                self.hold_out, self.size, self.skip_bad, self.unofficial)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as run folders hold them: `counts` is written as `wanted`, its first name."""
@@ -120,7 +130,8 @@ class Spec:
         for key in ("root", "skip_bad", "unofficial", "epochs"):
             del facts[key]
         facts |= {"data": Path(self.data).name or Path(self.data).resolve().name, "net": self.resolve_net(),
-                  "method": Path(self.trained_as).name, "recipe": asdict(self.resolve_recipe())}
+                  "method": Path(self.trained_as).name, "recipe": asdict(self.resolve_recipe()),
+                  "subset": self.resolve_subset()}
         if not facts["recipe"]["cutout"]:
             del facts["recipe"]["cutout"]  # as in runs older than this field
         if ".py" in self.method:

@@ -44,7 +44,7 @@ class TrainOptions:
 
 
 def imbalance_fields(*, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None,
-                     subset: str) -> dict[str, Any]:
+                     subset: str | None) -> dict[str, Any]:
     """Return the fields of a Spec that say which samples to keep; `counts` is a file."""
     if ratio is not None and counts is not None:
         raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
@@ -53,7 +53,7 @@ def imbalance_fields(*, ratio: float | None, profile: Profile, counts: Path | No
             raise LevelheadError("needs a ratio", parameter="profile")
         if largest is not None:
             raise LevelheadError("needs a ratio", parameter="largest")
-        if counts is None and subset != "first":
+        if counts is None and subset not in (None, "first"):
             raise LevelheadError("needs a ratio or counts", parameter="subset")
     kept = None
     if counts is not None:
@@ -62,7 +62,7 @@ def imbalance_fields(*, ratio: float | None, profile: Profile, counts: Path | No
             raise LevelheadError(f"{counts}: expected one count per class, got none")
         kept = tuple(found.items() if isinstance(found, dict) else np.asarray(found, object).tolist())
     return {"profile": "given" if ratio is None else profile, "ratio": 1.0 if ratio is None else ratio,
-            "largest": largest, "counts": kept, "subset": int(subset) if subset.isdigit() else subset}
+            "largest": largest, "counts": kept, "subset": int(subset) if subset and subset.isdigit() else subset}
 
 
 def train_and_evaluate(spec: Spec, runs: str | Path = "runs", options: TrainOptions | None = None, *,
