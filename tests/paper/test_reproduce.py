@@ -146,7 +146,8 @@ def ray():
     found.shutdown()
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["local", "ray"])
 def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tmp_path, request):
     if executor == "ray":
         request.getfixturevalue("ray")
@@ -196,7 +197,8 @@ def test_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(column,
     assert missing(group, results) == []
 
 
-def test_a_run_that_diverges_is_told_and_the_others_are_recorded(column, tmp_path):
+@pytest.mark.slow
+def test_a_run_that_diverges_is_reported_and_the_others_are_recorded(column, tmp_path):
     (tmp_path / "wild.toml").write_text("epochs = 2\nbatch = 20\nlr = 1e30\n")
     wild = replace(column[0], spec=replace(column[0].spec, recipe=str(tmp_path / "wild.toml"), seed=1))
     lines: list[str] = []
