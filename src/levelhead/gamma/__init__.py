@@ -8,10 +8,8 @@
 - diagnostics: warnings about data and heads, before gamma is chosen
 - rule: the rules, and checks of their parameters
 - envelope: every change of every prediction over gamma
-- engines: where each sample is right, by the engine that fits
-- intervals, intervals_numba, intervals_torch: the interval of gammas on which a sample is right
+- engines, intervals, intervals_numba, intervals_torch: the interval of gammas on which each sample is right
 - top_k: several such intervals, for top-k and for a kept bias
-- bootstrap: weights, resamples and their curves
-- merge: paths joined
+- bootstrap, merge: weights of samples, resamples and their curves; paths joined
 - chunks: logits read chunk by chunk
 """

@@ -11,18 +11,14 @@ from ..core.measure import Kind, check_logits
 from ..show.progress import RowProgress
 
 
-def read_chunks(
-    logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, whole: bool = True,
-    progress: RowProgress | None = None,
-) -> Iterator[tuple[int, np.ndarray]]:
+def read_chunks(logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, whole: bool = True,
+                progress: RowProgress | None = None) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (first row, logits [n, K]) of each chunk. No more than one chunk of a memory-mapped file stays in memory.
 
     Args:
         kind: `probabilities` are turned into their logarithms. As `logits`, they are refused.
-        size: numbers per chunk, about.
-        check: whether to check that all values are finite.
+        size, check: numbers per chunk, about; whether to check that all values are finite.
         whole: whether the columns are all classes. Probabilities are recognized by their sum, so only then.
-        progress: called with (rows done, rows in all).
     """
     if getattr(logits, "ndim", None) != 2:
         logits, kind = check_logits(logits, kind=kind), "logits"  # raises, or turns a list into an array
@@ -37,14 +33,8 @@ def read_chunks(
         if check:
             check_finite_rows(part, first)
         yield first, part
-        _drop_pages(logits)
+        file = logits._mmap if isinstance(logits, np.memmap) and logits.mode in ("r", "r+") else None  # pyright: ignore
+        if file is not None and hasattr(mmap, "MADV_DONTNEED"):  # drop its pages; the system reads them again if needed
+            file.madvise(mmap.MADV_DONTNEED)
         if progress is not None:
             progress(min(first + step, total), total)
-
-
-def _drop_pages(logits: Any) -> None:
-    """Drop the pages of a memory-mapped file from memory. The system reads them again when they are needed."""
-    if isinstance(logits, np.memmap) and logits.mode in ("r", "r+") and logits._mmap is not None:  # pyright: ignore
-        advice = getattr(mmap, "MADV_DONTNEED", None)
-        if advice is not None:
-            logits._mmap.madvise(advice)  # pyright: ignore

@@ -38,10 +38,8 @@ class Comparison:
     """Rules side by side, best first: what `compare` returns. Errors are not in percent; intervals are at 95 %.
 
     Args:
-        rows: one per rule, and `none` for gamma = 0.
-        n: how many samples they were scored on.
-        repeats: how often the samples were halved.
-        warnings: one line each.
+        rows, warnings: one per rule, and `none` for gamma = 0; one line each.
+        n, repeats: how many samples they were scored on; how often those were halved.
 
     >>> row = Row("none", balanced_error=0.25, gain=0.0, gain_interval=(0.0, 0.0), behind_best=0.0,
     ...           behind_interval=(0.0, 0.0), gammas=())
@@ -83,10 +81,9 @@ class Comparison:
                           *(f"warning: {line}" for line in self.warnings)])
 
 
-def compare(
-    logits: Array, labels: Array, counts: Counts, *, norms: Array | None = None, repeats: int = 10,
-    range: tuple[float, float] = (0.0, 2.0), rng: np.random.Generator | int = 0, names: Sequence[str] | None = None,
-) -> Comparison:
+def compare(logits: Array, labels: Array, counts: Counts, *, norms: Array | None = None, repeats: int = 10,
+            range: tuple[float, float] = (0.0, 2.0), rng: np.random.Generator | int = 0,
+            names: Sequence[str] | None = None) -> Comparison:
     """Compare RS, tau-normalization, the logit shift and "RS, then shift" on samples that each was not fitted on.
 
     The samples are halved, class by class, and every rule is fitted on each half and scored on the other. A sample's
@@ -95,12 +92,10 @@ def compare(
     Args:
         logits: [N, K] of samples the model was not trained on.
         labels: [N]. A class needs two samples to be in both halves, and is left out if it has fewer.
-        counts: training samples of each class.
+        counts, names: training samples of each class; class names, for counts given by name.
         norms: [K], weight norms of the head; without them tau-normalization is left out.
-        repeats: how often the data are halved.
+        repeats, rng: how often the data are halved; a generator, or a seed.
         range: of each rule's gamma. The shift of "RS, then shift" may also be negative.
-        rng: a generator, or a seed.
-        names: class names, for counts given by name.
 
     Returns:
         The rules, best first, each with its gain over gamma = 0 and its distance from the best rule.
@@ -120,43 +115,43 @@ def compare(
     if sizes.max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
     warnings = diagnostics.issue_warnings([
-        diagnostics.diagnose_missing_classes(sizes, names, least=2),
-        diagnostics.diagnose_accuracy(path.right(0.0)),
+        diagnostics.diagnose_missing_classes(sizes, names, least=2), diagnostics.diagnose_accuracy(path.right(0.0)),
         diagnostics.diagnose_binary_head(logits, "rescale"),
         diagnostics.diagnose_negative_logits(logits, path.labels, "rescale"),
-        diagnostics.diagnose_norms(norms, path.counts, "rescale"),
-    ])
+        diagnostics.diagnose_norms(norms, path.counts, "rescale")])
     other = partial(gamma_path, logits, path.labels, path.counts, range=range)
-    rules = {"rescale": partial(_fit_gamma, path), "shift": partial(_fit_gamma, other(rule="shift")),
-             "rescale+shift": partial(_fit_rescale_then_shift, path)}
+    paths = {"rescale": path, "shift": other(rule="shift")}
     if norms is not None:
-        rules["tau"] = partial(_fit_gamma, other(rule="tau", norms=norms))
-    right = {rule: np.zeros(len(path.labels)) for rule in rules}
-    chosen: dict[str, list[list[float]]] = {rule: [] for rule in rules}
+        paths["tau"] = other(rule="tau", norms=norms)
+    right = {rule: np.zeros(len(path.labels)) for rule in ("rescale", "shift", "rescale+shift", *list(paths)[2:])}
+    chosen: dict[str, list[list[float]]] = {rule: [] for rule in right}
     for _ in np.arange(repeats):
         half = _random_half(path.labels, rng)
-        for fitted_on, scored_on in ((half, ~half), (~half, half)):
-            for rule, fit in rules.items():
-                found, gammas = fit(np.flatnonzero(fitted_on))
-                right[rule][scored_on] += found[scored_on] / repeats
+        for fitted_on in (half, ~half):
+            for rule, (found, gammas) in _fit_rules(paths, np.flatnonzero(fitted_on)).items():
+                right[rule][~fitted_on] += found[~fitted_on] / repeats
                 chosen[rule].append(gammas)
     right["none"] = path.right(0.0).astype(np.float64)
-    return _compare_scores(right, chosen, path, repeats, warnings)
+    accuracy = {rule: _mean_and_interval(score, path.labels)[0] for rule, score in right.items()}
+    best, rows = max(accuracy, key=lambda rule: accuracy[rule]), []
+    for rule in sorted(accuracy, key=lambda rule: -accuracy[rule]):
+        gain, gain_interval = _mean_and_interval(right[rule] - right["none"], path.labels)
+        behind, behind_interval = _mean_and_interval(right[best] - right[rule], path.labels)
+        gammas = tuple(np.median(chosen[rule], axis=0).tolist()) if rule in chosen else ()
+        rows.append(Row(rule=rule, balanced_error=1 - accuracy[rule], gain=gain, gain_interval=gain_interval,
+                        behind_best=behind, behind_interval=behind_interval, gammas=gammas))
+    return Comparison(tuple(rows), len(path.labels), repeats, warnings)
 
 
-def _fit_gamma(path: GammaPath, rows: np.ndarray) -> tuple[np.ndarray, list[float]]:
-    """Choose gamma on some rows. Return which samples are right at it, [N], and gamma."""
-    gamma = _choose_gamma(path, rows)
-    return path.right(gamma), [gamma]
-
-
-def _fit_rescale_then_shift(path: GammaPath, rows: np.ndarray) -> tuple[np.ndarray, list[float]]:
-    """Choose RS on some rows, and then a shift of the rescaled logits, which may be negative."""
-    gamma = _choose_gamma(path, rows)
-    reach = (-path.range[1], path.range[1])
-    second = gamma_path(path.rule.scores(path.logits[0], gamma), path.labels, path.counts, range=reach, rule="shift")
+def _fit_rules(paths: dict[str, GammaPath], rows: np.ndarray) -> dict[str, tuple[np.ndarray, list[float]]]:
+    """Choose each rule's gammas on some rows. Return which samples are right at them, [N], and the gammas."""
+    gammas = {rule: _choose_gamma(path, rows) for rule, path in paths.items()}
+    path, gamma = paths["rescale"], gammas["rescale"]
+    second = gamma_path(path.rule.scores(path.logits[0], gamma), path.labels, path.counts, rule="shift",
+                        range=(-path.range[1], path.range[1]))  # once rescaled, the shift may be negative
     shift = _choose_gamma(second, rows)
-    return second.right(shift), [gamma, shift]
+    return {"rescale+shift": (second.right(shift), [gamma, shift]),
+            **{rule: (path.right(gammas[rule]), [gammas[rule]]) for rule, path in paths.items()}}
 
 
 def _choose_gamma(path: GammaPath, rows: np.ndarray) -> float:
@@ -180,22 +175,6 @@ def _random_half(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     half = np.empty(len(labels), bool)
     half[order] = (rank + rng.integers(2, size=len(sizes))[labels[order]]) % 2 == 0
     return half
-
-
-def _compare_scores(
-    right: dict[str, np.ndarray], chosen: dict[str, list[list[float]]], path: GammaPath, repeats: int,
-    warnings: tuple[str, ...],
-) -> Comparison:
-    accuracy = {rule: _mean_and_interval(score, path.labels)[0] for rule, score in right.items()}
-    best = max(accuracy, key=lambda rule: accuracy[rule])
-    rows = []
-    for rule in sorted(accuracy, key=lambda rule: -accuracy[rule]):
-        gain, gain_interval = _mean_and_interval(right[rule] - right["none"], path.labels)
-        behind, behind_interval = _mean_and_interval(right[best] - right[rule], path.labels)
-        gammas = tuple(np.median(chosen[rule], axis=0).tolist()) if rule in chosen else ()
-        rows.append(Row(rule=rule, balanced_error=1 - accuracy[rule], gain=gain, gain_interval=gain_interval,
-                        behind_best=behind, behind_interval=behind_interval, gammas=gammas))
-    return Comparison(tuple(rows), len(path.labels), repeats, warnings)
 
 
 def _mean_and_interval(values: np.ndarray, labels: np.ndarray) -> tuple[float, tuple[float, float]]:

@@ -8,8 +8,6 @@ Both are exact step functions of gamma. Their events are found and sorted once. 
 every bootstrap replicate, is then a gather and a cumulative sum.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -33,7 +31,7 @@ class Grid:
     edges: np.ndarray
 
     @staticmethod
-    def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> Grid:
+    def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> "Grid":
         """Return the intervals between all events or, if those are more than `most`, as many of equal width."""
         low, high = range
         inside = np.unique(events[(events > low + _SAME_GAMMA) & (events < high - _SAME_GAMMA)])
@@ -56,10 +54,7 @@ class Grid:
         return Curve(self.edges[:-1], values, float(self.edges[-1]))
 
     def choose(self, values: np.ndarray) -> tuple[float, tuple[float, float]]:
-        """Return gamma and the widest plateau on which values [G] are lowest.
-
-        Gamma is the middle of the plateau, or 0 if the plateau is the whole range: then gamma changes nothing.
-        """
+        """Return gamma and the widest plateau on which values [G] are lowest: its middle, or 0 if all are equal."""
         plateau = self.curve(values).plateau(_SAME_VALUE)
         return (0.0 if plateau == (self.edges[0], self.edges[-1]) else middle(plateau)), plateau
 
@@ -86,14 +81,12 @@ class ShareMismatch:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """Error of labelled samples and mismatch of shares on each interval, for any weighting of the samples.
+    """Error of labelled samples and mismatch of shares on at most `most` intervals, for any weighting of the samples.
 
     Args:
-        path: of the labelled samples.
-        target: [K], sums to 1: the weight of each class where the model will be used.
+        path, target: of the labelled samples; [K], sums to 1: the weight of each class where the model will be used.
         changes: the predictions whose shares are compared with the target; None for the error alone.
         unlabelled: whether `changes` are of other samples than the path, drawn as in deployment.
-        most: intervals at most.
     """
 
     path: GammaPath
@@ -108,16 +101,11 @@ class Objective:
         weight = self.weights if times is None else self.weights * times
         return 1 - self.grid.accumulate(weight[start].sum(), self._error_bins, sign * weight[sample])
 
-    def values(
-        self, error: np.ndarray, times: np.ndarray | None = None, *, unlabelled_times: np.ndarray | None = None,
-        strength: float = STRENGTH,
-    ) -> np.ndarray:
-        """Return J on each interval, [G].
+    def values(self, error: np.ndarray, times: np.ndarray | None = None, *,
+               unlabelled_times: np.ndarray | None = None, strength: float = STRENGTH) -> np.ndarray:
+        """Return J on each interval, [G], given `error(times)`. Samples count `times` or `unlabelled_times`, or once.
 
-        Args:
-            error: what `error(times)` returned.
-            times, unlabelled_times: how often each sample counts; once if not given.
-            strength: the 20 of ``min(1, 20 s)``; 0 gives the error alone, infinity the sum with the whole mismatch.
+        The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
         """
         if self.mismatch is None or strength == 0:
             return error
@@ -156,8 +144,7 @@ class Objective:
 
     @cached_property
     def mismatch(self) -> ShareMismatch | None:
-        """Mismatch of the predicted shares. Labelled samples are class-weighted, as in the error: they may be
-        imbalanced."""
+        """Mismatch of the predicted shares. Labelled samples may be imbalanced, so they are class-weighted."""
         if self.changes is None:
             return None
         prior, weights = (self.target, None) if self.unlabelled else (self.prior, self.weights)
@@ -170,14 +157,11 @@ class Objective:
 
 @dataclass(frozen=True, eq=False)
 class Replicates:
-    """The choice repeated on resamples.
+    """The choice repeated on resamples: the gammas they choose, [B], what the real gamma gains on each, [B], and how
+    much more, on average, a replicate's own choice gains on it than on the samples that it was drawn from.
 
-    Args:
-        gammas: [B], what each replicate chose.
-        gains: [B], what the gamma chosen on the real samples gains on each replicate, spread as if every class had one
-            more sample that gains and one that loses: resampling a single sample shows no doubt.
-        optimism: how much more a replicate's own choice gains on that replicate than on the samples it was drawn from,
-            on average. The real choice flatters itself as much on the real samples (Efron 1983).
+    Gains are spread as if each class had one more sample that gains and one that loses: resampling a single sample
+    shows no doubt. The real choice flatters itself on the real samples by that optimism, too (Efron 1983).
     """
 
     gammas: np.ndarray
@@ -185,23 +169,19 @@ class Replicates:
     optimism: float
 
 
-def draw_replicates(
-    objective: Objective, gamma: float, strength: float, n: int, rng: np.random.Generator,
-    progress: RowProgress | None = None,
-) -> Replicates:
+def draw_replicates(objective: Objective, gamma: float, strength: float, n: int, rng: np.random.Generator,
+                    progress: RowProgress | None = None) -> Replicates:
     """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
     objective = replace(objective, most=1000)
     path, weights, grid = objective.path, objective.weights, objective.grid
-    before = path.right(0.0).astype(np.float64)
+    error, before = objective.error(), path.right(0.0).astype(np.float64)
     change = path.right(gamma) - before
-    error = objective.error()
     others = len(objective.changes.start) if objective.unlabelled and objective.changes is not None else 0
     gammas, gains, optimism = np.empty(n), np.empty(n), np.zeros(n)
     for i, times in enumerate(draw_resamples(path.labels, n, rng)):
         again = objective.error(times)
         unlabelled = np.bincount(rng.integers(others, size=others), minlength=others) if others else None
-        values = objective.values(again, times, unlabelled_times=unlabelled, strength=strength)
-        gammas[i], _ = grid.choose(values)
+        gammas[i], _ = grid.choose(objective.values(again, times, unlabelled_times=unlabelled, strength=strength))
         gains[i] = (weights * times) @ change
         at = np.searchsorted(grid.edges[1:-1], gammas[i])
         optimism[i] = (error[at] - again[at]) - (weights * (times - 1)) @ before
@@ -222,8 +202,7 @@ def _unseen_variance(objective: Objective, change: np.ndarray) -> float:
         m = np.maximum(n + 2 * more, 1)
         return ((up + down + 2 * more) / m - ((up - down) / m) ** 2) / m
 
-    grown = objective.prior**2 * (variance(1) - variance(0))
-    return max(0.0, float(grown.sum()))
+    return max(0.0, float((objective.prior**2 * (variance(1) - variance(0))).sum()))
 
 
 def middle(plateau: tuple[float, float]) -> float:

@@ -18,7 +18,6 @@ from ..core.per_class import listed
 from .rule import check_vector
 
 Diagnosis = kinds.LevelheadWarning | None
-
 _USE_SHIFT = "use the rule shift, which adds instead of multiplying"
 
 
@@ -29,9 +28,7 @@ def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
     training data a network is wrong almost nowhere. On unseen long-tailed data almost none is that good.
     """
     n, wrong = len(right), int((~right).sum())
-    if n < 300 or wrong * 500 >= n:
-        return None
-    return kinds.LeakageWarning(
+    return None if n < 300 or wrong * 500 >= n else kinds.LeakageWarning(
         f"{wrong} of {n} samples are wrong at gamma = 0, which is too good for data that the model has not seen; "
         "choose gamma on samples that it was not trained on, or without labels")
 
@@ -48,10 +45,9 @@ def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
         raise LevelheadError(f"expected floating-point numbers, got {described(trained)}", parameter="training")
     known = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
     shared = sum(row.tobytes() in known for row in held)
-    if shared * 10 < len(held):
-        return None
-    return kinds.LeakageWarning(f"{shared} of {len(held)} held-out rows are also in the training data; choose gamma on "
-                                "samples that the model was not trained on")
+    return None if shared * 10 < len(held) else kinds.LeakageWarning(
+        f"{shared} of {len(held)} held-out rows are also in the training data; choose gamma on samples that the model "
+        "was not trained on")
 
 
 def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Diagnosis:
@@ -64,10 +60,9 @@ def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Di
     sizes, rows = np.bincount(labels), np.arange(len(labels))
     below = np.bincount(labels, to_numpy(logits[rows, labels]) < 0)  # only these of a memory-mapped or GPU array
     share = float((below[sizes > 0] / sizes[sizes > 0]).mean())
-    if share <= 0.2:
-        return None
-    return kinds.NegativeLogitsWarning(f"{share:.0%} of the true-class logits are negative, and a larger factor moves "
-                                       f"those down, not up; {_USE_SHIFT}")
+    return None if share <= 0.2 else kinds.NegativeLogitsWarning(
+        f"{share:.0%} of the true-class logits are negative, and a larger factor moves those down, not up; "
+        + _USE_SHIFT)
 
 
 def diagnose_binary_head(logits: Array, rule: str) -> Diagnosis:
@@ -87,9 +82,7 @@ def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: str) -> Diagno
     if norms is None or rule != "rescale":
         return None
     correlation = norm_follows_count(Head(check_vector(norms, len(counts), "norms")[:, None]), counts)
-    if not correlation < -0.3:
-        return None
-    return kinds.NormWarning(
+    return None if not correlation < -0.3 else kinds.NormWarning(
         f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare classes do "
         f"not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare, in Python)")
 
@@ -107,9 +100,7 @@ def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = No
 
 def diagnose_balanced_counts(counts: np.ndarray, model: str) -> Diagnosis:
     """Warn if counts of other samples than a trained model's own are balanced: none is twice another."""
-    if counts.max() >= 2 * counts.min():
-        return None
-    return kinds.CountsWarning(
+    return None if counts.max() >= 2 * counts.min() else kinds.CountsWarning(
         f"{model} is already trained, and the samples given now are balanced ({counts.min():g} to {counts.max():g} per "
         "class), so their counts level almost nothing; pass the counts of its training samples")
 
@@ -122,9 +113,7 @@ def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int)
     ratio 100), and at most 0.8 elsewhere, where it mostly gained.
     """
     absent = (shares < target / 10) & (n * target >= 5)
-    if target[absent].sum() <= 1 / 3:
-        return None
-    return kinds.NeverPredictedWarning(
+    return None if target[absent].sum() <= 1 / 3 else kinds.NeverPredictedWarning(
         f"{absent.sum()} of {len(target)} classes, {target[absent].sum():.0%} of the samples by the target, are hardly "
         "ever predicted at gamma = 0, so samples of other classes may make up their shares; choose gamma on labelled "
         "samples")
@@ -133,17 +122,13 @@ def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int)
 def diagnose_range_end(plateau: tuple[float, float], reach: tuple[float, float]) -> Diagnosis:
     """Warn if the best plateau touches the upper end of the range and is not the whole of it."""
     low, high = plateau
-    if high < reach[1] or low <= reach[0]:
-        return None
-    return kinds.RangeWarning(f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider "
-                              "range of gamma may do better")
+    return None if high < reach[1] or low <= reach[0] else kinds.RangeWarning(
+        f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range of gamma may do "
+        "better")
 
 
 def issue_warnings(found: Iterable[Diagnosis], stacklevel: int = 2) -> tuple[str, ...]:
-    """Issue what was found as warnings, and return their texts for the result.
-
-    The stack level is the one that `warnings.warn` would need in place of this call: 2 is the caller's caller.
-    """
+    """Issue what was found as warnings, with the stack level that `warnings.warn` needs here; return their texts."""
     issued = [one for one in found if one is not None]
     for one in issued:
         warnings.warn(one, stacklevel=stacklevel + 1)

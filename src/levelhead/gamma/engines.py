@@ -16,19 +16,14 @@ from .rule import Rule
 from .top_k import Pieces, find_pieces
 
 Engine = Literal["auto", "numpy", "numba", "torch"]
-_WORTH_COMPILING = 1 << 28  # numbers
 
 
-def find_right(
-    logits: Array, labels: np.ndarray, rule: Rule, range: tuple[float, float], k: int = 1, *, kind: Kind = "logits",
-    engine: Engine = "auto", shard: tuple[Any, Any] | None = None, progress: RowProgress | None = None,
-) -> Pieces:
+def find_right(logits: Array, labels: np.ndarray, rule: Rule, range: tuple[float, float], k: int = 1, *,
+               kind: Kind = "logits", engine: Engine = "auto", shard: tuple[Any, Any] | None = None,
+               progress: RowProgress | None = None) -> Pieces:
     """Return (sample [M], lo [M], hi [M]): the intervals of gamma on which each sample is among the first k.
 
-    Args:
-        engine: `numpy`, `numba` (extra `fast`), or `torch` on the tensor's own device. `auto` takes torch for a tensor
-            on an accelerator, numba, if installed, from 2^28 numbers on, and otherwise numpy. All give the same result.
-        shard: (classes [k], true [N]) if the columns are only some classes: their indices, and the true-class logits.
+    The engine `auto` is torch for a tensor on an accelerator, numba, if installed, from 2^28 numbers on, or else numpy.
     """
     if not (isinstance(k, int | np.integer) and 1 <= k < len(rule.ratios)):
         raise LevelheadError(f"expected a whole number from 1 to {len(rule.ratios) - 1}, got {k}", parameter="k")
@@ -49,15 +44,14 @@ def find_right(
     table, pieces = None, []
     classes, true = (None, None) if shard is None else _check_shard(shard, logits, len(rule.ratios))
     for first, chunk in read_chunks(logits, kind=kind, check=engine != "numba", whole=shard is None, progress=progress):
-        rows = slice(first, first + len(chunk))
+        rows, sample = slice(first, first + len(chunk)), np.arange(len(chunk))
         if not single:
             sample, lo, hi = find_pieces(chunk, labels[rows], rule, range, k)
         elif classes is not None and true is not None:
-            sample = np.arange(len(chunk))
             lo, hi = shard_intervals(chunk, labels[rows], rule, range, classes, true[rows])
         else:
             table = table or TabulatedRule.of(rule, range, chunk.dtype)
-            sample, (lo, hi) = np.arange(len(chunk)), find_in_block(chunk, labels[rows], rule, table)
+            lo, hi = find_in_block(chunk, labels[rows], rule, table)
             if engine == "numba" and np.isnan(hi).any():
                 check_finite_rows(chunk, first)  # raises, naming the row
         pieces.append((sample + first, lo, hi))
@@ -86,4 +80,4 @@ def _choose_engine(engine: Engine, logits: Array) -> Engine:
         return engine
     if is_torch(logits) and logits.device.type not in ("cpu", "mps"):  # mps has no float64
         return "torch"
-    return "numba" if np.prod(logits.shape) >= _WORTH_COMPILING and find_spec("numba") is not None else "numpy"
+    return "numba" if np.prod(logits.shape) >= 1 << 28 and find_spec("numba") is not None else "numpy"

@@ -4,8 +4,6 @@ The winner of a row is always among its logits of the highest sign, whose (log) 
 prediction changes where the upper envelope of these lines bends, and only to a class of a steeper line.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,8 +32,7 @@ class Envelope:
         start: [N], the class predicted at the start of the range.
         sample, gamma, new_class, old_class: [E], sorted by gamma: there, the prediction for `sample` changes from
             `old_class` to `new_class`.
-        classes: K.
-        range: of gamma.
+        classes, range: K; of gamma.
     """
 
     start: np.ndarray
@@ -53,13 +50,13 @@ class Envelope:
         found[self.sample[:upto]] = self.new_class[:upto]  # in order of gamma, so the last assignment wins
         return found
 
-    def joined(self, others: Sequence[Envelope]) -> Envelope:
+    def joined(self, others: Sequence["Envelope"]) -> "Envelope":
         """Return the envelope of these samples and then those of others."""
-        offsets = np.cumsum([len(self.start), *(len(other.start) for other in others)])
         every = [self, *others]
+        offsets = np.cumsum([0, *(len(part.start) for part in every[:-1])])
         gamma = np.concatenate([part.gamma for part in every])
         order = np.argsort(gamma, kind="stable")
-        sample = np.concatenate([self.sample, *(o.sample + n for o, n in zip(others, offsets, strict=False))])
+        sample = np.concatenate([part.sample + offset for part, offset in zip(every, offsets, strict=True)])
         return replace(self, start=np.concatenate([part.start for part in every]), sample=sample[order],
                        gamma=gamma[order], new_class=np.concatenate([part.new_class for part in every])[order],
                        old_class=np.concatenate([part.old_class for part in every])[order])
@@ -69,19 +66,13 @@ class Envelope:
         return np.bincount(self.predictions(gamma), self._weights(weights), self.classes)
 
     def mismatch(self, target: np.ndarray | None = None, weights: np.ndarray | None = None) -> Curve:
-        """Return half the sum over classes of ``|share - target|``, over gamma: 0 where predicted and target agree.
-
-        Args:
-            target: prior of the K classes, summing to 1; uniform if not given.
-            weights: [N], of the samples; equal if not given.
-        """
+        """Return half the sum of ``|share - target|`` over gamma. The target [K] sums to 1, and is uniform if None."""
         start, gammas, steps = self.mismatch_steps(target, weights)
         order = np.argsort(gammas)
         return accumulate(start, gammas[order], steps[order], self.range)
 
-    def mismatch_steps(
-        self, target: np.ndarray | None = None, weights: np.ndarray | None = None
-    ) -> tuple[float, np.ndarray, np.ndarray]:
+    def mismatch_steps(self, target: np.ndarray | None = None,
+                       weights: np.ndarray | None = None) -> tuple[float, np.ndarray, np.ndarray]:
         """Return the mismatch as its value at the start of the range, and the gamma and size of each step.
 
         A change moves only one class's term of the sum, and the changes of a class, in order, give its share after
@@ -107,11 +98,8 @@ class Envelope:
 
     @cached_property
     def _by_class(self) -> tuple[np.ndarray, ...]:
-        """Gains and losses of samples, sorted by class and then by gamma: once, since weights do not matter.
-
-        Their gammas, their positions in the weights followed by the negated weights, and for each class their number
-        and the position of the first.
-        """
+        """Gains and losses of samples, by class and then by gamma, sorted once for all weights: their gammas, places in
+        the weights followed by the negated weights, and for each class how many there are and which is the first."""
         changed, n = np.concatenate([self.new_class, self.old_class]), len(self.start)
         gamma = np.concatenate([self.gamma, self.gamma])
         order = np.lexsort((gamma, changed))
@@ -119,9 +107,8 @@ class Envelope:
         return gamma[order], np.concatenate([self.sample, self.sample + n])[order], sizes, np.cumsum(sizes) - sizes
 
 
-def compute_envelope(
-    logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits", progress: RowProgress | None = None
-) -> Envelope:
+def compute_envelope(logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits",
+                     progress: RowProgress | None = None) -> Envelope:
     """Compute the envelope under a rule without a kept bias, chunk by chunk."""
     if rule.bias is not None:
         raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
@@ -130,7 +117,7 @@ def compute_envelope(
         start = (rule.scores(part, range[0]) if range[0] else part).argmax(axis=1)  # at 0, scores are the logits
         return start, [(rows + first, gamma, new, old) for rows, gamma, new, old in _walk(part, start, rule, range)]
 
-    starts, events = [], []
+    starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy releases the interpreter lock
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
             step = max(1, _BLOCK // chunk.shape[1])
@@ -138,8 +125,6 @@ def compute_envelope(
             for start, found in pool.map(walk_block, firsts + offset, [chunk[i : i + step] for i in firsts]):
                 starts.append(start)
                 events += found
-    if not events:
-        events = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
     sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
     order = np.argsort(gamma, kind="stable")
     return Envelope(start=np.concatenate(starts), sample=sample[order], gamma=gamma[order], new_class=new_class[order],

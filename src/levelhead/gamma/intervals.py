@@ -8,8 +8,6 @@ Ends are exact. A tie goes to the first class, as in argmax. An open end is stor
 sample is right if and only if ``lo <= gamma <= hi``. A sample that is never right has lo > hi.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,21 +17,17 @@ from .rule import Rule
 
 NEVER = (np.inf, -np.inf)
 FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
+_BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
 
 
-def winning_range(
-    true: np.ndarray, other: np.ndarray, rise: np.ndarray, first: np.ndarray, *, multiplies: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def winning_range(true: np.ndarray, other: np.ndarray, rise: np.ndarray, first: np.ndarray, *,
+                  multiplies: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return, for each pair of logits, the half-line ``[lo, hi]`` on which `true` comes before `other`.
 
     Args:
         true, other: the two logits, float64.
         rise: slope of `other` minus slope of `true`, ``a_k - a_y``.
-        first: whether `true` wins a tie, because its class index is the smaller one.
-        multiplies: whether the rule multiplies logits or adds to them.
-
-    >>> winning_range(np.array([4.0]), np.array([2.0]), np.log([4.0]), np.array([True]), multiplies=True)
-    (array([-inf]), array([0.5]))
+        first, multiplies: whether `true` wins a tie, by its smaller class index; whether the rule multiplies logits.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         gap = _log_ratio(true, other) if multiplies else true - other
@@ -74,43 +68,29 @@ class TabulatedRule:
     moves: np.ndarray
     relative: float
     absolute: float
-    multiplies: bool
+    apply: np.ufunc  # makes a score of a logit and a move
 
     @staticmethod
-    def of(rule: Rule, range: tuple[float, float], dtype: np.dtype, steps: int = 64) -> TabulatedRule:
+    def of(rule: Rule, range: tuple[float, float], dtype: np.dtype, steps: int = 64) -> "TabulatedRule":
         """Tabulate a rule for logits of one dtype, at `steps` + 1 gammas."""
         gammas, kind = np.linspace(*range, steps + 1), np.finfo(dtype)
         moves = gammas[:, None] * rule.slopes
         moves -= moves.max(axis=1, keepdims=True)
         absolute = kind.tiny if rule.multiplies else 64 * kind.eps * np.abs(moves).max()
         moves = (np.exp(moves) if rule.multiplies else moves).astype(dtype)
-        return TabulatedRule(gammas, moves, 64 * kind.eps, absolute, rule.multiplies)
+        return TabulatedRule(gammas, moves, 64 * kind.eps, absolute, np.multiply if rule.multiplies else np.add)
 
-    @property
-    def apply(self) -> np.ufunc:
-        """The function that makes a score of a logit and a move."""
-        return np.multiply if self.multiplies else np.add
-
-    def index_below(self, gamma: np.ndarray) -> np.ndarray:
-        """Return the index of the last gamma of the table that is not above each of these."""
-        return np.floor(self._positions(gamma)).astype(np.int64)
-
-    def index_above(self, gamma: np.ndarray) -> np.ndarray:
-        """Return the index of the first gamma of the table that is not below each of these."""
-        return np.ceil(self._positions(gamma)).astype(np.int64)
-
-    def _positions(self, gamma: np.ndarray) -> np.ndarray:
-        begin, end, last = self.gammas[0], self.gammas[-1], len(self.gammas) - 1
-        return (gamma - begin) / (end - begin) * last
+    def positions(self, gamma: np.ndarray) -> np.ndarray:
+        """Return where each gamma lies in the table: a whole number is an index, a fraction lies between two."""
+        return (gamma - self.gammas[0]) / (self.gammas[-1] - self.gammas[0]) * (len(self.gammas) - 1)
 
     def margin(self, own: np.ndarray) -> np.ndarray:
         """Return how far below y's own score [n] another can be and still be ahead of it without rounding."""
         return np.abs(own) * own.dtype.type(self.relative) + own.dtype.type(self.absolute)
 
 
-def find_intervals(
-    logits: np.ndarray, labels: np.ndarray, rule: Rule, table: TabulatedRule
-) -> tuple[np.ndarray, np.ndarray]:
+def find_intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule,
+                   table: TabulatedRule) -> tuple[np.ndarray, np.ndarray]:
     """Return lo [N] and hi [N] of a block of logits [N, K].
 
     A half-line that cuts into the range covers one of its ends. So a class matters only if it is ahead of y at an end.
@@ -120,7 +100,6 @@ def find_intervals(
     own = logits.take(np.arange(0, logits.size, width) + labels).astype(np.float64)
 
     def intersect(rows: np.ndarray, other: np.ndarray) -> None:
-        """Intersect the intervals of `rows` with the half-lines on which y beats the classes `other`."""
         true, rival = labels[rows], logits.take(rows * width + other).astype(np.float64)
         rise = slopes[other] - slopes[true]
         low, high = winning_range(own[rows], rival, rise, true < other, multiplies=rule.multiplies)
@@ -138,7 +117,7 @@ def find_intervals(
         late, early = np.flatnonzero(at_begin != labels), np.flatnonzero(at_end != labels)
         intersect(np.concatenate([late, early]), np.concatenate([at_begin[late], at_end[early]]))
         late, early = late[lo[late] <= hi[late]], early[lo[early] <= hi[early]]
-        at = np.concatenate([table.index_below(lo[late]), table.index_above(hi[early])])
+        at = np.concatenate([np.floor(table.positions(lo[late])), np.ceil(table.positions(hi[early]))]).astype(np.int64)
         done = np.concatenate([at_begin[late], at_end[early]])
         intersect(*_rivals_at(logits, labels, table, np.concatenate([late, early]), at, done))
         never = lo > hi
@@ -147,10 +126,8 @@ def find_intervals(
     return lo, hi
 
 
-def shard_intervals(
-    logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float], classes: np.ndarray,
-    true: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
+def shard_intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float],
+                    classes: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return lo [N] and hi [N] against some classes: logits [N, k] of `classes` [k], and the true-class logits [N]."""
     lo, hi = winning_range(np.broadcast_to(true[:, None], logits.shape).astype(np.float64), logits.astype(np.float64),
                            rule.slopes[classes] - rule.slopes[labels][:, None], labels[:, None] <= classes,
@@ -159,9 +136,8 @@ def shard_intervals(
     return np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
 
 
-def sorted_events(
-    sample: np.ndarray, lo: np.ndarray, hi: np.ndarray, range: tuple[float, float]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def sorted_events(sample: np.ndarray, lo: np.ndarray, hi: np.ndarray,
+                  range: tuple[float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
     (begin, end), some = range, lo <= hi
     enters, leaves = np.flatnonzero(some & (lo > begin)), np.flatnonzero(some & (hi < end))
@@ -171,9 +147,8 @@ def sorted_events(
     return sample[lo <= np.minimum(hi, begin)], at[order], sign[order], sample[np.concatenate([enters, leaves])][order]
 
 
-def _rivals_at_ends(
-    logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rivals_at_ends(logits: np.ndarray, labels: np.ndarray,
+                    table: TabulatedRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows in which a class is ahead of y at both ends of the range, [N] bool, and for all other rows the
     (row, class) of each class that may be ahead of y at one end. Rows are short, so the array is transposed."""
     columns, y = np.ascontiguousarray(logits.T), labels * len(logits) + np.arange(len(logits))
@@ -197,7 +172,7 @@ def _winners_at_end(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
     if table.gammas[at] == 0:
         return logits.argmax(axis=1)
     first, width = np.empty(len(logits), np.int64), logits.shape[1]
-    step = _rows_per_block(width)
+    step = max(1, _BLOCK // width)
     moves, scores = np.tile(table.moves[at], (min(step, len(logits)), 1)), np.empty_like(logits[:step])
     for start in range(0, len(logits), step):
         part = slice(start, start + step)
@@ -210,12 +185,11 @@ def _winners_at_end(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
     return first
 
 
-def _rivals_at(
-    logits: np.ndarray, labels: np.ndarray, table: TabulatedRule, rows: np.ndarray, at: np.ndarray, done: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _rivals_at(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule, rows: np.ndarray, at: np.ndarray,
+               done: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (row, class) of each class, except those in `done`, that may be ahead of y in `rows` at gammas[at]."""
     width = logits.shape[1]
-    step = min(_rows_per_block(width), len(rows))
+    step = min(max(1, _BLOCK // width), len(rows))
     scores, moves, mask = (np.empty((step, width), kind) for kind in (logits.dtype, logits.dtype, np.bool_))
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for start in range(0, len(rows), step or 1):
@@ -235,16 +209,10 @@ def _rivals_at(
     return np.concatenate([row for row, _ in found]), np.concatenate([other for _, other in found])
 
 
-def _rows_per_block(width: int, size: int = 1 << 18) -> int:
-    """Return how many rows fit in the cache, for several passes over them."""
-    return max(1, size // width)
-
-
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return ``log(a / b)``: 0 only where a = b, NaN or infinite where the signs differ."""
     gap = np.log(a / b)
     inexact = np.nonzero((gap == 0) | np.isinf(gap))  # one float apart a / b is 1, and it may overflow or underflow
     x, y = a[inexact], b[inexact]
-    near = (x - y) / y
-    gap[inexact] = np.where(gap[inexact] == 0, near, np.log(np.abs(x)) - np.log(np.abs(y)))
+    gap[inexact] = np.where(gap[inexact] == 0, (x - y) / y, np.log(np.abs(x)) - np.log(np.abs(y)))
     return gap

@@ -19,21 +19,16 @@ BLOCK = np.uint64(256)
 POSITION = np.int32(255)  # the bits that hold a position in a block
 
 
-def find_intervals_numba(
-    logits: np.ndarray, labels: np.ndarray, rule: Rule, table: TabulatedRule
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `find_intervals` returns, which is called for all but float32.
-
-    lo and hi are NaN where a row is not finite.
-    """
+def find_intervals_numba(logits: np.ndarray, labels: np.ndarray, rule: Rule,
+                         table: TabulatedRule) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `find_intervals` returns, which is called for all but float32; NaN where a row is not finite."""
     if logits.dtype != np.float32:
         if np.isfinite(logits).all():
             return find_intervals(logits, labels, rule, table)
         return np.full(len(logits), np.nan), np.full(len(logits), np.nan)
     lo, hi = np.empty(len(logits)), np.empty(len(logits))
     margin = np.array([table.relative, table.absolute], np.float32)
-    logits = np.ascontiguousarray(logits)
-    fill = _compile_rows(logits.shape[1] <= BLOCK)
+    fill, logits = _compile_rows(logits.shape[1] <= BLOCK), np.ascontiguousarray(logits)
     fill(logits, labels, rule.slopes, table.gammas, table.moves, margin, rule.multiplies, lo, hi)
     zero = np.flatnonzero(np.isnan(lo) & ~np.isnan(hi))
     if len(zero):
@@ -47,11 +42,8 @@ def _compile_rows(narrow: bool) -> Any:
 
     @njit(cache=True, nogil=True)
     def fill(logits, labels, slopes, gammas, moves, margin, multiplies, lo, hi):
-        """Fill lo and hi. Both become NaN where the row is not finite, and lo alone where y's score is too near 0.
-
-        y must not be its own rival. To need no branch for that, its move is replaced during a pass by one that sends
-        its score to 0 or -inf, below what counts.
-        """
+        """Fill lo and hi. Both become NaN where the row is not finite, and lo alone where y's score is too near 0."""
+        # y must not be its own rival. To need no branch, a pass replaces its move: its score becomes 0 or -inf.
         last, width = len(gammas) - 1, np.uint64(logits.shape[1])
         scale, rivals = last / (gammas[last] - gammas[0]), np.empty(BLOCK, np.uint64)
         for i in range(len(labels)):

@@ -6,6 +6,7 @@ logarithm may differ from the host's in the last bit.
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..core.errors import LevelheadError
 from ..core.measure import LARGEST_PROBABILITY, Kind, check_logits
@@ -13,14 +14,11 @@ from ..show.progress import RowProgress
 from .intervals import TabulatedRule
 from .rule import Rule
 
-Tensor = torch.Tensor
-
 
 @torch.no_grad()
-def find_intervals_torch(
-    logits: Tensor, labels: np.ndarray, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits",
-    size: int = 1 << 27, progress: RowProgress | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+def find_intervals_torch(logits: Tensor, labels: np.ndarray, rule: Rule, range: tuple[float, float], *,
+                         kind: Kind = "logits", size: int = 1 << 27,
+                         progress: RowProgress | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
     check_logits(logits[:1000], kind=kind)
     table = TabulatedRule.of(rule, range, np.dtype(np.float64 if logits.dtype == torch.float64 else np.float32))
@@ -31,16 +29,17 @@ def find_intervals_torch(
         if kind == "probabilities" and ((part < 0) | (part > LARGEST_PROBABILITY)).any():
             check_logits(part, kind=kind, first=first)  # raises, naming the row
         part = part.clamp_min(torch.finfo(part.dtype).tiny).log() if kind == "probabilities" else part
-        _check_finite(part, first)
+        for row in (~(part @ part.new_ones(part.shape[1])).isfinite()).nonzero()[:, 0].tolist():
+            if not part[row].isfinite().all():  # a sum may overflow
+                raise LevelheadError(f"the logits hold NaN or infinite values, first in row {first + row}")
         found.append(_find_in_block(part, label[first : first + step], moves, slopes, rule, table))
         if progress is not None:
             progress(min(first + step, len(logits)), len(logits))
     return torch.cat([lo for lo, _ in found]).cpu().numpy(), torch.cat([hi for _, hi in found]).cpu().numpy()
 
 
-def _find_in_block(
-    x: Tensor, label: Tensor, moves: Tensor, slopes: Tensor, rule: Rule, table: TabulatedRule
-) -> tuple[Tensor, Tensor]:
+def _find_in_block(x: Tensor, label: Tensor, moves: Tensor, slopes: Tensor, rule: Rule,
+                   table: TabulatedRule) -> tuple[Tensor, Tensor]:
     lo = x.new_full((len(x),), table.gammas[0], dtype=torch.float64)
     hi = x.new_full((len(x),), table.gammas[-1], dtype=torch.float64)
     own = x.gather(1, label[:, None])[:, 0].double()
@@ -107,10 +106,3 @@ def _winning_range(true: Tensor, other: Tensor, rise: Tensor, first: Tensor, mul
     lo, hi = torch.where(below | fixed, -infinite, at), torch.where(below & ~fixed, at, infinite)
     loses = fixed & ((true < other) | ((true == other) & ~first))
     return torch.where(loses, infinite, lo), torch.where(loses, -infinite, hi)
-
-
-def _check_finite(x: Tensor, first: int) -> None:
-    sums = x @ x.new_ones(x.shape[1])
-    for row in (~sums.isfinite()).nonzero()[:, 0].tolist():
-        if not x[row].isfinite().all():
-            raise LevelheadError(f"the logits hold NaN or infinite values, first in row {first + row}")

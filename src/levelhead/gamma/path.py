@@ -310,12 +310,11 @@ class GammaPath:
         return self.logits
 
 
-def gamma_path(
-    logits: Array, labels: Array, counts: Counts, *, range: tuple[float, float] = (0.0, 2.0),
-    rule: RuleName = "rescale", k: int = 1, bias: Array | None = None, weights: Array | None = None,
-    target: Array | None = None, norms: Array | None = None, names: Sequence[str] | None = None, kind: Kind = "logits",
-    shard: tuple[Array, Array] | None = None, engine: Engine = "auto", progress: RowProgress | None = None,
-) -> GammaPath:
+def gamma_path(logits: Array, labels: Array, counts: Counts, *, range: tuple[float, float] = (0.0, 2.0),
+               rule: RuleName = "rescale", k: int = 1, bias: Array | None = None, weights: Array | None = None,
+               target: Array | None = None, norms: Array | None = None, names: Sequence[str] | None = None,
+               kind: Kind = "logits", shard: tuple[Array, Array] | None = None, engine: Engine = "auto",
+               progress: RowProgress | None = None) -> GammaPath:
     """Compute the exact path over gamma.
 
     Args:

@@ -23,15 +23,9 @@ class Rule:
     shift     ``l_k + gamma log r_k``           ``r_k = n_max / n_k``
     ========  ================================  =========================
 
-    With a kept bias, the first two are ``(l_k - b_k) r_k^gamma + b_k``.
+    With a kept bias, the first two are ``(l_k - b_k) r_k^gamma + b_k``; b is None if it is scaled too, or not there.
 
-    Args:
-        name: one of the three.
-        ratios: r [K], positive.
-        bias: b [K] if the bias is kept; None if it is scaled too, or there is none.
-
-    >>> rescaled = Rule("rescale", np.array([1.0, 4.0]))
-    >>> rescaled.scores(np.array([[3.0, 2.0]]), 0.5)
+    >>> Rule("rescale", np.array([1.0, 4.0])).scores(np.array([[3.0, 2.0]]), 0.5)
     array([[3., 4.]])
     """
 
@@ -59,9 +53,8 @@ class Rule:
         return (wide - self.bias) * self.ratios**gamma + self.bias
 
 
-def make_rule(
-    name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits"
-) -> Rule:
+def make_rule(name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None,
+              kind: Kind = "logits") -> Rule:
     """Return the rule of that name for checked counts [K], weight norms [K] (tau) and a kept bias [K], if any."""
     check_choice("rule", name, RULES)
     if kind == "probabilities" and name != "shift":
@@ -75,9 +68,8 @@ def make_rule(
     if bias is not None and name == "shift":
         raise LevelheadError("a bias is kept while weights are scaled, and the rule shift scales none; leave it out",
                              parameter="bias")
-    size = len(counts)
-    ratios = counts.max() / counts if norms is None else 1 / check_vector(norms, size, "norms", positive=True)
-    return Rule(name, ratios, None if bias is None else check_vector(bias, size, "bias"))
+    ratios = counts.max() / counts if norms is None else 1 / check_vector(norms, len(counts), "norms", positive=True)
+    return Rule(name, ratios, None if bias is None else check_vector(bias, len(counts), "bias"))
 
 
 def check_range(range: Any, *, holds_zero: bool = False) -> tuple[float, float]:
@@ -98,8 +90,7 @@ def target_prior(target: Any, size: int, names: Sequence[str] | None = None) -> 
     if target is None:
         return np.full(size, 1 / size)
     mapping = as_mapping(target)
-    shares = target if mapping is None else in_order(mapping, size, names, what="share")
-    values = check_vector(shares, size, "target")
+    values = check_vector(target if mapping is None else in_order(mapping, size, names, what="share"), size, "target")
     if (values < 0).any() or not values.any():
         raise LevelheadError("expected shares, none negative and not all 0", parameter="target")
     return values / values.sum()

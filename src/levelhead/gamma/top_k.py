@@ -16,15 +16,14 @@ def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple
     """Return the intervals on which each sample of one chunk is among the first k, sorted by sample and gamma."""
     stop = np.nextafter(range[1], np.inf)
     sample, other = np.nonzero(_can_be_ahead(logits, labels, rule, range))
-    true = labels[sample]
-    wide = logits.astype(np.float64)
+    true, wide = labels[sample], logits.astype(np.float64)
     a, b, first = wide[sample, true], wide[sample, other], true < other
     if rule.bias is None:
         lo, hi = winning_range(a, b, rule.slopes[other] - rule.slopes[true], first, multiplies=rule.multiplies)
         never = lo > hi
-        left = (sample, np.full(len(sample), range[0]), np.where(never, stop, lo))  # ahead before y's half-line
-        right = (sample, np.where(never, stop, np.nextafter(hi, np.inf)), np.full(len(sample), stop))  # and after it
-        stretches = [left, right]
+        stretches = [  # ahead before y's half-line, and after it
+            (sample, np.full(len(sample), range[0]), np.where(never, stop, lo)),
+            (sample, np.where(never, stop, np.nextafter(hi, np.inf)), np.full(len(sample), stop))]
     else:
         a, b = a - rule.bias[true], b - rule.bias[other]
         stretches = _stretches_with_kept_bias(sample, a, b, true, other, first, rule, range)
@@ -60,11 +59,8 @@ def _covered_by_fewer(k: int, n: int, sample, start, stop, begin: float, end: fl
 
 
 def _stretches_with_kept_bias(sample, a, b, true, other, first, rule: Rule, range: tuple[float, float]) -> list[Pieces]:
-    """Return where ``b r_k^g + b_k`` is ahead of ``a r_y^g + b_y``.
-
-    A difference of two exponentials has at most one stationary point and is monotone on either side of it. Bisection
-    of floats finds each change of sign.
-    """
+    """Return where ``b r_k^g + b_k`` is ahead of ``a r_y^g + b_y``. A difference of exponentials is monotone on either
+    side of at most one stationary point, so bisection of floats finds each change of sign."""
     assert rule.bias is not None
     slope_y, slope_k, bias_y, bias_k = rule.slopes[true], rule.slopes[other], rule.bias[true], rule.bias[other]
 
@@ -93,22 +89,15 @@ def _stretches_with_kept_bias(sample, a, b, true, other, first, rule: Rule, rang
 
 
 def _first_change(changed, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the first float at which `changed` holds, given that it does not at left and does at right.
-
-    Bisection in the order of the floats, so that 64 halvings end at neighbors.
-    """
-    low, high = _to_ordered_int(left), _to_ordered_int(right)
+    """Return the first float at which `changed` holds, not at left but at right: 64 halvings in the order of floats."""
+    low, high = (_flip_negative(end.view(np.int64)) for end in (left, right))
     while np.any(low + 1 < high):  # their difference may be more than an int64 holds
         middle = (low >> 1) + (high >> 1) + (low & high & 1)
-        moved = changed(_to_float(middle))
+        moved = changed(_flip_negative(middle).view(np.float64))
         low, high = np.where(moved, low, middle), np.where(moved, middle, high)
-    return _to_float(high)
+    return _flip_negative(high).view(np.float64)
 
 
-def _to_ordered_int(x: np.ndarray) -> np.ndarray:
-    bits = np.asarray(x, np.float64).view(np.int64)
+def _flip_negative(bits: np.ndarray) -> np.ndarray:
+    """Return the bits of floats as integers in the order of the floats, or such integers as bits again."""
     return bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
-
-
-def _to_float(ordered: np.ndarray) -> np.ndarray:
-    return (ordered ^ ((ordered >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)

@@ -25,8 +25,6 @@ from .path import GammaPath, gamma_path
 from .rule import check_range, make_rule, target_prior
 from .tuned import Tuned
 
-Fold = tuple[Array, Array, Counts]  # logits [N, K], labels [N], and the counts that this fold's model was trained on
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TuneOptions:
@@ -67,14 +65,12 @@ class TuneOptions:
         return None if self.progress is None else partial(self.progress, name)
 
 
-def tune(
-    logits: Array, labels: Array, counts: Counts, *, metric: Metric = "balanced_error", criterion: Criterion = "guided",
-    rule: RuleName = "rescale", range: tuple[float, float] = (0.0, 2.0), unlabelled: Array | None = None,
-    target: Array | None = None, chosen_on: str = "held-out", bootstrap: int = 1000, level: float = 0.95,
-    rng: np.random.Generator | int = 0, norms: Array | None = None, bias: Array | None = None,
-    training: Array | None = None, names: Sequence[str] | None = None, kind: Kind = "logits",
-    progress: StageProgress | None = None,
-) -> Tuned:
+def tune(logits: Array, labels: Array, counts: Counts, *, metric: Metric = "balanced_error",
+         criterion: Criterion = "guided", rule: RuleName = "rescale", range: tuple[float, float] = (0.0, 2.0),
+         unlabelled: Array | None = None, target: Array | None = None, chosen_on: str = "held-out",
+         bootstrap: int = 1000, level: float = 0.95, rng: np.random.Generator | int = 0, norms: Array | None = None,
+         bias: Array | None = None, training: Array | None = None, names: Sequence[str] | None = None,
+         kind: Kind = "logits", progress: StageProgress | None = None) -> Tuned:
     """Choose the gamma at which the criterion is lowest on held-out data, exact over the whole range.
 
     ``J(gamma) = balanced error + min(1, 20 s) * mismatch``, with s the standard error of the balanced error at its own
@@ -84,12 +80,11 @@ def tune(
     Args:
         logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same.
         labels: [N]. A class without a sample is named in a warning and left neutral.
-        counts: training samples of each class.
+        counts, range: training samples of each class; of gamma, which must hold 0.
         metric: `balanced_error`, or `error`, which weighs classes as they occur among the labels.
         criterion: `guided`, which is J above, or `balanced_error` alone.
         rule: `rescale` (``l_k r_k^gamma``, r_k = n_max / n_k), `tau` (``l_k / ||w_k||^gamma``, with `norms`), or
             `shift` (``l_k + gamma log r_k``).
-        range: of gamma; must hold 0.
         unlabelled: [M, K], logits of deployment data, whose predicted shares are then compared with the target.
         target: [K] or {class: share}, prior of the classes in deployment, which weighs them in the metric; or uniform.
         chosen_on: what the data are, for the record. "test" is printed wherever the result is.
@@ -121,8 +116,8 @@ def tune(
 def tune_path(path: GammaPath, *, target: Array | None = None, chosen_on: str = "held-out", bootstrap: int = 1000,
               norms: Array | None = None, names: Sequence[str] | None = None) -> Tuned:
     """Choose gamma as `tune` does, on a path that is already computed."""
-    options = TuneOptions(target=target, chosen_on=chosen_on, bootstrap=bootstrap, norms=norms, names=names)
-    return _tune_path(path, options)
+    return _tune_path(path, TuneOptions(
+        target=target, chosen_on=chosen_on, bootstrap=bootstrap, norms=norms, names=names))
 
 
 def tune_with(options: TuneOptions, logits: Array, labels: Array | None, counts: Counts) -> Tuned:
@@ -132,12 +127,10 @@ def tune_with(options: TuneOptions, logits: Array, labels: Array | None, counts:
     return _tune_path(_labelled_path(logits, labels, counts, options), options)
 
 
-def cross_fit(
-    folds: Sequence[Fold], *, metric: Metric = "balanced_error", criterion: Criterion = "guided",
-    rule: RuleName = "rescale", range: tuple[float, float] = (0.0, 2.0), target: Array | None = None,
-    bootstrap: int = 1000, level: float = 0.95, rng: np.random.Generator | int = 0,
-    names: Sequence[str] | None = None, kind: Kind = "logits",
-) -> Tuned:
+def cross_fit(folds: Sequence[tuple[Array, Array, Counts]], *, metric: Metric = "balanced_error",
+              criterion: Criterion = "guided", rule: RuleName = "rescale", range: tuple[float, float] = (0.0, 2.0),
+              target: Array | None = None, bootstrap: int = 1000, level: float = 0.95,
+              rng: np.random.Generator | int = 0, names: Sequence[str] | None = None, kind: Kind = "logits") -> Tuned:
     """Choose one gamma from the out-of-fold scores of cross-validation, each fold with its own training counts.
 
     Every sample contributes the interval of gammas at which its own fold's model is right. The intervals of all folds
@@ -179,21 +172,18 @@ def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
     return replace(concatenate(paths), logits=())
 
 
-def match_prior(
-    logits: Array, counts: Counts, target: Array | None = None, *, rule: RuleName = "rescale",
-    range: tuple[float, float] = (0.0, 2.0), bootstrap: int = 1000, level: float = 0.95,
-    rng: np.random.Generator | int = 0, norms: Array | None = None, names: Sequence[str] | None = None,
-    kind: Kind = "logits", progress: StageProgress | None = None,
-) -> Tuned:
+def match_prior(logits: Array, counts: Counts, target: Array | None = None, *, rule: RuleName = "rescale",
+                range: tuple[float, float] = (0.0, 2.0), bootstrap: int = 1000, level: float = 0.95,
+                rng: np.random.Generator | int = 0, norms: Array | None = None, names: Sequence[str] | None = None,
+                kind: Kind = "logits", progress: StageProgress | None = None) -> Tuned:
     """Choose, without labels, the gamma at which the predicted class shares are closest to the target prior.
 
     ``mismatch(gamma) = 1/2 sum_k |share_k(gamma) - target_k|``. The prior of the unlabelled data must be known.
 
     Args:
         logits: [N, K] of unlabelled samples, drawn as in deployment.
-        counts: training samples of each class.
         target: [K] or {class: share}, prior of the classes in these samples; uniform if not given.
-        rule, range, bootstrap, level, rng, norms, names, kind, progress: as in `tune`.
+        counts, rule, range, bootstrap, level, rng, norms, names, kind, progress: as in `tune`.
 
     Returns:
         The chosen gamma with its interval and the mismatch before and after. Errors and gain are None.
@@ -259,18 +249,21 @@ def _tune_path(path: GammaPath, options: TuneOptions) -> Tuned:
 def _choose_gamma(path: GammaPath, changes: Envelope | None, options: TuneOptions,
                   found: list[diagnostics.Diagnosis], *, stacklevel: int) -> Tuned:
     """Do what `tune` and `cross_fit` share, once it is known where every sample is right."""
-    objective = Objective(path, _class_weights(path, options), changes, unlabelled=options.unlabelled is not None)
-    weights, grid = objective.weights, objective.grid
+    sizes = np.bincount(path.labels, minlength=len(path.counts))
+    by_error = options.metric == "error"  # weighs classes as they occur, not as the target says
+    shares = sizes / sizes.sum() if by_error else target_prior(options.target, len(sizes), options.names)
+    if not shares[sizes > 0].any():
+        raise LevelheadError("expected a share above 0 for some class that has a sample here", parameter="target")
+    objective = Objective(path, shares, changes, unlabelled=options.unlabelled is not None)
+    weights, grid, error = objective.weights, objective.grid, objective.error()
     strength = STRENGTH if options.criterion == "guided" else 0.0
-    error = objective.error()
     values = objective.values(error, strength=strength)
     gamma, plateau = grid.choose(values)
     drawn = draw_replicates(objective, gamma, strength, options.bootstrap, np.random.default_rng(options.rng),
                             options.stage("bootstrap"))
     now, before = path.right(gamma), path.right(0.0)
-    balanced = ([1 - weights @ before, 1 - weights @ now] if options.metric == "balanced_error" else
-                [path.at(at).balanced_error for at in (0.0, gamma)])
-    sizes = np.bincount(path.labels, minlength=len(path.counts))
+    balanced = ([path.at(at).balanced_error for at in (0.0, gamma)] if by_error else
+                [1 - weights @ before, 1 - weights @ now])
     warnings = diagnostics.issue_warnings([
         *found, diagnostics.diagnose_accuracy(before), diagnostics.diagnose_range_end(plateau, path.range),
         diagnostics.diagnose_missing_classes(sizes, options.names)], stacklevel=stacklevel)
@@ -298,17 +291,6 @@ def _predicted_changes(logits: Array, path: GammaPath, options: TuneOptions) -> 
     step, sample = np.nonzero(table[1:] != table[:-1])
     return Envelope(start=table[0], sample=sample, gamma=gammas[step + 1], new_class=table[step + 1, sample],
                     old_class=table[step, sample], classes=len(path.counts), range=path.range)
-
-
-def _class_weights(path: GammaPath, options: TuneOptions) -> np.ndarray:
-    """Return what each class weighs, [K]: for the error as it occurs, otherwise as the target says."""
-    sizes = np.bincount(path.labels, minlength=len(path.counts))
-    if options.metric == "error":
-        return sizes / sizes.sum()
-    shares = target_prior(options.target, len(sizes), options.names)
-    if not shares[sizes > 0].any():
-        raise LevelheadError("expected a share above 0 for some class that has a sample here", parameter="target")
-    return shares
 
 
 def _quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:

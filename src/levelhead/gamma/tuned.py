@@ -1,13 +1,14 @@
 """A chosen gamma, with everything needed to judge it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.adjust import RuleName
 from ..core.curve import Curve, Metric
+from ..show.curve_text import draw_text_curve, sparkline
+from ..show.html import html
+from ..show.plot import draw_choice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,21 +25,16 @@ class Tuned:
         criterion: what was minimized: `guided`, `balanced_error`, or `shares` (no labels).
         metric: `balanced_error` or `error`: what the gain is measured in.
         chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for.
-        n: how many samples it was chosen on.
-        classes: K.
+        n, classes: how many samples it was chosen on; K.
         plateau: the gammas that do as well on these samples.
-        curve: the metric over gamma (without labels: the mismatch of shares), exact.
-        criterion_curve: what was minimized over gamma, exact.
-        level: of both intervals.
-        error, balanced_error: at gamma on these samples, the second with classes weighted by the target; None without
-            labels.
+        curve, criterion_curve: the metric (without labels: the mismatch of shares), and what was minimized; exact.
+        error, balanced_error: at gamma on these samples, the second weighted by the target; None without labels.
         error_at_zero, balanced_error_at_zero: the same at gamma = 0.
         gain: how much gamma lowers the metric on new samples like these: the gain on these samples less the optimism of
             choosing on them. The bootstrap estimates that optimism; without one it is not subtracted.
-        gain_interval: of the gain, by the same bootstrap.
+        gain_interval, level: of the gain, by the same bootstrap; of both intervals.
         mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were used.
-        missing: classes without a labelled sample, which are neutral.
-        warnings: one line each.
+        missing, warnings: classes without a labelled sample, which are neutral; one line each.
 
     >>> from levelhead import match_prior
     >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], bootstrap=0)
@@ -79,13 +75,13 @@ class Tuned:
         names = ("gamma", "interval", "rule", "criterion", "metric", "chosen_on", "n", "classes", "plateau", "level",
                  "error", "balanced_error", "error_at_zero", "balanced_error_at_zero", "gain", "gain_interval",
                  "mismatch", "mismatch_at_zero", "missing", "warnings")
-        values = {name: getattr(self, name) for name in names}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
 
     def facts(self) -> dict[str, str]:
         """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""
+        source = "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
         parts = {"gamma": f"{self.gamma:.3f}{_interval_text(self.interval, '.3f')} for rule {self.rule}, chosen on "
-                          f"{self._source} ({self.n} samples)"}
+                          f"{source} ({self.n} samples)"}
         if self.balanced_error is not None:
             parts[self.title] = self._change(self.metric)
         if self.gain is not None:
@@ -103,14 +99,11 @@ class Tuned:
 
     def report(self) -> str:
         """Return the result as text: the curve, the numbers, and what they mean."""
-        from ..show.curve_text import draw_text_curve
-
         lines = [draw_text_curve(self.curve, self.gamma, self.interval),
                  f"{self.title} over gamma; ^ chosen, - its interval", "", *self._lines()]
         if self.error is not None:
-            other: Metric = "error" if self.metric == "balanced_error" else "balanced_error"
-            title = "plain error" if other == "error" else "balanced error"
-            lines.append(f"{title} on these samples {self._change(other)}")
+            other, kind = ("error", "plain") if self.metric == "balanced_error" else ("balanced_error", "balanced")
+            lines.append(f"{kind} error on these samples {self._change(other)}")
         return "\n".join(lines)
 
     @property
@@ -118,10 +111,8 @@ class Tuned:
         """The title of `curve`."""
         return "mismatch of shares" if self.balanced_error is None else self.metric.replace("_", " ")
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the curve, gamma and its interval on the Axes given, or on new ones (extra `plot`), and return them."""
-        from ..show.plot import draw_choice
-
         where = "TEST DATA" if self.chosen_on == "test" else self.chosen_on
         return draw_choice(self.curve, self.gamma, ax, label=self.title, interval=self.interval, level=self.level,
                            criterion=self.criterion_curve if self.criterion == "guided" else None,
@@ -131,9 +122,6 @@ class Tuned:
         return f"Tuned({self})"
 
     def _repr_html_(self) -> str:
-        from ..show.curve_text import sparkline
-        from ..show.html import html
-
         return html("Tuned", self.facts(), picture=sparkline(self.curve, self.gamma, self.interval),
                     notes=[f"warning: {line}" for line in self.warnings])
 
@@ -141,12 +129,8 @@ class Tuned:
         titles = {"gamma": "gamma = ", "verdict": ""}
         return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
 
-    def _change(self, metric: Metric) -> str:
+    def _change(self, metric: str) -> str:
         return f"{getattr(self, f'{metric}_at_zero'):.2%} -> {getattr(self, metric):.2%}"
-
-    @property
-    def _source(self) -> str:
-        return "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
 
 
 def reason_to_keep_zero(gamma: float, gain: float | None, interval: Sequence[float] | None) -> str | None:
