@@ -62,11 +62,19 @@ def test_no_cell_of_the_papers_tables_is_empty():
     for name, rows in (("table1-cifar10", 28), ("table1-cifar100", 28), ("table2", 23), ("table3", 10)):
         lines = [line for line in found[name].splitlines()[2:] if "as released" not in line]  # trained at two ratios
         assert len(lines) == rows
+        if name == "table1-cifar100":  # ratio 10 waits to be trained on the official files, as the page says
+            assert "ratio 10 and the stronger recipe on CIFAR-100 are not trained again yet" in words(TEMPLATE)
+            lines = ["|".join(cell for i, cell in enumerate(line.split("|")) if i != 6) for line in lines]
         assert not [line for line in lines if "|  |" in line]
 
 
+def words(path: Path) -> str:
+    """Return a page's text without its line breaks."""
+    return " ".join(path.read_text(encoding="utf-8").split())
+
+
 def test_what_the_page_says_of_rounding_was_measured():
-    said = " ".join(TEMPLATE.read_text(encoding="utf-8").split())
+    said = words(TEMPLATE)
     found = json.loads((TEMPLATE.parents[1] / "results" / "rounding.json").read_text(encoding="utf-8"))
     runs = [(*run["error, %"], run["stacked with, first time"] == run["second time"]) for run in found["runs"]]
     assert [run["all else in the record alike"] for run in found["runs"]] == [alike for *_, alike in runs]
@@ -98,10 +106,11 @@ def test_what_the_page_says_of_table_2_was_measured():
     best = "best gamma on test"
     ahead, elsewhere = ([a - b for a, b in zip(errors("baseline", best, columns), errors("wvn", best, columns),
                                                strict=True)]
-                        for columns in (table["columns"], table1_columns(imbalanced=True)))
+                        for columns in (table["columns"],
+                                        [c for c in table1_columns(imbalanced=True) if full_runs(records, c, "wvn")]))
     assert f"ahead of the plain network in every column, by {min(ahead):.1f} to {max(ahead):.1f} points" in said
-    assert "On CIFAR it is behind in all ten." in said
-    assert sum(points < 0 for points in elsewhere) == len(elsewhere) == 10
+    assert "On CIFAR it is behind in all nine that are trained." in said
+    assert sum(points < 0 for points in elsewhere) == len(elsewhere) == 9
 
     column = "tiny-imagenet:step:100"
     pairs = [(cell(records, column, method, "gamma from unlabelled images").text, cell(records, column, method).text)
@@ -132,12 +141,13 @@ def test_what_the_page_says_of_the_stronger_recipe_was_measured():
     readme = (TEMPLATE.parents[1] / "README.md").read_text(encoding="utf-8")
     assert "CIFAR-10 at ratio 100: {}, and {} with RS and gamma from a hold-out".format(*ours) in readme
 
-    ahead = {c: error(c, "baseline", held) - error(c, "wvn", held) for c in strong["columns"]}
+    ahead = {c: error(c, "baseline", held) - error(c, "wvn", held) for c in strong["columns"]
+             if full_runs(records, c, "wvn")}
     middle = [gain for column, gain in ahead.items() if column.endswith(":50")]
     others = [-gain for column, gain in ahead.items() if not column.endswith(":50")]
     assert min(middle + others) > 0  # ahead at ratio 50 alone
-    assert "by {:.1f} points on CIFAR-10, by {:.1f} on CIFAR-100.".format(*middle) in said
+    assert "the hold-out's gamma: by {:.1f} points.".format(*middle) in said
     assert f"behind, by {min(others):.1f} to {max(others):.1f}." in said
 
-    regret = [error(c, method, held) - error(c, method, best) for c in strong["columns"] for method in REPEATED]
+    regret = [error(c, method, held) - error(c, method, best) for c in ahead for method in REPEATED]
     assert f"costs at most {max(regret):.1f} points against the best on test, {mean(regret):.1f} in the mean" in said

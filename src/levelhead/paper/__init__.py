@@ -3,6 +3,7 @@
 - reproduce: train the networks that a table lacks
 - page: draw the figures and fill in the page "Reproduction"
 - tables: the published tables, from tables.toml
+- column_sha256: write the sha256 of every column's data into tables.toml
 - trainings: the trainings of each table
 - record: one trained network as a small JSON record; the two networks that come with the package
 - post_hoc: the adjustments of one trained network, for its record

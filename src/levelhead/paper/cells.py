@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .tables import SAME_WHEN_BALANCED, tables
+from ..core.errors import LevelheadError
+from .tables import SAME_WHEN_BALANCED, official_sha256, tables
 
 Record = dict[str, Any]
 GRID = np.linspace(0.0, 2.0, 201)  # the gammas of every curve in a record
@@ -35,8 +36,18 @@ class Cell:
 
 
 def load_records(results: str | Path) -> list[Record]:
-    """Read every record in a folder."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(results).glob("*.json"))]
+    """Read every record in a folder; raise LevelheadError for one of other data than its column's official files.
+
+    Records from before they held the sha256 of their data are read as they are.
+    """
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(results).glob("*.json"))]
+    for record in found:
+        official, own = official_sha256(record["column"], record["hold_out"]), record.get("data_sha256")
+        if own and official and own != official:
+            split = next(title for title in official if own.get(title) != official[title])
+            raise LevelheadError(f"{record['name']}.json: its {split} images or labels are not those of the official "
+                                 f"files for {record['column']}; remove the record and train it again on those files")
+    return found
 
 
 def companion_gamma(records: Sequence[Record], column: str, method: str) -> float | None:

@@ -148,7 +148,11 @@ def train_missing(
 
 @contextmanager
 def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Start processes that make records. On Ctrl-C they begin no new one; those are made when the command resumes."""
+    """Start processes that make records. On Ctrl-C they begin no new one; those are made when the command resumes.
+
+    Each computes with one thread: with as many threads as cores each, they would starve the training next to them.
+    """
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=exit_with_parent) as others:
         try:
             yield others
@@ -171,7 +175,8 @@ def keep_record(training: Training, run: Run, seconds: float, results: Path) -> 
     """Make the record of a finished run, and write it."""
     keys = ("identity", "seed", "versions", "device", "counts")
     facts = {"name": training.name, "column": training.column, "method": training.spec.method,
-             "hold_out": training.spec.hold_out, "seconds": round(seconds, 1), **{key: run.facts[key] for key in keys}}
+             "hold_out": training.spec.hold_out, "seconds": round(seconds, 1), **{key: run.facts[key] for key in keys},
+             "data_sha256": run.facts.get("split_sha256")}
     with quiet():  # the record itself says what the warnings would
         record = make_record(run.snapshot, run.log, facts, top=5 if training.spec.data == "tiny-imagenet" else None)
     write_record(results / f"{training.name}.json", record)

@@ -30,3 +30,12 @@ def column_title(column: str) -> str:
     """Return a column in words, such as `CIFAR-10, ratio 100`."""
     data, ratio = column.split(":")
     return f"{DATA_TITLES[data]}, ratio {ratio}"
+
+
+def official_sha256(column: str, hold_out: float) -> dict[str, str] | None:
+    """Return the sha256 of each split of a column, as the official files give it; None where it is not known.
+
+    >>> sorted(official_sha256("strong/cifar10:100", 0.1))
+    ['held-out', 'test', 'train']
+    """
+    return tables()["sha256"].get(f"{column.rpartition('/')[2]}{'/held' if hold_out else ''}")

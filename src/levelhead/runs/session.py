@@ -63,7 +63,8 @@ class TrainingSession:
                 "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
                 "threads": torch.get_num_threads(), "memory_format": "channels_last",
                 "counts": data.counts.tolist(), "names": list(data.names), "shape": list(data.shape),
-                "sizes": {title: len(part) for title, part in data.splits.items()}, "data_sha256": data.sha256}
+                "sizes": {title: len(part) for title, part in data.splits.items()}, "data_sha256": data.sha256,
+                "split_sha256": {title: part.sha256 for title, part in data.splits.items()}}
 
     def resume_from(self, start: State | None) -> None:
         """Resume from a State: keep the records of the epochs before it and remove files that are half written.

@@ -132,8 +132,9 @@ class Spec:
         facts |= {"data": Path(self.data).name or Path(self.data).resolve().name, "net": self.resolve_net(),
                   "method": Path(self.trained_as).name, "recipe": asdict(self.resolve_recipe()),
                   "subset": self.resolve_subset()}
-        if not facts["recipe"]["cutout"]:
-            del facts["recipe"]["cutout"]  # as in runs older than this field
+        for field, default in (("cutout", 0), ("augment", "none")):  # as in runs older than these fields
+            if facts["recipe"][field] == default:
+                del facts["recipe"][field]
         if ".py" in self.method:
             facts["method_sha256"] = hashlib.sha256(method_file(self.trained_as)[0].read_bytes()).hexdigest()
         return json.loads(json.dumps(facts))
