@@ -10,7 +10,7 @@ import pytest
 
 from levelhead.methods.class_balanced import class_balanced_weights
 from levelhead.paper import page
-from levelhead.paper.cells import cell, full_runs, load_records
+from levelhead.paper.cells import cell, companion, full_runs, load_records
 from levelhead.paper.claims import CLAIMS
 from levelhead.paper.tables import REPEATED, table1_columns, tables
 
@@ -151,3 +151,22 @@ def test_what_the_page_says_of_the_stronger_recipe_was_measured():
 
     regret = [error(c, method, held) - error(c, method, best) for c in ahead for method in REPEATED]
     assert f"costs at most {max(regret):.1f} points against the best on test, {mean(regret):.1f} in the mean" in said
+
+
+def test_what_the_wvn_page_advises_was_measured():
+    said = words(TEMPLATE.with_name("wvn.md"))
+    records, columns = load_records(TEMPLATE.parents[1] / "results" / "records"), table1_columns(imbalanced=True)
+
+    def rs_minus_shift(method: str) -> list[float]:
+        held = [one["held_out"] for column in columns if (one := companion(records, column, method))]
+        return [100 * (one["rescale"]["error"] - one["shift"]["error"]) for one in held]
+
+    def lost_without_labels(method: str) -> float:
+        runs = [one for column in columns for one in full_runs(records, column, method)]
+        return mean(100 * (one["match_prior"]["error"] - one["best_on_test"]["error"]) for one in runs)
+
+    wvn, plain = rs_minus_shift("wvn"), rs_minus_shift("baseline")
+    ahead = f"in {sum(gain > 0 for gain in wvn)} of {len(wvn)} columns of CIFAR, by {mean(wvn):.1f} points on average"
+    assert f"{ahead}; on plain heads the two are level (RS ahead by {-mean(plain):.1f} points)" in said
+    lost = [lost_without_labels(method) for method in ("wvn", "baseline")]
+    assert "lands {:.1f} points above the best error on average, {:.1f} on a plain head".format(*lost) in said
