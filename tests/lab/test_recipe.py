@@ -19,6 +19,11 @@ def test_strong_is_kim2020_with_cosine_and_cutout():
     assert strong == replace(kim, name="strong", epochs=200, schedule="cosine", milestones=(), cutout=16)
 
 
+def test_frontier_is_strong_twice_as_long_with_trivial_augment_for_any_images():
+    strong, frontier = find_recipe("strong"), find_recipe("frontier")
+    assert frontier == replace(strong, name="frontier", epochs=400, augment="trivial", mean=None, std=None)
+
+
 def test_tiny_is_a_short_kim2020_with_cosine():
     long, tiny = find_recipe("kim2020-64"), find_recipe("tiny")
     assert tiny == replace(long, name="tiny", epochs=long.epochs // 6, schedule="cosine", milestones=(), mean=tiny.mean,
@@ -44,7 +49,7 @@ def test_shortened_recipes_keep_their_shape(name):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("epochs = 1\nbatch = 2\nlr = 0.1\nlearning = 2", "recipe mine: unknown key 'learning'; the keys are batch"),
+    ("epochs = 1\nbatch = 2\nlr = 0.1\nlearning = 2", "recipe mine: unknown key 'learning'; the keys are augment"),
     ("epochs = 1\nbatch = 2", "recipe mine: lr is missing"),
     ("epochs = 0\nbatch = 2\nlr = 1", "epochs: expected at least 1, got 0"),
     ("epochs = 1.5\nbatch = 2\nlr = 1", "epochs: expected a whole number, got 1.5"),
@@ -52,6 +57,7 @@ def test_shortened_recipes_keep_their_shape(name):
     ("epochs = 1\nbatch = 2\nlr = inf", "lr: expected a number, got inf"),
     ("epochs = 1\nbatch = 2\nlr = -1", "lr: expected at least 0, got -1"),
     ("epochs = 1\nbatch = 2\nlr = 1\nschedule = 'zigzag'", "schedule: expected step or cosine, got 'zigzag'"),
+    ("epochs = 1\nbatch = 2\nlr = 1\naugment = 'some'", "augment: expected none or trivial, got 'some'"),
     ("epochs = 1\nbatch = 2\nlr = 1\ncutout = -2", "cutout: expected at least 0, got -2"),
     ("epochs = 1\nbatch = 2\nlr = 1\nmean = [0.5]", "expected mean and std together"),
     ("epochs = ", "mine.toml: not a TOML file"),

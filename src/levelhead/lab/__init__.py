@@ -8,6 +8,7 @@ train: the plain loop, on any device and any number of processes
 features: features, snapshot and errors of a trained network
 epoch_plan: the samples, crops and flips of an epoch, drawn before it begins
 preprocess: from stored images to the input of a network
+trivial_augment: fourteen operations on images, one per sample of a batch
 fit_many: the fast engine, for many trainings at once
 pack: runs that take the same steps, as captured CUDA graphs
 net_rows: the parameters of several networks as matrices

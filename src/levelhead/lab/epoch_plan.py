@@ -1,4 +1,4 @@
-"""The plan of an epoch, drawn before it begins: the samples, their order, and how each is cropped, flipped and cut.
+"""The plan of an epoch, drawn before it begins: the samples, their order, and how each is varied.
 
 A plan is a function of (seed, epoch) alone, so any epoch can be drawn again. A run that was interrupted resumes without
 the state of a random generator, and every engine, on any device and any number of processes, sees the same batches and
@@ -17,6 +17,7 @@ from torch import Tensor
 from ..core.errors import LevelheadError
 from ..methods.method import Method
 from .recipe import Recipe
+from .trivial_augment import MAGNITUDE_BINS, OPERATIONS
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +28,12 @@ class EpochPlan:
     offsets: Tensor  # [n, 2], row and column of each crop in the padded image, each from 0 to 2 pad; pad is the center
     flips: Tensor  # [n], whether to mirror left to right
     centers: Tensor  # [n, 2], of the square to cut out, as shares of height and width; zeros without cutout
+    changes: Tensor  # [n, 3], operation, magnitude and sign of TrivialAugment; zeros, the identity, without it
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The four tensors, in the order of the arguments."""
-        return self.indices, self.offsets, self.flips, self.centers
+        """The five tensors, in the order of the arguments."""
+        return self.indices, self.offsets, self.flips, self.centers, self.changes
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -56,7 +58,7 @@ def draw_plan(
 
     `labels` [N] are those of the training set, `progress` is the share of the training that is done before the epoch.
     """
-    draw, move, cut = (np.random.default_rng([seed, epoch, part]) for part in range(3))
+    draw, move, cut, change = (np.random.default_rng([seed, epoch, part]) for part in range(4))
     indices = np.asarray(method.sample(labels, draw, progress) if method.sample else draw.permutation(len(labels)))
     is_vector = indices.ndim == 1 and indices.size and indices.dtype.kind in "iu"
     if not is_vector or indices.min() < 0 or indices.max() >= len(labels):
@@ -66,4 +68,6 @@ def draw_plan(
     offsets = move.integers(0, 2 * recipe.pad + 1, (n, 2))
     flips = move.random(n) < 0.5 if recipe.flip else np.zeros(n, bool)
     centers = cut.random((n, 2)) if recipe.cutout else np.zeros((n, 2))
-    return EpochPlan(*map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers)))
+    is_trivial, choices = recipe.augment == "trivial", (len(OPERATIONS), MAGNITUDE_BINS, 2)
+    changes = change.integers(0, choices, (n, 3)) if is_trivial else np.zeros((n, 3), np.int64)
+    return EpochPlan(*map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers, changes)))

@@ -1,4 +1,4 @@
-"""From stored images to the input of a network: crop and flip, all samples as one gather, standardization, cutout."""
+"""From stored images to the input of a network: crop and flip in one gather, TrivialAugment, standardizing, cutout."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,7 @@ from ..core.errors import LevelheadError
 from .data import Data
 from .epoch_plan import EpochPlan
 from .recipe import Recipe
+from .trivial_augment import trivial_augment
 
 
 class Preprocess:
@@ -19,12 +20,18 @@ class Preprocess:
         if len(mean) != data.shape[0]:
             raise LevelheadError(f"recipe {recipe.name} has a mean and std for {len(mean)} channels, but the images "
                                  f"have {data.shape[0]}; leave them out of the recipe to have them measured")
+        if recipe.augment == "trivial" and data.shape[0] not in (1, 3):
+            raise LevelheadError(f"recipe {recipe.name}: augment: 'trivial' needs images with 1 or 3 channels, got "
+                                 f"{data.shape[0]}")
+        self.augment = recipe.augment
         self.pad, self.cutout, self.mean, self.std, self.dtype = recipe.pad, recipe.cutout, mean, std, dtype
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def augmented(self, images: Tensor, batch: EpochPlan) -> Tensor:
         """Return the samples of a batch, taken from the training images and varied as it says."""
         moved = crop_flip(images[batch.indices], batch.offsets, batch.flips, pad=self.pad)
+        if self.augment == "trivial":
+            moved = trivial_augment(moved, *batch.changes.unbind(1))
         return cut_out(self.standardized(moved), batch.centers, side=self.cutout)
 
     def standardized(self, images: Tensor) -> Tensor:

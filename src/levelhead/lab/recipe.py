@@ -33,6 +33,7 @@ class Recipe:
     pad: int = 0  # zero padding of the random crop; 0 for no crop
     flip: bool = False  # mirror half of the images
     cutout: int = 0  # side of the square cut out of every training image, see `preprocess.cut_out`; 0 for none
+    augment: Literal["none", "trivial"] = "none"  # `trivial` is TrivialAugment after crop and flip, before cutout
     mean: tuple[float, ...] | None = None  # per channel, of pixels from 0 to 1; None to measure the training images
     std: tuple[float, ...] | None = None
 

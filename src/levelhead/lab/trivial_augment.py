@@ -1,0 +1,152 @@
+"""TrivialAugment, wide: one of fourteen operations at one of 31 magnitudes on each image of a batch.
+
+A sample has a matrix, a blend and a curve of levels, all but one of them the identity. So a batch takes three passes,
+whatever its operations are. Shapes do not depend on values, and nothing waits for the device: a CUDA graph can capture
+it. The results are those of Pillow.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+import torch
+from torch import Tensor
+
+OPERATIONS = ("Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
+              "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize")
+MAGNITUDE_BINS = 31
+
+
+def trivial_augment(images: Tensor, operations: Tensor, bins: Tensor, signs: Tensor) -> Tensor:
+    """Change each image [B, C, H, W], uint8 with 1 or 3 channels, by one operation.
+
+    Args:
+        operations: [B], positions in `OPERATIONS`.
+        bins: [B], magnitudes from 0 to 30. The last is a shear of 0.99, 32 pixels, 135 degrees, a factor of 1.99 or
+            0.01 (the brightness and the three after it), 2 bits or a threshold of 0.
+        signs: [B], 1 for the negative magnitude, 0 for the positive; it matters for ShearX to Sharpness.
+
+    Pixels come from the nearest one; those from outside of the image are 0. The result is in channels-last memory.
+
+    >>> image = torch.tensor([[[[10, 200], [30, 40]]]], dtype=torch.uint8)
+    >>> solarize = torch.tensor([OPERATIONS.index("Solarize")])
+    >>> trivial_augment(image, solarize, torch.tensor([15]), torch.tensor([0]))[0, 0].tolist()  # 127.5
+    [[10, 55], [30, 40]]
+
+    Reference: Müller and Hutter, TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation, 2021.
+    """
+    tables = _tables(*images.shape[2:], images.device)
+    moved = _move(images, tables.matrices[operations, bins, signs])
+    blended = _blend(moved, operations, tables.factors[operations, bins, signs])
+    return _map_levels(blended, operations, tables.curves[operations, bins]).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    """What operations at a magnitude do, on one device; the identity where they do nothing of the kind."""
+
+    matrices: Tensor  # [14, 31, 2, 6], from a pixel to its source, in 1/65536 of a pixel, as in Pillow
+    factors: Tensor  # [14, 31, 2], of the image against the degenerate one
+    curves: Tensor  # [14, 31, 256], the new level of each
+
+
+@cache  # copied once: the host would wait for a copy in every step
+def _tables(height: int, width: int, device: torch.device) -> _Tables:
+    places = list(product(OPERATIONS, range(MAGNITUDE_BINS), (1, -1)))
+    matrices = torch.tensor([_matrix(*place, height, width) for place in places])
+    factors = torch.tensor([1 + sign * _magnitude(operation, number) if operation in OPERATIONS[6:10] else 1.0
+                            for operation, number, sign in places])
+    curves = torch.tensor([_curve(operation, number) for operation, number, _ in places[::2]], dtype=torch.uint8)
+    shape = len(OPERATIONS), MAGNITUDE_BINS
+    return _Tables(matrices.view(*shape, 2, 6).to(device), factors.view(*shape, 2).to(device),
+                   curves.view(*shape, 256).to(device))
+
+
+def _magnitude(operation: str, number: int) -> float:
+    """Return the magnitude of a bin, in the float32 of torchvision."""
+    first, last = {"TranslateX": (0, 32), "TranslateY": (0, 32), "Rotate": (0, 135), "Posterize": (8, 2),
+                   "Solarize": (255, 0)}.get(operation, (0, 0.99))
+    return torch.linspace(first, last, MAGNITUDE_BINS)[number].item()
+
+
+def _matrix(operation: str, number: int, sign: int, height: int, width: int) -> list[int]:
+    """Return [a, b, c, d, e, f]: pixel (x, y) is the one at ``(a x + b y + c, d x + e y + f)``, shifted by 16 bits."""
+    size = sign * _magnitude(operation, number)
+    cosine, sine = (round(function(math.radians(-size)), 15) for function in (math.cos, math.sin))
+    x, y = width / 2, height / 2  # the center of a rotation
+    a, b, c, d, e, f = {
+        "ShearX": (1, size, 0, 0, 1, 0),
+        "ShearY": (1, 0, 0, size, 1, 0),
+        "TranslateX": (1, 0, -int(size), 0, 1, 0),
+        "TranslateY": (1, 0, 0, 0, 1, -int(size)),
+        "Rotate": (cosine, sine, x - cosine * x - sine * y, -sine, cosine, y + sine * x - cosine * y),
+    }.get(operation, (1, 0, 0, 0, 1, 0))
+    centered = (a, b, c + a / 2 + b / 2, d, e, f + d / 2 + e / 2)  # a pixel's center is at one half
+    return [math.floor(65536 * value + 0.5) for value in centered]
+
+
+def _curve(operation: str, number: int) -> list[int]:
+    """Return the new level of each of 256."""
+    if operation == "Posterize":
+        kept = 8 - round(6 * number / (MAGNITUDE_BINS - 1))  # bits
+        return [level >> 8 - kept << 8 - kept for level in range(256)]
+    threshold = _magnitude(operation, number) if operation == "Solarize" else 256
+    return [level if level < threshold else 255 - level for level in range(256)]
+
+
+def _move(images: Tensor, matrices: Tensor) -> Tensor:
+    """Return images [B, H, W, C], each pixel taken from where the matrices [B, 6] say, or 0."""
+    batch, _, height, width = images.shape
+    across, down = torch.arange(width, device=images.device), torch.arange(height, device=images.device)[:, None]
+    a, b, c, d, e, f = matrices[..., None, None].unbind(1)  # [B, 1, 1]
+    columns, rows = (a * across + b * down + c) >> 16, (d * across + e * down + f) >> 16  # [B, H, W]
+    inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+    sample = torch.arange(batch, device=images.device)[:, None, None]
+    return images[sample, :, rows.clamp(0, height - 1), columns.clamp(0, width - 1)] * inside[..., None]
+
+
+def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
+    """Return ``x0 + factor (x - x0)`` of images x [B, H, W, C]; x0 is black, grey, of the mean level, or smoothed."""
+    x = images.int()
+    pixels = x.shape[1] * x.shape[2]
+    weights = (19595, 38470, 7471) if x.shape[3] == 3 else (65536,)
+    grey = sum((x[..., i] * weight for i, weight in enumerate(weights)), torch.full_like(x[..., 0], 32768)) >> 16
+    mean = (2 * grey.sum(dim=(1, 2)) + pixels) // (2 * pixels)
+
+    smooth = x.clone()  # (1 1 1, 1 5 1, 1 1 1) / 13, except on the border
+    rows = x[:, :-2] + x[:, 1:-1] + x[:, 2:]
+    around = rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:] + 4 * x[:, 1:-1, 1:-1]
+    smooth[:, 1:-1, 1:-1] = (2 * around + 13) // 26
+
+    brightness, color, contrast = ((operations == OPERATIONS.index(name))[:, None, None, None]
+                                   for name in ("Brightness", "Color", "Contrast"))
+    degenerate = torch.where(color, grey[..., None], smooth)
+    degenerate = torch.where(contrast, mean.int()[:, None, None, None], degenerate).masked_fill(brightness, 0)
+    blended = degenerate + factors[:, None, None, None] * (x - degenerate)  # in float32, and cut off, as in Pillow
+    return blended.clamp(0, 255).to(torch.uint8)
+
+
+def _map_levels(images: Tensor, operations: Tensor, curves: Tensor) -> Tensor:
+    """Return images [B, H, W, C] with levels from the curves [B, 256], or those that AutoContrast and Equalize have."""
+    batch, height, width, channels = images.shape
+    levels = torch.arange(256, device=images.device)
+    curve = torch.arange(batch * channels, device=images.device).view(batch, 1, 1, channels)
+    places = 256 * curve + images  # of each pixel in [B, C, 256]
+    low, high = (extreme.long()[..., None] for extreme in (images.amin(dim=(1, 2)), images.amax(dim=(1, 2))))
+
+    span = (high - low).clamp(min=1).double()
+    scale = torch.full_like(span, 255) / span  # 255 / span would be 255 times a rounded 1 / span
+    stretched = (levels * scale - low * scale).long().clamp(0, 255)
+    stretched = torch.where(high > low, stretched, levels)
+
+    histogram = torch.zeros(batch * channels * 256, dtype=torch.int32, device=images.device)
+    histogram.scatter_add_(0, places.flatten(), torch.ones_like(histogram[:1]).expand(places.numel()))
+    histogram = histogram.view(batch, channels, 256)
+    step = (height * width - histogram.gather(2, high)) // 255  # of all pixels but those of the highest level
+    below = histogram.cumsum(dim=2) - histogram
+    equalized = torch.where(step > 0, ((step // 2 + below) // step.clamp(min=1)).clamp(max=255), levels)
+
+    auto, equal = ((operations == OPERATIONS.index(name))[:, None, None] for name in ("AutoContrast", "Equalize"))
+    found = torch.where(auto, stretched, torch.where(equal, equalized, curves[:, None].long()))
+    return found.to(torch.uint8).flatten()[places]
