@@ -39,7 +39,7 @@ def test_finds_the_gamma_that_undoes_a_known_bend(sizes):
     assert tuned.gamma == pytest.approx(0.3, abs=0.08)
     assert tuned.interval is not None
     assert tuned.interval[0] <= tuned.gamma <= tuned.interval[1]
-    assert tuned.gain_is_certain
+    assert tuned.worthwhile
     assert tuned.chosen_on == "held-out"
     assert tuned.n == sum(sizes)
 
@@ -130,7 +130,7 @@ def test_says_so_when_the_interval_of_the_gain_holds_zero():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 15)
     tuned = lh.tune(3 + rng.normal(size=(60, 4)) + np.eye(4)[labels], labels, [12, 11, 11, 10], bootstrap=200)
-    assert not tuned.gain_is_certain
+    assert not tuned.worthwhile
     assert "keeping gamma = 0 is a valid answer" in str(tuned)
     assert "keeping gamma = 0 is a valid answer" in tuned.report()
     assert "valid answer" not in str(lh.tune(*bent(0, [250] * 4), COUNTS, bootstrap=100))
@@ -215,7 +215,8 @@ def test_cross_fit_of_one_model_is_tune_on_all_folds_together():
     logits, labels = logits[order], labels[order]
     folds = [(logits[i], labels[i], COUNTS) for i in np.array_split(np.arange(len(labels)), 5)]
     whole, pooled = lh.tune(logits, labels, COUNTS, bootstrap=30), lh.cross_fit(folds, bootstrap=30)
-    assert pooled.to_dict() == {**whole.to_dict(), "chosen_on": "out-of-fold"}
+    counts = [5 * n for n in whole.counts]  # of all folds together
+    assert pooled.to_dict() == {**whole.to_dict(), "chosen_on": "out-of-fold", "counts": counts}
 
 
 def test_cross_fit_adjusts_each_fold_by_its_own_counts():
@@ -364,3 +365,29 @@ def test_folds_are_looked_at_whatever_their_order():
     for order in (folds, folds[::-1]):
         with pytest.warns(lh.NegativeLogitsWarning):
             lh.cross_fit(order, bootstrap=0)
+
+
+@pytest.mark.parametrize("form", [COUNTS, {"ant": 1000, "fox": 27, "cat": 300, "elk": 90}], ids=["array", "by name"])
+def test_a_choice_says_which_counts_and_names_it_is_for(form):
+    logits, labels = bent(0, [4] * 4)
+    names = ["ant", "cat", "elk", "fox"]
+    for tuned in (lh.tune(logits, labels, form, names=names, bootstrap=0),
+                  lh.match_prior(logits, form, names=names, bootstrap=0)):
+        assert tuned.counts == (1000.0, 300.0, 90.0, 27.0)
+        assert tuned.names == tuple(names)
+        assert json.loads(json.dumps(tuned.to_dict()))["counts"] == [1000, 300, 90, 27]
+    assert lh.match_prior(logits, COUNTS, bootstrap=0).names is None
+
+
+def test_folds_that_leave_a_part_out_each_give_the_proportions_of_the_whole():
+    logits, labels = bent(0, [20] * 4)
+    parts = np.array([[500, 150, 45, 14], [250, 75, 20, 10], [250, 75, 25, 3]])  # of COUNTS, which they sum up to
+    folds = [(logits[i::3], labels[i::3], COUNTS - part) for i, part in enumerate(parts)]
+    tuned = lh.cross_fit(folds, bootstrap=0)
+    assert np.array_equal(tuned.counts, 2 * COUNTS)
+
+
+def test_a_choice_says_whether_the_bias_was_kept():
+    logits, labels = bent(0, [20] * 4)
+    assert lh.tune(logits, labels, COUNTS, bootstrap=0).bias == "scale"
+    assert lh.tune(logits, labels, COUNTS, bias=np.ones(4), bootstrap=0).bias == "keep"

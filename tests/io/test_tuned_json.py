@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from levelhead.io.tuned_json import describe_sources, read_choice, same_counts, write_tuned
+import levelhead as lh
+from levelhead.io.tuned_json import choice_of, describe_sources, read_choice, same_counts, write_tuned
 
 CHOICE = {"gamma": 0.5, "rule": "rescale", "chosen_on": "held-out"}
 SOURCES = {"files": {"logits": "L.npy", "counts": "C.json"}, "sha256": {"logits": "0", "counts": "1"}, "kind": "logits",
@@ -22,6 +23,7 @@ def test_a_choice_is_read_as_it_was_written(tmp_path):
 
 @pytest.mark.parametrize("entries", [
     {}, {"sources": None}, {"sources": {}}, {"sources": SOURCES}, {"sources": SOURCES | {"counts": None}},
+    {"counts": [6, 3], "names": ["a", "b"], "bias": "keep"}, {"counts": None, "names": None, "bias": None},
     {"level": None, "interval": None, "gain": None, "n": None, "classes": None}, {"gamma": 1, "unknown": [1]},
     {"level": 0.95, "interval": [0, 1], "gain": 0.1, "gain_interval": [-0.1, 0.2], "n": 9, "classes": 2},
 ])
@@ -39,6 +41,11 @@ def test_files_of_every_version_are_read(tmp_path, entries):
     ({"interval": [1]}, r"interval: expected a list of numbers, got \[1\]"),
     ({"gain_interval": [1, None]}, r"gain_interval: expected a list of numbers, got \[1, None\]"),
     ({"classes": 0}, "classes: expected at least 1, got 0"),
+    ({"counts": [3, 0]}, r"counts: expected positive numbers, got \[3.0, 0.0\]"),
+    ({"counts": [3, "a"]}, r"counts: expected a list of numbers, got \[3, 'a'\]"),
+    ({"counts": [3, 2], "classes": 3}, "counts: expected 3, one per class, got 2"),
+    ({"names": ["a"], "classes": 3}, "names: expected 3, one per class, got 1"),
+    ({"bias": "drop"}, "bias: expected scale or keep, got 'drop'"),
     ({"n": 2.5}, "n: expected a whole number, got 2.5"),
     ({"sources": "x"}, "sources: not a JSON object"),
     ({"sources": {"files": {}}}, "sources: no 'sha256'"),
@@ -66,3 +73,24 @@ def test_counts_are_the_same_if_their_proportions_are():
     assert not same_counts({"sources": SOURCES}, np.array([60, 31]))
     assert not same_counts({"sources": SOURCES}, np.array([60, 30, 1]))
     assert same_counts(CHOICE, np.array([60, 31]))
+
+
+def test_a_choice_has_its_counts_whichever_version_wrote_it(tmp_path):
+    for entries in ({"counts": [6, 3]}, {"sources": SOURCES}, {"counts": None, "sources": SOURCES}):
+        (tmp_path / "t.json").write_text(json.dumps(CHOICE | entries))
+        assert choice_of(tmp_path / "t.json").counts == choice_of(str(tmp_path / "t.json")).counts == (6.0, 3.0)
+    (tmp_path / "t.json").write_text(json.dumps(CHOICE))
+    with pytest.raises(ValueError, match=r"t\.json: does not say which counts gamma was chosen with; tune again"):
+        choice_of(tmp_path / "t.json")
+
+
+def test_a_choice_in_memory_is_the_same_as_the_one_in_its_file(tmp_path):
+    logits = np.array([[4.0, 0.0], [4.0, 1.0], [4.0, 3.0], [4.0, 2.5]])
+    tuned = lh.tune(logits, [0, 0, 1, 1], [400, 100], rule="shift", range=(0, 3), names=["a", "b"], bootstrap=0)
+    write_tuned(tuned.to_dict(), tmp_path / "t.json")
+    assert choice_of(tuned) == choice_of(tmp_path / "t.json")
+    assert choice_of(tuned).names == ("a", "b")
+    with pytest.raises(ValueError, match=r"tuned: expected what `tune` returned, or the path of a file .* got float"):
+        choice_of(0.5)
+    with pytest.raises(FileNotFoundError, match=r"gone\.json: no such file"):
+        choice_of("gone.json")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def tune(logits: Array, labels: Array, counts: Counts, *, metric: Metric = "bala
     >>> labels = rng.integers(3, size=300)
     >>> logits = (2 + rng.normal(size=(300, 3)) + 2 * np.eye(3)[labels]) * [1.0, 0.7, 0.4]
     >>> tuned = tune(logits, labels, [1000, 200, 40], bootstrap=200)
-    >>> 0.1 < tuned.gamma < 0.4, tuned.gain_is_certain
+    >>> 0.1 < tuned.gamma < 0.4, tuned.worthwhile
     (True, True)
     """
     options = TuneOptions(metric=metric, criterion=criterion, rule=rule, range=range, unlabelled=unlabelled,
@@ -159,7 +159,8 @@ def cross_fit(folds: Sequence[tuple[Array, Array, Counts]], *, metric: Metric = 
     binary = (diagnostics.diagnose_binary_head(path.logits[0], rule) for path in paths)
     negative = (diagnostics.diagnose_negative_logits(path.logits[0], path.labels, rule) for path in paths)
     found = [next(filter(None, each), None) for each in (binary, negative)]  # one warning for all folds
-    return _choose_gamma(pool_folds(paths), changes, options, found, stacklevel=3)
+    return _choose_gamma(pool_folds(paths), changes, options, found, stacklevel=3,
+                         counts=np.sum([path.counts for path in paths], axis=0))
 
 
 def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
@@ -216,7 +217,8 @@ def _match_prior(logits: Array, counts: Counts, options: TuneOptions) -> Tuned:
     return Tuned(
         gamma=gamma, interval=_quantiles(gammas, options.level), rule=rule, criterion="shares", chosen_on="unlabelled",
         n=len(logits), classes=len(n), plateau=plateau, curve=curve, criterion_curve=curve, level=options.level,
-        mismatch=float(curve.at(gamma)), mismatch_at_zero=float(curve.at(0.0)), warnings=found)
+        mismatch=float(curve.at(gamma)), mismatch_at_zero=float(curve.at(0.0)), warnings=found,
+        **_chosen_for(n, options.names))
 
 
 def _labelled_path(logits: Array, labels: Array, counts: Counts, options: TuneOptions) -> GammaPath:
@@ -247,8 +249,8 @@ def _tune_path(path: GammaPath, options: TuneOptions) -> Tuned:
 
 
 def _choose_gamma(path: GammaPath, changes: Envelope | None, options: TuneOptions,
-                  found: list[diagnostics.Diagnosis], *, stacklevel: int) -> Tuned:
-    """Do what `tune` and `cross_fit` share, once it is known where every sample is right."""
+                  found: list[diagnostics.Diagnosis], *, stacklevel: int, counts: np.ndarray | None = None) -> Tuned:
+    """Do what `tune` and `cross_fit` share, once it is known where every sample is right; counts if not the path's."""
     sizes = np.bincount(path.labels, minlength=len(path.counts))
     by_error = options.metric == "error"  # weighs classes as they occur, not as the target says
     shares = sizes / sizes.sum() if by_error else target_prior(options.target, len(sizes), options.names)
@@ -277,7 +279,14 @@ def _choose_gamma(path: GammaPath, changes: Envelope | None, options: TuneOption
         gain_interval=_quantiles(drawn.gains - drawn.optimism, options.level),
         mismatch=None if mismatch is None else float(mismatch.at(gamma)),
         mismatch_at_zero=None if mismatch is None else float(mismatch.at(0.0)),
-        missing=tuple(np.flatnonzero(sizes == 0).tolist()), warnings=warnings)
+        missing=tuple(np.flatnonzero(sizes == 0).tolist()), warnings=warnings,
+        **_chosen_for(path.counts if counts is None else counts, options.names, kept=path.rule.bias is not None))
+
+
+def _chosen_for(counts: np.ndarray, names: Sequence[str] | None, *, kept: bool = False) -> dict[str, Any]:
+    """Return what a `Tuned` says of the head that it is for."""
+    return {"counts": tuple(float(n) for n in counts), "bias": "keep" if kept else "scale",
+            "names": None if names is None else tuple(map(str, names))}
 
 
 def _predicted_changes(logits: Array, path: GammaPath, options: TuneOptions) -> Envelope:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.adjust import RuleName
+from ..core.choices import BiasPolicy
 from ..core.curve import Curve, Metric
 from ..show.curve_text import draw_text_curve, sparkline
 from ..show.html import html
@@ -26,6 +27,8 @@ class Tuned:
         metric: `balanced_error` or `error`: what the gain is measured in.
         chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for.
         n, classes: how many samples it was chosen on; K.
+        counts: [K], the training samples of each class that it was chosen with; of `cross_fit`, the sum over its folds.
+        names, bias: class names, where given; whether the bias is scaled with its weight vector, or kept.
         plateau: the gammas that do as well on these samples.
         curve, criterion_curve: the metric (without labels: the mismatch of shares), and what was minimized; exact.
         error, balanced_error: at gamma on these samples, the second weighted by the target; None without labels.
@@ -64,17 +67,20 @@ class Tuned:
     mismatch_at_zero: float | None = None
     missing: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    counts: tuple[float, ...] = ()
+    names: tuple[str, ...] | None = None
+    bias: BiasPolicy = "scale"
 
     @property
-    def gain_is_certain(self) -> bool:
-        """Whether the interval of the gain lies above 0."""
+    def worthwhile(self) -> bool:
+        """Whether the interval of the gain lies above 0. Without a bootstrap or without labels that is not known."""
         return self.gain_interval is not None and self.gain_interval[0] > 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers without the curves, as JSON can hold them."""
-        names = ("gamma", "interval", "rule", "criterion", "metric", "chosen_on", "n", "classes", "plateau", "level",
-                 "error", "balanced_error", "error_at_zero", "balanced_error_at_zero", "gain", "gain_interval",
-                 "mismatch", "mismatch_at_zero", "missing", "warnings")
+        names = ("gamma", "interval", "rule", "criterion", "metric", "chosen_on", "n", "classes", "counts", "names",
+                 "bias", "plateau", "level", "error", "balanced_error", "error_at_zero", "balanced_error_at_zero",
+                 "gain", "gain_interval", "mismatch", "mismatch_at_zero", "missing", "warnings")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
 
     def facts(self) -> dict[str, str]:

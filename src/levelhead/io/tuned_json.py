@@ -1,8 +1,8 @@
-"""tuned.json: a gamma that `levelhead tune` chose, and the files it was chosen on."""
+"""tuned.json: what `levelhead tune` chose, the head it is for, and the files it was chosen on."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core import atomic
 from ..core.adjust import RuleName
+from ..core.choices import BiasPolicy
 from ..core.errors import LevelheadError, in_file
 from ..core.measure import Kind
 from . import arrays, text
@@ -37,8 +38,8 @@ class _Sources:
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """The entries of a tuned.json that are used; `null` is the same as an absent entry."""
+class Choice:
+    """What was chosen: the entries of a tuned.json, or of a `Tuned`, that are used; `null` is an absent entry."""
 
     gamma: float
     rule: RuleName
@@ -49,6 +50,9 @@ class _Choice:
     gain_interval: tuple[float, float] | None = None
     n: int | None = None
     classes: int | None = None
+    counts: tuple[float, ...] | None = None
+    names: tuple[str, ...] | None = None
+    bias: BiasPolicy | None = None
 
     def __post_init__(self) -> None:
         convert_fields_(self)
@@ -57,6 +61,11 @@ class _Choice:
         for name, value in (("n", self.n), ("classes", self.classes)):
             if value is not None and value < 1:
                 raise LevelheadError(f"expected at least 1, got {value}", parameter=name)
+        if self.counts and min(self.counts) <= 0:
+            raise LevelheadError(f"expected positive numbers, got {list(self.counts)}", parameter="counts")
+        for name, values in (("counts", self.counts), ("names", self.names)):
+            if values and self.classes not in (None, len(values)):
+                raise LevelheadError(f"expected {self.classes}, one per class, got {len(values)}", parameter=name)
 
 
 def write_tuned(choice: Mapping[str, Any], path: str | Path, sources: Mapping[str, Any] | None = None) -> None:
@@ -70,7 +79,7 @@ def read_choice(path: str | Path, *, rule: str | None = None) -> dict[str, Any]:
         raise FileNotFoundError(f"{path}: no such file; expected one that `levelhead tune` wrote")
     try:
         choice = json.loads(text.read(path))
-        record_from(_Choice, choice)
+        record_from(Choice, choice)
         if choice.get("sources"):
             with in_file("sources"):
                 record_from(_Sources, choice["sources"])
@@ -80,6 +89,28 @@ def read_choice(path: str | Path, *, rule: str | None = None) -> dict[str, Any]:
     if rule not in (None, choice["rule"]):
         raise LevelheadError(f"{path}: gamma was chosen for rule {choice['rule']!r}, not {rule!r}; leave out the rule")
     return choice
+
+
+def choice_of(tuned: Any) -> Choice:
+    """Return what was chosen, with its counts, from a `Tuned` or the path of a file that `levelhead tune` wrote."""
+    if isinstance(tuned, str | Path):
+        content = read_choice(tuned)
+    elif hasattr(tuned, "to_dict") and hasattr(tuned, "gamma"):
+        content = tuned.to_dict()
+    else:
+        raise LevelheadError("expected what `tune` returned, or the path of a file that `levelhead tune` wrote, got "
+                             f"{type(tuned).__name__}", parameter="tuned")
+    counts = counts_of(content)
+    if counts is None:
+        source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
+        raise LevelheadError(f"{source}does not say which counts gamma was chosen with; tune again")
+    return replace(record_from(Choice, content), counts=counts)
+
+
+def counts_of(choice: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """Return the counts of a tuned.json; older files have them among their sources only, or not at all."""
+    found = choice.get("counts") or (choice.get("sources") or {}).get("counts")
+    return tuple(map(float, found)) if found else None
 
 
 def describe_sources(
@@ -93,6 +124,6 @@ def describe_sources(
 
 def same_counts(choice: Mapping[str, Any], counts: np.ndarray) -> bool:
     """Return whether gamma was chosen with counts of these proportions; True where the choice does not say."""
-    chosen = (choice.get("sources") or {}).get("counts")
+    chosen = counts_of(choice)
     return chosen is None or (len(chosen) == len(counts)
                               and np.allclose(np.array(chosen) / max(chosen), counts / counts.max()))
