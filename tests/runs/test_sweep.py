@@ -163,7 +163,7 @@ def test_every_run_is_trained_once_and_judged(grid, levelhead):
     ("data = ", "not TOML"),
     ('data = "digits"\ncolour = 1\n', "unknown key 'colour'; the keys are data, root, method"),
     ("seed = 1\n", "expected data = ..."),
-    ('data = "gone.npz"\n', "none of the 1 runs could be trained; the first: "),
+    pytest.param('data = "gone.npz"\n', "none of the 1 runs could be trained; the first: ", marks=pytest.mark.slow),
     ('data = "digits"\nseed = -1\n', "seed: expected a seed from 0 to 2**64 - 1, got -1"),
 ])
 def test_a_bad_grid_is_one_line_at_the_end(grid, levelhead, text, says):

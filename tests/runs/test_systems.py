@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from levelhead.core.head import Head
 from levelhead.io.snapshot import Snapshot
@@ -47,12 +48,14 @@ def test_a_run_is_read_without_torch():
                    check=True, timeout=100)
 
 
+@pytest.mark.slow
 def test_what_a_table_lacks_is_listed(tmp_path):
     status, said = on_windows(tmp_path, "reproduce", "table1", "--dry-run", "--results", RECORDS)
     assert status == 0, said
     assert "networks have a record" in said
 
 
+@pytest.mark.slow
 def test_training_says_in_one_line_what_it_needs(tmp_path):
     layouts.write_small_npz(tmp_path, epochs=1)
     words = ["train", "--data", "small.npz", "--net", "digits", "--recipe", "short.toml"]
