@@ -402,3 +402,36 @@ def test_an_image_folder_trains(tmp_path):
     folder = layouts.write_image_folder(tmp_path / "pets", {"cat": 12, "dog": 8}, size=12)
     spec = Spec(str(folder), size=8, hold_out=0.2, epochs=1, net="digits")
     assert run(spec, tmp_path / "runs").facts["names"] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "snapshot.safetensors"])
+def test_a_finished_run_with_a_flipped_bit_is_not_trusted(spec, tmp_path, name):
+    done = run(spec, tmp_path)
+    assert run(spec, tmp_path) == done
+    content = bytearray((done.path / name).read_bytes())
+    content[-5] ^= 1
+    (done.path / name).write_bytes(content)
+    told = rf"{name}: not the file that the run wrote: its sha256 is not the one in done.json; move the folder away"
+    with pytest.raises(ValueError, match=told):
+        run(spec, tmp_path)
+    with pytest.raises(ValueError, match=told):
+        _ = done.snapshot if name.startswith("snapshot") else done.model_file
+
+
+def test_a_finished_run_of_before_there_were_sums_is_still_read(spec, tmp_path):
+    done = run(spec, tmp_path)
+    result = json.loads((done.path / "done.json").read_text())
+    assert set(result.pop("sha256")) == {"model.safetensors", "snapshot.safetensors"}
+    (done.path / "done.json").write_text(json.dumps(result))
+    assert run(spec, tmp_path).snapshot.head.classes == 4
+
+
+def test_a_run_begun_by_another_torch_says_so_when_it_is_resumed(spec, tmp_path):
+    done, lines = run(spec, tmp_path), []
+    (done.path / "done.json").unlink()
+    facts = json.loads((done.path / "spec.json").read_text())
+    facts["versions"] |= {"torch": "2.6.0"}
+    (done.path / "spec.json").write_text(json.dumps(facts))
+    run(spec, tmp_path, say=lines.append)
+    told = f"{done.path}: begun with torch 2.6.0, resumed with {torch.__version__}: the result may differ in its last bits"
+    assert [line for line in lines if "torch" in line] == [told]

@@ -50,7 +50,7 @@ def run(spec: Spec, runs: str | Path = "runs", *, name: str | None = None, repor
     with lock_folder(found, writes=writes):
         if found.finished:  # by another process, before we held the lock
             return found
-        session.begin()
+        session.begin(say)
         start = _latest_checkpoint(found.path, say)
         _wait_for_all()  # every process has read before anything is removed
         if writes:
@@ -103,7 +103,7 @@ def run_packed(specs: Sequence[Spec], runs: str | Path = "runs", *, names: Seque
             sessions.append(TrainingSession(one, spec, loaded[key], torch.device(device), half=half, report=tell))
         for session in sessions:
             locks.enter_context(lock_folder(session.run))
-            session.begin()
+            session.begin(say)
         for dtype in sorted({session.spec.dtype for session in sessions}):
             part = [session for session in sessions if session.spec.dtype == dtype]
             jobs = []

@@ -6,7 +6,7 @@
         checkpoint-*            the last two, checksummed
         model.safetensors       the trained network
         snapshot.safetensors    head, counts, features and labels of every split: all that is needed after training
-        done.json               the result; a run that has it is finished and never changed again
+        done.json               the result and the sha256 of the two files above; a run that has it is finished
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LevelheadError
+from ..files.edits import file_sha256
 from ..io.snapshot import Snapshot
 from .spec import Spec
 
@@ -69,7 +70,25 @@ class Run:
     @property
     def snapshot(self) -> Snapshot:
         """Head, counts, features and labels of a finished run."""
-        return Snapshot.load(self._finished_file("snapshot.safetensors"))
+        return Snapshot.load(self._checked_file("snapshot.safetensors"))
+
+    @property
+    def model_file(self) -> Path:
+        """The file of a finished run's network."""
+        return self._checked_file("model.safetensors")
+
+    def check_files(self) -> None:
+        """Raise LevelheadError if a file of a finished run is not the one it wrote."""
+        for name in self.result.get("sha256", ()):
+            self._checked_file(name)
+
+    def _checked_file(self, name: str) -> Path:
+        """Return a file whose sha256 is the one in done.json; results of older versions have none."""
+        path, vouched = self.path / name, self.result.get("sha256", {}).get(name)
+        if vouched not in (None, file_sha256(path)):
+            raise LevelheadError(f"{path}: not the file that the run wrote: its sha256 is not the one in done.json; "
+                                 "move the folder away to train again")
+        return path
 
     def _finished_file(self, name: str) -> Path:
         if not self.finished:

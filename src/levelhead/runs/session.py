@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
@@ -15,6 +15,7 @@ from safetensors.torch import save as to_bytes
 from .._version import __version__
 from ..core import atomic
 from ..core.errors import LevelheadError
+from ..files.edits import file_sha256
 from ..lab.data import Data
 from ..lab.features import errors, snapshot
 from ..lab.nets import build, parameter_count
@@ -44,12 +45,18 @@ class TrainingSession:
         self.epochs = stages(self.recipe, self.method)[-1].end
         self.began = time.monotonic()
 
-    def begin(self) -> None:
+    def begin(self, say: Callable[[str], None] = print) -> None:
         """Write spec.json or, where there is one, check that it agrees and take over its number of threads."""
         if (self.folder / "spec.json").is_file():
             check_same(self.run, self.spec, self.data)
+            facts = _complete_facts(self.run)
             if self.device.type == "cpu":  # the order of sums, and so their rounding, depends on the number of threads
-                torch.set_num_threads(_complete_facts(self.run)["threads"])
+                torch.set_num_threads(facts["threads"])
+            for name, now in (("torch", version("torch")), ("levelhead", __version__)):
+                before = facts.get("versions", {}).get(name, now)
+                if before != now:
+                    say(f"{self.folder}: begun with {name} {before}, resumed with {now}: the result may differ in its "
+                        "last bits")
         elif self.writes:
             atomic.write(self.folder / "spec.json", json.dumps(self._describe(), indent=2).encode())
 
@@ -113,6 +120,8 @@ class TrainingSession:
             atomic.write(self.folder / "model.safetensors", to_bytes(weights, {MODEL_KEY: json.dumps(facts)}))
             kept = snapshot(net, self.data, self.preprocess, meta=meta, half=self.half)
             kept.save(self.folder / "snapshot.safetensors")
+            result["sha256"] = {name: file_sha256(self.folder / name)
+                                for name in ("model.safetensors", "snapshot.safetensors")}
             atomic.write(self.folder / "done.json", json.dumps(result, indent=2).encode())
         except OSError as error:
             raise OSError(f"{self.folder}: trained, but the result cannot be written ({error.strerror}); make room and "
@@ -143,13 +152,14 @@ def lock_folder(run: Run, *, writes: bool = True) -> Iterator[None]:
 
 
 def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
-    """Raise LevelheadError if a finished run has other settings or other data.
+    """Raise LevelheadError if a finished run has other settings, other data or damaged files.
 
     Two image folders may have the same name, and a folder may hold other images today: data are compared unless they
     are official.
     """
     official = spec.official and not _complete_facts(run)["spec"].get("unofficial")
     check_same(run, spec, None if official else data or spec.load())
+    run.check_files()
 
 
 def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
