@@ -433,5 +433,6 @@ def test_a_run_begun_by_another_torch_says_so_when_it_is_resumed(spec, tmp_path)
     facts["versions"] |= {"torch": "2.6.0"}
     (done.path / "spec.json").write_text(json.dumps(facts))
     run(spec, tmp_path, say=lines.append)
-    told = f"{done.path}: begun with torch 2.6.0, resumed with {torch.__version__}: the result may differ in its last bits"
+    versions = f"begun with torch 2.6.0, resumed with {torch.__version__}"
+    told = f"{done.path}: {versions}: the result may differ in its last bits"
     assert [line for line in lines if "torch" in line] == [told]
