@@ -158,8 +158,8 @@ def test_what_the_pages_say_of_wvn_and_gamma_is_in_the_records():
     ahead = {column: np.mean(plain[column], axis=0)[1] - np.mean(kept[column], axis=0)[1] for column in kept}
     cifar, tiny = ([gain for column, gain in ahead.items() if column.startswith(names)]
                    for names in (("cifar", "strong/cifar"), "tiny"))
-    assert (len(cifar), len(tiny)) == (16, 4)
-    assert sum(gain < 0 for gain in cifar) >= 13  # "behind plain training almost everywhere on CIFAR"
+    assert (len(cifar), len(tiny)) == (12, 4)
+    assert sum(gain < 0 for gain in cifar) >= 10  # "behind plain training almost everywhere on CIFAR"
     assert min(tiny) > 0  # "ahead of it on Tiny ImageNet"
     assert f"by up to {max(tiny):.1f} points, on Tiny ImageNet" in (DOCS / "start-training.md").read_text()
     ten, hundred = (f"{plain[column][0][0]:.2f}" for column in ("cifar10:100", "cifar100:100"))
