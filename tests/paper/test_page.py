@@ -57,6 +57,13 @@ def test_a_network_of_another_recipe_costs_too_and_counts_for_no_claim():
     assert page.places(other)["claims"] == "No claim has its records yet."
 
 
+def test_the_frontier_table_waits_for_records_and_has_a_row_for_each_of_its_methods():
+    assert page.places(RECORDS)["frontier"] == "No such network has a record yet."
+    found = page.places([{**made(method="ldam-drw"), "column": "frontier/cifar10:100"}])["frontier"]
+    assert re.search(r"^\| LDAM-DRW \| \d", found, re.M)
+    assert "of 96 of the recipe frontier; a cell without one is empty" in page.places(RECORDS)["cost"]
+
+
 def test_no_cell_of_the_papers_tables_is_empty():
     found = page.places(load_records(TEMPLATE.parents[1] / "results" / "records"))
     for name, rows in (("table1-cifar10", 28), ("table1-cifar100", 28), ("table2", 23), ("table3", 10)):

@@ -76,6 +76,18 @@ def test_tiny_imagenet_has_one_seed_and_a_recipe_of_ours_and_strong_one_of_its_o
     assert len(strong) == 6 * 4
 
 
+def test_frontier_repeats_four_methods_with_a_companion_each_under_its_own_recipe():
+    wanted = trainings("frontier")
+    assert len(wanted) == len({t.name for t in wanted}) == 6 * 4 * (3 + 1)
+    one = [t.spec for t in wanted if t.column == "frontier/cifar100:100"]
+    for method in ("baseline", "wvn", "balanced-softmax", "ldam-drw"):
+        runs = sorted((s.seed, s.hold_out) for s in one if s.method == method)
+        assert runs == [(0, 0.0), (0, 0.1), (1, 0.0), (2, 0.0)]
+    recipes = {t.spec.resolve_recipe() for t in wanted}
+    assert [(r.name, r.epochs, r.augment, r.cutout) for r in recipes] == [("frontier", 400, "trivial", 16)]
+    assert {t.spec.resolve_net() for t in wanted} == {"resnet32"}
+
+
 def test_the_cost_is_the_images_that_are_trained_on():
     by_name = {(t.column, t.spec.method, t.spec.seed, t.spec.hold_out): t.images for t in trainings("table1")}
     assert by_name["cifar10:100", "baseline", 0, 0.0] == 12406 * 180

@@ -69,7 +69,7 @@ def train(
     unofficial: Unofficial = False,
     net: Annotated[str | None, typer.Option(help="resnet32, resnet18-64, digits or timm:NAME.")] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="kim2020, strong, cao2019, tiny, images, digits or a .toml.",
+        str | None, typer.Option(help="kim2020, strong, frontier, cao2019, tiny, images, digits or a .toml.",
                                  autocompletion=complete_recipe)
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to this many.")] = None,
@@ -151,10 +151,10 @@ def evaluate(
 
 @app.command()
 def reproduce(
-    table: Annotated[Literal[PaperTable, "figures"], typer.Argument(help="strong goes beyond the paper.")],
+    table: Annotated[Literal[PaperTable, "figures"], typer.Argument(help="strong and frontier go beyond the paper.")],
     root: Annotated[Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'.")] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of Baseline and WVN; the other rows have one.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds of Baseline and WVN, and of all rows of frontier.")] = 3,
     results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
     runs: Runs = Path("runs"),
     slots: Annotated[int, typer.Option(help="Number of runs that share the GPU.")] = 16,

@@ -170,10 +170,10 @@ def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: st
     return markdown_table([f"{DATA_TITLES[data]}, {METHODS[method].title}", *map(_profile, columns)], rows)
 
 
-def other_recipe_table(records: Sequence[Record], columns: Sequence[str]) -> str:
-    """Return Baseline and WVN, alone and after RS, in columns that the paper lacks; empty without a record."""
+def other_recipe_table(records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED) -> str:
+    """Return methods, alone and after RS, in columns that the paper lacks; empty without a record."""
     rows, titles = [], {"last epoch": "", **{gamma: f"+RS, {gamma}" for gamma in GAMMAS}}
-    for method in REPEATED:
+    for method in methods:
         rows += [(METHODS[method].title + title, _texts([cell(records, column, method, reading) for column in columns]))
                  for reading, title in titles.items()]
     head = [f"{DATA_TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]

@@ -11,7 +11,7 @@ from . import figures, markdown
 from .cells import Record, load_records
 from .claims import CLAIMS
 from .record import shipped_snapshots
-from .tables import DATA_TITLES, REPEATED, table1_columns, tables
+from .tables import DATA_TITLES, REPEATED, repeated_methods, table1_columns, tables
 from .trainings import trainings
 
 
@@ -56,7 +56,6 @@ def draw_figures(
 def places(records: Sequence[Record]) -> dict[str, str]:
     """Return the content of each place of the page, except the figures."""
     sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
-    strong = tables()["strong"]["columns"]
     return {
         "setup": setup_table(),
         "cost": cost_table(records),
@@ -68,10 +67,16 @@ def places(records: Sequence[Record]) -> dict[str, str]:
         **{f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
            for table in ("table1", "table2", "table3")},
         "beyond": _joined(markdown.post_hoc_table(records, same, method) for same in sets for method in REPEATED),
-        "strong": _joined([markdown.other_recipe_table(records, strong), *(
-            markdown.post_hoc_table(records, [c for c in strong if f"/{data}:" in c], method)
-            for data in ("cifar10", "cifar100") for method in REPEATED)]),
+        **{table: other_recipe_tables(records, table) for table in ("strong", "frontier")},
     }
+
+
+def other_recipe_tables(records: Sequence[Record], table: str) -> str:
+    """Return what a table of another recipe has, and every adjustment of its networks."""
+    columns, methods = tables()[table]["columns"], repeated_methods(table)
+    return _joined([markdown.other_recipe_table(records, columns, methods), *(
+        markdown.post_hoc_table(records, [column for column in columns if f"/{data}:" in column], method)
+        for data in ("cifar10", "cifar100") for method in methods)])
 
 
 def claims_table(records: Sequence[Record]) -> str:
@@ -120,7 +125,7 @@ def cost_table(records: Sequence[Record]) -> str:
     table = markdown.markdown_table(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
     there = {record.get("name") for record in records}
     planned = (("Table 1", trainings("table1")), ("Table 2", trainings("table2")),
-               ("the stronger recipe", trainings("strong")))
+               ("the stronger recipe", trainings("strong")), ("the recipe frontier", trainings("frontier")))
     present = [f"{sum(training.name in there for training in wanted)} of {len(wanted)} of {title}"
                for title, wanted in planned]
     return (f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "

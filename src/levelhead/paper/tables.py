@@ -1,6 +1,7 @@
 """The paper's tables as published: columns, rows and numbers, from tables.toml."""
 
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -24,6 +25,15 @@ def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list
     """Return Table 1's columns, such as `cifar10:100`, of one data set or both, with or without the balanced ones."""
     found = [column for column in tables()["table1"]["columns"] if data in (None, column.split(":")[0])]
     return [column for column in found if not (imbalanced and column.endswith(":1"))]
+
+
+def repeated_methods(table: str) -> Sequence[str]:
+    """Return the rows of a table with several seeds and a companion run.
+
+    >>> repeated_methods("strong")
+    ('baseline', 'wvn')
+    """
+    return tables()[table].get("methods", REPEATED)
 
 
 def column_title(column: str) -> str:

@@ -10,7 +10,7 @@ from ..core.choices import PaperTable
 from ..core.errors import LevelheadError
 from ..methods import METHODS
 from ..runs.spec import Spec
-from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, tables
+from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, repeated_methods, tables
 
 TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
 HOLD_OUT = 0.1
@@ -47,19 +47,20 @@ def trainings(
     RS needs no training of its own, and on a balanced set some rows equal the baseline.
 
     Args:
-        table: `table1`, `table2`, `table3`, whose networks are among Table 1's, or `strong`, a stronger recipe.
+        table: `table1`, `table2`, `table3`, whose networks are among Table 1's, or a stronger recipe: `strong`,
+            `frontier`.
         only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns such as `cifar10:*`, if any.
         root, seeds, unofficial: folder of the data sets; seeds of the repeated rows; accept files with another md5.
         dtype: dtype of the activations.
     """
-    columns, rows = _columns_and_rows(table)
+    (columns, rows), repeated = _columns_and_rows(table), repeated_methods(table)
     found = [
         Training(column, replace(_spec(column, row, seed, hold_out, root, dtype), unofficial=unofficial))
         for seed in range(seeds)
-        for row in sorted(rows, key=lambda row: row not in REPEATED)
+        for row in sorted(rows, key=lambda row: row not in repeated)
         for column in columns
-        for hold_out in ((0.0, HOLD_OUT) if row in REPEATED and seed == 0 else (0.0,))
-        if _needed(column, row, seed, hold_out)
+        for hold_out in ((0.0, HOLD_OUT) if row in repeated and seed == 0 else (0.0,))
+        if _needed(column, row, seed, hold_out, repeated)
     ]
     for cell in only:
         if not any(_matches(training, cell) for training in found):
@@ -73,20 +74,20 @@ def trainings(
 
 def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
     """Return a table's columns and the methods that are trained in them."""
-    if table == "strong":
-        return tables()[table]["columns"], list(REPEATED)
+    if table in ("strong", "frontier"):
+        return tables()[table]["columns"], list(repeated_methods(table))
     if table == "table3":  # its columns end in the network: cifar10:100:wvn
         return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
     rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
     return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
 
 
-def _needed(column: str, row: str, seed: int, hold_out: float) -> bool:
+def _needed(column: str, row: str, seed: int, hold_out: float, repeated: Sequence[str]) -> bool:
     if row == "wvn-released" and column not in RELEASED_COLUMNS:
         return False
     if column.endswith(":1"):
         return row not in SAME_WHEN_BALANCED and seed == 0 and not hold_out
-    return seed == 0 or (row in REPEATED and column not in tables()["table2"]["columns"])
+    return seed == 0 or (row in repeated and column not in tables()["table2"]["columns"])
 
 
 def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None, dtype: str) -> Spec:
