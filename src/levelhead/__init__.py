@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from .gamma.path import GammaPath, gamma_path
     from .gamma.tune import cross_fit, match_prior, tune
     from .gamma.tuned import Tuned
-    from .heads.torch import Adjusted, find_head, rescale_
+    from .heads.adjust import adjust
+    from .heads.adjusted import Adjusted
+    from .heads.torch import adjust_, find_head, rescale_
     from .hosts.torch import WVN
     from .io.snapshot import Snapshot
     from .methods import METHODS
@@ -55,6 +57,8 @@ __all__ = [
     "RangeWarning",
     "Snapshot",
     "Tuned",
+    "adjust",
+    "adjust_",
     "compare",
     "counts",
     "cross_fit",
@@ -81,7 +85,9 @@ _HOMES = {  # module: the public names that it defines
     "gamma.path": ("GammaPath", "gamma_path"),
     "gamma.tune": ("cross_fit", "match_prior", "tune"),
     "gamma.tuned": ("Tuned",),
-    "heads.torch": ("Adjusted", "find_head", "rescale_"),
+    "heads.adjust": ("adjust",),
+    "heads.adjusted": ("Adjusted",),
+    "heads.torch": ("adjust_", "find_head", "rescale_"),
     "hosts.torch": ("WVN",),
     "io.snapshot": ("Snapshot",),
     "methods": ("METHODS",),

@@ -582,7 +582,7 @@ def test_rescale_agrees_with_the_pure_function():
 def test_second_scaling_must_be_asked_for():
     model = Net()
     adjusted = rescale_(model, COUNTS, gamma=0.5)
-    with pytest.raises(ValueError, match=r"fc was rescaled already \(gamma 0.5\); restore it first; pass again to"):
+    with pytest.raises(ValueError, match=r"fc was adjusted already \(RS, gamma 0.5\); restore it first; pass again to"):
         rescale_(model, COUNTS, gamma=0.2)
     rescale_(model, COUNTS, gamma=0.2, again=True).restore()
     adjusted.restore()
@@ -597,7 +597,7 @@ def test_scaling_that_changes_nothing_does_not_count():
     rescale_(model, [7, 7, 7], gamma=0.5)
     rescale_(model, COUNTS, gamma=0.5)
     rescale_(model, COUNTS, gamma=0.0, again=True)
-    with pytest.raises(ValueError, match=r"fc was rescaled already \(gamma 0.5\)"):
+    with pytest.raises(ValueError, match=r"fc was adjusted already \(RS, gamma 0.5\)"):
         rescale_(model, COUNTS, gamma=0.5)
 
 
@@ -607,11 +607,11 @@ def test_copy_of_a_scaled_model_is_known_as_scaled_and_its_state_dict_is_plain()
     rescale_(model, COUNTS, gamma=0.5)
     assert list(model.state_dict()) == keys
     twin = copy.deepcopy(model)
-    with pytest.raises(ValueError, match=r"fc was rescaled already \(gamma 0.5\)"):
+    with pytest.raises(ValueError, match=r"fc was adjusted already \(RS, gamma 0.5\)"):
         rescale_(twin, COUNTS, gamma=0.5)
     twin.load_state_dict(Net().state_dict())
     rescale_(twin, COUNTS, gamma=0.5)
-    with pytest.raises(ValueError, match=r"fc was rescaled already \(gamma 0.5\)"):
+    with pytest.raises(ValueError, match=r"fc was adjusted already \(RS, gamma 0.5\)"):
         rescale_(model.half(), COUNTS, gamma=0.5)
 
 

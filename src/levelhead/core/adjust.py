@@ -1,6 +1,7 @@
 """Adjustments of a head: pure functions Head -> Head, one equation each."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,8 @@ def factors(counts: Counts, gamma: float, *, missing: Missing = "error") -> np.n
     >>> factors([100, 25, 1], 0.5)
     array([ 1.,  2., 10.])
     """
-    return _factors(resolve(counts, missing=missing), gamma)
+    n = resolve(counts, missing=missing)
+    return _factors(n, check_strength(gamma, "rescale", n))
 
 
 def rescale(
@@ -41,7 +43,8 @@ def rescale(
     Args:
         head: weight [K, d] and, where there is one, bias [K].
         counts: training samples of each class, all positive, in any order.
-        gamma: strength; larger gives rare classes more of the space.
+        gamma: strength; larger gives rare classes more of the space. Or what `tune` returned, if it is for this rule
+            and counts of these proportions.
         bias: `scale` treats it as the weight of a constant feature, so that scaling the head is scaling the logits;
             `keep` leaves it alone.
         missing: a class without samples is an `error`, or `neutral` (left as it is).
@@ -55,7 +58,7 @@ def rescale(
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
     n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
-    return _scale(head, _factors(n, gamma), bias)
+    return _scale(head, _factors(n, check_strength(gamma, "rescale", n)), bias)
 
 
 def normalize(head: Head) -> Head:
@@ -102,7 +105,7 @@ def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head
 
     Reference: Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition, 2020.
     """
-    return _scale(head, _positive_norms(check_finite(head)) ** -_finite("tau", tau), bias)
+    return _scale(head, rule_amounts(check_finite(head), "tau", None, check_strength(tau, "tau", name="tau")), bias)
 
 
 def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missing = "error") -> Head:
@@ -125,10 +128,68 @@ def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missi
     Reference: Menon et al., Long-tail Learning via Logit Adjustment, 2021.
     """
     n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
-    shift = _finite("tau", tau) * np.log(n.max() / n)
-    old = head.weight[:, 0] * 0 if head.bias is None else head.bias
-    wide = widen(old)
-    return check_finite(replace(head, bias=narrow(scale_rows(wide * 0 + 1, shift) + wide, old)), "the shifted head")
+    return _shift(head, rule_amounts(head, "shift", n, check_strength(tau, "shift", n, name="tau")))
+
+
+def rule_amounts(head: Head, rule: RuleName, counts: np.ndarray | None, strength: float) -> np.ndarray:
+    """Return what a rule multiplies each row of a head by or, for `shift`, what it adds to each bias, [K] in float64.
+
+    A head with one logit z, which is positive for the second of two classes, is shifted by ``log(n_0 / n_1)``: that is
+    the shift of the logits (0, z). Scaling never moves its sign.
+
+    Args:
+        head: weight [K, d], finite.
+        rule: `rescale`, `tau` or `shift`.
+        counts: [K], or [2] for a head with one logit; `tau` needs none.
+        strength: gamma, a finite number.
+
+    >>> rule_amounts(Head(np.ones((1, 3))), "shift", np.array([900, 100]), 0.5)
+    array([1.09861229])
+    """
+    one_logit = head.classes == 1 and counts is not None and len(counts) == 2
+    if one_logit and rule != "shift":
+        raise LevelheadError(f"a head with a single logit cannot be adjusted by the rule {rule}: scaling never moves "
+                             "its sign; use the rule shift")
+    if rule == "tau":
+        return _positive_norms(head) ** -strength
+    assert counts is not None
+    if rule == "rescale":
+        return _factors(counts, strength)
+    rarity = counts[:1] / counts[1:] if one_logit else counts.max() / counts
+    return strength * np.log(rarity)
+
+
+def apply_amounts(head: Head, rule: RuleName, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
+    """Return the head multiplied or, for `shift`, moved by what `rule_amounts` gave."""
+    return _shift(check_finite(head), by) if rule == "shift" else scale(head, by, bias=bias)
+
+
+def check_strength(
+    value: Any, rule: RuleName, counts: np.ndarray | None = None, *, name: str = "gamma",
+    instead: str = "lh.adjust(head, tuned)",
+) -> float:
+    """Return a strength as a finite float. A `Tuned` must have been chosen for this rule and counts like these.
+
+    >>> check_strength(1, "rescale")
+    1.0
+    """
+    if not (hasattr(value, "rule") and hasattr(value, "gamma")):
+        return _finite(name, value)
+    if value.rule != rule:
+        raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}", parameter=name)
+    if rule != "tau" and counts is not None and value.counts and not proportional(value.counts, counts):
+        raise LevelheadError(f"chosen with counts of other proportions; use {instead}, or tune again", parameter=name)
+    return _finite(name, value.gamma)
+
+
+def proportional(counts: Any, others: Any) -> bool:
+    """Return whether two sets of counts [K] have the same proportions.
+
+    >>> proportional([6, 3], [60, 30]), proportional([6, 3], [60, 31])
+    (True, False)
+    """
+    one, other = np.asarray(counts, np.float64), np.asarray(others, np.float64)
+    return one.shape == other.shape and np.allclose(one / one.max(), other / other.max())
 
 
 def scale(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
@@ -153,6 +214,13 @@ def can_flip(head: Head) -> bool:
 def _factors(n: np.ndarray, gamma: float) -> np.ndarray:
     with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, which is reported
         return (n.max() / n) ** _finite("gamma", gamma)
+
+
+def _shift(head: Head, by: np.ndarray) -> Head:
+    old = head.weight[:, 0] * 0 if head.bias is None else head.bias
+    wide = widen(old)
+    return check_finite(replace(head, bias=narrow(scale_rows(wide * 0 + 1, by) + wide, old)), "the shifted head",
+                        advice="; use a strength nearer to 0")
 
 
 def _scale(head: Head, by: np.ndarray, bias: BiasPolicy) -> Head:

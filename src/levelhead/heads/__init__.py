@@ -1,6 +1,8 @@
 """Heads in memory: found in torch modules and scikit-learn estimators, read as a `Head` and written back.
 
-torch: read, write and rescale the head of a torch module
+torch: read, write and adjust the head of a torch module
+adjusted: what was done to a torch module, and the way back
+adjust: a choice applied to a `Head`
 sklearn: read and write the head of a scikit-learn classifier
 find: which layer of a torch module is its head
 probe: a forward pass that proves it

@@ -20,6 +20,30 @@ def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
     return layer
 
 
+def check_takes_bias(path: str, layer: Editable) -> None:
+    """Check that a layer without a bias would add a new one to its outputs: it may be sharded, or not look at it."""
+    reason = None
+    if type(layer.weight.data) is not Tensor:
+        reason = "its weight is sharded; give it a bias before that"
+    else:
+        layer.register_parameter("bias", new_bias(layer))
+        assert layer.bias is not None
+        try:
+            layer.bias.data += 1 + float(layer.weight.detach().float().abs().max())  # large enough to be seen
+            reason = "its forward does not add one" if _why_not_affine(layer) else None
+        finally:
+            layer.register_parameter("bias", None)
+    if reason:
+        raise LevelheadError(f"cannot give {path or 'the layer'} the bias that the rule shift needs: {reason}; tune "
+                             "with the rule rescale")
+
+
+def new_bias(layer: Editable) -> nn.Parameter:
+    """Return a bias of zeros that fits a layer, trained if its weight is."""
+    weight = layer.weight
+    return nn.Parameter(torch.zeros(len(weight), dtype=weight.dtype, device=weight.device), weight.requires_grad)
+
+
 def _why_opaque(layer: nn.Module) -> str | None:
     if isinstance(layer, torch.jit.ScriptModule):
         return "it is compiled to TorchScript; adjust the model before that"

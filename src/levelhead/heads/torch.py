@@ -1,122 +1,63 @@
-"""Heads in torch modules: read, write, rescale in place and restore."""
+"""Heads in torch modules: read, write, and adjust in place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from warnings import warn
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ..core.adjust import can_flip, factors, scale
+from ..core.adjust import RULE_TITLES, apply_amounts, can_flip, check_strength, factors, rule_amounts
 from ..core.array import to_numpy
-from ..core.choices import BiasPolicy, Missing
+from ..core.choices import BiasPolicy, Missing, RuleName
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError
 from ..core.head import Head, check_finite
 from ..core.precision import rounding_flips
 from ..core.warnings import BinaryHeadWarning, PrecisionWarning
-from ..show.html import html
-from .editable import Editable, check_editable
+from ..gamma.tuned import Tuned
+from ..io.tuned_json import choice_of
+from .adjusted import Adjusted
+from .editable import Editable, check_editable, check_takes_bias, new_bias
 from .find import find_head, linear_layers, outputs, unwrap
 from .probe import NAME_HEAD
 from .sharded import gather, place_like, reshard
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+__all__ = ["Adjusted", "adjust_", "find_head", "read", "rescale_", "write"]
 
-__all__ = ["Adjusted", "find_head", "read", "rescale_", "write"]
-
-# An attribute of a scaled layer, by which a second scaling is noticed. Copies of the layer have it, state dicts do not.
-# It holds gamma and the weight as it was then: by object and version, which outlast a change of dtype, and by content,
-# which a copy has too.
-MARK = "_levelhead_rescaled"
+# An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
+# Copies of the layer have it, state dicts do not.
+MARKS = "_levelhead_adjusted"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Adjusted:
-    """What `rescale_` did to a model, and the way back.
+class _Mark(NamedTuple):
+    """What was done to a layer, and the parameter as it was then.
 
-    `restore()` gives the parameters their old values back, bit for bit; so does leaving a `with` block.
-
-    Args:
-        layers: paths of the layers that were scaled.
-        gamma: the strength.
-        counts: [K], training samples of each class.
-        factors: [K], what each weight vector was multiplied by.
-        before, after: {path: [K]}, lengths of the weight vectors.
-        flips: how many of the predictions given could change by rounding to half precision; None if not asked.
-
-    >>> model = nn.Linear(2, 2, bias=False)
-    >>> before = model.weight.detach().clone()
-    >>> adjusted = rescale_(model, [100, 25], gamma=0.5)
-    >>> adjusted.factors
-    array([1., 2.])
-    >>> adjusted.restore()
-    >>> torch.equal(model.weight, before)
-    True
+    Its object and version outlast a change of dtype; a copy has the same content.
     """
 
-    layers: tuple[str, ...]
+    rule: RuleName
     gamma: float
-    counts: np.ndarray
-    factors: np.ndarray
-    before: Mapping[str, np.ndarray]
-    after: Mapping[str, np.ndarray]
-    flips: int | None = None
-    _model: nn.Module = field(default_factory=nn.Module)
-    _saved: list[tuple[str, str, nn.Parameter, Tensor]] = field(default_factory=list)
+    version: tuple[int, int]
+    digest: str
 
-    def restore(self) -> None:
-        """Give the layers their old values back, bit for bit; raise if their parameters were replaced since."""
-        reshard(self._model)
-        held = {id(p) for p in self._model.parameters()}
-        for path, name, parameter, _ in self._saved:
-            if id(parameter) not in held:
-                raise LevelheadError(f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer"
-                                     ", or load_state_dict with assign); load the weights the model had before")
-        with torch.no_grad():
-            for _, _, parameter, original in self._saved:
-                parameter.copy_(original)
+    @staticmethod
+    def of(module: Editable, rule: RuleName, gamma: float) -> _Mark:
+        parameter = module.bias if rule == "shift" else module.weight
+        if parameter is None:
+            return _Mark(rule, gamma, (0, 0), "")
+        data: Any = gather(parameter.detach()).flatten().cpu().contiguous().view(torch.uint8).numpy()
+        return _Mark(rule, gamma, (id(parameter), parameter._version), sha256(data).hexdigest())
 
-    def __enter__(self) -> Adjusted:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.restore()
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the weight norms against the counts, before and after (extra `plot`).
-
-        Args:
-            ax: where to draw; new Axes if not given.
-
-        Returns:
-            The Axes.
-
-        >>> rescale_(nn.Linear(2, 2), [100, 25], gamma=0.5).plot().get_xscale()
-        'log'
-        """
-        from ..show.plot import draw_norms
-
-        return draw_norms(self.counts, self.before, self.after, ax, title=f"gamma = {self.gamma:.3g}")
-
-    def _repr_html_(self) -> str:
-        norms = {f"norms of {path or 'the head'}": f"{_range(self.before[path])} -> {_range(self.after[path])}"
-                 for path in self.layers}
-        counts = f"{len(self.counts)}, of {self.counts.max()} to {self.counts.min()} training samples"
-        by = f"{self.factors.min():.3g} to {self.factors.max():.3g}"
-        flips = {} if self.flips is None else {"predictions rounding could flip": str(self.flips)}
-        return html("Adjusted", {"gamma": f"{self.gamma:.4g}", "classes": counts, "factors": by, **norms, **flips},
-                    notes=["restore() gives the old values back, bit for bit"])
-
-    def __repr__(self) -> str:
-        done = [f"{p or 'head'}: norms {_range(self.before[p])} -> {_range(self.after[p])}" for p in self.layers]
-        return f"Adjusted(gamma={self.gamma:g}, {len(self.factors)} classes; {'; '.join(done)})"
+    def holds(self, module: Editable) -> bool:
+        """Return whether the layer is as it was when it was marked."""
+        now = _Mark.of(module, self.rule, self.gamma)
+        return self.version == now.version or self.digest == now.digest
 
 
 def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
@@ -151,8 +92,47 @@ def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = Non
     _write(path, module, check_finite(head))
 
 
+def adjust_(
+    model: nn.Module, tuned: Tuned | str | Path, *, layer: Any = None, example: Any = None, logits: Any = None,
+    again: bool = False,
+) -> Adjusted:
+    """Find the head of a torch model and adjust it in place by what was tuned: its rule, strength and counts.
+
+    The rules are those of `adjust`. Parameters keep their identity, so optimizers, gradients and wrappers stay valid.
+    If anything is wrong, nothing is changed. It does so also where the gain is uncertain; ask `tuned.worthwhile` first.
+
+    A layer without a bias gets one for the rule `shift`: a new parameter, in the state dict too, which `restore()`
+    takes out again. An optimizer made before does not know it.
+
+    Args:
+        model, layer, example, logits, again: as in `rescale_`.
+        tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
+            For a head with one logit it must be of two classes and for the rule `shift`.
+
+    Returns:
+        What was done, with `restore()` to take it back.
+
+    >>> from levelhead import match_prior
+    >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], rule="shift", range=(0, 3),
+    ...                     bootstrap=0)
+    >>> model = nn.Sequential(nn.Linear(8, 2, bias=False))
+    >>> with adjust_(model, tuned) as adjusted:
+    ...     model[0].bias.detach(), adjusted
+    (tensor([0.0000, 2.2500]), Adjusted(shift, gamma=1.62303, 2 classes; 0: bias +0..+2.25))
+    >>> model[0].bias is None
+    True
+    """
+    choice = choice_of(tuned)
+    counts = choice.counts or ()
+    found = editable_head(model, layer=layer, example=example, classes=_likely_classes(model, len(counts)))
+    path, classes = next((path, len(module.weight)) for path, module in found.items())
+    n = choice.counts_for(classes, _class_names(model, classes), path or "the head")
+    return _adjust_layers(model, found, n, rule=choice.rule, gamma=choice.gamma, bias=choice.bias or "scale",
+                          logits=logits, again=again)
+
+
 def rescale_(
-    model: nn.Module, counts: Counts, *, gamma: float, layer: Any = None, example: Any = None,
+    model: nn.Module, counts: Counts, *, gamma: float | Tuned, layer: Any = None, example: Any = None,
     bias: BiasPolicy = "scale", missing: Missing = "error", logits: Any = None, again: bool = False,
 ) -> Adjusted:
     """Find the head of a torch model and scale each weight vector, in place, by how rare its class is (RS).
@@ -163,13 +143,14 @@ def rescale_(
     Args:
         model: any torch module: a network, a transformers or timm model, one sharded by FSDP2.
         counts: training samples of each class: a list, {class: n} (by name if the model's config has them), or labels.
-        gamma: strength; larger gives rare classes more of the space.
+        gamma: strength; larger gives rare classes more of the space. A `Tuned` is taken if it is for this rule and
+            counts of these proportions; `adjust_` applies any.
         layer: the head, if it is not found or not unique: a path, the module, or a list if several feed one output.
         example: an input to run the model on, to find the head by what it does.
         bias: `scale` (scaling the head is then scaling the logits) or `keep`.
         missing: a class without samples is an `error`, or `neutral` (left as it is).
         logits: [N, K], the model's logits before: in half precision, predictions that rounding could flip are counted.
-        again: allow scaling a head that was scaled already and not changed since.
+        again: allow adjusting a head that was adjusted already and not changed since.
 
     Returns:
         What was done, with `restore()` to take it back.
@@ -181,41 +162,66 @@ def rescale_(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    found, n, by = check_rescale(model, counts, gamma=gamma, layer=layer, example=example, missing=missing)
-    names = _class_names(model, len(n))
-    before = {path: check_finite(_head(module, names), path or "the head") for path, module in found.items()}
-    after = {path: scale(head, by, bias=bias) for path, head in before.items()}
-    for path, module in found.items():
-        mark = getattr(module, MARK, None)
-        if mark and not again and (mark[1] == _identity(module) or mark[2] == _digest(before[path])):
-            raise LevelheadError(f"{path or 'the head'} was rescaled already (gamma {mark[0]:g}); restore it first",
-                                 advice=Advice("again", None, "to scale it a second time"))
-    flips = _warn_and_count_flips(next(iter(before.values())), by, logits)
-    saved = [(path, name, p, p.detach().clone())
-             for path, module in found.items() for name, p in module.named_parameters(recurse=False)]
-    for path, module in found.items():
-        _write(path, module, after[path])
-        if (by != 1).any():
-            setattr(module, MARK, (float(gamma), _identity(module), _digest(_head(module, None))))
-    old_norms, new_norms = ({path: to_numpy(head.norms) for path, head in heads.items()} for heads in (before, after))
-    return Adjusted(layers=tuple(found), gamma=float(gamma), counts=n, factors=by, before=old_norms, after=new_norms,
-                    flips=flips, _model=unwrap(model), _saved=saved)
+    found, n, _ = check_rescale(model, counts, gamma=gamma, layer=layer, example=example, missing=missing)
+    strength = check_strength(gamma, "rescale", n, instead="lh.adjust_(model, tuned)")
+    return _adjust_layers(model, found, n, rule="rescale", gamma=strength, bias=bias, logits=logits, again=again)
 
 
 def check_rescale(
-    model: nn.Module, counts: Counts, *, gamma: float, layer: Any = None, example: Any = None,
+    model: nn.Module, counts: Counts, *, gamma: float | Tuned, layer: Any = None, example: Any = None,
     missing: Missing | None = None,
 ) -> tuple[dict[str, Editable], np.ndarray, np.ndarray]:
     """Check what `rescale_` would, before training, reading no weight; return layers by path, counts, factors."""
     size = len(counts) if hasattr(counts, "__len__") else None  # counts may be labels, of any number
-    likely = size if size in {outputs(m) for _, m in linear_layers(unwrap(model))} else None
-    found = editable_head(model, layer=layer, example=example, classes=likely)
+    found = editable_head(model, layer=layer, example=example, classes=_likely_classes(model, size))
     path, classes = next((path, len(module.weight)) for path, module in found.items())
     if classes == 1:
-        raise LevelheadError(f"{path or 'the head'} gives a single logit, and scaling never moves its sign; "
-                             "add gamma log(n_negative / n_positive) to its bias instead, the additive shift")
+        raise LevelheadError(f"{path or 'the head'} gives a single logit, and scaling never moves its sign; tune with "
+                             "the rule shift on logits (0, z), the additive shift, and use lh.adjust_(model, tuned)")
     n = resolve(counts, classes, names=_class_names(model, classes), missing=missing)
-    return found, n, factors(n, gamma)
+    return found, n, factors(n, check_strength(gamma, "rescale", n, instead="lh.adjust_(model, tuned)"))
+
+
+def _adjust_layers(
+    model: nn.Module, found: dict[str, Editable], n: np.ndarray, *, rule: RuleName, gamma: float, bias: BiasPolicy,
+    logits: Any, again: bool,
+) -> Adjusted:
+    """Do what `rescale_` and `adjust_` share: check everything, then change the layers and remember how they were."""
+    names = _class_names(model, len(n))
+    before = {path: check_finite(_head(module, names), path or "the head") for path, module in found.items()}
+    if rule != "rescale" and len(found) > 1:
+        raise LevelheadError(f"{', '.join(found)} feed one output, and the rule {rule} is of one layer; tune with the "
+                             "rule rescale")
+    by = rule_amounts(next(iter(before.values())), rule, n, gamma)
+    changes = (by != (0 if rule == "shift" else 1)).any()
+    after = {path: apply_amounts(head, rule, by, bias=bias) if changes else head for path, head in before.items()}
+    for path, module in found.items():
+        mark = next((mark for mark in reversed(getattr(module, MARKS, ())) if mark.holds(module)), None)
+        if mark and not again:
+            done = f"{path or 'the head'} was adjusted already ({RULE_TITLES[mark.rule]}, gamma {mark.gamma:g})"
+            raise LevelheadError(f"{done}; restore it first",
+                                 advice=Advice("again", None, "to adjust it a second time"))
+    grown = {path: module for path, module in found.items() if module.bias is None and after[path].bias is not None}
+    for path, module in grown.items():
+        check_takes_bias(path, module)
+    flips = None if rule == "shift" else _warn_and_count_flips(next(iter(before.values())), by, logits)
+    saved = [(path, name, p, p.detach().clone())
+             for path, module in found.items() for name, p in module.named_parameters(recurse=False)]
+    for module in grown.values():
+        module.register_parameter("bias", new_bias(module))
+    for path, module in found.items():
+        _write(path, module, after[path])
+        if changes:
+            setattr(module, MARKS, (*getattr(module, MARKS, ()), _Mark.of(module, rule, gamma)))
+    old_norms, new_norms = ({path: to_numpy(head.norms) for path, head in heads.items()} for heads in (before, after))
+    return Adjusted(layers=tuple(found), gamma=gamma, counts=n, factors=by, before=old_norms, after=new_norms,
+                    rule=rule, flips=flips, _model=unwrap(model), _saved=saved,
+                    _grown=tuple(grown.values()))
+
+
+def _likely_classes(model: nn.Module, size: int | None) -> int | None:
+    """Return the size as the number of classes if some layer has so many outputs."""
+    return size if size in {outputs(m) for _, m in linear_layers(unwrap(model))} else None
 
 
 def editable_head(
@@ -264,26 +270,14 @@ def _class_names(model: nn.Module, classes: int) -> list[str] | None:
     return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None
 
 
-def _identity(module: Editable) -> tuple[int, int]:
-    return id(module.weight), module.weight._version
-
-
-def _digest(head: Head) -> str:
-    return sha256(head.weight.cpu().contiguous().view(torch.uint8).numpy()).hexdigest()
-
-
 def _warn_and_count_flips(head: Head, by: np.ndarray, logits: Any) -> int | None:
     if not can_flip(head):
         warn("the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
-             "(levelhead.shift_logits)", BinaryHeadWarning, stacklevel=3)
+             "(levelhead.shift_logits)", BinaryHeadWarning, stacklevel=4)
     if logits is None or head.weight.element_size() > 2:
         return None
     flips = rounding_flips(logits, by, head.weight.dtype)
     if flips:
         warn(f"rounding the scaled weights to {head.weight.dtype} could flip {flips} of {len(logits)} predictions; "
-             "scale in float32, or scale the logits", PrecisionWarning, stacklevel=3)
+             "scale in float32, or scale the logits", PrecisionWarning, stacklevel=4)
     return flips
-
-
-def _range(norms: np.ndarray) -> str:
-    return f"{norms.min():.3g}..{norms.max():.3g}"

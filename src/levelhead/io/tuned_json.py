@@ -1,7 +1,7 @@
 """tuned.json: what `levelhead tune` chose, the head it is for, and the files it was chosen on."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..core import atomic
-from ..core.adjust import RuleName
+from ..core.adjust import RuleName, proportional
 from ..core.choices import BiasPolicy
 from ..core.errors import LevelheadError, in_file
 from ..core.measure import Kind
+from ..core.per_class import listed
 from . import arrays, text
 from .fields import convert_fields_, record_from
 
@@ -66,6 +67,21 @@ class Choice:
         for name, values in (("counts", self.counts), ("names", self.names)):
             if values and self.classes not in (None, len(values)):
                 raise LevelheadError(f"expected {self.classes}, one per class, got {len(values)}", parameter=name)
+
+    def counts_for(self, classes: int, names: Sequence[str] | None, where: str) -> np.ndarray:
+        """Return the counts, after checking that the choice is for a head of so many classes, in the same order.
+
+        A head with one logit has two classes: counts are [negative, positive].
+        """
+        counts = np.array(self.counts)
+        if len(counts) != max(classes, 2):
+            has = "gives a single logit" if classes == 1 else f"has {classes} classes"
+            raise LevelheadError(f"{where} {has}, but gamma was tuned on {len(counts)} classes; tune on this model's "
+                                 "own logits")
+        if self.names and names and list(names) != list(self.names) and set(names) == set(self.names):
+            raise LevelheadError(f"{where} has its classes in another order ({listed(names)}) than the logits that "
+                                 f"gamma was tuned on ({listed(self.names)}); tune on this model's own logits")
+        return counts.astype(np.int64) if (counts == np.floor(counts)).all() else counts
 
 
 def write_tuned(choice: Mapping[str, Any], path: str | Path, sources: Mapping[str, Any] | None = None) -> None:
@@ -125,5 +141,4 @@ def describe_sources(
 def same_counts(choice: Mapping[str, Any], counts: np.ndarray) -> bool:
     """Return whether gamma was chosen with counts of these proportions; True where the choice does not say."""
     chosen = counts_of(choice)
-    return chosen is None or (len(chosen) == len(counts)
-                              and np.allclose(np.array(chosen) / max(chosen), counts / counts.max()))
+    return chosen is None or proportional(chosen, counts)

@@ -1,0 +1,124 @@
+"""What was done to a torch model, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..core.adjust import RULE_TITLES
+from ..core.choices import RuleName
+from ..core.errors import LevelheadError
+from ..show.html import html
+from .sharded import reshard
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Adjusted:
+    """What `rescale_` or `adjust_` did to a model, and the way back.
+
+    `restore()` gives the parameters their old values back, bit for bit, and takes a new bias out again; so does leaving
+    a `with` block.
+
+    Args:
+        layers: paths of the layers that were adjusted.
+        gamma: the strength.
+        counts: [K], training samples of each class.
+        factors: [K], what each weight vector was multiplied by; for the rule `shift`, what was added to each bias.
+        before, after: {path: [K]}, lengths of the weight vectors.
+        rule: `rescale`, `tau` or `shift`.
+        flips: how many of the predictions given could change by rounding to half precision; None if not asked.
+
+    >>> from levelhead import rescale_
+    >>> model = nn.Linear(2, 2, bias=False)
+    >>> before = model.weight.detach().clone()
+    >>> adjusted = rescale_(model, [100, 25], gamma=0.5)
+    >>> adjusted.factors
+    array([1., 2.])
+    >>> adjusted.restore()
+    >>> torch.equal(model.weight, before)
+    True
+    """
+
+    layers: tuple[str, ...]
+    gamma: float
+    counts: np.ndarray
+    factors: np.ndarray
+    before: Mapping[str, np.ndarray]
+    after: Mapping[str, np.ndarray]
+    rule: RuleName = "rescale"
+    flips: int | None = None
+    _model: nn.Module = field(default_factory=nn.Module)
+    _saved: list[tuple[str, str, nn.Parameter, Tensor]] = field(default_factory=list)
+    _grown: tuple[nn.Module, ...] = ()  # layers that had no bias
+
+    def restore(self) -> None:
+        """Give the layers their old values back, bit for bit; raise if their parameters were replaced since."""
+        reshard(self._model)
+        held = {id(p) for p in self._model.parameters()}
+        for path, name, parameter, _ in self._saved:
+            if id(parameter) not in held:
+                raise LevelheadError(f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer"
+                                     ", or load_state_dict with assign); load the weights the model had before")
+        with torch.no_grad():
+            for _, _, parameter, original in self._saved:
+                parameter.copy_(original)
+        for layer in self._grown:
+            layer.register_parameter("bias", None)
+
+    def __enter__(self) -> Adjusted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the weight norms against the counts, before and after (extra `plot`).
+
+        Args:
+            ax: where to draw; new Axes if not given.
+
+        Returns:
+            The Axes.
+
+        >>> from levelhead import rescale_
+        >>> rescale_(nn.Linear(2, 2), [100, 25], gamma=0.5).plot().get_xscale()
+        'log'
+        """
+        from ..show.plot import draw_norms
+
+        return draw_norms(self.counts, self.before, self.after, ax, title=f"{self._prefix}gamma = {self.gamma:.3g}")
+
+    def _repr_html_(self) -> str:
+        by = f"{self.factors.min():.3g} to {self.factors.max():.3g}"
+        flips = {} if self.flips is None else {"predictions rounding could flip": str(self.flips)}
+        counts = f"{len(self.counts)}, of {self.counts.max():g} to {self.counts.min():g} training samples"
+        rows = {f"norms of {path or 'the head'}": f"{_range(self.before[path])} -> {_range(self.after[path])}"
+                for path in self.layers if self.rule != "shift"}
+        return html("Adjusted", {"rule": RULE_TITLES[self.rule], "gamma": f"{self.gamma:.4g}", "classes": counts,
+                                 "added to the bias" if self.rule == "shift" else "factors": by, **rows, **flips},
+                    notes=["restore() gives the old values back, bit for bit"])
+
+    def __repr__(self) -> str:
+        done = [f"{path or 'head'}: {self._change(path)}" for path in self.layers]
+        return f"Adjusted({self._prefix}gamma={self.gamma:g}, {len(self.counts)} classes; {'; '.join(done)})"
+
+    @property
+    def _prefix(self) -> str:
+        return "" if self.rule == "rescale" else f"{self.rule}, "
+
+    def _change(self, path: str) -> str:
+        if self.rule == "shift":
+            return f"bias {'..'.join(f'{x:+.3g}' for x in sorted({self.factors.min(), self.factors.max()}))}"
+        return f"norms {_range(self.before[path])} -> {_range(self.after[path])}"
+
+
+def _range(norms: np.ndarray) -> str:
+    return f"{norms.min():.3g}..{norms.max():.3g}"
