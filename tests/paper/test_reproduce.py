@@ -244,9 +244,17 @@ def test_what_is_missing_is_listed_without_data(levelhead, tmp_path):
 
 
 def test_where_nothing_is_missing_nothing_is_asked_for(levelhead):
-    for table, networks in (("table1", 162), ("table2", 28), ("table3", 16)):
-        status, out, _ = levelhead("reproduce", table, "--results", RECORDS)
+    for table, networks, cells in (("table1", 81, ["--only", "cifar10:*"]), ("table2", 28, []), ("table3", 16, [])):
+        status, out, _ = levelhead("reproduce", table, "--results", RECORDS, *cells)
         assert (status, out) == (0, f"{table}: {networks} of {networks} networks have a record; nothing to train\n")
+
+
+def test_only_ratio_10_of_cifar100_waits_to_be_trained_on_the_official_files(levelhead):
+    status, out, _ = levelhead("reproduce", "table1", "--dry-run", "--json", "--results", RECORDS)
+    assert status == 0
+    missing = json.loads(out)["missing"]
+    assert len(missing) == 16
+    assert all(name.startswith("cifar100-lt10-") for name in missing)
 
 
 def test_missing_data_or_devices_are_reported_before_any_training(levelhead, column, tmp_path):
