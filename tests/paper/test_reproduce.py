@@ -283,7 +283,7 @@ def test_on_ctrl_c_the_makers_of_records_finish_the_current_one(tmp_path):
         "import os, signal, time\nfrom pathlib import Path\n"
         "if __name__ != '__main__':\n"
         "    for process in (os.getppid(), os.getpid()):\n        os.kill(process, signal.SIGINT)\n"
-        "def make(i):\n    Path(str(i)).touch()\n"
+        "def make(i):\n    Path(str(i)).touch()\n    time.sleep(0.1)\n"
         "if __name__ == '__main__':\n"
         "    from levelhead.runs.signals import graceful_stop, interrupts_blocked\n"
         "    from levelhead.paper.reproduce import _record_makers\n"
