@@ -66,7 +66,8 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
     ([*TUNE, "--kind", "probabilities"],
      "--rule: 'rescale' multiplies logits, which has no meaning for probabilities; use 'shift'"),
     ([*RESCALE, "--rule", "shift"],
-     "m.safetensors: fc has no bias to shift, and the model expects none; pass --rule rescale instead"),
+     "m.safetensors: fc has no bias to shift, and a safetensors file cannot hold one that the model does not expect; "
+     "use the rule rescale, an ONNX file, or lh.adjust_ in memory"),
     ([*REPORT, "--tuned", "shift.json", "--rule", "tau"],
      "shift.json: gamma was chosen for rule 'shift', not 'tau'; leave out the rule"),
     # advice is given where the command has the option

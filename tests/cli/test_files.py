@@ -197,7 +197,7 @@ BAD = {
     "weights too long": (rescale("huge.safetensors"), "the weight vector of class 0 in fc is too long to measure"),
     "a file of one logit": (
         rescale("one.safetensors", "two.json"),
-        "one.safetensors: fc gives a single logit, and scaling never moves its sign; add gamma log(n_negative /",
+        "one.safetensors: fc gives a single logit, and scaling never moves its sign; use the rule shift",
     ),
     "output is a folder, by force": (
         rescale("m.safetensors", "c.json", "folder.safetensors", "1", "--force"),
@@ -278,8 +278,8 @@ def test_json_is_json_also_of_a_head_whose_norms_are_all_equal(levelhead, folder
     assert "correlation" not in levelhead("inspect", "level.safetensors", "--counts", "c.json")[1]
 
 
-def test_one_logit_is_not_told_to_use_a_rule_that_refuses_it(levelhead, folder):
-    assert "a single logit; move its threshold" in levelhead("inspect", "one.safetensors", "--counts", "two.json")[1]
+def test_one_logit_is_told_which_rule_suits_it(levelhead, folder):
+    assert "a single logit; use the rule shift" in levelhead("inspect", "one.safetensors", "--counts", "two.json")[1]
 
 
 def test_the_command_that_undoes_can_be_pasted(levelhead, folder):
@@ -393,3 +393,98 @@ def test_what_is_not_installed_is_named_with_its_extra(words, module, extra, tmp
     assert done.returncode == 2
     assert done.stderr.endswith(f"needs {module}: pip install 'levelhead[{extra}]'\n")
     assert done.stderr.count("\n") == 1
+
+
+# adjust
+
+
+def choice(folder, name="shift.json", **entries):
+    """A file as `levelhead tune` writes it."""
+    content = {"gamma": 0.5, "rule": "shift", "chosen_on": "held-out", "classes": K, "counts": COUNTS} | entries
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return name
+
+
+def adjust(tuned, model="m.safetensors", out="o.safetensors", *more):
+    return ["adjust", model, "--tuned", tuned, "-o", out, *more]
+
+
+@pytest.mark.parametrize("rule", ["rescale", "tau", "shift"])
+def test_adjust_does_what_rescale_does_by_the_same_rule_and_is_undone(levelhead, folder, rule):
+    status, out, err = levelhead(*adjust(choice(folder, rule=rule)), "--json")
+    assert (status, err) == (0, "")
+    assert (json.loads(out)["rule"], json.loads(out)["gamma"], json.loads(out)["counts"]) == (rule, 0.5, COUNTS)
+    assert levelhead(*rescale("m.safetensors", "c.json", "r.safetensors", "0.5", "--rule", rule))[0] == 0
+    assert (folder / "o.safetensors").read_bytes() == (folder / "r.safetensors").read_bytes()
+    assert f"adjusted before: {rule}, gamma 0.5" in levelhead("inspect", "o.safetensors")[1]
+    assert levelhead("undo", "o.safetensors", "-o", "b.safetensors")[0] == 0
+    assert (folder / "b.safetensors").read_bytes() == (folder / "m.safetensors").read_bytes()
+    twice = adjust("shift.json", "o.safetensors", "p.safetensors")
+    assert "pass --again to adjust it a second time" in levelhead(*twice)[2]
+    assert levelhead(*twice, "--again", "--no-original")[0] == 0
+    assert not (folder / "p.safetensors.original").exists()
+
+
+@pytest.mark.parametrize("interval", [[-0.01, 0.02], [0, 0.02], [-0.3, -0.1]])
+def test_where_the_gain_may_be_nothing_the_model_is_left_as_it_is(levelhead, folder, interval):
+    before = state(folder) | {"shift.json": None}
+    status, out, err = levelhead(*adjust(choice(folder, gain=0.01, gain_interval=interval)))
+    assert (status, out) == (2, "")
+    low, high = (100 * end for end in interval)
+    assert err == (f"levelhead: shift.json: no certain gain ({low:.2f} to {high:.2f} points), so the model is left as "
+                   "it is and nothing is written; pass --anyway to adjust it all the same\n")
+    assert state(folder) | {"shift.json": None} == before
+    status, out, _ = levelhead(*adjust("shift.json"), "--anyway")
+    assert status == 0
+    assert "note: where gamma was chosen" in out
+
+
+@pytest.mark.parametrize("entries", [{"gain_interval": [0.001, 0.02]}, {"gain_interval": None}, {},
+                                     {"gain_interval": [-1, 1], "floors_met_at_zero": False}])
+def test_where_the_gain_is_certain_or_not_known_the_model_is_adjusted(levelhead, folder, entries):
+    assert levelhead(*adjust(choice(folder, **entries)))[0] == 0
+
+
+def test_a_head_of_one_logit_is_one_row_of_the_table(levelhead, folder):
+    save_file({"fc.weight": torch.ones(1, 8), "fc.bias": torch.zeros(1)}, "logit.safetensors")
+    status, out, _ = levelhead(*adjust(choice(folder, counts=[900, 100], classes=2), "logit.safetensors"))
+    assert status == 0
+    assert "the logit  900/100        2.828  2.828  1.099" in out
+    assert load_file("o.safetensors")["fc.bias"].item() == pytest.approx(0.5 * np.log(9))
+
+
+BAD_CHOICES = {
+    "other classes": ({"counts": [3, 2, 1], "classes": 3}, "m.safetensors", "m.safetensors: fc has 4 classes, but "
+                      "gamma was tuned on 3 classes; tune on this model's own logits"),
+    "no counts": ({"counts": None}, "m.safetensors", "shift.json: does not say which counts gamma was chosen with; "),
+    "no bias": ({}, "m.pt", "m.pt: fc has no bias to shift, and a state dict file cannot hold one that the model does"),
+    "one logit": ({"rule": "tau", "counts": [9, 1], "classes": 2}, "one.safetensors", "fc gives a single logit, and"),
+    "several heads": ({}, "two.safetensors", "a [4, 8], b [4, 8]; pass --head to name it"),
+    "no model": ({}, "x.safetensors", "x.safetensors: no such file"),
+    "a choice of nothing": ({"rule": "magic"}, "m.safetensors", "shift.json: not a file that `levelhead tune` wrote"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CHOICES)
+def test_what_cannot_be_adjusted_ends_in_one_line_and_leaves_everything_as_it_was(levelhead, folder, name):
+    entries, model, message = BAD_CHOICES[name]
+    tuned = choice(folder, **entries)
+    before = state(folder)
+    status, out, err = levelhead(*adjust(tuned, model, f"o{os.path.splitext(model)[1]}"))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("levelhead: ")
+    assert message in err
+    assert state(folder) == before
+    assert "x.json: no such file; expected one that" in levelhead(*adjust("x.json"))[2]
+
+
+def test_what_tune_writes_is_what_adjust_reads(levelhead, folder):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(K, size=400)
+    np.save("L.npy", (2 + rng.normal(size=(400, K)) + 2 * np.eye(K)[labels]) * [1.0, 0.8, 0.6, 0.4])
+    np.save("Y.npy", labels)
+    assert levelhead("tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "c.json", "-o", "t.json")[0] == 0
+    assert levelhead(*adjust("t.json"))[0] == 0
+    gamma = json.loads((folder / "t.json").read_text())["gamma"]
+    expected = load_file("m.safetensors")["fc.weight"] * torch.tensor((400 / np.array(COUNTS)) ** gamma)[:, None]
+    torch.testing.assert_close(load_file("o.safetensors")["fc.weight"], expected.float())

@@ -1,4 +1,4 @@
-"""Commands for a trained model: inspect it, choose gamma, rescale it, undo that, and show it on a page."""
+"""Commands for a trained model: inspect it, choose gamma, adjust it, undo that, and show it on a page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +17,11 @@ Model = Annotated[Path, typer.Argument(help="A .safetensors file (of a sharded m
 Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
 HeadName = Annotated[
     str | None, typer.Option("--head", help="Name of the layer, where several could be the head: classifier.")
+]
+Original = Annotated[bool, typer.Option(help="Keep the old bytes in OUT.original for an exact undo.")]
+Again = Annotated[bool, typer.Option("--again", help="Allow a model that was adjusted before.")]
+ModelLogits = Annotated[
+    Path | None, typer.Option(help="Logits of the model: count the predictions that rounding could change.")
 ]
 ChosenOn = Annotated[str, typer.Option(help="What the samples are. Say test if they are your test set.")]
 
@@ -43,6 +48,39 @@ def inspect(
 
 
 @app.command()
+def adjust(
+    model: Model,
+    out: Out,
+    tuned: Annotated[Path, typer.Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")],
+    head: HeadName = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Adjust also where the gain is uncertain.")] = False,
+    original: Original = True,
+    force: Force = False,
+    again: Again = False,
+    logits: ModelLogits = None,
+    as_json: Json = False,
+) -> None:
+    """Write a copy of a model adjusted by what was tuned.
+
+    Rule, strength and counts come from `levelhead tune`. All other bytes are copied unchanged, and `levelhead undo`
+    gives the model back. Where the interval of the gain holds 0, nothing is written.
+    """
+    from ..core.array import to_plain
+    from ..files.adjust import adjust_file, check_worthwhile
+    from ..files.describe import rescale_text
+    from ..io import arrays
+    from ..show.progress import copy_progress
+
+    if not anyway:
+        check_worthwhile(tuned)
+    scores = None if logits is None else arrays.read(logits)
+    with copy_progress(model) as bar:
+        done = adjust_file(model, out, tuned, head=head, original=original, force=force, again=again, logits=scores,
+                           progress=bar)
+    show(to_plain(done), rescale_text(done), as_json)
+
+
+@app.command()
 def rescale(
     model: Model,
     out: Out,
@@ -56,12 +94,10 @@ def rescale(
     head: HeadName = None,
     bias: Annotated[BiasPolicy, typer.Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
     missing: Annotated[Missing, typer.Option(help="A class without samples is an error, or is left as is.")] = "error",
-    original: Annotated[bool, typer.Option(help="Keep the old bytes in OUT.original for an exact undo.")] = True,
+    original: Original = True,
     force: Force = False,
-    again: Annotated[bool, typer.Option("--again", help="Allow a model that was adjusted before.")] = False,
-    logits: Annotated[
-        Path | None, typer.Option(help="Logits of the model: count the predictions that rounding could change.")
-    ] = None,
+    again: Again = False,
+    logits: ModelLogits = None,
     as_json: Json = False,
 ) -> None:
     """Write a copy of a model with its head rescaled (RS).
@@ -103,7 +139,7 @@ def tune(
     chosen_on: ChosenOn = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the replicates.")] = 0,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it for `levelhead rescale --tuned`.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it for `levelhead adjust --tuned`.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the curve, as .png, .svg or .pdf.")] = None,
     report: Page = None,
     force: Force = False,
@@ -132,7 +168,7 @@ def tune(
 
 @app.command()
 def undo(
-    model: Annotated[Path, typer.Argument(help="A model that `levelhead rescale` wrote.")],
+    model: Annotated[Path, typer.Argument(help="A model that `levelhead adjust` or `rescale` wrote.")],
     out: Out,
     force: Force = False,
     as_json: Json = False,

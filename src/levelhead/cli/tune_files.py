@@ -68,7 +68,7 @@ def write_choice(
     tuned: Tuned, samples: Samples, request: TuneRequest, *, out: Path | None, plot: Path | None, page: Path | None,
     command: str,
 ) -> None:
-    """Write the choice for `levelhead rescale --tuned`, draw its curve and write its page, each if it has a path."""
+    """Write the choice for `levelhead adjust --tuned`, draw its curve and write its page, each if it has a path."""
     files: dict[str, Any] = {**samples.files, "norms": request.norms}
     if out is not None:
         sources = describe_sources(files, samples.counts, kind=request.kind, target=request.target)

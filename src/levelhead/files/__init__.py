@@ -3,6 +3,7 @@
 Every other byte of a file stays as it is, what is written appears all at once, and every change can be undone.
 
 rescale: write a model's file with its head adjusted
+adjust: the same, by what was tuned
 inspect: look at the head in a model's file
 undo: take an adjustment back
 describe: their results as text

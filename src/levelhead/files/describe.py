@@ -36,9 +36,11 @@ def rescale_text(done: RescaleResult) -> str:
     """Return what changed, class by class, and how to undo it."""
     shift = done.rule == "shift"
     policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
-    rows = [[_row_title(i, done.names), str(done.counts[i]),
-             *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors))]
-            for i in np.argsort(-done.counts, kind="stable").tolist()]
+    one_logit = len(done.factors) < len(done.counts)
+    order = [0] if one_logit else np.argsort(-done.counts, kind="stable").tolist()
+    rows = [["the logit" if one_logit else _row_title(i, done.names),
+             "/".join(f"{n:g}" for n in done.counts) if one_logit else f"{done.counts[i]:.15g}",
+             *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors))] for i in order]
     lines = [f"{done.path} -> {done.out}",
              f"  {', '.join(done.head)}: {RULE_TITLES[done.rule]}, gamma {done.gamma:g}{policy}", "",
              *_table(["class", "count", "norm before", "after", "shift" if shift else "factor"], rows), ""]

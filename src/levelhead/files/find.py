@@ -56,7 +56,10 @@ def find_layers(
         if len(set(found)) < len(found):
             raise LevelheadError(f"expected different layers, got {named}", parameter="head")
     else:
-        found = _under_known_names(tensors, classes) or _only_candidate(tensors, classes)
+        found = _under_known_names(tensors, classes)
+        if not found and classes == 2:  # a head with one logit has two classes
+            found = _under_known_names(tensors, 1)
+        found = found or _only_candidate(tensors, classes)
     layers = tuple(_layer_spans(tensors, layer) for layer in found)
     for layer in layers:
         _check_no_norm_follows(tensors, layer)

@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from ..core.array import Array
 from ..core.atomic import permissions
 from ..core.errors import LevelheadError
 from ..core.head import Head
@@ -13,7 +14,7 @@ from ..show.progress import ByteProgress
 from .edits import UNKNOWN_SHA256, Edit, copy, make_folder, rewrite, staged
 from .note import Note
 from .originals import Original, save_originals
-from .spans import LocatedHead, load, store
+from .spans import LayerSpans, LocatedHead, load, store
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Format:
     # (head, file, its edits, note, new names of files) -> the edits with all else that must change
     complete: Callable[[LocatedHead, Path, list[Edit], Note | None, Mapping[Path, str]], list[Edit]]
     check: Callable[[Path], object]  # raises if a written model is not whole
+    # (head, layer, its bias [K]) -> edits that give a layer without a bias one; None if its files cannot hold it
+    add_bias: Callable[[LocatedHead, LayerSpans, Array], list[Edit]] | None = None
 
     def read(self, path: str | Path, key: str | None = None) -> Head:
         """Read the head in a file, under `key` if given, in float32 or better whatever the file has."""
@@ -53,6 +56,9 @@ class Format:
         """
         edits: dict[Path, list[Edit]] = defaultdict(list)
         for layer, head in zip(found.layers, heads, strict=True):
+            if layer.bias is None and head.bias is not None and self.add_bias is not None:
+                edits[found.path] += self.add_bias(found, layer, head.bias)
+                head = replace(head, bias=None)
             for file, edit in store(layer, head):
                 edits[file].append(edit)
         names = layout(found.files, out, changed=set(edits), folder=found.folder)

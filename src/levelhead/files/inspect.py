@@ -105,7 +105,7 @@ def _warnings(head: Head, counts: np.ndarray | None, correlation: float | None, 
                         "shift")
     if not can_flip(head):
         warnings.append("BinaryHeadWarning: scaling never changes the predictions of this head, " + (
-            "a single logit; move its threshold" if head.classes == 1 else "two opposite rows; use the rule shift"))
+            "a single logit; use the rule shift" if head.classes == 1 else "two opposite rows; use the rule shift"))
     if counts is not None and counts.min() == counts.max():
         warnings.append("the counts are all equal: rescaling by them changes nothing")
     return warnings

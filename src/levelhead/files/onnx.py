@@ -1,8 +1,9 @@
 """Heads in ONNX models: the last Gemm, MatMul (+ Add) or 1x1 Conv that feeds an output, found by walking back from it.
 
 The graph is read with the onnx library. The head's numbers are then changed where they lie in the file (or in its
-external data), and the note is appended as metadata: every other byte stays. Only a new name of an external file or a
-second note makes it necessary to serialize the graph again; its tensors stay as they are.
+external data), and the note is appended as metadata: every other byte stays. A layer without a bias gets one as an
+input of its node, or as an Add after it. Only a new name of an external file or a second note makes it necessary to
+serialize the graph again; its tensors stay as they are.
 """
 
 from collections.abc import Mapping
@@ -10,15 +11,18 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..core.array import Array, to_numpy
 from ..core.errors import LevelheadError
 from ..core.head_names import list_layers
 from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format
 from .note import NOTE, Note, note_entries, note_from
-from .onnx_graph import Graph, LinearNode, heads_of, tensors
-from .protobuf import locate
-from .spans import LayerSpans, LocatedHead, Span
+from .onnx_graph import Graph, LinearNode, heads_of, node_of_weight, tensors, unused_name
+from .protobuf import Splice, field, length_at, locate, splice
+from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
 ONNX_DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
 TYPED = {1: 4, 11: 10}  # the field that holds the numbers of a tensor without raw bytes: float_data, double_data
@@ -75,7 +79,7 @@ def _complete(
     data = found.detail.data
     if note and not found.note and not renamed:  # protobuf fields may stand in any order: ours go to the end
         return [*edits, Edit(len(data), 0, _metadata(note).SerializeToString())]
-    for edit in edits:
+    for edit in sorted(edits, key=lambda edit: edit.offset)[::-1]:  # from the end: some change the length
         data = data[: edit.offset] + edit.data + data[edit.offset + edit.length :]
     model = _onnx().ModelProto.FromString(data)
     for tensor in tensors(model.graph):
@@ -87,6 +91,34 @@ def _complete(
         del model.metadata_props[:]
         model.metadata_props.extend([*kept, *_metadata(note).metadata_props])
     return [Edit(0, len(found.detail.data), model.SerializeToString(deterministic=True))]
+
+
+def _add_bias(found: LocatedHead, layer: LayerSpans, bias: Array) -> list[Edit]:
+    """Return the edits that give a layer a bias [K]: a third input of Gemm and Conv, an Add after MatMul."""
+    graph: Graph = found.detail
+    i, node, kind = node_of_weight(graph, layer.weight.key)
+    raw = encode(to_numpy(bias), ONNX_DTYPES[kind])
+    if not np.isfinite(decode(raw, ONNX_DTYPES[kind])).all():
+        raise LevelheadError(f"{found.path}: the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}; use a gamma "
+                             "nearer to 0, or save the model in float32 first")
+    helper, data, steps = _onnx().helper, graph.data, [(7, 0), (1, i)]
+    (start, end), after, name = locate(data, steps), locate(data, steps[:1])[1], unused_name(graph, f"{layer.key}.bias")
+    tensor = helper.make_tensor(name, kind, [layer.classes], raw, raw=True)
+    if node.op_type == "MatMul":  # whatever used its output now uses the sum
+        inner = unused_name(graph, f"{node.output[0]}_without_bias")
+        added = helper.make_node("Add", [inner, name], [node.output[0]], name=unused_name(graph, f"{name}.Add"))
+        place = [*steps, (2, 0)]
+        changes = [Splice(place, *locate(data, place), inner.encode()),
+                   Splice(steps[:1], end, end, field(1, added.SerializeToString()))]
+    elif len(node.input) == 3:  # an empty name stands for none
+        changes = [Splice([*steps, (1, 2)], *locate(data, [*steps, (1, 2)]), name.encode())]
+    else:
+        changes = [Splice(steps, end, end, field(1, name.encode()))]
+    if graph.model.ir_version < 4:  # its initializers would have to be inputs as well
+        before = length_at(data, start) - 1
+        constant = helper.make_node("Constant", [], [name], value=tensor).SerializeToString()
+        return splice(data, [Splice(steps[:1], before, before, field(1, constant)), *changes])
+    return splice(data, [*changes, Splice(steps[:1], after, after, field(5, tensor.SerializeToString()))])
 
 
 def _check(path: Path) -> None:
@@ -124,8 +156,8 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
         span = Span(name, file, offset, dtype, shape, transposed)
         _check_untied(graph, tensor, span)
         return span
-    field = 9 if tensor.HasField("raw_data") else TYPED.get(tensor.data_type, 9)
-    start, end = locate(graph.data, [*steps, (field, 0)])
+    number = 9 if tensor.HasField("raw_data") else TYPED.get(tensor.data_type, 9)
+    start, end = locate(graph.data, [*steps, (number, 0)])
     span = Span(name, graph.path, start, dtype, shape, transposed)
     if end - start != span.nbytes:
         raise LevelheadError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")
@@ -187,4 +219,4 @@ def _onnx() -> Any:
 
 
 FORMAT = Format(name="ONNX", suffixes=(".onnx",), find=_find, files=_files, complete=_complete, check=_check,
-                note=lambda path: _note(_parse(path)))
+                add_bias=_add_bias, note=lambda path: _note(_parse(path)))

@@ -102,6 +102,28 @@ def heads_of(graph: Graph, value: str) -> Iterator[LinearNode]:
         raise LevelheadError(f"comes from {op}; expected a Gemm, MatMul or 1x1 Conv with constant weights")
 
 
+def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
+    """Return the linear layer whose weight is this constant: its place, its node, and the type it computes in."""
+    for i, node in enumerate(graph.model.graph.node):
+        name, kind = node.input[1] if node.op_type in LINEAR else "", 0
+        while name not in graph.constants and (maker := graph.makers.get(name)) is not None and maker.input:
+            if maker.op_type == "Cast" and not kind:
+                kind = next(one.i for one in maker.attribute if one.name == "to")
+            name = maker.input[0] if maker.op_type in ("Identity", "Cast", "Transpose") else ""
+        if name == weight:
+            return i, node, kind or graph.constants[name][0].data_type
+    raise AssertionError(f"{weight!r} is the weight of a layer that was found")
+
+
+def unused_name(graph: Graph, name: str) -> str:
+    """Return the name, lengthened until nothing in the graph is called that."""
+    taken = {*graph.uses, *graph.constants, *(one.name for one in graph.model.graph.input),
+             *(output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output)}
+    while name in taken:
+        name += "_"
+    return name
+
+
 def _keeps_classes(graph: Graph, node: Any) -> bool:
     """Return whether a ReduceMean surely leaves the axis of the classes alone."""
     classes, rank = _class_axis(graph, node.input[0]), graph.ranks.get(node.input[0])

@@ -1,8 +1,22 @@
 """Where in a serialized protobuf message a field's bytes lie: as much of the wire format as changing them takes."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ..core.errors import LevelheadError
+from .edits import Edit
+
+Steps = Sequence[tuple[int, int]]  # (field number, index among those), from message to message
+
+
+class Splice(NamedTuple):
+    """Bytes `start` to `end` of a serialized message become `data`, inside the message or string at `steps`."""
+
+    steps: Steps
+    start: int
+    end: int
+    data: bytes
 
 
 def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -27,7 +41,7 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         start = after
 
 
-def locate(data: bytes, steps: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def locate(data: bytes, steps: Steps) -> tuple[int, int]:
     """Follow (field number, index among those) from message to message; return where the last one's value is.
 
     That is its first byte and the byte after it; (0, 0) if there is no such field.
@@ -39,6 +53,52 @@ def locate(data: bytes, steps: Sequence[tuple[int, int]]) -> tuple[int, int]:
             return 0, 0
         start, end = found[index]
     return start, end
+
+
+def splice(data: bytes, splices: Sequence[Splice]) -> list[Edit]:
+    """Return the edits that make the splices, and correct the length of everything around them.
+
+    >>> data = bytes([0x12, 0x04, 0x0A, 0x02, 0x68, 0x69])  # 2: {1: "hi"}
+    >>> [(edit.offset, edit.length, edit.data) for edit in splice(data, [Splice([(2, 0), (1, 0)], 6, 6, b"!")])]
+    [(6, 0, b'!'), (3, 1, b'\\x03'), (1, 1, b'\\x05')]
+    """
+    growth: Counter[tuple[tuple[int, int], ...]] = Counter()
+    for steps, start, end, new in splices:
+        growth.update({tuple(steps[:depth]): len(new) - (end - start) for depth in range(1, len(steps) + 1)})
+    edits = [Edit(start, end - start, new) for _, start, end, new in splices]
+    for steps in sorted(growth, key=len, reverse=True):
+        start, end = locate(data, steps)
+        at, length = length_at(data, start), varint(end - start + growth[steps])
+        growth.update({steps[:depth]: len(length) - (start - at) for depth in range(1, len(steps))})
+        edits.append(Edit(at, start - at, length))
+    return edits
+
+
+def length_at(data: bytes, start: int) -> int:
+    """Return where the length of the value that begins at `start` begins: after the tag, whose last byte is small."""
+    at = start - 1
+    while data[at - 1] >= 0x80:
+        at -= 1
+    return at
+
+
+def field(number: int, value: bytes) -> bytes:
+    """Return a field that holds a message, a string or bytes.
+
+    >>> field(2, b"hi").hex()
+    '12026869'
+    """
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    """Return a base-128 number, lowest seven bits first.
+
+    >>> varint(150).hex()
+    '9601'
+    """
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,14 +1,14 @@
 """Adjust the head of a model's file."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULES, can_flip, scale, tau_normalize
+from ..core.adjust import RULES, apply_amounts, can_flip, rule_amounts
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, Missing, RuleName
 from ..core.counts import Counts, resolve
@@ -27,13 +27,14 @@ HALVES = {"F16": "float16", "BF16": "bfloat16"}
 
 @dataclass(frozen=True, eq=False)
 class RescaleResult:
-    """What `rescale_file` did.
+    """What `rescale_file` or `adjust_file` did.
 
     Args:
         path, out, original: the files read and written; original is None if it was not kept.
         head: the layers that were scaled.
         rule, gamma, bias: what was done; bias is None if the head has none.
-        counts, factors: [K]; for the rule `shift`, factors are what was added to the bias.
+        counts, factors: [K]; for the rule `shift`, factors are what was added to the bias. A head with one logit has
+            two counts.
         before, after: [K], lengths of the weight vectors of the first layer.
         sha256: of each changed file as it was, by its new name.
         names: class names, where known.
@@ -72,7 +73,7 @@ def rescale_file(
     Args:
         path: a `.safetensors` file (its index or folder if sharded), an `.onnx`, a state dict as `.pt`, `.pth`, `.bin`.
         out: where to write; a folder for a sharded model.
-        counts: training samples of each class.
+        counts: training samples of each class; [negative, positive] for a head with one logit.
         gamma: strength; 0 changes nothing.
         rule: what to do with the head.
         head: the layer, such as `classifier`, where it cannot be found without; `a,b` where two feed one output.
@@ -99,32 +100,42 @@ def rescale_file(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    path, out = Path(path), Path(out)
     check_choice("rule", rule, RULES)
     check_choice("bias", bias, ("scale", "keep"))
+    if not np.isfinite(gamma):
+        raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
     found = locate_head(path, head=head, counts=counts)
-    if found.note and not again:
-        was = f"{path} was adjusted before ({found.note['rule']}, gamma {found.note['gamma']:g})"
-        raise LevelheadError(f"{was}; undo that first", advice=Advice("again", None, "to adjust it a second time"))
-    _check_rule_fits(found, rule)
-    heads = [load(layer, found.names) for layer in found.layers]
-    n = resolve(counts, found.classes, names=found.names, missing=missing)
+    check_rule_fits(found, rule, again=again)
+    classes, names = (2, None) if found.classes == 1 else (found.classes, found.names)
+    n = resolve(counts, classes, names=names, missing=missing)
     if chosen is not None:
-        _check_chosen(path, chosen, found.classes, n)
-    by = _amounts(heads[0], n, gamma, rule)
-    adjusted = [_adjust(one, by, gamma, rule, bias) for one in heads]
+        _check_chosen(Path(path), chosen, classes, n)
+    return write_adjusted(
+        found, Path(path), Path(out), n, gamma=float(gamma), rule=rule, bias=bias, original=original, force=force,
+        logits=logits, chosen=chosen, progress=progress)
+
+
+def write_adjusted(
+    found: LocatedHead, path: Path, out: Path, n: np.ndarray, *, gamma: float, rule: RuleName, bias: BiasPolicy,
+    original: bool, force: bool, logits: Array | None, chosen: Mapping[str, Any] | None, progress: ByteProgress | None,
+) -> RescaleResult:
+    """Do what `rescale_file` and `adjust_file` share, once the head is found and the counts [K] are checked."""
+    heads = [load(layer, found.names) for layer in found.layers]
+    by = rule_amounts(heads[0], rule, n, gamma)
+    changes = rule != "shift" or by.any()  # a shift by 0 needs no new bias
+    adjusted = [apply_amounts(one, rule, by, bias=bias) if changes else one for one in heads]
     for layer, before, after in zip(found.layers, heads, adjusted, strict=True):
         _check_not_lost(layer, before, after)
     flips = None if logits is None else _count_flips(found.layers[0], check_logits(logits), by, rule)
     out = output_path(path, out, found.folder)
-    note = {"version": __version__, "rule": rule, "gamma": float(gamma), "bias": bias, "counts": n.tolist(),
+    note = {"version": __version__, "rule": rule, "gamma": gamma, "bias": bias, "counts": n.tolist(),
             "head": list(found.keys), "factors": by.tolist()} | ({"before": found.note} if found.note else {})
     kept = format_of(path).save(found, adjusted, out, note=note, keep=original, force=force, progress=progress)
     return RescaleResult(
         path=str(path), out=str(out), original=f"{out}.original" if original else None, head=found.keys, rule=rule,
-        gamma=float(gamma), bias=None if heads[0].bias is None else bias, counts=n, factors=by,
-        before=_norms(heads[0]), after=_norms(adjusted[0]), sha256={name: o.sha256 for name, o in kept.items()},
-        names=found.names, flips=flips, notes=tuple(_notes(heads[0], rule, flips, found.folder, chosen)),
+        gamma=gamma, bias=None if heads[0].bias is None else bias, counts=n, factors=by, before=_norms(heads[0]),
+        after=_norms(adjusted[0]), sha256={name: o.sha256 for name, o in kept.items()}, names=found.names, flips=flips,
+        notes=tuple(_notes(heads[0], adjusted[0], rule, flips, found.folder, chosen)),
     )
 
 
@@ -141,19 +152,25 @@ def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Pat
     return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen": chosen}
 
 
-def _check_rule_fits(found: LocatedHead, rule: RuleName) -> None:
-    first, where = found.layers[0], f"{found.path}: {', '.join(found.keys)}"
-    if first.classes < 2:
-        raise LevelheadError(f"{where} gives a single logit, and scaling never moves its sign; add gamma "
-                             "log(n_negative / n_positive) to its bias instead, the additive shift")
+def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool) -> None:
+    """Check that the head in a file can be adjusted by a rule, and that it was not adjusted before unless `again`."""
+    first, where, form = found.layers[0], f"{found.path}: {', '.join(found.keys)}", format_of(found.path)
+    if found.note and not again:
+        was = f"{found.path} was adjusted before ({found.note['rule']}, gamma {found.note['gamma']:g})"
+        raise LevelheadError(f"{was}; undo that first", advice=Advice("again", None, "to adjust it a second time"))
+    if first.classes < 2 and rule != "shift":
+        raise LevelheadError(f"{where} gives a single logit, and scaling never moves its sign; use the rule shift, "
+                             "which adds gamma log(n_negative / n_positive) to its bias")
     if len({layer.classes for layer in found.layers}) > 1:
         raise LevelheadError(f"{where} differ in classes", advice=Advice("head", None, "to name one of them"))
     reasons = {"feed one output": len(found.layers) > 1,
-               "is scaled by a constant, in it or after it": not first.plain,
-               "has no bias to shift, and the model expects none": rule == "shift" and first.bias is None}
+               "is scaled by a constant, in it or after it": not first.plain}
     for reason, applies in reasons.items():
         if rule != "rescale" and applies:
-            raise LevelheadError(f"{where} {reason}", advice=Advice("rule", "rescale", "instead"))
+            raise LevelheadError(f"{where} {reason}, and the rule {rule} does not fit that; use the rule rescale")
+    if rule == "shift" and first.bias is None and form.add_bias is None:
+        raise LevelheadError(f"{where} has no bias to shift, and a {form.name} file cannot hold one that the model "
+                             "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory")
 
 
 def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
@@ -161,25 +178,6 @@ def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.nda
         raise LevelheadError(f"{path}: gamma was tuned on {chosen['classes']} classes, but this head has {classes}")
     if not same_counts(chosen, n):
         raise LevelheadError(f"{path}: gamma was tuned with other counts; give those, tune again, or give gamma itself")
-
-
-def _amounts(head: Head, counts: np.ndarray, gamma: float, rule: RuleName) -> np.ndarray:
-    """Return what each class is multiplied by or, for `shift`, what its bias is moved by, [K]."""
-    if not np.isfinite(gamma):
-        raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
-    with np.errstate(over="ignore", divide="ignore"):  # what does not fit is reported with its class
-        if rule == "tau":
-            return _norms(head) ** -gamma
-        rarity = counts.max() / counts
-        return gamma * np.log(rarity) if rule == "shift" else rarity**gamma
-
-
-def _adjust(head: Head, by: np.ndarray, gamma: float, rule: RuleName, bias: BiasPolicy) -> Head:
-    if rule == "tau":
-        return tau_normalize(head, gamma, bias=bias)
-    if rule == "shift":
-        return replace(head, bias=head.bias + by.astype(head.bias.dtype))  # type: ignore[union-attr]
-    return scale(head, by, bias=bias)
 
 
 def _check_not_lost(layer: LayerSpans, before: Head, after: Head) -> None:
@@ -192,7 +190,7 @@ def _check_not_lost(layer: LayerSpans, before: Head, after: Head) -> None:
 
 
 def _count_flips(layer: LayerSpans, logits: np.ndarray, by: np.ndarray, rule: RuleName) -> int | None:
-    if logits.shape[1] != layer.classes:
+    if layer.classes > 1 and logits.shape[1] != layer.classes:
         raise LevelheadError(f"expected [N, {layer.classes}], got {list(logits.shape)}", parameter="logits")
     dtype = layer.weight.dtype
     return rounding_flips(logits, by, HALVES[dtype]) if rule != "shift" and dtype in HALVES else None
@@ -202,8 +200,12 @@ def _norms(head: Head) -> np.ndarray:
     return to_numpy(head.norms).astype(np.float64)
 
 
-def _notes(head: Head, rule: RuleName, flips: int | None, folder: bool, chosen: Mapping[str, Any] | None) -> list[str]:
+def _notes(
+    head: Head, adjusted: Head, rule: RuleName, flips: int | None, folder: bool, chosen: Mapping[str, Any] | None
+) -> list[str]:
     notes = []
+    if head.bias is None and adjusted.bias is not None:
+        notes.append("the head had no bias and has one now")
     if chosen and (doubt := reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"))):
         notes.append(f"where gamma was chosen, {doubt}")
     if rule != "shift" and not can_flip(head):

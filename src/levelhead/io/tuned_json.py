@@ -54,6 +54,7 @@ class Choice:
     counts: tuple[float, ...] | None = None
     names: tuple[str, ...] | None = None
     bias: BiasPolicy | None = None
+    floors_met_at_zero: bool | None = None
 
     def __post_init__(self) -> None:
         convert_fields_(self)
