@@ -121,7 +121,7 @@ MISTAKES = {
     "ragged logits": (lambda: chosen([[1.0, 2.0], [3.0]], [0, 1], [2, 1]), "rows of different lengths"),
     "folds without counts": (lambda: lh.cross_fit([(LOGITS, LABELS)]), r"folds: expected at least one fold"),
     "a fold for folds": (lambda: lh.cross_fit((LOGITS, LABELS, COUNTS)), r"folds: expected at least one fold"),
-    "an unknown metric": (lambda: path().bootstrap(2, 0, metric="accuracy"), "metric: expected 'error' or"),
+    "an unknown metric": (lambda: path().bootstrap(2, 0, metric="accuracy"), "metric: expected 'error', 'bal"),
     "gammas in disorder": (lambda: path().bootstrap(2, 0, gammas=[1.0, 0.2]), "ascending within"),
     "gammas out of range": (lambda: path().bootstrap(2, 0, gammas=[0.2, 9.0]), "ascending within"),
     "a class that is not": (lambda: path().class_curve(4), "expected a class from 0 to 3, got 4"),

@@ -185,3 +185,58 @@ def test_long_input_shows_progress_on_a_terminal_only(files, levelhead, monkeypa
     assert levelhead(*HELD_OUT)[2] == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert "bootstrap" in levelhead(*HELD_OUT)[2]
+
+
+def test_a_metric_a_cost_and_floors_are_those_of_tune(files, levelhead):
+    cost = np.array([[0, 1, 1, 1], [2, 0, 1, 1], [3, 3, 0, 1], [9, 9, 9, 0]])
+    np.save("cost.npy", cost)
+    np.savetxt("cost.csv", cost, delimiter=",")
+    f1 = levelhead(*HELD_OUT, "--metric", "macro_f1", "--json")
+    assert json.loads(f1[1]) == lh.tune(*files, COUNTS, metric="macro_f1", bootstrap=50).to_dict()
+    for name in ("cost.npy", "cost.csv"):
+        by_cost = levelhead(*HELD_OUT, "--cost", name, "--json")
+        assert json.loads(by_cost[1]) == lh.tune(*files, COUNTS, cost=cost, bootstrap=50).to_dict()
+    floors = levelhead("tune", "--logits", "L.csv", "--labels", "Y.csv", "--counts", "named.json", "--bootstrap", "50",
+                       "--floor", "ant=0.5", "--floor", "cat=0.6", "--json")
+    assert json.loads(floors[1])["floors"] == [0.6, 0.0, 0.0, 0.5]
+    every = levelhead(*HELD_OUT, "--floor", "0.5", "--json")
+    assert json.loads(every[1])["floors"] == [0.5] * 4
+
+
+def test_text_and_page_of_another_metric(files, levelhead, tmp_path):
+    status, out, err = levelhead(*HELD_OUT, "--metric", "mcc", "--floor", "0.4", "-o", "tuned.json", "--report",
+                                 "page.html", "--plot", "curve.png")
+    assert (status, err) == (0, "")
+    assert "MCC over gamma" in out
+    assert "floors recall of at least 40.0% in every class: met" in out
+    assert "by MCC" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert levelhead("report", "tuned.json", "-o", "again.html")[::2] == (0, "")
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (("--floor", "60"), "--floor: expected recalls from 0 to 1, got 60"),
+    (("--floor", "high"), "--floor: expected a recall such as 0.6, or CLASS=0.6, got 'high'"),
+    (("--floor", "0.5", "--floor", "1=0.6"), "--floor: expected one recall for all classes, or CLASS=RECALL each time"),
+    (("--floor", "1=0.5", "--floor", "1=0.6"), "--floor: class '1' is listed twice"),
+    (("--floor", "cat=0.5"), "--floor: got the class name 'cat'"),
+    (("--floor", "1"), "--floor: no gamma from 0 to 2 meets them; nearest is gamma = "),
+    (("--metric", "cost"), "--metric: 'cost' needs a cost matrix [K, K]; pass --cost with it"),
+    (("--cost", "Y.npy"), "--cost: expected numbers [4, 4], row true, column predicted, got shape [113]"),
+    (("--cost", "none.npy"), "none.npy: no such file; expected cost"),
+], ids=lambda value: value if isinstance(value, str) else "_".join(value))
+def test_a_metric_that_cannot_be_is_refused_in_one_line(files, levelhead, words, says):
+    status, out, err = levelhead(*HELD_OUT, *words)
+    assert (status, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_metric_is_told_the_known_ones(files, levelhead):
+    status, _, err = levelhead(*HELD_OUT, "--metric", "f1")
+    assert status == 2
+    assert "macro_f1" in err
+
+
+def test_metrics_and_floors_need_labels(files, levelhead):
+    status, _, err = levelhead("tune", "--logits", "L.npy", "--counts", "C.json", "--floor", "0.5")
+    assert (status, err) == (2, "levelhead: --floor: this needs --labels\n")

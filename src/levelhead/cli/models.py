@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..core.choices import BiasPolicy, Criterion, Kind, Missing, RuleName
+from ..core.choices import BiasPolicy, Criterion, Kind, Metric, Missing, RuleName
 from .common import Force, Json, Page, app, say, show, typed_command
 
 COUNTS = "Training samples per class, in a .json, .csv, .npy, .npz, .safetensors or .txt file."
@@ -130,6 +130,13 @@ def tune(
     ] = None,
     unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment, to choose better.")] = None,
     rule: Annotated[RuleName, typer.Option(help="shift: l_k + gamma log(n_max / n_k); tau needs --norms.")] = "rescale",
+    metric: Annotated[Metric, typer.Option(help="What to improve; cost needs --cost.")] = "balanced_error",
+    cost: Annotated[
+        Path | None, typer.Option(help="[K, K], row true, column predicted: the metric is then the mean cost.")
+    ] = None,
+    floor: Annotated[
+        list[str] | None, typer.Option(help="Least recall, of all classes (0.6) or of one (cat=0.6); repeatable.")
+    ] = None,
     criterion: Annotated[Criterion, typer.Option(help="guided: by predicted shares too if labels are few.")] = "guided",
     target: Annotated[str | None, typer.Option(help="Class shares in deployment: 0.5,0.3,0.2 or a file.")] = None,
     most: Annotated[float, typer.Option("--max", help="Largest gamma to try.")] = 2.0,
@@ -147,16 +154,17 @@ def tune(
 ) -> None:
     """Choose gamma on held-out data.
 
-    Computes the exact error at every gamma, chooses one, and estimates what it gains on new samples.
+    Computes the exact error (or another metric) at every gamma, chooses one, and estimates its gain on new samples.
     """
     from ..io.samples import read
     from .outputs import check_outputs
     from .tune_files import TuneRequest, tune_files, write_choice
 
     check_outputs(out=out, plot=plot, page=report, force=force,
-                  inputs=(logits, labels, counts, unlabelled, norms, training))
-    request = TuneRequest(rule=rule, criterion=criterion, kind=kind, target=target, most=most, unlabelled=unlabelled,
-                          norms=norms, training=training, chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)
+                  inputs=(logits, labels, counts, unlabelled, norms, training, cost))
+    request = TuneRequest(rule=rule, metric=metric, cost=cost, floors=tuple(floor or ()), criterion=criterion,
+                          kind=kind, target=target, most=most, unlabelled=unlabelled, norms=norms, training=training,
+                          chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)
     samples = read(logits, labels, counts, say=say)
     tuned = tune_files(samples, request)
     write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed_command())

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.choices import Criterion, Kind, RuleName
+from ..core.choices import Criterion, Kind, Metric, RuleName
 from ..core.errors import LevelheadError
+from ..core.per_class import without_repeats
 from ..core.warnings import quiet
 from ..gamma.tune import TuneOptions, tune_with
 from ..gamma.tuned import Tuned
@@ -24,6 +25,9 @@ class TuneRequest:
     """What was asked of `levelhead tune` about its samples; see the help of its options."""
 
     rule: RuleName
+    metric: Metric
+    cost: Path | None
+    floors: tuple[str, ...]
     criterion: Criterion
     kind: Kind
     target: str | None
@@ -48,6 +52,24 @@ class TuneRequest:
                 raise LevelheadError("--logits are the unlabelled ones if --labels is left out", parameter=name)
         if self.criterion != "guided":
             raise LevelheadError(f"{self.criterion!r} needs --labels", parameter="criterion")
+        for name, asked in (("metric", self.metric != "balanced_error"), ("cost", self.cost), ("floors", self.floors)):
+            if asked:
+                raise LevelheadError("this needs --labels", parameter=name)
+
+    def class_floors(self) -> float | dict[str, float] | None:
+        """Return the floors as `tune` takes them: a number for all classes, or {class: recall}."""
+        if not self.floors:
+            return None
+        pairs = [(name, _number(value)) for name, _, value in (given.rpartition("=") for given in self.floors)]
+        if all(name for name, _ in pairs):
+            try:
+                return without_repeats(pairs)
+            except LevelheadError as error:
+                raise LevelheadError(error.message, parameter="floors") from None
+        if len(pairs) > 1:
+            raise LevelheadError("expected one recall for all classes, or CLASS=RECALL each time, got "
+                                 f"{', '.join(self.floors)}", parameter="floors")
+        return pairs[0][1]
 
 
 def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
@@ -57,7 +79,8 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
     target = None if request.target is None else target_shares(request.target, samples.names, len(samples.counts))
     with quiet(), stage_progress(samples.logits.size) as progress:
         options = TuneOptions(
-            target=target, rule=request.rule, range=(0.0, request.most), kind=request.kind, names=samples.names,
+            target=target, metric=request.metric, cost=_read(request.cost, "cost"), floors=request.class_floors(),
+            rule=request.rule, range=(0.0, request.most), kind=request.kind, names=samples.names,
             norms=_read(request.norms, "norms"), bootstrap=request.bootstrap, rng=request.seed, progress=progress,
             criterion=request.criterion, unlabelled=_read(request.unlabelled), training=_read(request.training),
             chosen_on=request.chosen_on)
@@ -83,3 +106,11 @@ def write_choice(
 
 def _read(source: Path | None, wanted: str = "logits") -> np.ndarray | None:
     return None if source is None else arrays.read(source, wanted=wanted)
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise LevelheadError(f"expected a recall such as 0.6, or CLASS=0.6, got {value!r}",
+                             parameter="floors") from None

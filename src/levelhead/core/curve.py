@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 
+from .choices import Metric
 from .errors import LevelheadError
 
-Metric = Literal["error", "balanced_error"]
-METRICS: tuple[Metric, ...] = ("error", "balanced_error")
+METRICS: tuple[Metric, ...] = get_args(Metric)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Point:
     """The path at one gamma.
 
     Errors and accuracies are shares. class_accuracy [K] is NaN for a class without samples. The plateau is the stretch
-    of gammas around this one on which the metric asked for does not change.
+    of gammas around this one on which the metric asked for does not change; value is that metric here.
     """
 
     gamma: float
@@ -75,6 +75,8 @@ class Point:
     class_accuracy: np.ndarray
     groups: dict[str, float]
     plateau: tuple[float, float]
+    metric: Metric
+    value: float
 
 
 def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:

@@ -30,26 +30,9 @@ def in_order(
     >>> in_order({"dog": 30, "cat": 70}, 2, ["cat", "dog"])
     array([70., 30.])
     """
-    known = {str(name): i for i, name in enumerate(names or ())}
-    if len(known) < len(names or ()):
-        repeated = first_repeated(map(str, names or ()))
-        raise LevelheadError(f"two classes are called {repeated!r}; give {what}s in class order")
     size = classes if classes is not None else len(values)
     found: dict[int, float] = {}
-    for key, value in values.items():
-        if str(key) in known:
-            i = known[str(key)]
-        elif str(key).lstrip("-").isdigit():
-            i = int(key)
-        elif known:
-            raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {listed(names or [])}")
-        else:
-            raise LevelheadError(f"got the class name {str(key)!r}, but class names are not known here, so {what}s "
-                                 "must be in class order", advice=Advice("names", None, "to say which class is which"))
-        if not 0 <= i < size:
-            raise LevelheadError(f"unknown class {key!r}; expected classes 0 to {size - 1}")
-        if i in found:
-            raise LevelheadError(f"class {key!r} has two {what}s")
+    for i, (key, value) in zip(find_classes(values, size, names, what=what), values.items(), strict=True):
         try:
             found[i] = float(value)
         except (TypeError, ValueError):
@@ -59,6 +42,37 @@ def in_order(
         expected = f"expected {size} {what}s, one per class, got {len(values)}"
         raise LevelheadError(f"{title(absent, names)} has no {what}; {expected}")
     return np.array([found[i] for i in range(size)])
+
+
+def find_classes(
+    keys: Iterable[Any], classes: int, names: Sequence[str] | None, *, what: str = "value"
+) -> list[int]:
+    """Return the indices of classes that are given by index or by known name, each once.
+
+    >>> find_classes(["dog", "0"], 2, ["cat", "dog"])
+    [1, 0]
+    """
+    known = {str(name): i for i, name in enumerate(names or ())}
+    if len(known) < len(names or ()):
+        repeated = first_repeated(map(str, names or ()))
+        raise LevelheadError(f"two classes are called {repeated!r}; give {what}s in class order")
+    found: dict[int, Any] = {}
+    for key in keys:
+        if str(key) in known:
+            i = known[str(key)]
+        elif str(key).lstrip("-").isdigit():
+            i = int(key)
+        elif known:
+            raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {listed(names or [])}")
+        else:
+            raise LevelheadError(f"got the class name {str(key)!r}, but class names are not known here, so {what}s "
+                                 "must be in class order", advice=Advice("names", None, "to say which class is which"))
+        if not 0 <= i < classes:
+            raise LevelheadError(f"unknown class {key!r}; expected classes 0 to {classes - 1}")
+        if i in found:
+            raise LevelheadError(f"class {key!r} has two {what}s")
+        found[i] = key
+    return list(found)
 
 
 def without_repeats(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:

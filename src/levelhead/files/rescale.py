@@ -206,7 +206,8 @@ def _notes(
     notes = []
     if head.bias is None and adjusted.bias is not None:
         notes.append("the head had no bias and has one now")
-    if chosen and (doubt := reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"))):
+    if chosen and (doubt := reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"),
+                                                floors_met=chosen.get("floors_met_at_zero"))):
         notes.append(f"where gamma was chosen, {doubt}")
     if rule != "shift" and not can_flip(head):
         notes.append("the two rows of this head are opposite: scaling never changes its predictions; use the rule "

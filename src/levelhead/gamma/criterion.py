@@ -8,15 +8,17 @@ Both are exact step functions of gamma. Their events are found and sorted once. 
 every bootstrap replicate, is then a gather and a cumulative sum.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from ..core.curve import Curve
+from ..core.curve import Curve, Metric
 from ..show.progress import RowProgress
 from .bootstrap import draw_resamples
 from .envelope import Envelope
+from .metrics import ERRORS, RECALLS, MetricSteps, apply_floors
 from .path import GammaPath
 
 STRENGTH = 20.0
@@ -40,9 +42,14 @@ class Grid:
             return Grid(np.linspace(low, high, most + 1))
         return Grid(np.concatenate([[low], inside, [high]]))
 
+    @cached_property
+    def middles(self) -> np.ndarray:
+        """The middle of each interval, [G]."""
+        return (self.edges[1:] + self.edges[:-1]) / 2
+
     def bins(self, gammas: np.ndarray) -> np.ndarray:
         """Return the first interval by whose middle each event has happened."""
-        return np.searchsorted((self.edges[1:] + self.edges[:-1]) / 2, gammas)
+        return np.searchsorted(self.middles, gammas)
 
     def accumulate(self, start: float, bins: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Return the values [G] of a step function that begins at `start`."""
@@ -85,8 +92,11 @@ class Objective:
 
     Args:
         path, target: of the labelled samples; [K], sums to 1: the weight of each class where the model will be used.
-        changes: the predictions whose shares are compared with the target; None for the error alone.
+        changes: the predictions whose shares are compared with the target; None for the error alone. For a metric that
+            is not an error, the predictions of the path's samples.
         unlabelled: whether `changes` are of other samples than the path, drawn as in deployment.
+        metric, cost: what the error is, a loss of `metrics.py` if not one of the two errors; [K, K], for `cost`.
+        floors: [K], the least recall of each class, NaN for none; None for no floors at all.
     """
 
     path: GammaPath
@@ -94,9 +104,14 @@ class Objective:
     changes: Envelope | None = None
     unlabelled: bool = False
     most: int | None = None
+    metric: Metric = "balanced_error"
+    cost: np.ndarray | None = None
+    floors: np.ndarray | None = None
 
     def error(self, times: np.ndarray | None = None) -> np.ndarray:
-        """Return the class-weighted error on each interval, [G], with sample i counted times[i] times."""
+        """Return the class-weighted error (or the loss) on each interval, [G], with sample i counted times[i] times."""
+        if self.metric not in ERRORS:
+            return self.steps.losses(self.grid.middles, self._masses(times))
         start, _, sign, sample = self.path.events
         weight = self.weights if times is None else self.weights * times
         return 1 - self.grid.accumulate(weight[start].sum(), self._error_bins, sign * weight[sample])
@@ -106,12 +121,35 @@ class Objective:
         """Return J on each interval, [G], given `error(times)`. Samples count `times` or `unlabelled_times`, or once.
 
         The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
+        Where a floor is not met, J is infinite; where no gamma meets them all, J is how far below the floors each is.
         """
-        if self.mismatch is None or strength == 0:
-            return error
-        best = middle(self.grid.curve(error).plateau(_SAME_VALUE))
-        weight = min(1.0, strength * self.standard_error(best, times))
-        return error + weight * self.mismatch.values(unlabelled_times if self.unlabelled else times)
+        if self.mismatch is not None and strength > 0:
+            best = middle(self.grid.curve(error).plateau(_SAME_VALUE))
+            weight = min(1.0, strength * self.standard_error(best, times))
+            error = error + weight * self.mismatch.values(unlabelled_times if self.unlabelled else times)
+        return error if self.floors is None else apply_floors(error, self.margins(times))
+
+    def margins(self, times: np.ndarray | None = None) -> np.ndarray:
+        """Return the least ``recall - floor`` of all classes on each interval, [G]."""
+        assert self.floors is not None
+        return self.steps.margins(self.grid.middles, self._masses(times), self.floors)
+
+    def fixed_loss(self, gamma: float) -> Callable[[np.ndarray | None], float]:
+        """Return what gives the loss at one gamma for any `times` [N]: ``1 - accuracy`` if it is an error."""
+        right = self.path.right(gamma)
+        if self.metric in ERRORS:
+            weighted = self.weights * right
+            return lambda times: float(1 - (weighted.sum() if times is None else weighted @ times))
+        predicted = None
+        if self.metric not in RECALLS and self.changes is not None:
+            bent = self.path.rule.bias is not None  # then the changes are known on a grid only
+            predicted = self.path.predictions(gamma) if bent else self.changes.predictions(gamma)
+        return lambda times: self.steps.loss_of(right, predicted, self._masses(times))
+
+    def _masses(self, times: np.ndarray | None) -> np.ndarray:
+        """Return the weights of the samples, [N]: whole numbers if no target weighs the classes."""
+        weights = self.weights / self.weights.max()
+        return weights if times is None else weights * times
 
     def standard_error(self, gamma: float, times: np.ndarray | None = None) -> float:
         """Return the standard error of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``.
@@ -145,10 +183,15 @@ class Objective:
     @cached_property
     def mismatch(self) -> ShareMismatch | None:
         """Mismatch of the predicted shares. Labelled samples may be imbalanced, so they are class-weighted."""
-        if self.changes is None:
+        if self.changes is None or self.metric not in ERRORS:
             return None
         prior, weights = (self.target, None) if self.unlabelled else (self.prior, self.weights)
         return ShareMismatch(self.changes, prior, self.grid, weights)
+
+    @cached_property
+    def steps(self) -> MetricSteps:
+        """The metric and the recalls over gamma."""
+        return MetricSteps(self.metric, self.path.labels, len(self.target), self.path.events, self.changes, self.cost)
 
     @cached_property
     def _error_bins(self) -> np.ndarray:
@@ -173,27 +216,29 @@ def draw_replicates(objective: Objective, gamma: float, strength: float, n: int,
                     progress: RowProgress | None = None) -> Replicates:
     """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
     objective = replace(objective, most=1000)
-    path, weights, grid = objective.path, objective.weights, objective.grid
-    error, before = objective.error(), path.right(0.0).astype(np.float64)
-    change = path.right(gamma) - before
+    path, grid, error = objective.path, objective.grid, objective.error()
+    at_zero, at_gamma = objective.fixed_loss(0.0), objective.fixed_loss(gamma)
+    really_at_zero = at_zero(None)
+    change = path.right(gamma) - path.right(0.0).astype(np.float64)
     others = len(objective.changes.start) if objective.unlabelled and objective.changes is not None else 0
     gammas, gains, optimism = np.empty(n), np.empty(n), np.zeros(n)
     for i, times in enumerate(draw_resamples(path.labels, n, rng)):
         again = objective.error(times)
         unlabelled = np.bincount(rng.integers(others, size=others), minlength=others) if others else None
         gammas[i], _ = grid.choose(objective.values(again, times, unlabelled_times=unlabelled, strength=strength))
-        gains[i] = (weights * times) @ change
+        zero = at_zero(times)
+        gains[i] = zero - at_gamma(times)
         at = np.searchsorted(grid.edges[1:-1], gammas[i])
-        optimism[i] = (error[at] - again[at]) - (weights * (times - 1)) @ before
+        optimism[i] = (error[at] - again[at]) - (really_at_zero - zero)
         if progress is not None:
             progress(i + 1, n)
     if gamma == 0:  # nothing changes, on whatever samples
         return Replicates(gammas, np.zeros(n), 0.0)
-    gains += rng.normal(scale=np.sqrt(_unseen_variance(objective, change)), size=n)
+    gains += rng.normal(scale=np.sqrt(_unseen_variance(objective, change, gamma)), size=n)
     return Replicates(gammas, gains, float(optimism.mean()) if n else 0.0)
 
 
-def _unseen_variance(objective: Objective, change: np.ndarray) -> float:
+def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> float:
     """Return how much the variance of a mean change (+1, 0, -1) grows if each class had one +1 and one -1 more."""
     labels, size = objective.path.labels, len(objective.target)
     up, down, n = (np.bincount(labels, x, size) for x in (change > 0, change < 0, np.ones(len(labels))))
@@ -202,7 +247,21 @@ def _unseen_variance(objective: Objective, change: np.ndarray) -> float:
         m = np.maximum(n + 2 * more, 1)
         return ((up + down + 2 * more) / m - ((up - down) / m) ** 2) / m
 
-    return max(0.0, float((objective.prior**2 * (variance(1) - variance(0))).sum()))
+    return max(0.0, float((_class_effects(objective, gamma) ** 2 * (variance(1) - variance(0))).sum()))
+
+
+def _class_effects(objective: Objective, gamma: float) -> np.ndarray:
+    """Return about how much the loss falls as the recall of each class rises from 0 to 1, [K]."""
+    present = np.bincount(objective.path.labels, minlength=len(objective.target)) > 0
+    if objective.metric in ("macro_f1", "g_mean"):
+        return present / present.sum()
+    if objective.metric == "worst_recall":
+        recall = np.nan_to_num(objective.path.class_accuracy(gamma), nan=np.inf)
+        return (recall == recall.min()) / (recall == recall.min()).sum()
+    if objective.cost is not None:
+        size = len(present)
+        return objective.prior * (objective.cost.sum(axis=1) - size * np.diag(objective.cost)) / (size - 1)
+    return objective.prior
 
 
 def middle(plateau: tuple[float, float]) -> float:

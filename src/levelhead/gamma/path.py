@@ -4,7 +4,7 @@ The whole curve costs less than the usual grid. Each sample has intervals of gam
 Their sorted ends give the curve, and with it curves per class, any weights, bootstrap replicates and merging.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,18 @@ from .engines import Engine, find_right
 from .envelope import Envelope, compute_envelope
 from .intervals import sorted_events
 from .merge import join_classes, join_samples
+from .metrics import (
+    ERRORS,
+    RECALLS,
+    MetricSteps,
+    apply_floors,
+    check_cost,
+    check_cost_given,
+    check_floors,
+    meets_floors,
+    shown,
+    unmet_floors,
+)
 from .rule import Rule, check_range, make_rule, target_prior
 
 if TYPE_CHECKING:
@@ -157,18 +169,58 @@ class GammaPath:
         return Point(gamma=gamma, error=float(self.error_curve.at(gamma)), class_accuracy=accuracy,
                      balanced_error=float(self.balanced_error_curve.at(gamma)),
                      groups={name: float(np.nanmean(accuracy[some])) for name, some in self._groups.items()},
-                     plateau=(float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])))
+                     plateau=(float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])),
+                     metric="balanced_error", value=float(self.balanced_error_curve.at(gamma)))
 
-    def best(self, metric: Metric = "balanced_error") -> Point:
-        """Return the middle of the widest plateau on which the metric is lowest.
+    def curve_of(self, metric: Metric, *, cost: Array | None = None) -> Curve:
+        """Return a metric over gamma, exact at every gamma at which it may change.
 
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).best("error").gamma
-        1.5
+        Args:
+            metric: `error`, `balanced_error`, `macro_f1`, `mcc`, `kappa` (Cohen's), `g_mean` or `worst_recall` of the
+                classes that have a sample; or `cost`, the mean cost of a sample. All but the first two are of top-1.
+            cost: [K, K], row true, column predicted, for the metric `cost`.
+
+        Returns:
+            The metric as people know it: a higher F1 is better, a lower cost.
+
+        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
+        >>> path.curve_of("macro_f1").values.round(3), path.curve_of("cost", cost=[[0, 1], [5, 0]]).values.round(3)
+        (array([0.25 , 0.667, 0.25 , 0.4  ]), array([3.333, 1.667, 2.   , 0.333]))
         """
         check_choice("metric", metric, METRICS)
-        a, b = getattr(self, f"{metric}_curve").plateau()
-        middle = a + (b - a) / 2
-        return replace(self.at(a if middle == b else middle), plateau=(a, b))  # b is beyond a plateau of one float
+        check_cost_given(metric, cost)
+        if metric in ERRORS:
+            return self.error_curve if metric == "error" else self.balanced_error_curve
+        steps = self._steps(metric, cost)
+        cells = np.unique(np.append(steps.by_class.gamma, self.range[0]))
+        return Curve(cells, shown(metric, steps.losses(cells, self._weights)), self.range[1])
+
+    def best(self, metric: Metric = "balanced_error", *, cost: Array | None = None,
+             floors: float | Mapping[Any, float] | None = None) -> Point:
+        """Return the middle of the widest plateau on which the metric is best.
+
+        Args:
+            metric, cost: as in `curve_of`.
+            floors: {class: recall}, or a recall for all classes: only gammas at which no recall is below its floor.
+
+        Returns:
+            The point, with the metric and its value.
+
+        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
+        >>> path.best("error").gamma, round(path.best("error", floors={0: 1.0}).gamma, 3)
+        (1.5, 0.354)
+        """
+        curve = self.curve_of(metric, cost=cost)
+        losses = Curve(curve.gammas, shown(metric, curve.values), curve.end)  # its own inverse
+        if floors is not None:
+            least = check_floors(floors, self.labels, len(self.counts))
+            margins = self._steps(metric, cost).margins(curve.gammas, self._weights, least)
+            losses = replace(losses, values=apply_floors(losses.values, margins))
+        a, b = losses.plateau()
+        middle = a if a + (b - a) / 2 == b else a + (b - a) / 2  # b is beyond a plateau of one float
+        if floors is not None and not meets_floors(margins):
+            raise unmet_floors(middle, self.class_accuracy(middle), least, self.range)
+        return replace(self.at(middle), plateau=(a, b), metric=metric, value=float(curve.at(middle)))
 
     def predictions(self, gamma: float) -> np.ndarray:
         """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range.
@@ -214,11 +266,12 @@ class GammaPath:
         return self.envelope.mismatch(prior, self._balanced_coefficients(self._weights))
 
     def bootstrap(self, n: int, rng: np.random.Generator | int, *, metric: Metric = "balanced_error",
-                  stratified: bool = True, gammas: np.ndarray | None = None) -> np.ndarray:
+                  cost: Array | None = None, stratified: bool = True, gammas: np.ndarray | None = None) -> np.ndarray:
         """Return n curves [n, G] of the metric, each of one resample, on the breakpoints or on given gammas.
 
         Args:
-            n, rng, metric: how many; a generator, or a seed; `error` or `balanced_error`.
+            n, rng, metric: how many; a generator, or a seed; as in `curve_of`.
+            cost: [K, K], for the metric `cost`.
             stratified: whether to resample within each class, so that none is lost, or all samples together.
             gammas: where, ascending; at all B breakpoints if not given, which takes 8 n B bytes.
 
@@ -227,12 +280,16 @@ class GammaPath:
         array([0.27, 0.5 ])
         """
         check_choice("metric", metric, METRICS)
-        where = self.gammas if gammas is None else np.asarray(gammas, np.float64)
+        check_cost_given(metric, cost)
+        where = self.curve_of(metric, cost=cost).gammas if gammas is None else np.asarray(gammas, np.float64)
         if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
             raise LevelheadError(f"expected numbers [G], ascending within [{self.range[0]:g}, {self.range[1]:g}]",
                                  parameter="gammas")
         drawn = draw_resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
         weights = (self._weights * times for times in drawn)
+        if metric not in ERRORS:
+            steps = self._steps(metric, cost)
+            return np.array([shown(metric, steps.losses(where, w)) for w in weights]).reshape(n, len(where))
         coefficients = (w / w.sum() if metric == "error" else self._balanced_coefficients(w) for w in weights)
         return error_rows(n, coefficients, self.events, where)
 
@@ -284,6 +341,14 @@ class GammaPath:
     def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
         return sorted_events(self.sample, self.lo, self.hi, self.range)
+
+    def _steps(self, metric: Metric, cost: Array | None = None) -> MetricSteps:
+        if metric not in ERRORS and self.k > 1:
+            raise LevelheadError(f"expected 'error' or 'balanced_error': {metric!r} is of top-1 predictions, and this "
+                                 f"path is of top-{self.k}", parameter="metric")
+        return MetricSteps(metric, self.labels, len(self.counts), self.events,
+                           None if metric in RECALLS else self.envelope,
+                           None if cost is None else check_cost(cost, len(self.counts)))
 
     @cached_property
     def _weights(self) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Choosing gamma on held-out samples, unlabelled ones, or both, by `criterion.py`. Never on test data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, get_args
@@ -21,9 +21,12 @@ from .chunks import read_chunks
 from .criterion import STRENGTH, Grid, Objective, ShareMismatch, draw_replicates
 from .envelope import Envelope, compute_envelope
 from .merge import concatenate
+from .metrics import ERRORS, RECALLS, check_cost, check_cost_given, check_floors, meets_floors, shown, unmet_floors
 from .path import GammaPath, gamma_path
 from .rule import check_range, make_rule, target_prior
 from .tuned import Tuned
+
+Floors = float | Mapping[Any, float] | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,6 +34,8 @@ class TuneOptions:
     """The options of a tuning, checked. The parameters of `tune` explain them."""
 
     metric: Metric = "balanced_error"
+    cost: Array | None = None
+    floors: Floors = None
     criterion: Criterion = "guided"
     rule: RuleName = "rescale"
     range: tuple[float, float] = (0.0, 2.0)
@@ -51,42 +56,63 @@ class TuneOptions:
         check_choice("metric", self.metric, METRICS)
         check_choice("criterion", self.criterion, get_args(Criterion))
         object.__setattr__(self, "range", check_range(self.range, holds_zero=True))
-        if self.metric == "error" and self.target is not None:
-            raise LevelheadError("the metric error weighs classes as they occur; leave out the target, or choose the "
+        if self.cost is not None and self.metric == "balanced_error":  # the default: a cost is a metric by itself
+            object.__setattr__(self, "metric", "cost")
+        check_cost_given(self.metric, self.cost)
+        if self.metric in ("error", "g_mean", "worst_recall") and self.target is not None:
+            weighs = "classes as they occur" if self.metric == "error" else "every class the same"
+            raise LevelheadError(f"the metric {self.metric} weighs {weighs}; leave out the target, or choose the "
                                  "metric balanced_error", parameter="target")
+        if self.metric not in ERRORS and self.unlabelled is not None:
+            raise LevelheadError(f"their predicted shares guide only the metrics error and balanced_error, not "
+                                 f"{self.metric}; leave them out", parameter="unlabelled")
         if isinstance(self.bootstrap, bool) or not isinstance(self.bootstrap, int | np.integer) or self.bootstrap < 0:
             raise LevelheadError(f"expected a number of replicates, 0 or more, got {self.bootstrap}",
                                  parameter="bootstrap")
         if not 0 < self.level < 1:
             raise LevelheadError(f"expected a number between 0 and 1, got {self.level}", parameter="level")
 
+    @property
+    def guided(self) -> bool:
+        """Whether predicted shares count: with an error as metric, unless the criterion is that error alone."""
+        return self.criterion == "guided" and self.metric in ERRORS
+
+    @property
+    def needs_predictions(self) -> bool:
+        """Whether every change of every prediction must be known, or only where samples are right."""
+        return self.guided or self.metric not in RECALLS
+
     def stage(self, name: str) -> RowProgress | None:
         """Return the progress function of one stage."""
         return None if self.progress is None else partial(self.progress, name)
 
 
-def tune(logits: Array, labels: Array, counts: Counts, *, metric: Metric = "balanced_error",
-         criterion: Criterion = "guided", rule: RuleName = "rescale", range: tuple[float, float] = (0.0, 2.0),
-         unlabelled: Array | None = None, target: Array | None = None, chosen_on: str = "held-out",
-         bootstrap: int = 1000, level: float = 0.95, rng: np.random.Generator | int = 0, norms: Array | None = None,
-         bias: Array | None = None, training: Array | None = None, names: Sequence[str] | None = None,
-         kind: Kind = "logits", progress: StageProgress | None = None) -> Tuned:
+def tune(logits: Array, labels: Array, counts: Counts, *, metric: Metric = "balanced_error", cost: Array | None = None,
+         floors: Floors = None, criterion: Criterion = "guided", rule: RuleName = "rescale",
+         range: tuple[float, float] = (0.0, 2.0), unlabelled: Array | None = None, target: Array | None = None,
+         chosen_on: str = "held-out", bootstrap: int = 1000, level: float = 0.95, rng: np.random.Generator | int = 0,
+         norms: Array | None = None, bias: Array | None = None, training: Array | None = None,
+         names: Sequence[str] | None = None, kind: Kind = "logits", progress: StageProgress | None = None) -> Tuned:
     """Choose the gamma at which the criterion is lowest on held-out data, exact over the whole range.
 
     ``J(gamma) = balanced error + min(1, 20 s) * mismatch``, with s the standard error of the balanced error at its own
     optimum, and mismatch the total variation between class-weighted predicted shares and the target prior. The chosen
-    gamma is the middle of the plateau on which J is lowest.
+    gamma is the middle of the plateau on which J is lowest. Other metrics are optimized by themselves.
 
     Args:
         logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same.
         labels: [N]. A class without a sample is named in a warning and left neutral.
         counts, range: training samples of each class; of gamma, which must hold 0.
-        metric: `balanced_error`, or `error`, which weighs classes as they occur among the labels.
-        criterion: `guided`, which is J above, or `balanced_error` alone.
+        metric: `balanced_error`; or `error`, which weighs classes as they occur among the labels; or `macro_f1`, `mcc`,
+            `kappa` (Cohen's), `g_mean` or `worst_recall`, over the classes that have a sample.
+        cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample.
+        floors: {class: recall}, or a recall for all classes: only gammas at which no recall is below its floor.
+        criterion: `guided`, which is J above, or `balanced_error` alone; for the two errors.
         rule: `rescale` (``l_k r_k^gamma``, r_k = n_max / n_k), `tau` (``l_k / ||w_k||^gamma``, with `norms`), or
             `shift` (``l_k + gamma log r_k``).
         unlabelled: [M, K], logits of deployment data, whose predicted shares are then compared with the target.
-        target: [K] or {class: share}, prior of the classes in deployment, which weighs them in the metric; or uniform.
+        target: [K] or {class: share}, prior of the classes in deployment, which weighs them in the metric. Without it,
+            balanced error and shares are of a uniform prior, and all other metrics of the samples as they are.
         chosen_on: what the data are, for the record. "test" is printed wherever the result is.
         bootstrap: replicates of the whole choice, stratified by class, for both intervals; 0 for none.
         level, rng: of the intervals; a generator, or a seed.
@@ -107,9 +133,9 @@ def tune(logits: Array, labels: Array, counts: Counts, *, metric: Metric = "bala
     >>> 0.1 < tuned.gamma < 0.4, tuned.worthwhile
     (True, True)
     """
-    options = TuneOptions(metric=metric, criterion=criterion, rule=rule, range=range, unlabelled=unlabelled,
-                          target=target, chosen_on=chosen_on, bootstrap=bootstrap, level=level, rng=rng, norms=norms,
-                          bias=bias, training=training, names=names, kind=kind, progress=progress)
+    options = TuneOptions(metric=metric, cost=cost, floors=floors, criterion=criterion, rule=rule, range=range,
+                          unlabelled=unlabelled, target=target, chosen_on=chosen_on, bootstrap=bootstrap, level=level,
+                          rng=rng, norms=norms, bias=bias, training=training, names=names, kind=kind, progress=progress)
     return _tune_path(_labelled_path(logits, labels, counts, options), options)
 
 
@@ -128,9 +154,10 @@ def tune_with(options: TuneOptions, logits: Array, labels: Array | None, counts:
 
 
 def cross_fit(folds: Sequence[tuple[Array, Array, Counts]], *, metric: Metric = "balanced_error",
-              criterion: Criterion = "guided", rule: RuleName = "rescale", range: tuple[float, float] = (0.0, 2.0),
-              target: Array | None = None, bootstrap: int = 1000, level: float = 0.95,
-              rng: np.random.Generator | int = 0, names: Sequence[str] | None = None, kind: Kind = "logits") -> Tuned:
+              cost: Array | None = None, floors: Floors = None, criterion: Criterion = "guided",
+              rule: RuleName = "rescale", range: tuple[float, float] = (0.0, 2.0), target: Array | None = None,
+              bootstrap: int = 1000, level: float = 0.95, rng: np.random.Generator | int = 0,
+              names: Sequence[str] | None = None, kind: Kind = "logits") -> Tuned:
     """Choose one gamma from the out-of-fold scores of cross-validation, each fold with its own training counts.
 
     Every sample contributes the interval of gammas at which its own fold's model is right. The intervals of all folds
@@ -138,7 +165,7 @@ def cross_fit(folds: Sequence[tuple[Array, Array, Counts]], *, metric: Metric = 
 
     Args:
         folds: (logits [N, K], labels [N], counts) of each fold, of samples its model was not trained on.
-        metric, criterion, rule, range, target, bootstrap, level, rng, names, kind: as in `tune`.
+        metric, cost, floors, criterion, rule, range, target, bootstrap, level, rng, names, kind: as in `tune`.
 
     Returns:
         The chosen gamma, as from `tune`, with `chosen_on` "out-of-fold".
@@ -149,13 +176,15 @@ def cross_fit(folds: Sequence[tuple[Array, Array, Counts]], *, metric: Metric = 
     >>> tuned.chosen_on, tuned.n, round(tuned.gamma, 3)
     ('out-of-fold', 5, 0.354)
     """
-    options = TuneOptions(metric=metric, criterion=criterion, rule=rule, range=range, target=target, names=names,
-                          chosen_on="out-of-fold", bootstrap=bootstrap, level=level, rng=rng, kind=kind)
+    options = TuneOptions(metric=metric, cost=cost, floors=floors, criterion=criterion, rule=rule, range=range,
+                          target=target, names=names, chosen_on="out-of-fold", bootstrap=bootstrap, level=level,
+                          rng=rng, kind=kind)
     folds = list(folds)
     if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
         raise LevelheadError("expected at least one fold, each (logits [N, K], labels [N], counts)", parameter="folds")
     paths = [_labelled_path(*fold, options) for fold in folds]
-    changes = paths[0].envelope.joined([path.envelope for path in paths[1:]]) if criterion == "guided" else None
+    known = [path.envelope for path in paths] if options.needs_predictions else []
+    changes = known[0].joined(known[1:]) if known else None
     binary = (diagnostics.diagnose_binary_head(path.logits[0], rule) for path in paths)
     negative = (diagnostics.diagnose_negative_logits(path.logits[0], path.labels, rule) for path in paths)
     found = [next(filter(None, each), None) for each in (binary, negative)]  # one warning for all folds
@@ -239,7 +268,7 @@ def _tune_path(path: GammaPath, options: TuneOptions) -> Tuned:
             changes = _predicted_changes(unlabelled, path, options)
         except LevelheadError as error:
             raise LevelheadError(error.message, parameter="unlabelled", advice=error.advice) from None
-    elif options.criterion == "guided":
+    elif options.needs_predictions:
         known = path.rule.bias is None and options.progress is None
         changes = path.envelope if known else _predicted_changes(logits, path, options)
     return _choose_gamma(path, changes, options, [
@@ -252,30 +281,40 @@ def _choose_gamma(path: GammaPath, changes: Envelope | None, options: TuneOption
                   found: list[diagnostics.Diagnosis], *, stacklevel: int, counts: np.ndarray | None = None) -> Tuned:
     """Do what `tune` and `cross_fit` share, once it is known where every sample is right; counts if not the path's."""
     sizes = np.bincount(path.labels, minlength=len(path.counts))
-    by_error = options.metric == "error"  # weighs classes as they occur, not as the target says
-    shares = sizes / sizes.sum() if by_error else target_prior(options.target, len(sizes), options.names)
+    occurring = options.target is None and options.metric != "balanced_error"  # classes weigh as they occur
+    shares = sizes / sizes.sum() if occurring else target_prior(options.target, len(sizes), options.names)
     if not shares[sizes > 0].any():
         raise LevelheadError("expected a share above 0 for some class that has a sample here", parameter="target")
-    objective = Objective(path, shares, changes, unlabelled=options.unlabelled is not None)
+    floors = None if options.floors is None else check_floors(options.floors, path.labels, len(sizes), options.names)
+    objective = Objective(path, shares, changes, unlabelled=options.unlabelled is not None, metric=options.metric,
+                          cost=None if options.cost is None else check_cost(options.cost, len(sizes)), floors=floors)
     weights, grid, error = objective.weights, objective.grid, objective.error()
-    strength = STRENGTH if options.criterion == "guided" else 0.0
+    strength = STRENGTH if options.guided else 0.0
     values = objective.values(error, strength=strength)
     gamma, plateau = grid.choose(values)
+    if floors is not None and not meets_floors(objective.margins()):
+        raise unmet_floors(gamma, path.class_accuracy(gamma), floors, path.range, options.names)
     drawn = draw_replicates(objective, gamma, strength, options.bootstrap, np.random.default_rng(options.rng),
                             options.stage("bootstrap"))
     now, before = path.right(gamma), path.right(0.0)
-    balanced = ([path.at(at).balanced_error for at in (0.0, gamma)] if by_error else
+    balanced = ([path.at(at).balanced_error for at in (0.0, gamma)] if occurring else
                 [1 - weights @ before, 1 - weights @ now])
+    losses = [objective.fixed_loss(at)(None) for at in (0.0, gamma)]
     warnings = diagnostics.issue_warnings([
         *found, diagnostics.diagnose_accuracy(before), diagnostics.diagnose_range_end(plateau, path.range),
         diagnostics.diagnose_missing_classes(sizes, options.names)], stacklevel=stacklevel)
     mismatch = None if objective.mismatch is None else grid.curve(objective.mismatch.values())
     return Tuned(
-        gamma=gamma, interval=_quantiles(drawn.gammas, options.level), rule=path.rule.name, criterion=options.criterion,
-        metric=options.metric, chosen_on=options.chosen_on, n=len(path.labels), classes=len(path.counts),
-        plateau=plateau, curve=grid.curve(error), criterion_curve=grid.curve(values), level=options.level,
-        error=float(1 - now.mean()), balanced_error=float(balanced[1]), error_at_zero=float(1 - before.mean()),
-        balanced_error_at_zero=float(balanced[0]), gain=float(weights @ now - weights @ before) - drawn.optimism,
+        gamma=gamma, interval=_quantiles(drawn.gammas, options.level), rule=path.rule.name,
+        criterion=options.criterion if options.metric in ERRORS else options.metric, metric=options.metric,
+        value=shown(options.metric, losses[1]), value_at_zero=shown(options.metric, losses[0]),
+        floors=() if floors is None else tuple(np.nan_to_num(floors).tolist()),
+        floors_met_at_zero=None if floors is None else not (path.class_accuracy(0.0) < floors).any(),
+        chosen_on=options.chosen_on, n=len(path.labels), classes=len(path.counts),
+        plateau=plateau, curve=grid.curve(shown(options.metric, error)), criterion_curve=grid.curve(values),
+        level=options.level, error=float(1 - now.mean()), balanced_error=float(balanced[1]),
+        error_at_zero=float(1 - before.mean()), balanced_error_at_zero=float(balanced[0]),
+        gain=losses[0] - losses[1] - drawn.optimism,
         gain_interval=_quantiles(drawn.gains - drawn.optimism, options.level),
         mismatch=None if mismatch is None else float(mismatch.at(gamma)),
         mismatch_at_zero=None if mismatch is None else float(mismatch.at(0.0)),
@@ -298,7 +337,8 @@ def _predicted_changes(logits: Array, path: GammaPath, options: TuneOptions) -> 
     table = np.concatenate([np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas])
                             for _, chunk in read_chunks(logits, kind=path.kind, progress=progress)], axis=1)
     step, sample = np.nonzero(table[1:] != table[:-1])
-    return Envelope(start=table[0], sample=sample, gamma=gammas[step + 1], new_class=table[step + 1, sample],
+    between = (gammas[step] + gammas[step + 1]) / 2  # so that each stretch is judged at its own gamma of the 401
+    return Envelope(start=table[0], sample=sample, gamma=between, new_class=table[step + 1, sample],
                     old_class=table[step, sample], classes=len(path.counts), range=path.range)
 
 

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 from ..core.adjust import RuleName
 from ..core.choices import BiasPolicy
 from ..core.curve import Curve, Metric
+from ..core.per_class import listed
+from ..core.per_class import title as class_title
 from ..show.curve_text import draw_text_curve, sparkline
 from ..show.html import html
 from ..show.plot import draw_choice
+from .metrics import TITLES, gain_text, value_form
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +26,9 @@ class Tuned:
         gamma: the middle of the plateau on which the criterion is lowest.
         interval: of gamma, over bootstrap replicates of the whole choice; None without a bootstrap.
         rule: what gamma does: `rescale`, `tau` or `shift`.
-        criterion: what was minimized: `guided`, `balanced_error`, or `shares` (no labels).
-        metric: `balanced_error` or `error`: what the gain is measured in.
+        criterion: what was minimized: `guided`, `balanced_error`, another metric, or `shares` (no labels).
+        metric: what the gain is measured in: `balanced_error`, `error`, `macro_f1`, ..., or `cost`.
+        value, value_at_zero: the metric at gamma and at 0 on these samples; None without labels.
         chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for.
         n, classes: how many samples it was chosen on; K.
         counts: [K], the training samples of each class that it was chosen with; of `cross_fit`, the sum over its folds.
@@ -33,10 +37,12 @@ class Tuned:
         curve, criterion_curve: the metric (without labels: the mismatch of shares), and what was minimized; exact.
         error, balanced_error: at gamma on these samples, the second weighted by the target; None without labels.
         error_at_zero, balanced_error_at_zero: the same at gamma = 0.
-        gain: how much gamma lowers the metric on new samples like these: the gain on these samples less the optimism of
-            choosing on them. The bootstrap estimates that optimism; without one it is not subtracted.
+        gain: how much gamma improves the metric on new samples like these: the gain on these samples less the optimism
+            of choosing on them. The bootstrap estimates that optimism; without one it is not subtracted.
         gain_interval, level: of the gain, by the same bootstrap; of both intervals.
         mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were used.
+        floors, floors_met_at_zero: [K], the least recall of each class, 0 for none, or () without any floor; whether
+            gamma = 0 meets them, or None.
         missing, warnings: classes without a labelled sample, which are neutral; one line each.
 
     >>> from levelhead import match_prior
@@ -56,6 +62,10 @@ class Tuned:
     curve: Curve
     criterion_curve: Curve
     metric: Metric = "balanced_error"
+    value: float | None = None
+    value_at_zero: float | None = None
+    floors: tuple[float, ...] = ()
+    floors_met_at_zero: bool | None = None
     level: float = 0.95
     error: float | None = None
     balanced_error: float | None = None
@@ -73,14 +83,18 @@ class Tuned:
 
     @property
     def worthwhile(self) -> bool:
-        """Whether the interval of the gain lies above 0. Without a bootstrap or without labels that is not known."""
-        return self.gain_interval is not None and self.gain_interval[0] > 0
+        """Whether the interval of the gain lies above 0, or gamma = 0 does not meet the floors.
+
+        Without a bootstrap or without labels the interval is not known, and it does not.
+        """
+        return self.floors_met_at_zero is False or (self.gain_interval is not None and self.gain_interval[0] > 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers without the curves, as JSON can hold them."""
         names = ("gamma", "interval", "rule", "criterion", "metric", "chosen_on", "n", "classes", "counts", "names",
-                 "bias", "plateau", "level", "error", "balanced_error", "error_at_zero", "balanced_error_at_zero",
-                 "gain", "gain_interval", "mismatch", "mismatch_at_zero", "missing", "warnings")
+                 "bias", "plateau", "level", "value", "value_at_zero", "floors", "floors_met_at_zero", "error",
+                 "balanced_error", "error_at_zero", "balanced_error_at_zero", "gain", "gain_interval", "mismatch",
+                 "mismatch_at_zero", "missing", "warnings")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
 
     def facts(self) -> dict[str, str]:
@@ -89,12 +103,15 @@ class Tuned:
         parts = {"gamma": f"{self.gamma:.3f}{_interval_text(self.interval, '.3f')} for rule {self.rule}, chosen on "
                           f"{source} ({self.n} samples)"}
         if self.balanced_error is not None:
-            parts[self.title] = self._change(self.metric)
+            parts[self.title] = self._change(self.metric, "value")
+        if self.floors:
+            at_zero = "at gamma = 0 too" if self.floors_met_at_zero else "which gamma = 0 does not"
+            parts["floors"] = f"{self._floors_text()}: met, {at_zero}"
         if self.gain is not None:
             where = "these" if self.gain_interval is None else "new"  # only the bootstrap can subtract the optimism
-            between = _interval_text(self.gain_interval, ".2f", 100)
-            parts[f"gain on {where} samples"] = f"{100 * self.gain:.2f} points{between}"
-        if (doubt := reason_to_keep_zero(self.gamma, self.gain, self.gain_interval)) is not None:
+            parts[f"gain on {where} samples"] = gain_text(self.metric, self.gain, self.gain_interval)
+        if (doubt := reason_to_keep_zero(self.gamma, self.gain, self.gain_interval,
+                                         floors_met=self.floors_met_at_zero)) is not None:
             parts["verdict"] = doubt
         if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
             parts["predicted shares"] = f"off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}"
@@ -105,24 +122,24 @@ class Tuned:
 
     def report(self) -> str:
         """Return the result as text: the curve, the numbers, and what they mean."""
-        lines = [draw_text_curve(self.curve, self.gamma, self.interval),
+        lines = [draw_text_curve(self.curve, self.gamma, self.interval, form=value_form(self.metric)),
                  f"{self.title} over gamma; ^ chosen, - its interval", "", *self._lines()]
         if self.error is not None:
-            other, kind = ("error", "plain") if self.metric == "balanced_error" else ("balanced_error", "balanced")
-            lines.append(f"{kind} error on these samples {self._change(other)}")
+            lines += [f"{kind} error on these samples {self._change(other, other)}"
+                      for kind, other in (("plain", "error"), ("balanced", "balanced_error")) if other != self.metric]
         return "\n".join(lines)
 
     @property
     def title(self) -> str:
         """The title of `curve`."""
-        return "mismatch of shares" if self.balanced_error is None else self.metric.replace("_", " ")
+        return "mismatch of shares" if self.balanced_error is None else TITLES[self.metric]
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the curve, gamma and its interval on the Axes given, or on new ones (extra `plot`), and return them."""
         where = "TEST DATA" if self.chosen_on == "test" else self.chosen_on
         return draw_choice(self.curve, self.gamma, ax, label=self.title, interval=self.interval, level=self.level,
                            criterion=self.criterion_curve if self.criterion == "guided" else None,
-                           title=f"{self.n} samples, chosen on {where}")
+                           title=f"{self.n} samples, chosen on {where}", in_percent="%" in value_form(self.metric))
 
     def __repr__(self) -> str:
         return f"Tuned({self})"
@@ -135,13 +152,23 @@ class Tuned:
         titles = {"gamma": "gamma = ", "verdict": ""}
         return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
 
-    def _change(self, metric: str) -> str:
-        return f"{getattr(self, f'{metric}_at_zero'):.2%} -> {getattr(self, metric):.2%}"
+    def _change(self, metric: str, field: str) -> str:
+        form = value_form(metric)
+        return f"{getattr(self, f'{field}_at_zero'):{form}} -> {getattr(self, field):{form}}"
+
+    def _floors_text(self) -> str:
+        """Return the floors in words: one for all classes, or each."""
+        rest = {floor for i, floor in enumerate(self.floors) if i not in self.missing}
+        if len(rest) == 1:
+            return f"recall of at least {rest.pop():.1%} in every class"
+        return "recall of at least " + listed([f"{floor:.1%} in {class_title(i, self.names)}"
+                                               for i, floor in enumerate(self.floors) if floor > 0])
 
 
-def reason_to_keep_zero(gamma: float, gain: float | None, interval: Sequence[float] | None) -> str | None:
-    """Return why 0 may be better than gamma, or None if the gain is certain or not known."""
-    if gamma == 0 or interval is None or interval[0] > 0:
+def reason_to_keep_zero(gamma: float, gain: float | None, interval: Sequence[float] | None, *,
+                        floors_met: bool | None = None) -> str | None:
+    """Return why 0 may be better than gamma, or None if the gain is certain or not known, or 0 fails the floors."""
+    if gamma == 0 or interval is None or interval[0] > 0 or floors_met is False:
         return None
     if interval[1] < 0:
         return "gamma = 0 is better: keep it"

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..gamma.metrics import TITLES
 from ..show.style import short
 from .subject import Subject
 
@@ -148,7 +149,10 @@ def _how_chosen(subject: Subject) -> str:
                   f"class is predicted as often as it is assumed to occur{equally}")
     else:
         what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(on, f"{on} samples")
-        chosen = f"gamma = {subject.gamma:.3f}{likely} was chosen on {n}{what}"
+        metric = choice.get("metric") or "balanced_error"
+        by = "" if metric == "balanced_error" else f" by {TITLES.get(metric, metric)}"
+        among = " among the gammas that meet the floors of recall" if choice.get("floors") else ""
+        chosen = f"gamma = {subject.gamma:.3f}{likely} was chosen{by}{among} on {n}{what}"
     if subject.path is None:
         return f"{chosen}."
     if subject.apart:

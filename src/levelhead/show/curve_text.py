@@ -7,11 +7,12 @@ from .style import ACCENT, percent
 
 
 def draw_text_curve(
-    curve: Curve, gamma: float, interval: tuple[float, float] | None = None, *, width: int = 64, height: int = 8
+    curve: Curve, gamma: float, interval: tuple[float, float] | None = None, *, width: int = 64, height: int = 8,
+    form: str = ".2%",
 ) -> str:
     """Draw a curve in a few lines of characters. Each column shows the mean over a stretch of gammas.
 
-    Below it, ^ marks gamma and - its interval.
+    Below it, ^ marks gamma and - its interval. The form is that of the values at the left.
 
     >>> curve = Curve(np.array([0.0, 0.5, 1.5]), np.array([0.4, 0.2, 0.3]), 2.0)
     >>> print(draw_text_curve(curve, 1.0, (0.6, 1.4), width=16, height=3))
@@ -25,7 +26,7 @@ def draw_text_curve(
     values = _column_means(curve, width)
     top, bottom = values.max(), values.min()
     level = np.rint((top - values) / max(top - bottom, 1e-12) * (height - 1)).astype(int)
-    labels = [f"{top - (top - bottom) * i / (height - 1):.2%}" for i in range(height)]
+    labels = [f"{top - (top - bottom) * i / (height - 1):{form}}" for i in range(height)]
     margin = max(map(len, labels))
     rows = ["".join("*" if level[c] == r else " " for c in range(width)).rstrip() for r in range(height)]
     column = lambda g: int(np.clip((g - low) / (high - low) * width, 0, width - 1))  # noqa: E731

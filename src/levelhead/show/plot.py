@@ -39,19 +39,19 @@ def draw_errors(
 
 def draw_choice(
     curve: Curve, gamma: float, ax: Axes | None = None, *, label: str, criterion: Curve | None = None,
-    interval: tuple[float, float] | None = None, level: float = 0.95, title: str = "",
+    interval: tuple[float, float] | None = None, level: float = 0.95, title: str = "", in_percent: bool = True,
 ) -> Axes:
     """Draw the curve of a chosen gamma, what was minimized if that is another, gamma and its interval."""
-    axes = _axes(ax)
+    axes, factor = _axes(ax), 100 if in_percent else 1
     if interval is not None:
         axes.axvspan(*interval, color=ACCENT, alpha=0.18, lw=0, label=f"{level:.0%} interval of gamma")
     if criterion is not None:
         draw_steps(axes, criterion, color=SOFT, lw=1.2, label="criterion (with mismatch of shares)")
-    draw_steps(axes, curve, color=_text_color(axes), lw=1.5, label=label)
-    ends = [percent(float(curve.at(at))) for at in (0.0, gamma)]
+    draw_steps(axes, curve, factor, color=_text_color(axes), lw=1.5, label=label)
+    ends = [percent(float(curve.at(at))) if in_percent else f"{curve.at(at):.4g}" for at in (0.0, gamma)]
     axes.axvline(gamma, color=ACCENT, lw=1.2, label=f"chosen: {gamma:.3f} ({ends[0]} -> {ends[1]})")
-    _draw_dots(axes, curve, [0.0, gamma], _text_color(axes))
-    return _finish(axes, title, over_gamma=curve)
+    _draw_dots(axes, curve, [0.0, gamma], _text_color(axes), factor)
+    return _finish(axes, title, over_gamma=curve, unit="%" if in_percent else label)
 
 
 def draw_norms(
@@ -111,9 +111,9 @@ def save_plot(draw: Callable[[Axes], Any], path: str | Path) -> None:
     save(figure, path)
 
 
-def draw_steps(axes: Any, curve: Curve, **style: Any) -> None:
-    """Draw a step function in percent."""
-    axes.stairs(100 * curve.values, np.r_[curve.gammas, curve.end], baseline=None, **style)
+def draw_steps(axes: Any, curve: Curve, factor: float = 100, **style: Any) -> None:
+    """Draw a step function, in percent unless another factor is given."""
+    axes.stairs(factor * curve.values, np.r_[curve.gammas, curve.end], baseline=None, **style)
 
 
 def save(figure: Any, *paths: str | Path, dpi: int = 150) -> None:
@@ -161,10 +161,10 @@ def _text_color(ax: Any) -> Any:
     return ax.xaxis.label.get_color()
 
 
-def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool = False) -> Any:
+def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool = False, unit: str = "%") -> Any:
     """Set title and legend. A short legend goes above. Names come from elsewhere, so a $ in them starts no formula."""
     if over_gamma is not None:
-        ax.set(xlabel="gamma", ylabel="%", xlim=(float(over_gamma.gammas[0]), over_gamma.end))
+        ax.set(xlabel="gamma", ylabel=unit, xlim=(float(over_gamma.gammas[0]), over_gamma.end))
     ax.set_title(title, fontsize="medium", loc="left", parse_math=False)
     ax.spines[["top", "right"]].set_visible(False)
     place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2, "borderaxespad": 0} if above else {}
@@ -173,9 +173,9 @@ def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool
     return ax
 
 
-def _draw_dots(ax: Any, curve: Curve, gammas: Iterable[float], color: Any) -> None:
+def _draw_dots(ax: Any, curve: Curve, gammas: Iterable[float], color: Any, factor: float = 100) -> None:
     inside = [gamma for gamma in gammas if curve.gammas[0] <= gamma <= curve.end]
-    ax.plot(inside, 100 * np.asarray(curve.at(inside)), "o", color=color, ms=4.5, clip_on=False, zorder=3)
+    ax.plot(inside, factor * np.asarray(curve.at(inside)), "o", color=color, ms=4.5, clip_on=False, zorder=3)
 
 
 def _running_mean(values: np.ndarray, width: int) -> np.ndarray:

@@ -1,0 +1,360 @@
+"""Metrics, costs and floors over gamma, known at every gamma at which a prediction changes.
+
+Each metric is a function of a few sums over the classes, and a change of a prediction moves the terms of two classes
+only. Sorted by class and then by gamma, the changes of a class give what is right and what is predicted after each by
+one cumulative sum. So no table of changes by classes is needed, and any weighting of the samples costs a gather.
+
+Inside, a metric is a loss, lower is better: ``1 - macro F1``. `shown` turns it into what people know.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core.array import described, to_numpy
+from ..core.choices import Metric
+from ..core.errors import Advice, LevelheadError
+from ..core.per_class import as_mapping, find_classes, title
+from .envelope import Envelope
+
+TITLES: dict[str, str] = {"macro_f1": "macro F1", "mcc": "MCC", "kappa": "Cohen's kappa", "g_mean": "G-mean",
+                          "cost": "expected cost", "error": "error", "balanced_error": "balanced error",
+                          "worst_recall": "worst recall"}
+ERRORS = ("error", "balanced_error")  # sums over samples that are right: `GammaPath` and `Objective` compute these
+LOWER_IS_BETTER = (*ERRORS, "cost")
+RECALLS = (*ERRORS, "g_mean", "worst_recall")  # follow from where samples are right, whatever wrong class is predicted
+_NOTHING = 1e-11  # shares below this are 0: they differ from it by rounding
+
+
+class Totals(NamedTuple):
+    """Weights per class, [K], or after each change, [S]: of the right samples, of the predictions, of the samples."""
+
+    right: np.ndarray
+    predicted: np.ndarray
+    true: np.ndarray
+
+
+class _Formula(NamedTuple):
+    """The terms of a metric's sums, given totals and the weight of all samples; the loss, given sums and weights."""
+
+    terms: Callable[[Totals, float], tuple[np.ndarray, ...]]
+    loss: Callable[..., np.ndarray]
+
+
+def _f1(totals: Totals, _: float) -> tuple[np.ndarray, ...]:
+    """Return ``2 right / (true + predicted)`` of each class that has a sample."""
+    right, predicted, true = totals
+    return (np.divide(2 * right, true + predicted, out=np.zeros(len(right)), where=true > 0),)
+
+
+def _mcc_terms(totals: Totals, weight: float) -> tuple[np.ndarray, ...]:
+    return totals.right, totals.predicted * totals.true, totals.predicted * (weight - totals.predicted)
+
+
+def _mcc_loss(right: np.ndarray, both: np.ndarray, spread: np.ndarray, *, true: np.ndarray,
+              weight: float) -> np.ndarray:
+    """``(n right - sum p_c t_c) / sqrt((n^2 - sum p_c^2) (n^2 - sum t_c^2))``; 0 if all predictions are one class."""
+    over = np.sqrt(np.maximum(spread, 0) * (true * (weight - true)).sum())
+    known = over > _NOTHING * weight**2
+    return 1 - np.divide(weight * right - both, over, out=np.zeros_like(over), where=known)
+
+
+def _kappa_loss(right: np.ndarray, both: np.ndarray, *, true: np.ndarray, weight: float) -> np.ndarray:
+    """``(observed - expected) / (1 - expected)``, of agreements; 0 if nothing but agreement is to be expected."""
+    observed, expected = right / weight, both / weight**2
+    known = 1 - expected > _NOTHING
+    return 1 - np.divide(observed - expected, 1 - expected, out=np.zeros_like(expected), where=known)
+
+
+def _log_recall(totals: Totals, _: float) -> tuple[np.ndarray, ...]:
+    recall = np.divide(totals.right, totals.true, out=np.ones(len(totals.right)), where=totals.true > 0)
+    return np.log(np.where(recall > _NOTHING, recall, 1.0)), (recall <= _NOTHING).astype(np.float64)
+
+
+FORMULAS: dict[str, _Formula] = {
+    "macro_f1": _Formula(_f1, lambda f1, *, true, weight: 1 - f1 / (true > 0).sum()),
+    "mcc": _Formula(_mcc_terms, _mcc_loss),
+    "kappa": _Formula(lambda totals, weight: _mcc_terms(totals, weight)[:2], _kappa_loss),
+    "g_mean": _Formula(_log_recall, lambda logs, zeros, *, true, weight:
+                       1 - np.where(zeros > 0.5, 0.0, np.exp(np.minimum(logs / (true > 0).sum(), 0)))),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ClassChanges:
+    """Every change of what is right or predicted in a class, sorted by class and then by gamma.
+
+    Args:
+        labels, right_first: [N], true classes; whether each sample is right at the start of the range.
+        predicted_first: [N], the class predicted there; None if only right and wrong are known.
+        gamma, sample, classes: [S], of each change.
+        right, predicted: [S], +1, 0 or -1: what `sample` adds to the right and to the predicted of its class there.
+        sizes: [K], how many changes each class has.
+    """
+
+    labels: np.ndarray
+    right_first: np.ndarray
+    predicted_first: np.ndarray | None
+    gamma: np.ndarray
+    sample: np.ndarray
+    classes: np.ndarray
+    right: np.ndarray
+    predicted: np.ndarray
+    sizes: np.ndarray
+
+    @staticmethod
+    def of_events(labels: np.ndarray, events: tuple[np.ndarray, ...], classes: int) -> "ClassChanges":
+        """Return the changes of `GammaPath.events`."""
+        start, gamma, sign, sample = events
+        first = np.zeros(len(labels), bool)
+        first[start] = True
+        order = _by_class(labels[sample], classes)
+        changed = labels[sample][order]
+        return ClassChanges(labels=labels, right_first=first, predicted_first=None, gamma=gamma[order],
+                            sample=sample[order], classes=changed, right=sign[order], predicted=np.zeros(len(order)),
+                            sizes=np.bincount(changed, minlength=classes))
+
+    @staticmethod
+    def of_envelope(labels: np.ndarray, changes: Envelope) -> "ClassChanges":
+        """Return the changes of an envelope: each is one of the new class and one of the old."""
+        changed = np.stack([changes.old_class, changes.new_class], axis=1).reshape(-1)
+        order = _by_class(changed, changes.classes)
+        changed, sample = changed[order], changes.sample[order // 2]
+        sign = np.where(order % 2, 1.0, -1.0)
+        return ClassChanges(labels=labels, right_first=changes.start == labels, predicted_first=changes.start,
+                            gamma=changes.gamma[order // 2], sample=sample, classes=changed, predicted=sign,
+                            right=sign * (labels[sample] == changed),
+                            sizes=np.bincount(changed, minlength=changes.classes))
+
+    def first(self, weights: np.ndarray) -> Totals:
+        """Return the totals of each class at the start of the range, [K]."""
+        return _totals(self.labels, self.right_first, self.predicted_first, weights, len(self.sizes))
+
+    def after(self, weights: np.ndarray, first: Totals) -> Totals:
+        """Return the totals of its class after each change, [S]."""
+        mass = weights[self.sample]
+        right, predicted = (self._running(change * mass) + start[self.classes]
+                            for change, start in ((self.right, first.right), (self.predicted, first.predicted)))
+        return Totals(right, predicted, first.true[self.classes])
+
+    def steps(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Return by how much each change moves a term that is `first` [K] and then `after` [S]."""
+        steps = after.copy()
+        steps[1:] -= after[:-1]
+        some = self.sizes > 0
+        steps[self.opens[some]] = after[self.opens[some]] - first[some]
+        return steps
+
+    @cached_property
+    def opens(self) -> np.ndarray:
+        """The first change of each class, [K]."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    def _running(self, values: np.ndarray) -> np.ndarray:
+        """Return the cumulative sum of values [S] within each class."""
+        total = np.concatenate([[0.0], np.cumsum(values)])
+        return total[1:] - np.repeat(total[self.opens], self.sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class MetricSteps:
+    """A metric over gamma and the margin over floors, for any weighting of the samples.
+
+    Args:
+        metric, labels, classes: which; [N]; K.
+        events: where each sample turns right or wrong, as in `GammaPath.events`.
+        changes: every change of every prediction, for metrics that are not of recalls alone.
+        cost: [K, K], row true, column predicted, for the metric cost.
+    """
+
+    metric: Metric
+    labels: np.ndarray
+    classes: int
+    events: tuple[np.ndarray, ...]
+    changes: Envelope | None = None
+    cost: np.ndarray | None = None
+
+    @cached_property
+    def by_class(self) -> ClassChanges:
+        """The changes, by class."""
+        if self.metric in RECALLS:
+            return ClassChanges.of_events(self.labels, self.events, self.classes)
+        assert self.changes is not None
+        return ClassChanges.of_envelope(self.labels, self.changes)
+
+    def losses(self, cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the loss at each of the ascending gammas `cells`, [G], of any metric but the two errors."""
+        weight, changes = float(weights.sum()), self.changes
+        if self.metric == "worst_recall":
+            return 1 - self.margins(cells, weights, np.zeros(self.classes))
+        if self.metric == "cost":
+            assert changes is not None
+            assert self.cost is not None
+            true = self.labels[changes.sample]
+            steps = self.cost[true, changes.new_class] - self.cost[true, changes.old_class]
+            start = float(weights @ self.cost[self.labels, changes.start])
+            return _accumulate(start, self._bins(changes.gamma, cells), steps * weights[changes.sample],
+                               len(cells)) / weight
+        formula, first = FORMULAS[self.metric], self.by_class.first(weights)
+        after = self.by_class.after(weights, first)
+        bins = self._bins(self.by_class.gamma, cells)
+        sums = [_accumulate(at_first.sum(), bins, self.by_class.steps(at_first, at_change), len(cells))
+                for at_first, at_change in zip(formula.terms(first, weight), formula.terms(after, weight), strict=True)]
+        return formula.loss(*sums, true=first.true, weight=weight)
+
+    def margins(self, cells: np.ndarray, weights: np.ndarray, floors: np.ndarray) -> np.ndarray:
+        """Return the least ``recall - floor`` of all classes that have a sample and a floor [K] (NaN: none), [G].
+
+        Class after class, so that there is never a table of gammas by classes.
+        """
+        changes, least = self.by_class, np.full(len(cells), np.inf)
+        first = changes.first(weights)
+        right = changes.after(weights, first).right
+        bins = np.minimum(self._bins(changes.gamma, cells), len(cells))
+        for c in np.flatnonzero((first.true > 0) & ~np.isnan(floors)):
+            own = slice(changes.opens[c], changes.opens[c] + changes.sizes[c])
+            recall = np.concatenate([first.right[c : c + 1], right[own]]) / first.true[c]
+            lengths = np.diff(bins[own], prepend=0, append=len(cells))
+            np.minimum(least, np.repeat(recall - floors[c], lengths), out=least)
+        return least
+
+    def loss_of(self, right: np.ndarray, predicted: np.ndarray | None, weights: np.ndarray) -> float:
+        """Return the loss of given predictions [N], of any metric but the two errors."""
+        weight = float(weights.sum())
+        if self.metric == "cost":
+            assert self.cost is not None
+            assert predicted is not None
+            return float(weights @ self.cost[self.labels, predicted]) / weight
+        totals = _totals(self.labels, right, predicted, weights, self.classes)
+        if self.metric == "worst_recall":
+            some = totals.true > 0
+            return float(1 - (totals.right[some] / totals.true[some]).min())
+        formula = FORMULAS[self.metric]
+        sums = [np.asarray(term.sum()) for term in formula.terms(totals, weight)]
+        return float(formula.loss(*sums, true=totals.true, weight=weight))
+
+    def _bins(self, gamma: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """Return the first cell by which each change has happened. The last cells asked for are remembered."""
+        known = self.__dict__.get("_known")
+        if known is None or known[0] is not gamma or known[1] is not cells:
+            known = self.__dict__["_known"] = (gamma, cells, np.searchsorted(cells, gamma))
+        return known[2]
+
+
+def shown(metric: str, loss: Any) -> Any:
+    """Return a loss as the metric that people know: ``1 - loss`` where higher is better."""
+    return loss if metric in LOWER_IS_BETTER else 1 - loss
+
+
+def value_form(metric: str) -> str:
+    """Return the format of a metric: shares in percent, coefficients and costs as numbers."""
+    return {"cost": ".4g", "mcc": ".3f", "kappa": ".3f"}.get(metric, ".2%")
+
+
+def gain_text(metric: str, gain: float, interval: tuple[float, float] | None) -> str:
+    """Return a gain, of shares in points, with its interval."""
+    in_points = "%" in value_form(metric)
+    form, factor = (".2f", 100) if in_points else (value_form(metric), 1)
+    between = "" if interval is None else f" ({factor * interval[0]:{form}} to {factor * interval[1]:{form}})"
+    return f"{factor * gain:{form}}{' points' * in_points}{between}"
+
+
+def check_cost(cost: Any, classes: int) -> np.ndarray:
+    """Return a cost matrix [K, K], row true, column predicted, in float64."""
+    found = to_numpy(cost)
+    if found.dtype.kind not in "fiu":
+        raise LevelheadError(f"expected numbers, got {described(found)}", parameter="cost")
+    if found.shape != (classes, classes):
+        raise LevelheadError(f"expected numbers [{classes}, {classes}], row true, column predicted, got shape "
+                             f"{list(found.shape)}", parameter="cost")
+    found = found.astype(np.float64)
+    for bad, expected in ((~np.isfinite(found), "finite numbers"), (found < 0, "0 or more")):
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise LevelheadError(f"expected {expected}, got {found[row, column]:g} in row {row}, column {column}",
+                                 parameter="cost")
+    cheaper = found < np.diag(found)[:, None]
+    if cheaper.any():
+        row, column = np.argwhere(cheaper)[0]
+        raise LevelheadError(f"expected an error to cost no less than a right prediction; class {row} costs "
+                             f"{found[row, row]:g} if right, {found[row, column]:g} if called {column}",
+                             parameter="cost")
+    return found
+
+
+def check_cost_given(metric: str, cost: Any) -> None:
+    """Check that there is a cost matrix if, and only if, the metric is cost."""
+    if metric == "cost" and cost is None:
+        raise LevelheadError("'cost' needs a cost matrix [K, K]", parameter="metric",
+                             advice=Advice("cost", None, "with it"))
+    if metric != "cost" and cost is not None:
+        raise LevelheadError(f"expected no other metric next to a cost matrix, got {metric!r}; leave out one of them",
+                             parameter="cost")
+
+
+def check_floors(floors: Any, labels: np.ndarray, classes: int, names: Any = None) -> np.ndarray:
+    """Return the least recall of each class, [K], NaN where there is none: a number for all, or {class: recall}."""
+    sizes, found = np.bincount(labels, minlength=classes), np.full(classes, np.nan)
+    mapping: Mapping[Any, Any] | None = as_mapping(floors)
+    try:
+        if mapping is None:
+            found[sizes > 0] = float(floors)
+        else:
+            indices = find_classes(mapping, classes, names, what="floor")
+            for i, value in zip(indices, mapping.values(), strict=True):
+                found[i] = float(value)
+    except LevelheadError as error:
+        raise LevelheadError(error.message, parameter="floors", advice=error.advice) from None
+    except (TypeError, ValueError):
+        raise LevelheadError(f"expected a recall, or a recall for each class named, got {floors!r}",
+                             parameter="floors") from None
+    given = [float(floors)] if mapping is None else [float(value) for value in mapping.values()]
+    for value in given:
+        if not 0 <= value <= 1:
+            raise LevelheadError(f"expected recalls from 0 to 1, got {value:g}", parameter="floors")
+    unknown = np.flatnonzero((sizes == 0) & ~np.isnan(found))
+    if len(unknown):
+        raise LevelheadError(f"{title(int(unknown[0]), names)} has no sample here, so its recall is not known; leave "
+                             "out its floor", parameter="floors")
+    return found
+
+
+def apply_floors(losses: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """Return losses [G], infinite where a floor is not met; if that is so everywhere, how far below each gamma is."""
+    return np.where(margins >= -_NOTHING, losses, np.inf) if meets_floors(margins) else -margins
+
+
+def meets_floors(margins: np.ndarray) -> bool:
+    """Return whether all floors are met somewhere."""
+    return bool(margins.max() >= -_NOTHING)
+
+
+def unmet_floors(gamma: float, recall: np.ndarray, floors: np.ndarray, range: tuple[float, float],
+                 names: Any = None) -> LevelheadError:
+    """Return the error for floors [K] that no gamma meets, given the gamma that comes nearest and its recalls [K]."""
+    short = np.nan_to_num(floors - recall, nan=-np.inf)
+    worst = int(np.argmax(short))
+    return LevelheadError(
+        f"no gamma from {range[0]:g} to {range[1]:g} meets them; nearest is gamma = {gamma:.3f}, where "
+        f"{title(worst, names)} has recall {recall[worst]:.1%}, {100 * short[worst]:.1f} points below its floor of "
+        f"{floors[worst]:.1%}; lower the floors", parameter="floors")
+
+
+def _accumulate(start: float, bins: np.ndarray, steps: np.ndarray, cells: int) -> np.ndarray:
+    """Return the values [G] of a step function that begins at `start`."""
+    return start + np.cumsum(np.bincount(bins, steps, cells + 1)[:cells])
+
+
+def _totals(labels: np.ndarray, right: np.ndarray, predicted: np.ndarray | None, weights: np.ndarray,
+            classes: int) -> Totals:
+    return Totals(np.bincount(labels, weights * right, classes),
+                  np.zeros(classes) if predicted is None else np.bincount(predicted, weights, classes),
+                  np.bincount(labels, weights, classes))
+
+
+def _by_class(changed: np.ndarray, classes: int) -> np.ndarray:
+    """Return the order of changes by class, in their order within a class; 16 bits are sorted by radix."""
+    return np.argsort(changed.astype(np.uint16) if classes <= 1 << 16 else changed, kind="stable")
