@@ -19,7 +19,7 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..files.rescale import rescale_file
 from ..lab.nets import build
-from .run_folder import MODEL_KEY, Run
+from .run_folder import MODEL_KEY
 
 
 class Classifier(nn.Module):
@@ -45,7 +45,7 @@ class Classifier(nn.Module):
 
 def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
     """Return a run's network with the given head, and the facts of the network."""
-    with safe_open(str(Run(run_folder).model_file), framework="pt") as file:
+    with safe_open(str(run_folder / "model.safetensors"), framework="pt") as file:
         facts = json.loads(file.metadata()[MODEL_KEY])
         weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
     model = Classifier(facts, bias=head.bias is not None)

@@ -72,11 +72,6 @@ class Run:
         """Head, counts, features and labels of a finished run."""
         return Snapshot.load(self._checked_file("snapshot.safetensors"))
 
-    @property
-    def model_file(self) -> Path:
-        """The file of a finished run's network."""
-        return self._checked_file("model.safetensors")
-
     def check_files(self) -> None:
         """Raise LevelheadError if a file of a finished run is not the one it wrote."""
         for name in self.result.get("sha256", ()):
