@@ -57,14 +57,14 @@ tuned.plot().set_xlim(0, 1)
 plt.show()
 
 # %%
-# Scale the head
-# --------------
-# ``rescale_`` finds the head (or refuses, with the candidates), multiplies row k of its weight and
-# bias by ``(n_max / n_k)^gamma``, and says what it did.
+# Adjust the head
+# ---------------
+# ``adjust_`` finds the head (or refuses, with the candidates) and applies what was tuned. The rule is
+# RS here: row k of its weight and bias is multiplied by ``(n_max / n_k)^gamma``.
 
 with torch.no_grad():
     before = model(images[test]).numpy()
-adjusted = lh.rescale_(model, counts, gamma=tuned.gamma)
+adjusted = lh.adjust_(model, tuned)
 with torch.no_grad():
     after = model(images[test]).numpy()
 print(adjusted)

@@ -266,6 +266,17 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(tmp_path, suffix, h
     assert digest(tmp_path / f"m{suffix}") == before
 
 
+def test_rescale_file_takes_a_choice_only_for_its_own_rule_and_counts(tmp_path):
+    path, out = tmp_path / "m.safetensors", tmp_path / "o.safetensors"
+    save_file(tensors(made()), path)
+    with pytest.raises(lh.LevelheadError, match=r"chosen for rule 'shift'; use adjust_file\(path, out, tuned\)"):
+        rescale_file(path, out, COUNTS, gamma=tuned_for("shift"))
+    with pytest.raises(lh.LevelheadError, match="chosen with counts of other proportions"):
+        rescale_file(path, out, COUNTS[::-1], gamma=tuned_for("rescale"))
+    assert not out.exists()
+    assert rescale_file(path, out, 2 * COUNTS, gamma=tuned_for("rescale")).gamma == 0.4
+
+
 def test_names_in_another_order_are_refused(tmp_path):
     save_file(tensors(made()), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"id2label": dict(enumerate("edcba"))}))

@@ -294,3 +294,32 @@ def test_a_page_that_cannot_be_made_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match="expected at least one subject or table"):
         write(tmp_path / "p.html", [])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+def test_the_code_to_copy_applies_what_was_tuned_and_names_the_gamma_shown(tmp_path, monkeypatch, rule):
+    from torch import nn
+
+    from levelhead import Head, rescale, shift_logits
+    from levelhead.heads.torch import read
+    from levelhead.io.tuned_json import write_tuned
+    from levelhead.report.page_data import code_to_copy
+
+    counts = np.array([90, 20, 5])
+    logits, labels = made.logits_of(counts, 60)
+    tuned = tune(logits, labels, counts, rule=rule, bootstrap=30)
+    monkeypatch.chdir(tmp_path)
+    write_tuned(tuned.to_dict(), "tuned.json")
+    code = code_to_copy(of_logits(logits, labels, counts, tuned=tuned))
+    assert code["command"].splitlines()[0].startswith("levelhead adjust ")
+    assert all("{gamma}" in code[part] for part in ("command", "python"))
+    model = nn.Linear(4, 3)
+    before = read(model)
+    exec(code["python"].replace("{gamma}", "0.1"), {"model": model})
+    expected = (rescale(before, counts, gamma=tuned.gamma) if rule == "rescale" else
+                shift_logits(before, counts, tuned.gamma))
+    assert (read(model).weight == expected.weight).all()
+    assert (read(model).bias == expected.bias).all()
+    own = code_to_copy(of_logits(logits, labels, counts, gamma=0.2, rule=rule))
+    assert own["command"].startswith("levelhead rescale ")
+    exec(own["python"].replace("{gamma}", "0.2"), {"model": nn.Linear(4, 3), "head": Head(before.weight, before.bias)})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULES, apply_amounts, can_flip, rule_amounts
+from ..core.adjust import RULES, apply_amounts, can_flip, check_strength, rule_amounts
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, Missing, RuleName
 from ..core.counts import Counts, resolve
@@ -102,16 +102,15 @@ def rescale_file(
     """
     check_choice("rule", rule, RULES)
     check_choice("bias", bias, ("scale", "keep"))
-    if not np.isfinite(gamma):
-        raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
     found = locate_head(path, head=head, counts=counts)
     check_rule_fits(found, rule, again=again)
     classes, names = (2, None) if found.classes == 1 else (found.classes, found.names)
     n = resolve(counts, classes, names=names, missing=missing)
+    strength = check_strength(gamma, rule, n, instead="adjust_file(path, out, tuned)")
     if chosen is not None:
         _check_chosen(Path(path), chosen, classes, n)
     return write_adjusted(
-        found, Path(path), Path(out), n, gamma=float(gamma), rule=rule, bias=bias, original=original, force=force,
+        found, Path(path), Path(out), n, gamma=strength, rule=rule, bias=bias, original=original, force=force,
         logits=logits, chosen=chosen, progress=progress)
 
 

@@ -33,17 +33,24 @@ def page_data(subject: Subject) -> dict[str, Any]:
 
 
 def code_to_copy(subject: Subject) -> dict[str, str]:
-    """Return the command for a model's file and the code for one in memory, with {gamma} in place of the gamma."""
-    rule = subject.choice["rule"]
+    """Return the command for a model's file and the code for one in memory: they apply the choice that was tuned, or
+    else, with {gamma} in its place, the gamma shown."""
+    rule, tuned = subject.choice["rule"], subject.choice["chosen_on"] != "given"
     counts = json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
     extra = "" if rule == "rescale" else f" --rule {rule}"
-    model = shlex.quote(subject.model)
-    leveled = shlex.quote(Path(subject.model).with_name(f"rescaled{Path(subject.model).suffix}").as_posix())
+    model, written = shlex.quote(subject.model), f"leveled{Path(subject.model).suffix}"
+    leveled = shlex.quote(Path(subject.model).with_name(written).as_posix())
     python = {"rescale": "adjusted = lh.rescale_(model, counts, gamma={gamma})    # adjusted.restore() undoes it",
               "tau": "head = lh.tau_normalize(head, {gamma})    # head = lh.Head(weight, bias)",
               "shift": "head = lh.shift_logits(head, counts, {gamma})    # head = lh.Head(weight, bias)"}[rule]
-    return {"command": f"levelhead rescale {model} --counts counts.json --gamma {{gamma}}{extra} -o {leveled}",
-            "python": f"import levelhead as lh\n\ncounts = {counts}\n{python}"}
+    command = f"levelhead rescale {model} --counts counts.json --gamma {{gamma}}{extra} -o {leveled}"
+    code = f"counts = {counts}\n{python}"
+    if tuned:  # what was tuned comes first; the gamma shown may be another one
+        commented = "\n".join(f"# {line}" for line in code.splitlines())
+        command = f"levelhead adjust {model} --tuned tuned.json -o {leveled}\n# or, at the gamma shown:\n# {command}"
+        code = ('adjusted = lh.adjust_(model, "tuned.json")    # or a Tuned; adjusted.restore() undoes it\n'
+                f"# or, at the gamma shown:\n{commented}")
+    return {"command": command, "python": f"import levelhead as lh\n\n{code}"}
 
 
 def _encoded_path(subject: Subject) -> dict[str, Any] | None:
