@@ -53,6 +53,7 @@ def binary(tail):
 CHECKED = [RescaledClassifier(base) for base in BASES] + [TunedRescaledClassifierCV(base, cv=3) for base in BASES]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # margins of LinearSVC are negative, and the checks' data is odd on purpose
 @pytest.mark.parametrize("estimator", CHECKED, ids=lambda e: f"{type(e).__name__}({type(e.estimator).__name__})")
 def test_all_of_scikit_learns_checks_pass(estimator):

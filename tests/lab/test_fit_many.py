@@ -16,6 +16,8 @@ from levelhead.lab.fit_many import _packs, fit_many
 from levelhead.lab.pack import Job
 from levelhead.methods import METHODS
 
+pytestmark = pytest.mark.slow  # each trains networks
+
 RECIPE = replace(recipe.find_recipe("digits"), epochs=4, milestones=(2, 3), batch=32, flip=True, cutout=4)
 
 

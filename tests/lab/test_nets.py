@@ -27,6 +27,7 @@ def test_resnet18_has_the_parameters_of_the_well_known_one():
     assert nets.parameter_count(nets.build("resnet18-64", 1000, stem="imagenet")) == 11_689_512 - 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shape"), OURS)
 @pytest.mark.parametrize("head", ["linear", "cosine"])
 def test_logits_are_the_head_of_the_features(name, shape, head):

@@ -118,6 +118,7 @@ def test_the_fast_engine_trains_again_if_only_a_checkpoint_inside_an_epoch_is_in
     assert there.finished
 
 
+@pytest.mark.slow
 def test_the_plain_loop_resumes_what_the_fast_engine_left_in_a_second_stage(spec, tmp_path):
     both = replace(spec, method="crt", dtype="float64", epochs=18)
     whole = run(both, tmp_path / "whole", device="cpu")
