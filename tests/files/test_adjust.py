@@ -18,7 +18,7 @@ from torch import nn
 
 import levelhead as lh
 from levelhead.core.warnings import quiet
-from levelhead.files.adjust import adjust_file
+from levelhead.files.adjust import adjust_file, check_worthwhile
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import format_of, locate_head
 from levelhead.files.rescale import rescale_file
@@ -284,3 +284,16 @@ def test_names_in_another_order_are_refused(tmp_path):
     with pytest.raises(lh.LevelheadError, match=r"in another order \(e, d, c, b, a\) than the logits"):
         adjust_file(path, out, tuned_for("rescale", names=tuple("abcde")))
     adjust_file(path, out, tuned_for("rescale", names=tuple("edcba")))
+
+
+def test_an_uncertain_gain_is_told_in_the_metric_it_was_tuned_by():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), 20)
+    logits = 5 + rng.normal(size=(60, 3)) + 2 * np.eye(3)[labels]
+    tuned = lh.tune(logits, labels, [90, 80, 70], metric="mcc", bootstrap=50)
+    assert tuned.gain_interval is not None
+    assert not tuned.worthwhile
+    low, high = tuned.gain_interval
+    with pytest.raises(lh.LevelheadError) as caught:
+        check_worthwhile(tuned)
+    assert f"no certain gain ({low:.3f} to {high:.3f}), so" in str(caught.value)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..core.array import Array
 from ..core.errors import Advice, LevelheadError
+from ..gamma.metrics import interval_text
 from ..gamma.tuned import Tuned
 from ..io.tuned_json import choice_of
 from ..show.progress import ByteProgress
@@ -56,7 +57,7 @@ def check_worthwhile(tuned: Tuned | str | Path) -> None:
     choice = choice_of(tuned)
     if choice.gain_interval is None or choice.gain_interval[0] > 0 or choice.floors_met_at_zero is False:
         return
-    low, high = (100 * end for end in choice.gain_interval)
+    between = interval_text(choice.metric or "balanced_error", choice.gain_interval)
     source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
-    raise LevelheadError(f"{source}no certain gain ({low:.2f} to {high:.2f} points), so the model is left as it is and "
+    raise LevelheadError(f"{source}no certain gain ({between}), so the model is left as it is and "
                          "nothing is written", advice=Advice("anyway", None, "to adjust it all the same"))

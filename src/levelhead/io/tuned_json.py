@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core import atomic
 from ..core.adjust import RuleName, proportional
-from ..core.choices import BiasPolicy
+from ..core.choices import BiasPolicy, Metric
 from ..core.errors import LevelheadError, in_file
 from ..core.measure import Kind
 from ..core.per_class import listed
@@ -55,6 +55,7 @@ class Choice:
     names: tuple[str, ...] | None = None
     bias: BiasPolicy | None = None
     floors_met_at_zero: bool | None = None
+    metric: Metric | None = None
 
     def __post_init__(self) -> None:
         convert_fields_(self)
