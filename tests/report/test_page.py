@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import zlib
+from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 
@@ -310,16 +311,18 @@ def test_the_code_to_copy_applies_what_was_tuned_and_names_the_gamma_shown(tmp_p
     tuned = tune(logits, labels, counts, rule=rule, bootstrap=30)
     monkeypatch.chdir(tmp_path)
     write_tuned(tuned.to_dict(), "tuned.json")
-    code = code_to_copy(of_logits(logits, labels, counts, tuned=tuned))
-    assert code["command"].splitlines()[0].startswith("levelhead adjust ")
-    assert all("{gamma}" in code[part] for part in ("command", "python"))
-    model = nn.Linear(4, 3)
-    before = read(model)
-    exec(code["python"].replace("{gamma}", "0.1"), {"model": model})
-    expected = (rescale(before, counts, gamma=tuned.gamma) if rule == "rescale" else
-                shift_logits(before, counts, tuned.gamma))
-    assert (read(model).weight == expected.weight).all()
-    assert (read(model).bias == expected.bias).all()
+    subject = of_logits(logits, labels, counts, tuned=tuned)
+    for file, first in (("tuned.json", "levelhead adjust "), ("", "levelhead rescale ")):
+        code = code_to_copy(replace(subject, tuned_file=file))
+        assert code["command"].splitlines()[0].startswith(first)
+        assert all("{gamma}" in code[part] for part in ("command", "python"))
+        model = nn.Linear(4, 3)
+        before = read(model)
+        exec(code["python"].replace("{gamma}", "0.1"), {"model": model, "logits": logits, "labels": labels})
+        expected = (rescale(before, counts, gamma=tuned.gamma) if rule == "rescale" else
+                    shift_logits(before, counts, tuned.gamma))
+        assert (read(model).weight == expected.weight).all()
+        assert (read(model).bias == expected.bias).all()
     own = code_to_copy(of_logits(logits, labels, counts, gamma=0.2, rule=rule))
     assert own["command"].startswith("levelhead rescale ")
     exec(own["python"].replace("{gamma}", "0.2"), {"model": nn.Linear(4, 3), "head": Head(before.weight, before.bias)})

@@ -51,9 +51,10 @@ def level_shipped(page: str | Path) -> dict[str, Any]:
     rows, first = [], networks["baseline"]
     with quiet():  # the page shows the warnings
         for method, network in networks.items():
-            gammas = {rule: match_prior(network.logits("test"), network.counts, rule=rule, range=(0, end),
-                                        bootstrap=0).gamma for rule, end in REACH.items()}
-            rows += _rows(method, *(evaluate(network, gamma=gamma, rule=rule) for rule, gamma in gammas.items()))
+            found = [evaluate(network, rule=rule, gamma=match_prior(
+                network.logits("test"), network.counts, rule=rule, range=(0, end), bootstrap=0).gamma)
+                for rule, end in REACH.items()]
+            rows += _rows(method, *found)
         subject = of_snapshot(first, title="ResNet-32 on long-tailed CIFAR-10", facts={"made by": "levelhead demo"})
         write(page, [subject], command=f"levelhead demo --report {page}")
     return {"data": "cifar10", "counts": first.counts.tolist(), "test": len(first.labels["test"]),

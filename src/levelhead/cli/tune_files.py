@@ -1,6 +1,6 @@
 """What `levelhead tune` does: choose gamma on samples from files, and write the choice, its curve and its page."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,8 @@ def write_choice(
     if page is not None:
         from ..report import of_choice, write
 
-        write(page, [of_choice(tuned, **files, target=request.target, kind=request.kind)], command=command)
+        subject = of_choice(tuned, **files, target=request.target, kind=request.kind)
+        write(page, [replace(subject, tuned_file="" if out is None else str(out))], command=command)
 
 
 def _read(source: Path | None, wanted: str = "logits") -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,8 @@ def of_tuned(path: Path) -> Subject:
     if not sources:
         facts = _with_sha256({"tuned": path}) | {"note": "this file does not name its logits; tune again with this "
                                                          "version of levelhead for the whole page"}
-        return Subject(path.stem, np.ones(choice.get("classes") or 2, np.int64), choice, facts=facts)
+        counts = np.ones(choice.get("classes") or 2, np.int64)
+        return Subject(path.stem, counts, choice, facts=facts, tuned_file=str(path))
     found: dict[str, Path] = {}
     for key, name in sources["files"].items():  # relative to the current folder or to that of the tuned.json
         places = [place for place in (Path(name), path.parent / name) if arrays.file_of(place).is_file()]
@@ -120,7 +122,8 @@ def of_tuned(path: Path) -> Subject:
         if sources["sha256"][key] != arrays.sha256(places[0]):
             raise LevelheadError(f"{path}: gamma was chosen on other {key} than {places[0]} now holds (another "
                                  "sha256); tune again")
-    return of_choice(choice, **found, target=sources["target"], kind=sources["kind"], title=path.stem)
+    subject = of_choice(choice, **found, target=sources["target"], kind=sources["kind"], title=path.stem)
+    return replace(subject, tuned_file=str(path))
 
 
 def of_choice(

@@ -38,8 +38,8 @@ def code_to_copy(subject: Subject) -> dict[str, str]:
     rule, tuned = subject.choice["rule"], subject.choice["chosen_on"] != "given"
     counts = json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
     extra = "" if rule == "rescale" else f" --rule {rule}"
-    model, written = shlex.quote(subject.model), f"leveled{Path(subject.model).suffix}"
-    leveled = shlex.quote(Path(subject.model).with_name(written).as_posix())
+    model = shlex.quote(subject.model)  # a run's folder has a leveled.safetensors already
+    leveled = shlex.quote(Path(subject.model).with_name(f"adjusted{Path(subject.model).suffix}").as_posix())
     python = {"rescale": "adjusted = lh.rescale_(model, counts, gamma={gamma})    # adjusted.restore() undoes it",
               "tau": "head = lh.tau_normalize(head, {gamma})    # head = lh.Head(weight, bias)",
               "shift": "head = lh.shift_logits(head, counts, {gamma})    # head = lh.Head(weight, bias)"}[rule]
@@ -47,9 +47,15 @@ def code_to_copy(subject: Subject) -> dict[str, str]:
     code = f"counts = {counts}\n{python}"
     if tuned:  # what was tuned comes first; the gamma shown may be another one
         commented = "\n".join(f"# {line}" for line in code.splitlines())
-        command = f"levelhead adjust {model} --tuned tuned.json -o {leveled}\n# or, at the gamma shown:\n# {command}"
-        code = ('adjusted = lh.adjust_(model, "tuned.json")    # or a Tuned; adjusted.restore() undoes it\n'
+        call = "match_prior(logits, counts" if subject.path is None else "tune(logits, labels, counts"
+        choose = "" if subject.tuned_file else f'tuned = lh.{call}, rule="{rule}")    # on the samples of this page\n'
+        what = json.dumps(subject.tuned_file) if subject.tuned_file else "tuned"
+        code = (f"{'' if subject.tuned_file else f'counts = {counts}{chr(10)}'}{choose}"
+                f"adjusted = lh.adjust_(model, {what})    # adjusted.restore() undoes it\n"
                 f"# or, at the gamma shown:\n{commented}")
+    if subject.tuned_file:
+        apply = f"levelhead adjust {model} --tuned {shlex.quote(subject.tuned_file)} -o {leveled}"
+        command = f"{apply}\n# or, at the gamma shown:\n# {command}"
     return {"command": command, "python": f"import levelhead as lh\n\n{code}"}
 
 

@@ -66,6 +66,7 @@ class Subject:
     log: Sequence[dict[str, Any]] = ()
     facts: dict[str, str] = field(default_factory=dict)
     model: str = "model.safetensors"
+    tuned_file: str = ""  # the tuned.json that holds the choice, if there is one
 
     @property
     def gamma(self) -> float:
