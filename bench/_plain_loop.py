@@ -48,15 +48,21 @@ class PlainRun:
         self.device, self.preprocess = first.device, Preprocess(recipe, data, first.dtype)
         self.format = torch.channels_last if channels_last else torch.contiguous_format
         self.images, self.labels = (torch.from_numpy(x).to(self.device) for x in (data.train.images, data.train.labels))
-        self.optimizer = torch.optim.SGD(net.parameters(), lr=recipe.lr, momentum=recipe.momentum,
-                                         nesterov=recipe.nesterov, weight_decay=recipe.weight_decay)
+        self.optimizer = torch.optim.SGD(
+            net.parameters(),
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            weight_decay=recipe.weight_decay,
+        )
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.epoch, self.recorded, self.graph = 0, None, None
         self.order = self._draw()
 
     def _draw(self) -> EpochPlan:
-        return draw_plan(self.data.train.labels, METHODS["baseline"], self.recipe, seed=self.seed, epoch=self.epoch,
-                         progress=0.0).to(self.device)
+        return draw_plan(
+            self.data.train.labels, METHODS["baseline"], self.recipe, seed=self.seed, epoch=self.epoch, progress=0.0
+        ).to(self.device)
 
     def _play(self, order: EpochPlan) -> None:
         """Take the steps of an epoch, or of a part of one."""

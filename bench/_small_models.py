@@ -48,13 +48,21 @@ SMALL: tuple[tuple[str, Any], ...] = (
     (r"(num_|n_)?(attention_heads|heads|head|key_value_heads|layer_heads)|num_query_heads", 4),
     (r"(encoder|decoder)_attention_heads|num_(self|cross)_attention_heads", 4),
     (r"(num_|n_|encoder_|decoder_)?(hidden_layers|layers|layer|blocks)|num_decoder_layers|num_encoder_layers", 2),
-    (r"intermediate_size|moe_intermediate_size|shared_expert_intermediate_size|ffn_dim|d_ff|d_inner|dff|n_inner"
-     r"|(encoder|decoder)_ffn_dim|ffn_hidden_size|expert_intermediate_size|mlp_hidden_size", 48),
+    (
+        r"intermediate_size|moe_intermediate_size|shared_expert_intermediate_size|ffn_dim|d_ff|d_inner|dff|n_inner"
+        r"|(encoder|decoder)_ffn_dim|ffn_hidden_size|expert_intermediate_size|mlp_hidden_size",
+        48,
+    ),
     (r"(num_|n_)(local_|routed_)?experts|moe_num_experts", 4),
-    (r"(num_|n_)?experts_per_(tok|token)|moe_k|top_k_experts", 2), (r"n_group|topk_group", 1),
-    (r"q_lora_rank|kv_lora_rank", 16), (r"qk_nope_head_dim|v_head_dim|qk_rope_head_dim", 8),
+    (r"(num_|n_)?experts_per_(tok|token)|moe_k|top_k_experts", 2),
+    (r"n_group|topk_group", 1),
+    (r"q_lora_rank|kv_lora_rank", 16),
+    (r"qk_nope_head_dim|v_head_dim|qk_rope_head_dim", 8),
     (r"(max_position_embeddings|n_positions|max_seq_len|max_sequence_length|n_ctx)", 64),
-    (r"image_size|img_size", 64), (r"pad_token_id", 0), (r"eos_token_id", 2), (r"bos_token_id", 1),
+    (r"image_size|img_size", 64),
+    (r"pad_token_id", 0),
+    (r"eos_token_id", 2),
+    (r"bos_token_id", 1),
     (r"(width|depth)_coefficient", 0.5),
 )
 EVEN_IF_NONE = ("pad_token_id", "eos_token_id", "bos_token_id", "num_experts_per_tok")
@@ -99,8 +107,16 @@ def configs(kind: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 # What the rule above gets wrong, class by class.
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
-PERCEIVER = {"num_latents": 8, "d_latents": 32, "d_model": 32, "num_self_attends_per_block": 1, "num_blocks": 1,
-             "num_cross_attention_heads": 1, "num_self_attention_heads": 4, "image_size": 32}
+PERCEIVER = {
+    "num_latents": 8,
+    "d_latents": 32,
+    "d_model": 32,
+    "num_self_attends_per_block": 1,
+    "num_blocks": 1,
+    "num_cross_attention_heads": 1,
+    "num_self_attention_heads": 4,
+    "image_size": 32,
+}
 MIXED = {"layer_types": ["linear_attention", "full_attention"]}
 OVERRIDES: dict[str, dict[str, Any]] = {
     "EsmForSequenceClassification": {"vocab_size": 120},
@@ -123,7 +139,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "ZambaForSequenceClassification": {"layers_block_type": ["linear_attention", "hybrid"] * 2, "num_hidden_layers": 4},
     "Zamba2ForSequenceClassification": {"layers_block_type": ["linear_attention", "hybrid"]},
     "CohereCompassTextForSequenceClassification": {
-        "rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}, "layer_types": ["full_attention"] * 2,
+        "rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE},
+        "layer_types": ["full_attention"] * 2,
     },
 }
 
@@ -162,8 +179,11 @@ def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
         for height, width in dict.fromkeys([tuple(sides), (64, 64), (224, 224)]):
             shape = (1, getattr(inner, "num_channels", 3), height, width)
             yield {"pixel_values": torch.randn(shape, generator=generator)}
-        yield {"pixel_values": torch.randn(1, 4, 768, generator=generator),  # patches, already cut out
-               "pixel_attention_mask": torch.ones(1, 4, dtype=torch.long), "spatial_shapes": torch.tensor([[2, 2]])}
+        yield {
+            "pixel_values": torch.randn(1, 4, 768, generator=generator),  # patches, already cut out
+            "pixel_attention_mask": torch.ones(1, 4, dtype=torch.long),
+            "spatial_shapes": torch.tensor([[2, 2]]),
+        }
         yield {"input_ids": torch.randint(3, 100, (1, 16), generator=generator)}
         return
     ids = torch.randint(5, 100, (2, 16), generator=generator)
@@ -185,11 +205,35 @@ def timm_cases(per_family: int = 4) -> Iterator[tuple[str, Callable[[], Case]]]:
     from_timm()
     import timm
 
-    order = ("test", "atto", "femto", "pico", "nano", "xxs", "xxt", "tiny", "_t", "xs", "mini", "micro", "_s", "small",
-             "0", "1", "18", "26", "lite", "50", "base", "b")
+    order = (
+        "test",
+        "atto",
+        "femto",
+        "pico",
+        "nano",
+        "xxs",
+        "xxt",
+        "tiny",
+        "_t",
+        "xs",
+        "mini",
+        "micro",
+        "_s",
+        "small",
+        "0",
+        "1",
+        "18",
+        "26",
+        "lite",
+        "50",
+        "base",
+        "b",
+    )
     for family in timm.list_modules():
-        names = sorted(timm.list_models(module=family), key=lambda n: (
-            next((i for i, word in enumerate(order) if word in n), len(order)), len(n), n))
+        names = sorted(
+            timm.list_models(module=family),
+            key=lambda n: (next((i for i, word in enumerate(order) if word in n), len(order)), len(n), n),
+        )
         for name in names[:per_family]:
             yield f"timm/{family}/{name}", lambda name=name: timm_case(name)
 

@@ -102,13 +102,21 @@ def _units(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
 
 
 FAMILIES: dict[str, tuple[Callable[[int], Case], int]] = {
-    "Gaussians, K = 10, ratio 100, n_1 = 5000": (partial(gaussians, classes=10, ratio=100, largest=5000, size=32,
-                                                         test=50_000), 200),
-    "Gaussians, K = 10, ratio 100, n_1 = 500": (partial(gaussians, classes=10, ratio=100, largest=500, size=32,
-                                                        test=50_000), 200),
-    "Gaussians, K = 10, ratio 10, n_1 = 500": (partial(gaussians, classes=10, ratio=10, largest=500, size=32,
-                                                       test=50_000), 200),
-    "Gaussians, K = 100, ratio 100, n_1 = 500": (partial(gaussians, classes=100, ratio=100, largest=500, size=64,
-                                                         test=20_000), 60),
+    "Gaussians, K = 10, ratio 100, n_1 = 5000": (
+        partial(gaussians, classes=10, ratio=100, largest=5000, size=32, test=50_000),
+        200,
+    ),
+    "Gaussians, K = 10, ratio 100, n_1 = 500": (
+        partial(gaussians, classes=10, ratio=100, largest=500, size=32, test=50_000),
+        200,
+    ),
+    "Gaussians, K = 10, ratio 10, n_1 = 500": (
+        partial(gaussians, classes=10, ratio=10, largest=500, size=32, test=50_000),
+        200,
+    ),
+    "Gaussians, K = 100, ratio 100, n_1 = 500": (
+        partial(gaussians, classes=100, ratio=100, largest=500, size=64, test=20_000),
+        60,
+    ),
     "Digits, K = 10, ratio 20, n_1 = 70": (digits, 100),
 }

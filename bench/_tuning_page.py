@@ -16,12 +16,23 @@ from levelhead.show.style import ACCENT, INK, SOFT
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, IMAGES = DOCS / "which-gamma.md", DOCS / "images"
 STRENGTHS = (0.0, 5.0, 10.0, 20.0, 40.0, float("inf"))
-LABELLED = {"strength 20": "**default**", "strength 0": "balanced error", "strength inf": "+ mismatch",
-            "11-point grid": "11-point grid", "match_prior, hold-out": "`match_prior`, hold-out"}
+LABELLED = {
+    "strength 20": "**default**",
+    "strength 0": "balanced error",
+    "strength inf": "+ mismatch",
+    "11-point grid": "11-point grid",
+    "match_prior, hold-out": "`match_prior`, hold-out",
+}
 UNLABELLED = {"match_prior, unlabelled": "`match_prior`, unlabelled", "default + unlabelled": "default + unlabelled"}
 TITLES = LABELLED | UNLABELLED
-COLORS = {"strength 20": ACCENT, "strength 0": INK, "strength inf": "#0f766e", "11-point grid": SOFT,
-          "match_prior, unlabelled": "#7c3aed", "default + unlabelled": "#db2777"}
+COLORS = {
+    "strength 20": ACCENT,
+    "strength 0": INK,
+    "strength inf": "#0f766e",
+    "11-point grid": SOFT,
+    "match_prior, unlabelled": "#7c3aed",
+    "default + unlabelled": "#db2777",
+}
 
 
 def write(results: dict[str, Any], *, tables: bool, pictures: bool) -> None:
@@ -69,8 +80,13 @@ def coverage(results: dict[str, Any]) -> str:
     """Return how often the 95 % intervals contained the truth, and the bias of the gain, over the families."""
     names = list(next(iter(results.values()))["regret"])
     keys = ["gain in interval", "gamma in interval", "bias of gain", "bias of naive gain"]
-    head = ["hold-out", "gain's interval holds it", "gamma's interval holds a best one", "bias of the gain, points",
-            "bias without correction"]
+    head = [
+        "hold-out",
+        "gain's interval holds it",
+        "gamma's interval holds a best one",
+        "bias of the gain, points",
+        "bias without correction",
+    ]
     lines = [_row(head), _row(["---"] * len(head))]
     for name in names:
         having = [r["regret"][name] for r in results.values() if name in r["regret"] and keys[0] in r["regret"][name]]
@@ -87,8 +103,13 @@ def draw_curve() -> None:
     truth = gamma_path(case.logits, case.labels, case.counts)
     figure, axes = headless().subplots(figsize=(7, 4.6), layout="constrained")
     grid = np.linspace(0, 1.2, 400)
-    axes.plot(grid, 100 * np.asarray(truth.balanced_error_curve.at(grid)), color=SOFT, lw=2.5,
-              label="balanced error on 50,000 test samples: the truth")
+    axes.plot(
+        grid,
+        100 * np.asarray(truth.balanced_error_curve.at(grid)),
+        color=SOFT,
+        lw=2.5,
+        label="balanced error on 50,000 test samples: the truth",
+    )
     draw_steps(axes, tuned.curve, color=INK, lw=1, label=f"balanced error on {tuned.n:,} held-out samples")
     draw_steps(axes, tuned.criterion_curve, color=ACCENT, lw=1, label="criterion: + min(1, 20 s) x mismatch of shares")
     assert tuned.interval is not None
@@ -109,17 +130,30 @@ def draw_regret(results: dict[str, Any]) -> None:
         names = list(result["regret"])
         for key, color in COLORS.items():
             mean, error = np.array([result["regret"][name][key] for name in names]).T
-            axes.errorbar(np.arange(len(names)), mean, error, color=color, lw=1.4, marker="o", ms=3, capsize=2,
-                          label=re.sub(r"[*`]", "", TITLES[key]), zorder=3 if key == "strength 20" else 2)
-        axes.set_xticks(np.arange(len(names)), [re.sub(" of the long tail", "\nof the tail", n).replace(" bal", "\nbal")
-                                               for n in names], fontsize=8)
+            axes.errorbar(
+                np.arange(len(names)),
+                mean,
+                error,
+                color=color,
+                lw=1.4,
+                marker="o",
+                ms=3,
+                capsize=2,
+                label=re.sub(r"[*`]", "", TITLES[key]),
+                zorder=3 if key == "strength 20" else 2,
+            )
+        axes.set_xticks(
+            np.arange(len(names)),
+            [re.sub(" of the long tail", "\nof the tail", n).replace(" bal", "\nbal") for n in names],
+            fontsize=8,
+        )
         axes.set_yscale("log")
         axes.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
         axes.minorticks_off()
         axes.set_title(family, fontsize=9)
         axes.set_ylabel("regret, points", fontsize=8)
         axes.grid(axis="y", color="#e5e7eb", lw=0.6)
-    for axes in list(panels.flat)[len(results):]:
+    for axes in list(panels.flat)[len(results) :]:
         axes.axis("off")
     handles, titles = panels.flat[0].get_legend_handles_labels()
     figure.legend(handles, titles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)

@@ -129,11 +129,13 @@ def sentence(summary: dict[str, Any]) -> str:
     """Return the result in words."""
     judged = {library: found["judged"] for library, found in summary.items()}
     roads = [road for found in summary.values() for name, road in found["roads"].items() if name != "example"]
-    return (f"In {judged['transformers']} classes of transformers and {judged['timm']} models of timm's "
-            f"{summary['timm']['families']} families, built small and judged by what their logits do after the edit, "
-            f"{sum(road.get('wrong', 0) for road in roads)} wrong layers were edited; "
-            f"{max(found['roads']['counts'].get('refused', 0) for found in summary.values())} models were refused with "
-            "their candidates, and found with an example input ([results/census.json](results/census.json)).")
+    return (
+        f"In {judged['transformers']} classes of transformers and {judged['timm']} models of timm's "
+        f"{summary['timm']['families']} families, built small and judged by what their logits do after the edit, "
+        f"{sum(road.get('wrong', 0) for road in roads)} wrong layers were edited; "
+        f"{max(found['roads']['counts'].get('refused', 0) for found in summary.values())} models were refused with "
+        "their candidates, and found with an example input ([results/census.json](results/census.json))."
+    )
 
 
 def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
@@ -156,7 +158,9 @@ def summary(rows: dict[str, Any]) -> dict[str, Any]:
         mine = {name: row for name, row in rows.items() if name.startswith(library)}
         judged = {name: row for name, row in mine.items() if "unbuilt" not in row}
         out[library] = {
-            "models": len(mine), "judged": len(judged), "not built": len(mine) - len(judged),
+            "models": len(mine),
+            "judged": len(judged),
+            "not built": len(mine) - len(judged),
             "families": len({name.split("/")[1] for name in judged}),
             "roads": {road: dict(Counter(row[road]["verdict"] for row in judged.values())) for road in ROADS},
         }
@@ -167,10 +171,19 @@ def about() -> dict[str, Any]:
     import timm
     import transformers
 
-    return {"classes": K, "counts": COUNTS, "gamma": GAMMA, "tolerance": 1e-4,
-            "levelhead": lh.__version__, "torch": torch.__version__, "transformers": transformers.__version__,
-            "timm": timm.__version__, "python": platform.python_version(), "machine": platform.machine(),
-            "command": "python bench/census.py"}
+    return {
+        "classes": K,
+        "counts": COUNTS,
+        "gamma": GAMMA,
+        "tolerance": 1e-4,
+        "levelhead": lh.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "timm": timm.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "command": "python bench/census.py",
+    }
 
 
 if __name__ == "__main__":

@@ -62,8 +62,15 @@ def kill_runs(spec: Spec, kills: int, seed: int, folder: Path) -> dict:
             elif status:
                 raise SystemExit(f"a run ended with status {status}")
         digests.append(weights_of(spec, place))
-    return {"kills": hit, "inside_an_epoch": inside, "before_the_first_checkpoint": unsaved, "runs": len(digests) - 1,
-            "same_sha256": len(set(digests)) == 1, "sha256": digests[0], "seconds_undisturbed": round(whole, 2)}
+    return {
+        "kills": hit,
+        "inside_an_epoch": inside,
+        "before_the_first_checkpoint": unsaved,
+        "runs": len(digests) - 1,
+        "same_sha256": len(set(digests)) == 1,
+        "sha256": digests[0],
+        "seconds_undisturbed": round(whole, 2),
+    }
 
 
 if __name__ == "__main__":

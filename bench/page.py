@@ -64,22 +64,29 @@ def measure(folder: Path, rounds: int) -> dict:
     chosen = [*levelhead, "tune", "--logits", "logits.npy", *files, "-o", "tuned.json", "--bootstrap", "20"]
     subprocess.run(chosen, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     written = {
-        "from logits": [clock([*levelhead, "report", "logits.npy", *files, "-o", "page.html", "--force"], folder)
-                        for _ in range(rounds)],
-        "from tuned.json": [clock([*levelhead, "report", "tuned.json", "-o", "page.html", "--force"], folder)
-                            for _ in range(rounds)],
+        "from logits": [
+            clock([*levelhead, "report", "logits.npy", *files, "-o", "page.html", "--force"], folder)
+            for _ in range(rounds)
+        ],
+        "from tuned.json": [
+            clock([*levelhead, "report", "tuned.json", "-o", "page.html", "--force"], folder) for _ in range(rounds)
+        ],
     }
     opened, drags = in_browser(page, rounds)
     return {
-        "classes": K, "samples": N, "changes": json.loads(data_of(page))["subjects"][0]["path"]["events"],
+        "classes": K,
+        "samples": N,
+        "changes": json.loads(data_of(page))["subjects"][0]["path"]["events"],
         "write_seconds": {name: spread(times) for name, times in written.items()},
         "megabytes": round(page.stat().st_size / 1e6, 3),
         "open_seconds": spread(opened),
         "frames_per_second": spread([one["frames"] / one["seconds"] for one in drags]),
         "slowest_frame_ms": spread([one["slowest"] for one in drags]),
-        "limits": LIMITS, "rounds": rounds,
+        "limits": LIMITS,
+        "rounds": rounds,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "load_average": round(os.getloadavg()[0], 1), "command": "python bench/page.py",
+        "load_average": round(os.getloadavg()[0], 1),
+        "command": "python bench/page.py",
     }
 
 
@@ -130,8 +137,11 @@ def clock(command: list[str], folder: Path) -> float:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    return {"least": round(min(values), 3), "median": round(statistics.median(values), 3),
-            "most": round(max(values), 3)}
+    return {
+        "least": round(min(values), 3),
+        "median": round(statistics.median(values), 3),
+        "most": round(max(values), 3),
+    }
 
 
 if __name__ == "__main__":

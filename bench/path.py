@@ -35,8 +35,10 @@ RESULTS = Path(__file__).parent.parent / "results"
 # plainly on CIFAR-10-LT, CIFAR-100-LT, ImageNet-LT and iNaturalist 2018.
 SIGNAL = {10: 4.62, 100: 4.6, 1000: 6.35, 8142: 8.68}
 GRID = np.linspace(0, 2, 101)
-TARGETS = {"numpy": {(10_000, 10): 15, (10_000, 100): 15, (50_000, 1000): 15},
-           "numba": {(10_000, 100): 30, (50_000, 1000): 60, (50_000, 8142): 100}}
+TARGETS = {
+    "numpy": {(10_000, 10): 15, (10_000, 100): 15, (50_000, 1000): 15},
+    "numba": {(10_000, 100): 30, (50_000, 1000): 60, (50_000, 8142): 100},
+}
 
 
 def data(n: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -97,15 +99,25 @@ def against_grid(sizes: list[tuple[int, int]], engines: list[str], repeats: int)
         check(case)
         for engine in used:
             ratio = np.median(times["grid"]) / np.median(times[engine])
-            rows.append({
-                "n": n, "classes": classes, "engine": engine, "path": spread(times[engine]),
-                "grid": spread(times["grid"]), "grid_gammas_timed": len(GRID[::part]), "times_faster": float(ratio),
-                "asked": TARGETS[engine][n, classes],
-                "reads_of_the_logits": float(np.median(times[engine]) / np.median(times["read"])),
-            })
-            print(f"{n:6d} x {classes:5d} {engine:6s} {np.median(times[engine]) * 1e3:9.2f} ms, "
-                  f"{ratio:6.1f} times faster than the grid (asked: {TARGETS[engine][n, classes]}), "
-                  f"{rows[-1]['reads_of_the_logits']:.1f} reads of the logits", flush=True)
+            rows.append(
+                {
+                    "n": n,
+                    "classes": classes,
+                    "engine": engine,
+                    "path": spread(times[engine]),
+                    "grid": spread(times["grid"]),
+                    "grid_gammas_timed": len(GRID[::part]),
+                    "times_faster": float(ratio),
+                    "asked": TARGETS[engine][n, classes],
+                    "reads_of_the_logits": float(np.median(times[engine]) / np.median(times["read"])),
+                }
+            )
+            print(
+                f"{n:6d} x {classes:5d} {engine:6s} {np.median(times[engine]) * 1e3:9.2f} ms, "
+                f"{ratio:6.1f} times faster than the grid (asked: {TARGETS[engine][n, classes]}), "
+                f"{rows[-1]['reads_of_the_logits']:.1f} reads of the logits",
+                flush=True,
+            )
     return rows
 
 
@@ -132,8 +144,9 @@ def against_sklearn(n: int, repeats: int) -> dict[str, Any] | None:
     held, truth, counts = features[n:], labels[n:], np.bincount(labels[:n])
 
     def theirs() -> float:
-        tuned = TunedThresholdClassifierCV(FrozenEstimator(model), scoring="balanced_accuracy", cv="prefit",
-                                           refit=False, thresholds=100).fit(held, truth)
+        tuned = TunedThresholdClassifierCV(
+            FrozenEstimator(model), scoring="balanced_accuracy", cv="prefit", refit=False, thresholds=100
+        ).fit(held, truth)
         return 1 - balanced_accuracy_score(truth, tuned.predict(held))
 
     def ours() -> float:
@@ -144,11 +157,21 @@ def against_sklearn(n: int, repeats: int) -> dict[str, Any] | None:
     errors = theirs(), ours()
     times = [(seconds(theirs), seconds(ours)) for _ in range(repeats)]
     their, our = (np.median(side) for side in zip(*times, strict=True))
-    print(f"scikit-learn's tuned threshold, n = {n}: {their * 1e3:.1f} ms and balanced error {errors[0]:.5f}; "
-          f"ours {our * 1e3:.1f} ms and {errors[1]:.5f}: {their / our:.1f} times faster (asked: 10)", flush=True)
-    return {"n": n, "thresholds": 100, "theirs": spread([a for a, _ in times]), "ours": spread([b for _, b in times]),
-            "their_balanced_error": errors[0], "our_balanced_error": errors[1], "times_faster": float(their / our),
-            "asked": 10}
+    print(
+        f"scikit-learn's tuned threshold, n = {n}: {their * 1e3:.1f} ms and balanced error {errors[0]:.5f}; "
+        f"ours {our * 1e3:.1f} ms and {errors[1]:.5f}: {their / our:.1f} times faster (asked: 10)",
+        flush=True,
+    )
+    return {
+        "n": n,
+        "thresholds": 100,
+        "theirs": spread([a for a, _ in times]),
+        "ours": spread([b for _, b in times]),
+        "their_balanced_error": errors[0],
+        "our_balanced_error": errors[1],
+        "times_faster": float(their / our),
+        "asked": 10,
+    }
 
 
 def bootstrap(n: int, repeats: int) -> dict[str, Any]:
@@ -206,20 +229,30 @@ def on_gpu(n: int, classes: int, repeats: int) -> dict[str, Any]:
     copies = [timed(lambda: room.copy_(there)) for _ in range(repeats)]
     ends = gamma_path(there, labels, counts)
     host = gamma_path(logits, labels, counts, engine="numpy")
-    same = max(float(np.abs(np.nan_to_num(a - b, posinf=0, neginf=0)).max())
-               for a, b in ((ends.lo, host.lo), (ends.hi, host.hi)))
+    same = max(
+        float(np.abs(np.nan_to_num(a - b, posinf=0, neginf=0)).max())
+        for a, b in ((ends.lo, host.lo), (ends.hi, host.hi))
+    )
     assert same < 1e-9, f"the device's path differs from the host's by {same}"
     copy, took = np.median(copies), np.median(ours)
     bandwidth = 2 * logits.nbytes / copy
     share = logits.nbytes / took / bandwidth
-    print(f"{torch.cuda.get_device_name()}, {n} x {classes}: {took * 1e3:.2f} ms; a copy reaches "
-          f"{bandwidth / 1e12:.2f} TB/s; one read of the logits in that time is {share:.1%} of it; "
-          f"off the host's by at most {same:.1e}")
-    return {"n": n, "classes": classes, "device": torch.cuda.get_device_name(), "path": spread(ours),
-            "copy": spread(copies), "copy_bandwidth_bytes_per_s": float(bandwidth),
-            "share_of_copy_bandwidth": float(share),
-            "peak_bytes_beside_the_logits": torch.cuda.max_memory_allocated() - 2 * logits.nbytes,
-            "largest_difference_from_host": same}
+    print(
+        f"{torch.cuda.get_device_name()}, {n} x {classes}: {took * 1e3:.2f} ms; a copy reaches "
+        f"{bandwidth / 1e12:.2f} TB/s; one read of the logits in that time is {share:.1%} of it; "
+        f"off the host's by at most {same:.1e}"
+    )
+    return {
+        "n": n,
+        "classes": classes,
+        "device": torch.cuda.get_device_name(),
+        "path": spread(ours),
+        "copy": spread(copies),
+        "copy_bandwidth_bytes_per_s": float(bandwidth),
+        "share_of_copy_bandwidth": float(share),
+        "peak_bytes_beside_the_logits": torch.cuda.max_memory_allocated() - 2 * logits.nbytes,
+        "largest_difference_from_host": same,
+    }
 
 
 def machine() -> dict[str, Any]:
@@ -232,8 +265,15 @@ def machine() -> dict[str, Any]:
     model = platform.processor() or platform.machine()
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
-    return {"cpu": model, "machine": platform.machine(), "cores": os.cpu_count(), "threads": 1,
-            "python": platform.python_version(), "load_average": os.getloadavg()[0], **versions}
+    return {
+        "cpu": model,
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+        **versions,
+    }
 
 
 def main() -> None:

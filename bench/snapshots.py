@@ -24,8 +24,10 @@ from levelhead.show.plot import headless, save
 from levelhead.show.style import ACCENT
 
 RESULT = Path("results/snapshots.json")
-COMMAND = ("levelhead reproduce table1 --root DIR --only cifar10:100:baseline; "
-           "python bench/snapshots.py runs/cifar10-lt100-baseline-*/snapshot.safetensors")
+COMMAND = (
+    "levelhead reproduce table1 --root DIR --only cifar10:100:baseline; "
+    "python bench/snapshots.py runs/cifar10-lt100-baseline-*/snapshot.safetensors"
+)
 
 
 def main() -> None:
@@ -39,8 +41,11 @@ def main() -> None:
     if args.files:
         if args.hardware is None:
             parser.error("say with --hardware what the networks were trained on")
-        found = {"hardware": args.hardware, "command": COMMAND,
-                 "runs": [measure_snapshot(lh.Snapshot.load(file)) for file in args.files]}
+        found = {
+            "hardware": args.hardware,
+            "command": COMMAND,
+            "runs": [measure_snapshot(lh.Snapshot.load(file)) for file in args.files],
+        }
         RESULT.write_text(json.dumps(found, indent=1) + "\n")
     if not RESULT.is_file():
         raise SystemExit("no snapshots given and no results/snapshots.json; nothing to do")
@@ -61,7 +66,9 @@ def measure_snapshot(snapshot: lh.Snapshot) -> dict[str, Any]:
     facts = snapshot.meta["spec"]
     return {
         **{key: facts[key] for key in ("data", "method", "ratio", "seed")},
-        "counts": snapshot.counts.tolist(), "n_test": len(labels), "gamma": round(gamma, 4),
+        "counts": snapshot.counts.tolist(),
+        "n_test": len(labels),
+        "gamma": round(gamma, 4),
         "error": [round(before.error, 4), round(after.error, 4)],
         "recall": [np.round(point.class_accuracy, 4).tolist() for point in (before, after)],
         "best_on_test": {"gamma": round(best.gamma, 4), "error": round(best.error, 4)},
@@ -76,16 +83,20 @@ def sentence(runs: list[dict[str, Any]]) -> str:
     frequent = [mean(run["recall"][i][0] for run in runs) for i in (0, 1)]
     gammas = [run["gamma"] for run in runs]
     n = runs[0]["counts"]
-    return " ".join([
-        f"ResNet-32 on CIFAR-10 with a long tail of {n[0]} to {n[-1]} images per class ({len(runs)} seeds, mean ± "
-        f"standard deviation; {runs[0]['n_test']:,} test images): error **{_spread(before)} % before, "
-        f"{_spread(after)} % after**.",
-        f"The recall of the rarest class goes from {100 * rare[0]:.0f} % to {100 * rare[1]:.0f} %, that of the most "
-        f"frequent class from {100 * frequent[0]:.0f} % to {100 * frequent[1]:.0f} %.",
-        f"gamma ({min(gammas):.2f} to {max(gammas):.2f}) was chosen without labels: it makes the predicted shares of "
-        f"unlabelled images equal, as they are known to be. The best gamma on test would give {_spread(best)} %.",
-        f"Only the lengths of {len(n)} weight vectors changed.",
-    ])
+    return " ".join(
+        [
+            f"ResNet-32 on CIFAR-10 with a long tail of {n[0]} to {n[-1]} images per class ({len(runs)} seeds, mean ± "
+            f"standard deviation; {runs[0]['n_test']:,} test images): error **{_spread(before)} % before, "
+            f"{_spread(after)} % after**.",
+            f"The recall of the rarest class goes from {100 * rare[0]:.0f} % to {100 * rare[1]:.0f} %, that of "
+            "the most "
+            f"frequent class from {100 * frequent[0]:.0f} % to {100 * frequent[1]:.0f} %.",
+            f"gamma ({min(gammas):.2f} to {max(gammas):.2f}) was chosen without labels: it makes the predicted "
+            "shares of "
+            f"unlabelled images equal, as they are known to be. The best gamma on test would give {_spread(best)} %.",
+            f"Only the lengths of {len(n)} weight vectors changed.",
+        ]
+    )
 
 
 def _spread(values: list[float]) -> str:
@@ -100,8 +111,9 @@ def draw(runs: list[dict[str, Any]], path: str) -> None:
     place = np.arange(recall.shape[1])
     axes.bar(place - 0.2, recall[0], 0.38, color="#9aa5b1", label="as trained")
     axes.bar(place + 0.2, recall[1], 0.38, color=ACCENT, label="leveled")
-    axes.set_xticks(place, [f"{name}\n{n:,}" for name, n in zip(names or place, runs[0]["counts"], strict=True)],
-                    fontsize=9)
+    axes.set_xticks(
+        place, [f"{name}\n{n:,}" for name, n in zip(names or place, runs[0]["counts"], strict=True)], fontsize=9
+    )
     axes.set(xlabel="class, and its training images", ylabel="recall, %", ylim=(0, 100))
     axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
     save(figure, path)

@@ -202,10 +202,17 @@ def parity(cifar: data.Data, out: Path, dtypes: list[str], known: dict, seeds: i
 
 def parity_record(errors: dict[str, list[float]], seconds: dict[str, float]) -> dict:
     """Return the errors of each precision and, if both are known, the difference of their means."""
-    found = {"hardware": torch.cuda.get_device_name(), "command": "python bench/train.py --root DIR --parity OUT",
-             "bfloat16": "the fast engine", "float32": "the plain loop, without TF32",
-             "ratio": RATIO, "epochs": recipe.find_recipe("kim2020").epochs,
-             "seeds": list(range(len(errors["bfloat16"]))), "test error, %": errors, "seconds for all seeds": seconds}
+    found = {
+        "hardware": torch.cuda.get_device_name(),
+        "command": "python bench/train.py --root DIR --parity OUT",
+        "bfloat16": "the fast engine",
+        "float32": "the plain loop, without TF32",
+        "ratio": RATIO,
+        "epochs": recipe.find_recipe("kim2020").epochs,
+        "seeds": list(range(len(errors["bfloat16"]))),
+        "test error, %": errors,
+        "seconds for all seeds": seconds,
+    }
     if {"bfloat16", "float32"} <= errors.keys():
         gap = statistics.mean(errors["bfloat16"]) - statistics.mean(errors["float32"])
         standard = math.sqrt(sum(statistics.variance(values) / len(values) for values in errors.values()))
@@ -235,9 +242,18 @@ def fast_seeds(cifar: data.Data, seeds: int, dtype: str, out: Path) -> list[floa
 
 def save(job: Job, path: Path, precision: str) -> None:
     """Save a trained network's snapshot, with features in half precision."""
-    meta = {"data": "cifar10", "profile": "long-tail", "ratio": RATIO, "method": job.method.name, "seed": job.seed,
-            "recipe": job.recipe.name, "epochs": job.recipe.epochs, "net": "resnet32", "engine": "fast",
-            "dtype": precision}
+    meta = {
+        "data": "cifar10",
+        "profile": "long-tail",
+        "ratio": RATIO,
+        "method": job.method.name,
+        "seed": job.seed,
+        "recipe": job.recipe.name,
+        "epochs": job.recipe.epochs,
+        "net": "resnet32",
+        "engine": "fast",
+        "dtype": precision,
+    }
     kept = features.snapshot(job.net, job.data, preprocess.Preprocess(job.recipe, job.data), meta=meta, half=True)
     replace(kept, labels={title: y.astype(np.uint8) for title, y in kept.labels.items()}).save(path)
 

@@ -101,8 +101,10 @@ def study(make: Callable[[int], Case], draws: int, jobs: int) -> dict[str, dict[
     summary: dict[str, dict[str, list[float]]] = {}
     for name in every[0]:
         table = {key: np.array([found[name][key] for found in every if key in found[name]]) for key in every[0][name]}
-        summary[name] = {key: [round(float(x.mean()), 4), round(float(x.std(ddof=1) / np.sqrt(len(x))), 4)]
-                         for key, x in table.items()}
+        summary[name] = {
+            key: [round(float(x.mean()), 4), round(float(x.std(ddof=1) / np.sqrt(len(x))), 4)]
+            for key, x in table.items()
+        }
     return summary
 
 
@@ -118,8 +120,11 @@ def main() -> None:
     if options.docs or options.plot:
         write(json.loads(RESULTS.read_text()), pictures=options.plot, tables=options.docs)
         return
-    families = FAMILIES if not options.snapshots else {
-        Path(path).stem: (partial(snapshot, path=path), 40) for path in options.snapshots}
+    families = (
+        FAMILIES
+        if not options.snapshots
+        else {Path(path).stem: (partial(snapshot, path=path), 40) for path in options.snapshots}
+    )
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name, (make, draws) in families.items():
         if options.only not in name:
@@ -127,9 +132,15 @@ def main() -> None:
         started = time.perf_counter()
         draws = options.draws or draws
         found = study(make, draws, options.jobs)
-        results[name] = {"draws": draws, "seconds": round(time.perf_counter() - started, 1), "jobs": options.jobs,
-                         "machine": f"{platform.machine()}, {os.cpu_count()} cores", "numpy": np.__version__,
-                         "command": " ".join(["python", "bench/tuning.py", *sys.argv[1:]]), "regret": found}
+        results[name] = {
+            "draws": draws,
+            "seconds": round(time.perf_counter() - started, 1),
+            "jobs": options.jobs,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+            "numpy": np.__version__,
+            "command": " ".join(["python", "bench/tuning.py", *sys.argv[1:]]),
+            "regret": found,
+        }
         RESULTS.parent.mkdir(exist_ok=True)
         atomic.write(RESULTS, json.dumps(results, indent=1) + "\n")
         print(name, f"{draws} draws, {results[name]['seconds']} s")

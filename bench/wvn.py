@@ -85,9 +85,16 @@ def main() -> None:
         "cheaper than weight_norm, times": ratio(seconds, 2),
         "cheaper than in the forward pass, times": ratio(seconds, 3),
         "n": args.rounds,
-        "about": {"threads": torch.get_num_threads(), "cores": os.cpu_count(), "machine": platform.machine(),
-                  "processor": processor(), "torch": torch.__version__, "python": platform.python_version(),
-                  "levelhead": lh.__version__, "command": "python bench/wvn.py"},
+        "about": {
+            "threads": torch.get_num_threads(),
+            "cores": os.cpu_count(),
+            "machine": platform.machine(),
+            "processor": processor(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "levelhead": lh.__version__,
+            "command": "python bench/wvn.py",
+        },
     }
     Path(args.out).parent.mkdir(parents=True, exist_ok=True)
     Path(args.out).write_text(json.dumps(result, indent=1) + "\n")

@@ -20,8 +20,14 @@ import levelhead  # noqa: E402
 
 project, author, release = "levelhead", "the levelhead developers", levelhead.__version__
 copyright = f"{author}, MIT license"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_design",
-              "sphinx_gallery.gen_gallery"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
 exclude_patterns = ["_build", "generated", "**sg_execution_times*"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -79,16 +85,21 @@ html_theme_options = {
 html_sidebars = {"index": [], "reproduction": [], "faq": []}
 
 
-FETCHED = re.compile(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["'](?:https?:)?//[^"']+"""
-                     r"""|<link[^>]*rel=["'](?:stylesheet|preload|icon)[^>]*href=["'](?:https?:)?//[^"']+"""
-                     r"""|url\(["']?(?:https?:)?//[^)]+""")
+FETCHED = re.compile(
+    r"""<(?:script|img|iframe|source)[^>]*\ssrc=["'](?:https?:)?//[^"']+"""
+    r"""|<link[^>]*rel=["'](?:stylesheet|preload|icon)[^>]*href=["'](?:https?:)?//[^"']+"""
+    r"""|url\(["']?(?:https?:)?//[^)]+"""
+)
 
 
 def check_offline(app, exception):
     """Fail the build if a page would fetch a script, a style or a picture from another site."""
     pages = [] if exception else [*Path(app.outdir).rglob("*.html"), *Path(app.outdir).rglob("*.css")]
-    found = [f"{page.relative_to(app.outdir)}: {one}" for page in pages
-             for one in FETCHED.findall(page.read_text(encoding="utf-8"))]
+    found = [
+        f"{page.relative_to(app.outdir)}: {one}"
+        for page in pages
+        for one in FETCHED.findall(page.read_text(encoding="utf-8"))
+    ]
     if found:
         raise ExtensionError("these pages fetch from other sites: " + "; ".join(found[:5]))
 

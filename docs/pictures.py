@@ -80,8 +80,14 @@ def draw_boundary() -> None:
             axes.annotate("", row, (0, 0), arrowprops={"arrowstyle": "-|>", "color": color, "lw": 2})
             axes.text(*(row + 0.08 * row / np.linalg.norm(row)), name, color=color, va="bottom", ha="center")
         angles = lh.geometry.boundary_angles(head, 0, 1)
-        axes.set(title=f"{title}: {angles[0]:.0f}° and {angles[1]:.0f}° to the boundary", xlim=(-0.6, 2.6),
-                 ylim=(-0.6, 1.6), aspect="equal", xticks=[], yticks=[])
+        axes.set(
+            title=f"{title}: {angles[0]:.0f}° and {angles[1]:.0f}° to the boundary",
+            xlim=(-0.6, 2.6),
+            ylim=(-0.6, 1.6),
+            aspect="equal",
+            xticks=[],
+            yticks=[],
+        )
         axes.spines[["left", "bottom"]].set_visible(False)
     save(figure, HERE / "images" / "guide-boundary.svg")
 
@@ -93,10 +99,22 @@ def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
     marks = zip(trained.items(), ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":")), strict=True)
     for (name, snapshots), (color, marker, line) in marks:
         lengths = np.array([lh.geometry.relative_norms(one.head) for one in snapshots])
-        axes.errorbar(snapshots[0].counts, lengths.mean(axis=0), lengths.std(axis=0, ddof=1), color=color,
-                      marker=marker, linestyle=line, capsize=2, label=name)
-    axes.set(xscale="log", xlabel="training samples of the class", ylabel="length of its weight vector\n(longest = 1)",
-             ylim=(0, 1.08))
+        axes.errorbar(
+            snapshots[0].counts,
+            lengths.mean(axis=0),
+            lengths.std(axis=0, ddof=1),
+            color=color,
+            marker=marker,
+            linestyle=line,
+            capsize=2,
+            label=name,
+        )
+    axes.set(
+        xscale="log",
+        xlabel="training samples of the class",
+        ylabel="length of its weight vector\n(longest = 1)",
+        ylim=(0, 1.08),
+    )
     axes.legend(frameon=False, loc="lower right")
     save(figure, HERE / "images" / "guide-norms.svg")
 
@@ -112,8 +130,14 @@ def draw_trade(one: lh.Snapshot) -> None:
         (slice(-3, None), ACCENT, "-.", f"3 rarest classes (n = {counts[-1]} to {counts[-3]})"),
         (slice(None), SOFT, "-", "mean of all classes"),
     ):
-        axes.plot(gammas, 100 * accuracy[:, rows].mean(axis=1), color=color, linestyle=line, label=name,
-                  lw=2.4 if color == SOFT else 1.4)
+        axes.plot(
+            gammas,
+            100 * accuracy[:, rows].mean(axis=1),
+            color=color,
+            linestyle=line,
+            label=name,
+            lw=2.4 if color == SOFT else 1.4,
+        )
     axes.set(xlabel="gamma", ylabel="recall, %", xlim=(0, 1.5), ylim=(0, 103))
     axes.legend(frameon=False)
     save(figure, HERE / "images" / "guide-trade.svg")
@@ -130,8 +154,14 @@ def draw_calibration(one: lh.Snapshot) -> None:
         probability = np.exp(lh.measure.log_softmax(logits))
         confidence, right = probability.max(axis=1), probability.argmax(axis=1) == labels
         bins = np.array_split(np.argsort(confidence), 12)  # of equal size
-        axes.plot([confidence[some].mean() for some in bins], [right[some].mean() for some in bins], color=color,
-                  marker=marker, linestyle=line, label=name)
+        axes.plot(
+            [confidence[some].mean() for some in bins],
+            [right[some].mean() for some in bins],
+            color=color,
+            marker=marker,
+            linestyle=line,
+            label=name,
+        )
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
     axes.legend(frameon=False, loc="upper left")
     save(figure, HERE / "images" / "guide-calibration.svg")
@@ -142,8 +172,11 @@ def scaled(one: lh.Snapshot) -> dict[str, np.ndarray]:
     logits, labels = np.asarray(one.logits("test")), one.labels["test"]
     gamma = lh.tune(logits[::2], labels[::2], one.counts, bootstrap=0).gamma
     leveled = one.logits("test", lh.rescale(one.head, one.counts, gamma=gamma))
-    return {"as trained": logits[1::2], "after RS": leveled[1::2],
-            "after RS, with temperature": tempered(leveled, labels)}
+    return {
+        "as trained": logits[1::2],
+        "after RS": leveled[1::2],
+        "after RS, with temperature": tempered(leveled, labels),
+    }
 
 
 def shifted(one: lh.Snapshot) -> dict[str, np.ndarray]:
@@ -164,15 +197,18 @@ def features_in_words(one: lh.Snapshot) -> str:
     features, labels = one.features["test"].astype(np.float64), one.labels["test"]
     found = scaled(one) | {"new": new_head(features[::2], labels[::2], one.head.classes).logits(features[1::2])}
     error = {name: f"{100 * lh.measure.error(logits, labels[1::2]):.1f} %" for name, logits in found.items()}
-    return (f"The ResNet-32 that comes with this package was trained on {one.counts[0]:,} to {one.counts[-1]} images "
-            f"per class of CIFAR-10. On half of the test images its error is {error['as trained']}. With a new head, "
-            f"fitted to the features of the other half, it is {error['new']}. With the old head, its "
-            f"{one.head.classes} lengths scaled by one number that was chosen on that other half, it is "
-            f"{error['after RS']}.")
+    return (
+        f"The ResNet-32 that comes with this package was trained on {one.counts[0]:,} to {one.counts[-1]} images "
+        f"per class of CIFAR-10. On half of the test images its error is {error['as trained']}. With a new head, "
+        f"fitted to the features of the other half, it is {error['new']}. With the old head, its "
+        f"{one.head.classes} lengths scaled by one number that was chosen on that other half, it is "
+        f"{error['after RS']}."
+    )
 
 
 def new_head(features: np.ndarray, labels: np.ndarray, classes: int) -> lh.Head:
     """Fit a linear head to features, with the weight decay that is best on half of them when fitted on the others."""
+
     def trial(decay: float) -> float:
         head = lh.geometry.oracle_head(features[::2], labels[::2], classes, decay=decay).head
         return lh.measure.error(head.logits(features[1::2]), labels[1::2])
@@ -181,23 +217,33 @@ def new_head(features: np.ndarray, labels: np.ndarray, classes: int) -> lh.Head:
 
 
 def norms_in_words(real: lh.Snapshot, plain: list[lh.Snapshot], adam: list[lh.Snapshot]) -> str:
-    follow = {name: [lh.geometry.norm_follows_count(one.head, one.counts) for one in some]
-              for name, some in (("SGD", plain), ("Adam", adam))}
-    return (f"In the ResNet-32 above, the weight vector of the most frequent class is {_ratio(real):.2f} times as long "
-            f"as that of the rarest, and the rank correlation of length with count is "
-            f"{lh.geometry.norm_follows_count(real.head, real.counts):.2f}. The picture is of small networks on "
-            f"digits, {plain[0].counts[0]} to {plain[0].counts[-1]} training images per class, {len(plain)} seeds: "
-            f"under SGD with momentum the ratio is {_span([_ratio(one) for one in plain])} and the correlation "
-            f"{_span(follow['SGD'])}; under Adam {_span([_ratio(one) for one in adam])} and {_span(follow['Adam'])}.")
+    follow = {
+        name: [lh.geometry.norm_follows_count(one.head, one.counts) for one in some]
+        for name, some in (("SGD", plain), ("Adam", adam))
+    }
+    return (
+        f"In the ResNet-32 above, the weight vector of the most frequent class is {_ratio(real):.2f} times as long "
+        f"as that of the rarest, and the rank correlation of length with count is "
+        f"{lh.geometry.norm_follows_count(real.head, real.counts):.2f}. The picture is of small networks on "
+        f"digits, {plain[0].counts[0]} to {plain[0].counts[-1]} training images per class, {len(plain)} seeds: "
+        f"under SGD with momentum the ratio is {_span([_ratio(one) for one in plain])} and the correlation "
+        f"{_span(follow['SGD'])}; under Adam {_span([_ratio(one) for one in adam])} and {_span(follow['Adam'])}."
+    )
 
 
 def calibration_in_words(one: lh.Snapshot) -> str:
     labels = one.labels["test"][1::2]
-    rows = [(name, [f"{100 * measured(logits, labels):.1f}"
-                    for measured in (lh.measure.error, lh.measure.calibration_error)])
-            for name, logits in (scaled(one) | shifted(one)).items()]
-    source = (f"The ResNet-32 that comes with the package, on {len(labels):,} test images of CIFAR-10, with gamma and "
-              "temperature from as many others:")
+    rows = [
+        (
+            name,
+            [f"{100 * measured(logits, labels):.1f}" for measured in (lh.measure.error, lh.measure.calibration_error)],
+        )
+        for name, logits in (scaled(one) | shifted(one)).items()
+    ]
+    source = (
+        f"The ResNet-32 that comes with the package, on {len(labels):,} test images of CIFAR-10, with gamma and "
+        "temperature from as many others:"
+    )
     return f"{source}\n\n{markdown_table(['', 'error, %', 'expected calibration error, points'], rows)}"
 
 

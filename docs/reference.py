@@ -48,8 +48,17 @@ def _command(command: Any, name: str, root: Any) -> str:
     context = command.make_context(name, [], parent=root, resilient_parsing=True)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     records = [each.get_help_record(context) for each in command.get_params(context) if each.name != "help"]
-    lines = [f"(command-{name})=", f"## levelhead {name}", "", _escape(command.help or ""), "",
-             "```text", usage, "```", ""]
+    lines = [
+        f"(command-{name})=",
+        f"## levelhead {name}",
+        "",
+        _escape(command.help or ""),
+        "",
+        "```text",
+        usage,
+        "```",
+        "",
+    ]
     for title, told in filter(None, records):
         lines += [f"`{title}`", f": {_escape(' '.join(told.split()))}", ""]
     return "\n".join(lines)
@@ -57,8 +66,10 @@ def _command(command: Any, name: str, root: Any) -> str:
 
 def table() -> str:
     """Return the table of methods: the name, what it changes, and the paper that its card names."""
-    rows = [(f"[`{method.name}`](#method-{_anchor(method)})", [_changed(method), method.head, _paper(method)])
-            for method in METHODS.values()]
+    rows = [
+        (f"[`{method.name}`](#method-{_anchor(method)})", [_changed(method), method.head, _paper(method)])
+        for method in METHODS.values()
+    ]
     return markdown_table(["method", "what it changes", "head", "from"], rows) + "\n"
 
 
@@ -76,8 +87,15 @@ def _card(method: Method) -> str:
 def _combined(method: Method) -> str:
     base, card = METHODS[method.trained_as or method.name], method.card or ""
     after = card.removeprefix((base.card or "").strip()) if base.card else card
-    return "\n".join([*_title(method), f"The training of [`{base.name}`](#method-{_anchor(base)}), and then:", "",
-                      *_paragraphs(after), ""])
+    return "\n".join(
+        [
+            *_title(method),
+            f"The training of [`{base.name}`](#method-{_anchor(base)}), and then:",
+            "",
+            *_paragraphs(after),
+            "",
+        ]
+    )
 
 
 def _title(method: Method) -> list[str]:

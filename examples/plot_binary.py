@@ -25,8 +25,10 @@ from levelhead.hosts.sklearn import TunedRescaledClassifierCV
 digits = load_digits()
 rng = np.random.default_rng(0)
 eights, others = (rng.permutation(np.flatnonzero((digits.target == 8) == is_it)) for is_it in (True, False))
-train, held_out, test = (np.r_[eights[a], others[b]] for a, b in (
-    (slice(20), slice(580)), (slice(20, 60), slice(580, 900)), (slice(60, 140), slice(900, 1520))))
+train, held_out, test = (
+    np.r_[eights[a], others[b]]
+    for a, b in ((slice(20), slice(580)), (slice(20, 60), slice(580, 900)), (slice(60, 140), slice(900, 1520)))
+)
 X, y = digits.data / 16, (digits.target == 8).astype(int)
 counts = np.bincount(y[train])
 model = LogisticRegression().fit(X[train], y[train])
@@ -60,8 +62,10 @@ for name, add in (("as trained", 0.0), ("shifted", shift)):
 
 twin = TunedRescaledClassifierCV(LogisticRegression()).fit(X[train], y[train])
 guess = twin.predict(X[test])
-print(f"rule {twin.rule_}, gamma {twin.best_gamma_:.2f}: recall of eights {guess[y[test] == 1].mean():.1%}, "
-      f"false alarms {guess[y[test] == 0].mean():.1%}")
+print(
+    f"rule {twin.rule_}, gamma {twin.best_gamma_:.2f}: recall of eights {guess[y[test] == 1].mean():.1%}, "
+    f"false alarms {guess[y[test] == 0].mean():.1%}"
+)
 
 # %%
 # Several labels
@@ -86,8 +90,10 @@ for name, question in questions.items():
 
 print(f"{'label':9}{'positives':>10}{'gamma':>8}{'recall':>9}{'shifted':>9}{'balanced error':>16}{'shifted':>9}")
 for name, n, found, before, after in rows:
-    print(f"{name:9}{n:10}{found.gamma:8.2f}{before.class_accuracy[1]:9.1%}{after.class_accuracy[1]:9.1%}"
-          f"{before.balanced_error:16.1%}{after.balanced_error:9.1%}")
+    print(
+        f"{name:9}{n:10}{found.gamma:8.2f}{before.class_accuracy[1]:9.1%}{after.class_accuracy[1]:9.1%}"
+        f"{before.balanced_error:16.1%}{after.balanced_error:9.1%}"
+    )
 
 # %%
 # The rarer the label, the more there is to shift; the price is a few more false alarms. Of a label
@@ -98,8 +104,9 @@ figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 at = np.arange(len(rows))
 axes.bar(at, [100 * row[3].class_accuracy[1] for row in rows], 0.6, color="#94a3b8", label="as trained")
 axes.plot(at, [100 * row[4].class_accuracy[1] for row in rows], "o", color="#c2410c", label="shifted")
-axes.plot(at, [100 - 100 * row[4].class_accuracy[0] for row in rows], "x", color="#222222",
-          label="false alarms, shifted")
+axes.plot(
+    at, [100 - 100 * row[4].class_accuracy[0] for row in rows], "x", color="#222222", label="false alarms, shifted"
+)
 axes.set_xticks(at, [f"{row[0]}\n{row[1]}" for row in rows])
 axes.set(xlabel="label, and its positives among 600 training images", ylabel="recall of positives, %", ylim=(0, 100))
 axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize="small")

@@ -51,9 +51,11 @@ print(f"{'images per class':>16} {'gamma':>7} {'its interval':>16} {'promised ga
 for size, tuned in rows:
     a, b = tuned.interval
     low, high = tuned.gain_interval
-    print(f"{size:16} {tuned.gamma:7.3f} {f'{a:.2f} to {b:.2f}':>16} "
-          f"{f'{100 * tuned.gain:.1f} points ({100 * low:.1f} to {100 * high:.1f})':>28} "
-          f"{truth.at(tuned.gamma).error:15.1%}")
+    print(
+        f"{size:16} {tuned.gamma:7.3f} {f'{a:.2f} to {b:.2f}':>16} "
+        f"{f'{100 * tuned.gain:.1f} points ({100 * low:.1f} to {100 * high:.1f})':>28} "
+        f"{truth.at(tuned.gamma).error:15.1%}"
+    )
 
 # %%
 # The *choice* of gamma is useful early: even from one image per class it was better here than doing
@@ -73,8 +75,9 @@ for i, (size, tuned) in enumerate(rows):
     left.plot(x, tuned.gamma, "o", color="#c2410c", ms=5)
     right.plot([x, x], [100 * bound for bound in tuned.gain_interval], color="#94a3b8", lw=3, solid_capstyle="butt")
     real = 100 * (truth.at(0.0).error - truth.at(tuned.gamma).error)
-    right.plot(x, 100 * tuned.gain, "o", color="#c2410c", ms=5,
-               label="promised, with 95 % interval" if i == 0 else None)
+    right.plot(
+        x, 100 * tuned.gain, "o", color="#c2410c", ms=5, label="promised, with 95 % interval" if i == 0 else None
+    )
     right.plot(x, real, "_", color="#222222", ms=12, mew=1.5, label="on the test images" if i == 0 else None)
 left.axhspan(*best.plateau, color="#222222", alpha=0.25, lw=0, label="best on test")
 right.axhline(0, color="#222222", lw=0.8)

@@ -32,8 +32,11 @@ counts = lh.counts.long_tail(100, 10, 20)
 by_class = [np.flatnonzero(digits.target == k) for k in range(10)]
 train, held_out, test = (
     [{"pixel_values": images[i], "labels": int(digits.target[i])} for i in np.concatenate(rows)]
-    for rows in ([rows[:n] for rows, n in zip(by_class, counts, strict=True)], [rows[-60:-50] for rows in by_class],
-                 [rows[-50:] for rows in by_class])
+    for rows in (
+        [rows[:n] for rows, n in zip(by_class, counts, strict=True)],
+        [rows[-60:-50] for rows in by_class],
+        [rows[-50:] for rows in by_class],
+    )
 )
 
 # %%
@@ -45,15 +48,34 @@ train, held_out, test = (
 
 def fit(callbacks=(), loss=None) -> Trainer:
     set_seed(0)
-    model = ViTForImageClassification(ViTConfig(
-        image_size=8, patch_size=4, num_channels=1, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=128, num_labels=10, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    ))
+    model = ViTForImageClassification(
+        ViTConfig(
+            image_size=8,
+            patch_size=4,
+            num_channels=1,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=128,
+            num_labels=10,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
-            folder, num_train_epochs=14, per_device_train_batch_size=32, per_device_eval_batch_size=500,
-            learning_rate=3e-3, lr_scheduler_type="cosine", warmup_steps=20, report_to=[], save_strategy="no",
-            logging_strategy="no", disable_tqdm=True, use_cpu=True,
+            folder,
+            num_train_epochs=14,
+            per_device_train_batch_size=32,
+            per_device_eval_batch_size=500,
+            learning_rate=3e-3,
+            lr_scheduler_type="cosine",
+            warmup_steps=20,
+            report_to=[],
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            use_cpu=True,
         )
         trainer = Trainer(model, arguments, train_dataset=train, callbacks=list(callbacks), compute_loss_func=loss)
         trainer.remove_callback(PrinterCallback)
@@ -91,8 +113,10 @@ for name, tuned in choices.items():
 
 print(f"{'':18}{'gamma':>7}{'error':>10}{'with RS':>10}{'5 to 9, recall':>15}{'with RS':>10}")
 for name, gamma, before, after in rows:
-    print(f"{name:18}{gamma:7.2f}{before.error:10.1%}{after.error:10.1%}"
-          f"{before.class_accuracy[5:].mean():15.1%}{after.class_accuracy[5:].mean():10.1%}")
+    print(
+        f"{name:18}{gamma:7.2f}{before.error:10.1%}{after.error:10.1%}"
+        f"{before.class_accuracy[5:].mean():15.1%}{after.class_accuracy[5:].mean():10.1%}"
+    )
 
 # %%
 # What ``RescaleCallback(counts, gamma=...)`` would have done at the end of ``train`` can be done to

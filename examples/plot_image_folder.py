@@ -68,11 +68,29 @@ plt.show()
 # result. The network is the smallest there is, and trained for seconds; leave out ``--size``,
 # ``--net``, ``--recipe`` and ``--epochs`` for a ResNet-32 and a recipe for images.
 
-words = ("train", "--data", "shapes", "--method", "baseline", "--hold-out", "0.2", "--size", "12", "--net", "digits",
-         "--recipe", "digits", "--epochs", "16", "--threads", "1")
+words = (
+    "train",
+    "--data",
+    "shapes",
+    "--method",
+    "baseline",
+    "--hold-out",
+    "0.2",
+    "--size",
+    "12",
+    "--net",
+    "digits",
+    "--recipe",
+    "digits",
+    "--epochs",
+    "16",
+    "--threads",
+    "1",
+)
 print("$ levelhead", *words)
-done = subprocess.run([sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True,
-                      text=True, check=True)
+done = subprocess.run(
+    [sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True, text=True, check=True
+)
 print(done.stdout)
 
 # %%

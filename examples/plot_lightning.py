@@ -59,8 +59,15 @@ def fit(*callbacks: pl.Callback) -> Classifier:
     pl.seed_everything(0, verbose=False)
     model = Classifier()
     loader = DataLoader(TensorDataset(images[train], labels[train]), batch_size=32, shuffle=True)
-    trainer = pl.Trainer(max_epochs=40, accelerator="cpu", callbacks=list(callbacks), logger=False,
-                         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer = pl.Trainer(
+        max_epochs=40,
+        accelerator="cpu",
+        callbacks=list(callbacks),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     trainer.fit(model, loader)
     return model
 
@@ -105,8 +112,13 @@ figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for i, (name, logits, color) in enumerate((("WVN", as_trained, "#94a3b8"), ("WVN + RS", leveled, "#c2410c"))):
     error = lh.measure.error(logits, y)
     print(f"{name:9} test error {error:.1%}")
-    axes.bar(np.arange(10) + 0.4 * i, 100 * lh.measure.recall(logits, y), 0.38, color=color,
-             label=f"{name}: error {error:.1%}")
+    axes.bar(
+        np.arange(10) + 0.4 * i,
+        100 * lh.measure.recall(logits, y),
+        0.38,
+        color=color,
+        label=f"{name}: error {error:.1%}",
+    )
 axes.set_xticks(np.arange(10) + 0.2, [f"{k}\n{n}" for k, n in enumerate(counts)])
 axes.set(xlabel="digit, and its training images", ylabel="recall, %")
 axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)

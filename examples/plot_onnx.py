@@ -32,8 +32,9 @@ folder = Path(scratch.name)
 def levelhead(*words: str) -> None:
     """Run a command in the example's folder, and show it with what it prints."""
     print("$ levelhead", *words)
-    done = subprocess.run([sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True, text=True, check=True
+    )
     print(done.stdout)
 
 
@@ -58,8 +59,15 @@ for _ in range(60):
         optimizer.step()
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the older exporter, which needs no further package, announces its end
-    torch.onnx.export(model, (images[:1],), folder / "model.onnx", dynamo=False, input_names=["images"],
-                      output_names=["logits"], dynamic_axes={"images": {0: "n"}, "logits": {0: "n"}})
+    torch.onnx.export(
+        model,
+        (images[:1],),
+        folder / "model.onnx",
+        dynamo=False,
+        input_names=["images"],
+        output_names=["logits"],
+        dynamic_axes={"images": {0: "n"}, "logits": {0: "n"}},
+    )
 (folder / "counts.json").write_text(json.dumps(counts.tolist()))
 
 

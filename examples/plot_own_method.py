@@ -60,8 +60,22 @@ with (folder / "gentle.py").open("w") as file:
 
 found = {}
 for method in ("baseline", "gentle.py:METHOD"):
-    words = ["train", "--data", "digits", "--ratio", "20", "--method", method, "--epochs", "12", "--hold-out", "0.2",
-             "--threads", "1", "--json"]
+    words = [
+        "train",
+        "--data",
+        "digits",
+        "--ratio",
+        "20",
+        "--method",
+        method,
+        "--epochs",
+        "12",
+        "--hold-out",
+        "0.2",
+        "--threads",
+        "1",
+        "--json",
+    ]
     print("$ levelhead", *words)
     done = subprocess.run([sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True, check=True)
     found[method] = json.loads(done.stdout)
@@ -73,8 +87,10 @@ for method in ("baseline", "gentle.py:METHOD"):
 print(f"{'':18}{'error':>8}{'with RS':>9}{'gamma':>8}{'worst class, recall':>20}{'with RS':>9}")
 for method, result in found.items():
     before, after = result["before"], result["after"]
-    print(f"{method:18}{before['error']:8.1%}{after['error']:9.1%}{result['gamma']:8.2f}"
-          f"{before['worst_recall']:20.1%}{after['worst_recall']:9.1%}")
+    print(
+        f"{method:18}{before['error']:8.1%}{after['error']:9.1%}{result['gamma']:8.2f}"
+        f"{before['worst_recall']:20.1%}{after['worst_recall']:9.1%}"
+    )
 
 # %%
 # The recall of each class, as trained.

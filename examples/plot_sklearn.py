@@ -53,8 +53,9 @@ for name, estimator in estimators.items():
     after = balanced_accuracy_score(y_test, leveled.predict(X_test))
     weighted = float("nan")
     if "class_weight" in estimator.get_params():
-        weighted = balanced_accuracy_score(y_test, type(estimator)(
-            **{**estimator.get_params(), "class_weight": "balanced"}).fit(X, y).predict(X_test))
+        weighted = balanced_accuracy_score(
+            y_test, type(estimator)(**{**estimator.get_params(), "class_weight": "balanced"}).fit(X, y).predict(X_test)
+        )
     rows.append((name, leveled.rule_, leveled.best_gamma_, before, weighted, after))
 
 print(f"{'balanced accuracy':24}{'rule':>9}{'gamma':>8}{'plain':>9}{'weighted':>10}{'leveled':>9}")

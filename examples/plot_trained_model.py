@@ -79,8 +79,10 @@ plt.show()
 y = digits.target[test]
 for name, logits in (("before", before), ("after", after)):
     recall = lh.measure.recall(logits, y)
-    print(f"{name:7} error {lh.measure.error(logits, y):6.1%}   recall of 0 to 4 {recall[:5].mean():6.1%}   "
-          f"of 5 to 9 {recall[5:].mean():6.1%}   of the rarest, 9, {recall[9]:6.1%}")
+    print(
+        f"{name:7} error {lh.measure.error(logits, y):6.1%}   recall of 0 to 4 {recall[:5].mean():6.1%}   "
+        f"of 5 to 9 {recall[5:].mean():6.1%}   of the rarest, 9, {recall[9]:6.1%}"
+    )
 
 # %%
 # Class by class, most frequent first. The recall of rare classes rises, and frequent ones pay a

@@ -55,8 +55,12 @@ plt.show()
 labelled = lh.tune(logits(stream), digits.target[stream], counts)
 path = lh.gamma_path(logits(test), digits.target[test], counts)
 best = path.best("error")
-for name, gamma in (("as trained", 0.0), ("no labels", blind.gamma), (f"{len(stream)} labels", labelled.gamma),
-                    ("best on test", best.gamma)):
+for name, gamma in (
+    ("as trained", 0.0),
+    ("no labels", blind.gamma),
+    (f"{len(stream)} labels", labelled.gamma),
+    ("best on test", best.gamma),
+):
     print(f"{name:13} gamma {gamma:.3f}   test error {path.at(gamma).error:.1%}")
 
 # %%
@@ -78,8 +82,10 @@ for real, rows in streams.items():
     judged = lh.gamma_path(logits(test), digits.target[test], counts, target=truths[real])
     for assumed, target in truths.items():
         gamma = lh.match_prior(logits(rows), counts, target, bootstrap=0).gamma
-        print(f"{real:>15} {assumed:>15} {gamma:7.3f} {judged.at(gamma).balanced_error:12.1%} "
-              f"{judged.at(0.0).balanced_error:12.1%}")
+        print(
+            f"{real:>15} {assumed:>15} {gamma:7.3f} {judged.at(gamma).balanced_error:12.1%} "
+            f"{judged.at(0.0).balanced_error:12.1%}"
+        )
 
 # %%
 # Where deployment is like training, there is nothing to level, and ``match_prior`` comes near to

@@ -67,8 +67,15 @@ def test_every_public_name_is_in_the_reference():
     front = {"levelhead.counts", "levelhead.geometry", "levelhead.measure", "levelhead.methods.METHODS"}
     hosts = {"levelhead.hosts.sklearn", "levelhead.hosts.lightning"}
     assert bound("levelhead") == set(levelhead.__all__)
-    missing = {f"{module}.{name}" for module in {"levelhead", "levelhead.methods", "levelhead.report"} | modules | hosts
-               for name in bound(module)} - names - front
+    missing = (
+        {
+            f"{module}.{name}"
+            for module in {"levelhead", "levelhead.methods", "levelhead.report"} | modules | hosts
+            for name in bound(module)
+        }
+        - names
+        - front
+    )
     assert missing == set(), "docs/api.md lacks these"
 
 
@@ -128,18 +135,25 @@ def broken(path: Path, picture: str, text: str, target: str) -> str | None:
 
 
 def test_every_link_leads_somewhere_and_every_picture_has_a_description():
-    wrong = [f"{path.name}: {target} {problem}" for path in [ROOT / "README.md", *PAGES]
-             for picture, text, target in LINK.findall(prose(path))
-             if (problem := broken(path, picture, text, target))]
+    wrong = [
+        f"{path.name}: {target} {problem}"
+        for path in [ROOT / "README.md", *PAGES]
+        for picture, text, target in LINK.findall(prose(path))
+        if (problem := broken(path, picture, text, target))
+    ]
     assert wrong == []
 
 
 def test_every_page_is_in_one_table_of_contents():
-    listed = [entry for path in PAGES
-              for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.S | re.M)
-              for entry in re.findall(r"^(?:[^:\n]*<)?([\w/-]+)>?$", block, re.M)]
-    assert sorted(entry for entry in listed if "/" not in entry) == sorted(path.stem for path in PAGES
-                                                                          if path.stem != "index")
+    listed = [
+        entry
+        for path in PAGES
+        for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.S | re.M)
+        for entry in re.findall(r"^(?:[^:\n]*<)?([\w/-]+)>?$", block, re.M)
+    ]
+    assert sorted(entry for entry in listed if "/" not in entry) == sorted(
+        path.stem for path in PAGES if path.stem != "index"
+    )
 
 
 def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
@@ -156,15 +170,19 @@ def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
 def test_what_the_pages_say_of_wvn_and_gamma_is_in_the_records():
     plain, kept = best_on_test("baseline"), best_on_test("wvn")
     ahead = {column: np.mean(plain[column], axis=0)[1] - np.mean(kept[column], axis=0)[1] for column in kept}
-    cifar, tiny = ([gain for column, gain in ahead.items() if column.startswith(names)]
-                   for names in (("cifar", "strong/cifar"), "tiny"))
+    cifar, tiny = (
+        [gain for column, gain in ahead.items() if column.startswith(names)]
+        for names in (("cifar", "strong/cifar"), "tiny")
+    )
     assert (len(cifar), len(tiny)) == (12, 4)
     assert sum(gain < 0 for gain in cifar) >= 10  # "behind plain training almost everywhere on CIFAR"
     assert min(tiny) > 0  # "ahead of it on Tiny ImageNet"
     assert f"by up to {max(tiny):.1f} points, on Tiny ImageNet" in (DOCS / "start-training.md").read_text()
     ten, hundred = (f"{plain[column][0][0]:.2f}" for column in ("cifar10:100", "cifar100:100"))
-    assert f"{ten} for one trained on CIFAR-10 with a long tail, {hundred} for one on CIFAR-100" in (
-        DOCS / "which-gamma.md").read_text()
+    assert (
+        f"{ten} for one trained on CIFAR-10 with a long tail, {hundred} for one on CIFAR-100"
+        in (DOCS / "which-gamma.md").read_text()
+    )
     assert f"was {ten} for\none network and {hundred} for another" in (DOCS / "faq.md").read_text()
 
 

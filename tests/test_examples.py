@@ -25,8 +25,11 @@ def foreign_names(source: str) -> list[str]:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "lh":
             found += [f"lh.{node.attr}"] if node.attr not in levelhead.__all__ else []
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "levelhead":
-            found += [f"{node.module}.{name.name}" for name in node.names
-                      if node.module not in PUBLIC or name.name.startswith("_")]
+            found += [
+                f"{node.module}.{name.name}"
+                for name in node.names
+                if node.module not in PUBLIC or name.name.startswith("_")
+            ]
         elif isinstance(node, ast.Import):
             found += [name.name for name in node.names if name.name.startswith("levelhead.")]
         elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("_"):
@@ -42,8 +45,13 @@ def is_well_formed(path: Path) -> bool:
     """Return whether an example has a title, a text below it, at least three cells and a figure at its end."""
     source = path.read_text(encoding="utf-8")
     title, rule, *text = (ast.get_docstring(ast.parse(source)) or "\n").splitlines()
-    return (rule == "=" * len(title) and bool("".join(text).strip()) and path.stem.startswith("plot_")
-            and len(re.findall(r"^# %%$", source, re.MULTILINE)) >= 3 and source.endswith("plt.show()\n"))
+    return (
+        rule == "=" * len(title)
+        and bool("".join(text).strip())
+        and path.stem.startswith("plot_")
+        and len(re.findall(r"^# %%$", source, re.MULTILINE)) >= 3
+        and source.endswith("plt.show()\n")
+    )
 
 
 def test_every_example_is_well_formed():
@@ -61,10 +69,16 @@ def test_every_example_uses_public_names_only():
     assert [(stem, names) for stem, names in found if names] == []
 
 
-@pytest.mark.parametrize("source", [
-    "import levelhead as lh\nlh.plot.draw_path", "from levelhead.gamma.tune import tune", "import levelhead.lab.train",
-    "from levelhead.hosts.sklearn import _CALLER", "tuned._source",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import levelhead as lh\nlh.plot.draw_path",
+        "from levelhead.gamma.tune import tune",
+        "import levelhead.lab.train",
+        "from levelhead.hosts.sklearn import _CALLER",
+        "tuned._source",
+    ],
+)
 def test_a_name_that_is_not_public_would_be_seen(source):
     assert len(foreign_names(source)) == 1
 
@@ -72,15 +86,22 @@ def test_a_name_that_is_not_public_would_be_seen(source):
 def defined(module: str) -> set[str]:
     """Return the functions and classes of a module by its source alone: to import Lightning would take long."""
     file = Path(levelhead.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    return {part.name for part in ast.parse(file.read_text(encoding="utf-8")).body
-            if isinstance(part, ast.ClassDef | ast.FunctionDef)}
+    return {
+        part.name
+        for part in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(part, ast.ClassDef | ast.FunctionDef)
+    }
 
 
 def test_what_the_examples_import_exists():
-    missing = [f"{path.stem}: {node.module}.{name.name}" for path in EXAMPLES
-               for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-               if isinstance(node, ast.ImportFrom) and node.module in PUBLIC
-               for name in node.names if name.name not in defined(node.module)]
+    missing = [
+        f"{path.stem}: {node.module}.{name.name}"
+        for path in EXAMPLES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module in PUBLIC
+        for name in node.names
+        if name.name not in defined(node.module)
+    ]
     assert missing == []
 
 

@@ -13,8 +13,16 @@ import pytest
 import levelhead
 
 SOURCE = Path(levelhead.__file__).parent
-LAYERS = [{"core"}, {"show"}, {"gamma", "io"}, {"files", "heads", "methods"}, {"hosts", "lab"}, {"runs"},
-          {"report", "paper"}, {"cli"}]
+LAYERS = [
+    {"core"},
+    {"show"},
+    {"gamma", "io"},
+    {"files", "heads", "methods"},
+    {"hosts", "lab"},
+    {"runs"},
+    {"report", "paper"},
+    {"cli"},
+]
 ROOMS = set().union(*LAYERS)
 LOOSE = {"__init__.py", "__main__.py", "_version.py"}
 NEEDS = {"core": {"numpy"}, "show": {"numpy"}, "gamma": {"numpy"}, "io": {"numpy", "safetensors"}}
@@ -84,8 +92,12 @@ def test_every_module_is_in_a_room():
 
 
 def test_imports_point_one_way():
-    assert [line for module, path in FILES.items() if room_of(module)
-            for line in wrong_imports(path.read_text(encoding="utf-8"), module, package_of(path))] == []
+    assert [
+        line
+        for module, path in FILES.items()
+        if room_of(module)
+        for line in wrong_imports(path.read_text(encoding="utf-8"), module, package_of(path))
+    ] == []
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
@@ -98,29 +110,39 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_circle_of_files():
-    graph = {module: {target for _, name in imports(ast.parse(path.read_text(encoding="utf-8")), package_of(path))
-                      if (target := target_of(name)) not in (None, module)} for module, path in FILES.items()}
+    graph = {
+        module: {
+            target
+            for _, name in imports(ast.parse(path.read_text(encoding="utf-8")), package_of(path))
+            if (target := target_of(name)) not in (None, module)
+        }
+        for module, path in FILES.items()
+    }
     assert circle(graph) == []
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})  # one would be seen
 
 
-@pytest.mark.parametrize(("source", "module", "wrong"), [
-    ("from ..heads import torch", "levelhead.core.head", 1),
-    ("def f():\n    from ..cli.common import app", "levelhead.core.counts", 1),
-    ("if TYPE_CHECKING:\n    from ..hosts.torch import WVN", "levelhead.heads.torch", 1),
-    ("from ..methods import method", "levelhead.heads.torch", 1),
-    ("from ..gamma.tune import tune", "levelhead.io.arrays", 1),
-    ("import levelhead as lh", "levelhead.core.adjust", 1),
-    ("from .. import WVN", "levelhead.core.adjust", 1),
-    ("from ..lab import train\nfrom .cells import load", "levelhead.paper.record", 0),
-    ("from ..core.head import Head\nfrom .._version import __version__\nimport torch", "levelhead.heads.torch", 0),
-])
+@pytest.mark.parametrize(
+    ("source", "module", "wrong"),
+    [
+        ("from ..heads import torch", "levelhead.core.head", 1),
+        ("def f():\n    from ..cli.common import app", "levelhead.core.counts", 1),
+        ("if TYPE_CHECKING:\n    from ..hosts.torch import WVN", "levelhead.heads.torch", 1),
+        ("from ..methods import method", "levelhead.heads.torch", 1),
+        ("from ..gamma.tune import tune", "levelhead.io.arrays", 1),
+        ("import levelhead as lh", "levelhead.core.adjust", 1),
+        ("from .. import WVN", "levelhead.core.adjust", 1),
+        ("from ..lab import train\nfrom .cells import load", "levelhead.paper.record", 0),
+        ("from ..core.head import Head\nfrom .._version import __version__\nimport torch", "levelhead.heads.torch", 0),
+    ],
+)
 def test_a_wrong_direction_would_be_seen(source, module, wrong):
     assert len(wrong_imports(source, module, module.rpartition(".")[0])) == wrong
 
 
 def at_import(tree: ast.Module) -> ast.Module:
     """Return what runs when the module is imported: no function bodies, nothing under `if TYPE_CHECKING`."""
+
     def kept(node: ast.AST) -> bool:
         checking = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         return not checking and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
@@ -149,13 +171,19 @@ def test_the_first_rooms_need_numpy_and_safetensors_only():
 
 def private(source: str, package: str) -> list[str]:
     """Return names that begin with an underscore and are imported from another module of ours."""
-    return [name for _, name in imports(ast.parse(source), package)
-            if name.startswith("levelhead.") and re.search(r"\._(?!_)\w+$", name) and name not in FILES]
+    return [
+        name
+        for _, name in imports(ast.parse(source), package)
+        if name.startswith("levelhead.") and re.search(r"\._(?!_)\w+$", name) and name not in FILES
+    ]
 
 
 def test_what_is_private_to_a_module_is_imported_by_no_other():
-    assert {module: found for module, path in FILES.items()
-            if (found := private(path.read_text(encoding="utf-8"), package_of(path)))} == {}
+    assert {
+        module: found
+        for module, path in FILES.items()
+        if (found := private(path.read_text(encoding="utf-8"), package_of(path)))
+    } == {}
 
 
 def test_a_private_name_from_elsewhere_would_be_seen():
@@ -164,8 +192,10 @@ def test_a_private_name_from_elsewhere_would_be_seen():
 
 
 def test_what_runs_at_import_is_told_from_what_does_not():
-    code = ("try:\n    import numba\nexcept ImportError:\n    pass\nif TYPE_CHECKING:\n    import torch\n"
-            "class A:\n    import jinja2\n    def f(self):\n        import onnx\n")
+    code = (
+        "try:\n    import numba\nexcept ImportError:\n    pass\nif TYPE_CHECKING:\n    import torch\n"
+        "class A:\n    import jinja2\n    def f(self):\n        import onnx\n"
+    )
     tree = at_import(ast.parse(code))
     assert {name for _, name in imports(tree, "levelhead")} == {"numba", "jinja2"}
 
@@ -175,8 +205,11 @@ def test_each_room_says_what_it_is_for_and_lists_its_modules():
     for room in sorted(ROOMS):
         text = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
         listed = set(re.findall(r"^ *(?:- )?`?(\w+)`?(?:, `?\w+`?)*:", text, flags=re.MULTILINE))
-        listed |= {name for line in re.findall(r"^ *(?:- )?([\w`, ]+):", text, flags=re.MULTILINE)
-                   for name in re.findall(r"\w+", line)}
+        listed |= {
+            name
+            for line in re.findall(r"^ *(?:- )?([\w`, ]+):", text, flags=re.MULTILINE)
+            for name in re.findall(r"\w+", line)
+        }
         there = {path.stem for path in (SOURCE / room).glob("*.py")} - {"__init__"}
         wrong += [f"{room}: {name} is not listed" for name in sorted(there - listed)]
     assert wrong == []
@@ -193,9 +226,14 @@ def test_importing_levelhead_loads_nothing_heavy():
 
 
 def test_core_works_without_loading_anything_heavy():
-    assert loaded("import numpy as np, levelhead as lh\n"
-                  "head = lh.rescale(lh.Head(np.eye(2)), [9, 1], gamma=0.5)\n"
-                  "lh.measure.measure(head.logits(np.eye(2)), [0, 1])") == set()
+    assert (
+        loaded(
+            "import numpy as np, levelhead as lh\n"
+            "head = lh.rescale(lh.Head(np.eye(2)), [9, 1], gamma=0.5)\n"
+            "lh.measure.measure(head.logits(np.eye(2)), [0, 1])"
+        )
+        == set()
+    )
 
 
 def test_importing_levelhead_does_not_even_load_numpy():

@@ -60,8 +60,10 @@ def test_the_package_itself_survives_cloudpickle():
 
 def test_joblib_runs_a_function_that_uses_lh():
     joblib = pytest.importorskip("joblib")
-    jobs = [joblib.delayed(lambda logits: lh.gamma_path(logits, LABELS, COUNTS).best().gamma)(scale * LOGITS)
-            for scale in (1, 2)]
+    jobs = [
+        joblib.delayed(lambda logits: lh.gamma_path(logits, LABELS, COUNTS).best().gamma)(scale * LOGITS)
+        for scale in (1, 2)
+    ]
     assert joblib.Parallel(n_jobs=2, backend="loky")(jobs) == [best_gamma(LOGITS, LABELS)] * 2
 
 
@@ -81,7 +83,11 @@ def test_an_error_keeps_its_parameter_and_advice():
     error = lh.LevelheadError("no bias", parameter="rule", advice=Advice("rule", "rescale", "instead"))
     same = pickle.loads(pickle.dumps(error))
     assert (str(same), same.message, same.parameter, same.advice) == (
-        str(error), error.message, error.parameter, error.advice)
+        str(error),
+        error.message,
+        error.parameter,
+        error.advice,
+    )
 
 
 def test_a_path_leaves_its_logits_behind():

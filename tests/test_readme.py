@@ -40,7 +40,7 @@ def blocks(text: str) -> list[Block]:
         opened = FENCE.match(lines[i])
         if lines[i].strip() == SETUP:
             end = lines.index("-->", i)
-            found.append(Block("python", "\n".join(lines[i + 1:end]) + "\n", i + 2))
+            found.append(Block("python", "\n".join(lines[i + 1 : end]) + "\n", i + 2))
             i = end + 1
             continue
         if not opened:
@@ -127,8 +127,12 @@ def test_every_example_runs(tmp_path, monkeypatch, capfd):
 
 
 def test_every_block_names_its_language():
-    unnamed = [f"{path.name}:{block.line}" for path in PAGES for block in blocks(path.read_text(encoding="utf-8"))
-               if not block.language]
+    unnamed = [
+        f"{path.name}:{block.line}"
+        for path in PAGES
+        for block in blocks(path.read_text(encoding="utf-8"))
+        if not block.language
+    ]
     assert unnamed == [], "use `text` for plain output"
 
 
@@ -164,8 +168,13 @@ not code
 
 def test_blocks_are_found_with_their_lines_and_reasons():
     assert [(b.language, b.line, b.skipped) for b in blocks(PAGE)] == [
-        ("python", 3, None), ("python", 6, None), ("python", 11, "needs a network"), ("sh", 15, None),
-        ("console", 20, None), ("", 24, None)]
+        ("python", 3, None),
+        ("python", 6, None),
+        ("python", 11, "needs a network"),
+        ("sh", 15, None),
+        ("console", 20, None),
+        ("", 24, None),
+    ]
     assert blocks(PAGE)[1].code == "y = 2\n"
     assert blocks(PAGE)[3].code.startswith("make demo\nlevelhead rescale")
     with pytest.raises(ValueError, match="opened in line 1 is never closed"):
@@ -184,7 +193,12 @@ def test_a_wrong_example_is_seen(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wrong.md").write_text("```python\nx = 1\n```\n```python\nassert x == 2\n```\n")
     assert run_page(tmp_path / "wrong.md", tmp_path / "folder", monkeypatch) == "wrong.md:5: AssertionError: "
-    for language, code in (("python", "assert 1 == 2"), ("python", ">>> 1\n2"), ("pycon", ">>> 1\n2"),
-                           ("sh", "levelhead inspect gone.safetensors"), ("console", "$ levelhead no-such")):
+    for language, code in (
+        ("python", "assert 1 == 2"),
+        ("python", ">>> 1\n2"),
+        ("pycon", ">>> 1\n2"),
+        ("sh", "levelhead inspect gone.safetensors"),
+        ("console", "$ levelhead no-such"),
+    ):
         with pytest.raises(AssertionError):
             run("page", Block(language, code + "\n", 1), {}, monkeypatch)

@@ -89,8 +89,10 @@ def test_a_series_of_shares_goes_by_its_index():
     pandas = pytest.importorskip("pandas")
     shares = pandas.Series(TARGET[::-1], index=[3, 2, 1, 0])
     assert chosen(target=shares) == chosen(target=TARGET)
-    assert lh.match_prior(LOGITS, COUNTS, shares, bootstrap=0).gamma == lh.match_prior(
-        LOGITS, COUNTS, TARGET, bootstrap=0).gamma
+    assert (
+        lh.match_prior(LOGITS, COUNTS, shares, bootstrap=0).gamma
+        == lh.match_prior(LOGITS, COUNTS, TARGET, bootstrap=0).gamma
+    )
 
 
 def test_shares_are_compared_with_shares_even_if_counts_are_given():
@@ -127,8 +129,10 @@ MISTAKES = {
     "a class that is not": (lambda: path().class_curve(4), "expected a class from 0 to 3, got 4"),
     "predictions at no gamma": (lambda: path().predictions(np.nan), "gamma: expected a finite number"),
     "a shard without logits": (lambda: lh.gamma_path(LOGITS[:, :2], LABELS, COUNTS, shard=[0, 1]), r"labels \[N\]"),
-    "a shard of other classes": (lambda: lh.gamma_path(LOGITS[:, :2], LABELS, COUNTS, shard=([0, 9], LOGITS[:, 0])),
-                                 "expected labels from 0 to 3, got 9"),
+    "a shard of other classes": (
+        lambda: lh.gamma_path(LOGITS[:, :2], LABELS, COUNTS, shard=([0, 9], LOGITS[:, 0])),
+        "expected labels from 0 to 3, got 9",
+    ),
     "a model for a head": (lambda: lh.rescale(nn.Linear(2, 4), COUNTS, gamma=1.0), "expected a Head, got Linear"),
     "an array for a head": (lambda: lh.shift_logits(np.eye(4), COUNTS), "expected a Head, got ndarray"),
     "a model to normalize": (lambda: lh.normalize(nn.Linear(2, 4)), "expected a Head, got Linear"),
@@ -187,8 +191,9 @@ def test_the_curve_of_a_class_without_a_sample_is_nan_and_not_0():
     assert np.isnan(path(weights=some.astype(float)).class_curve(2).at(1.0))
 
 
-@pytest.mark.parametrize("other", [{"bias": [0.5, 0, 0, 0]}, {"target": TARGET}, {"range": (0, 1)}],
-                         ids=["bias", "target", "range"])
+@pytest.mark.parametrize(
+    "other", [{"bias": [0.5, 0, 0, 0]}, {"target": TARGET}, {"range": (0, 1)}], ids=["bias", "target", "range"]
+)
 def test_paths_that_differ_are_not_merged(other):
     for a, b in ((path(), path(**other)), (path(**other), path())):
         with pytest.raises(ValueError, match="expected paths over the same"):
@@ -231,10 +236,14 @@ def test_warnings_point_at_the_line_that_called():
     some = LABELS < 3
     part = LOGITS[some], LABELS[some], COUNTS
     sure = [np.where(np.eye(2)[np.arange(40) % 2] > 0, 1.0, -1.0) * np.arange(1, 41)[:, None], [9, 1]]
-    calls = [lambda: lh.tune(*part, bootstrap=0), lambda: lh.cross_fit([part], bootstrap=0),
-             lambda: lh.compare(*part, repeats=1), lambda: lh.match_prior(*sure, bootstrap=0),
-             lambda: RescaledClassifier(LinearSVC()).fit(LOGITS, LABELS),
-             lambda: TunedRescaledClassifierCV(LinearSVC(), rule="rescale", cv=2).fit(LOGITS, LABELS)]
+    calls = [
+        lambda: lh.tune(*part, bootstrap=0),
+        lambda: lh.cross_fit([part], bootstrap=0),
+        lambda: lh.compare(*part, repeats=1),
+        lambda: lh.match_prior(*sure, bootstrap=0),
+        lambda: RescaledClassifier(LinearSVC()).fit(LOGITS, LABELS),
+        lambda: TunedRescaledClassifierCV(LinearSVC(), rule="rescale", cv=2).fit(LOGITS, LABELS),
+    ]
     for call in calls:
         with pytest.warns(lh.LevelheadWarning) as caught:
             call()

@@ -22,8 +22,11 @@ pytestmark = pytest.mark.skipif(not LEVELHEAD.exists(), reason="the command is n
 
 def ask_bash(*words: str) -> list[str]:
     """Return the completions of the last word, asked as the function of bash does."""
-    env = {"_LEVELHEAD_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["levelhead", *words]),
-           "COMP_CWORD": str(len(words))}
+    env = {
+        "_LEVELHEAD_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["levelhead", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
     done = subprocess.run([LEVELHEAD], env=os.environ | env, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
@@ -34,24 +37,27 @@ def ask_zsh(line: str) -> str:
     return subprocess.run([LEVELHEAD], env=os.environ | env, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize(("words", "expected"), [
-    (["t"], ["tune", "train"]),
-    (["tune", "--cri"], ["--criterion"]),
-    (["tune", "--rule", ""], ["rescale", "tau", "shift"]),
-    (["tune", "--criterion", "b"], ["balanced_error"]),
-    (["tune", "--kind", "p"], ["probabilities"]),
-    (["rescale", "--bias", ""], ["scale", "keep"]),
-    (["rescale", "--missing", "n"], ["neutral"]),
-    (["train", "--engine", ""], ["auto", "plain", "fast"]),
-    (["train", "--dtype", "b"], ["bfloat16"]),
-    (["train", "--profile", "s"], ["step"]),
-    (["train", "--track", ""], ["tensorboard", "mlflow"]),
-    (["train", "--recipe", "kim2020-"], ["kim2020-64"]),
-    (["sweep", "--executor", "p"], ["packed"]),
-    (["reproduce", "table"], ["table1", "table2", "table3"]),
-    (["methods", "ldam"], [name for name in METHODS if name.startswith("ldam")]),
-    (["tune", "--logits", ""], []),  # the shell completes files
-])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["t"], ["tune", "train"]),
+        (["tune", "--cri"], ["--criterion"]),
+        (["tune", "--rule", ""], ["rescale", "tau", "shift"]),
+        (["tune", "--criterion", "b"], ["balanced_error"]),
+        (["tune", "--kind", "p"], ["probabilities"]),
+        (["rescale", "--bias", ""], ["scale", "keep"]),
+        (["rescale", "--missing", "n"], ["neutral"]),
+        (["train", "--engine", ""], ["auto", "plain", "fast"]),
+        (["train", "--dtype", "b"], ["bfloat16"]),
+        (["train", "--profile", "s"], ["step"]),
+        (["train", "--track", ""], ["tensorboard", "mlflow"]),
+        (["train", "--recipe", "kim2020-"], ["kim2020-64"]),
+        (["sweep", "--executor", "p"], ["packed"]),
+        (["reproduce", "table"], ["table1", "table2", "table3"]),
+        (["methods", "ldam"], [name for name in METHODS if name.startswith("ldam")]),
+        (["tune", "--logits", ""], []),  # the shell completes files
+    ],
+)
 def test_bash_is_answered(words, expected):
     assert ask_bash(*words) == expected
 
@@ -66,8 +72,9 @@ def press_tab(command: list[str], line: str, expected: str, home: Path) -> str:
     """Type a line and Tab in an interactive shell; return what the terminal shows once that contains `expected`."""
     env = os.environ | {"HOME": str(home), "PATH": f"{LEVELHEAD.parent}:{os.environ['PATH']}", "TERM": "dumb"}
     main, terminal = pty.openpty()
-    shell = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=env, cwd=home,
-                             start_new_session=True)
+    shell = subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, env=env, cwd=home, start_new_session=True
+    )
     os.close(terminal)
     try:
         shown = _read_until(main, "READY>")
@@ -97,8 +104,12 @@ def test_a_real_shell_completes_once_it_is_installed(shell, rc, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     env = os.environ | {"HOME": str(tmp_path)}
-    show, install = (subprocess.run([shell, "-c", f"{LEVELHEAD} --{what}-completion; true"], env=env, text=True,
-                                    capture_output=True, check=True).stdout for what in ("show", "install"))
+    show, install = (
+        subprocess.run(
+            [shell, "-c", f"{LEVELHEAD} --{what}-completion; true"], env=env, text=True, capture_output=True, check=True
+        ).stdout
+        for what in ("show", "install")
+    )
     assert "_LEVELHEAD_COMPLETE" in show
     assert f"{shell} completion installed in {tmp_path}" in install
     with (tmp_path / rc).open("a") as file:

@@ -13,8 +13,10 @@ from levelhead.paper.cells import load_records
 from levelhead.paper.record import shipped_snapshots
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
-ROWS = {"cifar10": ["Baseline", "Baseline+RS", "Baseline+shift", "WVN", "WVN+RS", "WVN+shift"],
-        "digits": ["Baseline", "Baseline+RS", "WVN", "WVN+RS"]}
+ROWS = {
+    "cifar10": ["Baseline", "Baseline+RS", "Baseline+shift", "WVN", "WVN+RS", "WVN+shift"],
+    "digits": ["Baseline", "Baseline+RS", "WVN", "WVN+RS"],
+}
 
 
 @pytest.mark.slow

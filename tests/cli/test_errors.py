@@ -30,13 +30,26 @@ def folder(tmp_path, monkeypatch):
     save_file({"fc.weight": weight}, "m.safetensors")
     save_file({"fc.weight": np.where(np.arange(4)[:, None] == 1, 0, weight)}, "zero.safetensors")
     save_file({"classifier.weight": weight, "other.weight": weight + 1}, "two.safetensors")
-    arrays = {"L": LOGITS, "Y": LABELS, "P": SHARES, "hole": np.where(np.isin(LOGITS, LOGITS[7, 1]), np.nan, LOGITS),
-              "thin": LOGITS[:, :1], "short": LABELS[:5], "half": LABELS + 0.5, "words": LOGITS.astype(str)}
+    arrays = {
+        "L": LOGITS,
+        "Y": LABELS,
+        "P": SHARES,
+        "hole": np.where(np.isin(LOGITS, LOGITS[7, 1]), np.nan, LOGITS),
+        "thin": LOGITS[:, :1],
+        "short": LABELS[:5],
+        "half": LABELS + 0.5,
+        "words": LOGITS.astype(str),
+    }
     for name, values in arrays.items():
         np.save(f"{name}.npy", values)
     np.save("ragged.npy", np.array([[1], [2, 3]], dtype=object), allow_pickle=True)
-    texts = {"C.json": COUNTS, "zero.json": [400, 0, 25, 4], "named.json": {"cat": 1, "dog": 2, "elk": 3, "fox": 4},
-             "word.json": [1, "two", 3, 4], "shift.json": {"gamma": 1, "rule": "shift", "chosen_on": "held-out"}}
+    texts = {
+        "C.json": COUNTS,
+        "zero.json": [400, 0, 25, 4],
+        "named.json": {"cat": 1, "dog": 2, "elk": 3, "fox": 4},
+        "word.json": [1, "two", 3, 4],
+        "shift.json": {"gamma": 1, "rule": "shift", "chosen_on": "held-out"},
+    }
     for name, value in texts.items():
         (tmp_path / name).write_text(json.dumps(value))
     (tmp_path / "pickle.npy").write_text("hello")
@@ -56,80 +69,117 @@ REPORT = ["report", "L.npy", "-o", "p.html", "--counts", "C.json"]
 LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that sum to 1; save the values before the"
 
 
-@pytest.mark.parametrize(("words", "line"), [
-    # the choices of an option are listed
-    ([*TUNE, "--kind", "probs"],
-     "invalid value for '--kind': 'probs' is not one of 'logits', 'probabilities' (levelhead tune -h explains)"),
-    ([*RESCALE, "--rule", "magic"],
-     "invalid value for '--rule': 'magic' is not one of 'rescale', 'tau', 'shift' (levelhead rescale -h explains)"),
-    # a parameter of the library is an option here
-    ([*TUNE, "--kind", "probabilities"],
-     "--rule: 'rescale' multiplies logits, which has no meaning for probabilities; use 'shift'"),
-    ([*RESCALE, "--rule", "shift"],
-     "m.safetensors: fc has no bias to shift, and a safetensors file cannot hold one that the model does not expect; "
-     "use the rule rescale, an ONNX file, or lh.adjust_ in memory"),
-    ([*REPORT, "--tuned", "shift.json", "--rule", "tau"],
-     "shift.json: gamma was chosen for rule 'shift', not 'tau'; leave out the rule"),
-    # advice is given where the command has the option
-    ([*TUNE, "--logits", "P.npy"],
-     f"{LOOKS} softmax; pass --kind probabilities with the rule shift, which uses their logarithms"),
-    ([*RESCALE, "--logits", "P.npy"], f"{LOOKS} softmax"),
-    (["report", "P.npy", "-o", "p.html", "--counts", "C.json"], f"{LOOKS} softmax"),
-    ([*RESCALE, "--counts", "zero.json"], "class 1 has no samples; pass --missing neutral to leave it as it is"),
-    ([*TUNE, "--counts", "zero.json"],
-     "zero.json: class 1 has no samples; leave it out, or give it the largest count, which leaves it as it is"),
-    ([*TUNE, "--counts", "named.json"], "named.json: got the class name 'cat', but class names are not known here, so "
-                                        "counts must be in class order"),
-    ([*TUNE, "--rule", "tau"], "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
-    ([*REPORT, "--rule", "tau"],
-     "L.npy: the rule 'tau' needs the weight norms of a head, and logits have none; give a run's folder or a snapshot"),
-    (["rescale", "zero.safetensors", *RESCALE[2:], "--rule", "tau"],
-     "the weight vector of class 1 is zero and has no direction; rescale and shift do not need one"),
-    # an option that would not be used is refused
-    ([*BLIND, "--criterion", "balanced_error"], "--criterion: 'balanced_error' needs --labels"),
-    ([*BLIND, "--unlabelled", "L.npy"], "--unlabelled: --logits are the unlabelled ones if --labels is left out"),
-    ([*TUNE, "--max", "-1"], "--max: expected a finite gamma above 0, got -1"),
-    # the file is named, and its content described without words of numpy or json
-    ([*TUNE, "--labels", "short.npy"], "short.npy: expected 30 labels, one per row of L.npy, got 5"),
-    ([*TUNE, "--labels", "half.npy"], "half.npy: expected integer labels, got float64 (0.5 at position 0)"),
-    ([*TUNE, "--logits", "thin.npy"],
-     "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]; for one score z per "
-     "sample, stack (0, z) and use the rule shift"),
-    ([*TUNE, "--logits", "words.npy"], "expected logits as floating-point numbers, got text"),
-    ([*TUNE, "--logits", "hole.npy"], "the logits hold NaN or infinite values, first in row 7"),
-    ([*TUNE, "--unlabelled", "hole.npy"], "--unlabelled: the logits hold NaN or infinite values, first in row 7"),
-    ([*TUNE, "--logits", "ragged.npy"],
-     "ragged.npy: the file holds Python objects, perhaps lists of different lengths; save plain numbers"),
-    ([*TUNE, "--logits", "pickle.npy"], "pickle.npy: not an .npy file"),
-    ([*TUNE, "--logits", "d.npy"], "d.npy: a folder; expected a file of logits"),
-    ([*TUNE, "--counts", "word.txt"], "word.txt: expected a number, got 'two'"),
-    ([*TUNE, "--counts", "word.json"], "word.json: expected counts as numbers, got 'two' for class 1"),
-    ([*TUNE, "--counts", "latin.csv"],
-     "latin.csv: not valid UTF-8; save the file as UTF-8"),
-    ([*TUNE, "--counts", "none.json"], "none.json: the file is empty"),
-    ([*TUNE, "--target", "none.json"], "none.json: the file is empty"),
-    ([*TUNE, "--target", "nan,1,1,1"], "--target: expected finite numbers, got nan for class 0"),
-    ([*RESCALE[:-2], "--tuned", "C.json"], "C.json: not a file that `levelhead tune` wrote (not a JSON object)"),
-    ([*RESCALE[:-2], "--tuned", "zero.safetensors"],
-     "zero.safetensors: not a file that `levelhead tune` wrote (not valid UTF-8; save the file as UTF-8)"),
-    ([*RESCALE[:-2], "--tuned", "word.txt"], "word.txt: not a file that `levelhead tune` wrote (not JSON)"),
-    (["report", "named.json", "-o", "p.html"], "named.json: not a file that `levelhead tune` wrote (no 'gamma')"),
-    (["sweep", "L.npy"], "L.npy: not TOML: not valid UTF-8; save the file as UTF-8"),
-    (["train", "--data", "digits", "--recipe", "latin.toml"],
-     "latin.toml: not a TOML file (not valid UTF-8; save the file as UTF-8)"),
-    ([*RESCALE[:-1], "1000"],
-     "the scaled head (in float32) has NaN or infinite weight values in class 1; use a strength nearer to 0"),
-    # a pipe is not replaced
-    ([*TUNE, "-o", "pipe.json", "--force"], "pipe.json: a device or a pipe; expected the name of a file to write"),
-    # what would fail for every network fails at once
-    (["reproduce", "table1", "--root", "nowhere"], "nowhere: no such folder; expected the folder of the data sets"),
-    (["reproduce", "table1", "--root", ".", "--slots", "0"], "--slots: expected at least 1, got 0"),
-    # typing errors
-    (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
-    (["rescale"], "missing argument 'model' (levelhead rescale -h explains)"),
-    (["nope"], "no such command 'nope' (levelhead -h explains)"),
-    ([*TUNE, "--xyzzy"], "no such option: --xyzzy (levelhead tune -h explains)"),
-])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        # the choices of an option are listed
+        (
+            [*TUNE, "--kind", "probs"],
+            "invalid value for '--kind': 'probs' is not one of 'logits', 'probabilities' (levelhead tune -h explains)",
+        ),
+        (
+            [*RESCALE, "--rule", "magic"],
+            "invalid value for '--rule': 'magic' is not one of 'rescale', 'tau', 'shift' (levelhead rescale -h "
+            "explains)",
+        ),
+        # a parameter of the library is an option here
+        (
+            [*TUNE, "--kind", "probabilities"],
+            "--rule: 'rescale' multiplies logits, which has no meaning for probabilities; use 'shift'",
+        ),
+        (
+            [*RESCALE, "--rule", "shift"],
+            "m.safetensors: fc has no bias to shift, and a safetensors file cannot hold one that the model does "
+            "not expect; "
+            "use the rule rescale, an ONNX file, or lh.adjust_ in memory",
+        ),
+        (
+            [*REPORT, "--tuned", "shift.json", "--rule", "tau"],
+            "shift.json: gamma was chosen for rule 'shift', not 'tau'; leave out the rule",
+        ),
+        # advice is given where the command has the option
+        (
+            [*TUNE, "--logits", "P.npy"],
+            f"{LOOKS} softmax; pass --kind probabilities with the rule shift, which uses their logarithms",
+        ),
+        ([*RESCALE, "--logits", "P.npy"], f"{LOOKS} softmax"),
+        (["report", "P.npy", "-o", "p.html", "--counts", "C.json"], f"{LOOKS} softmax"),
+        ([*RESCALE, "--counts", "zero.json"], "class 1 has no samples; pass --missing neutral to leave it as it is"),
+        (
+            [*TUNE, "--counts", "zero.json"],
+            "zero.json: class 1 has no samples; leave it out, or give it the largest count, which leaves it as it is",
+        ),
+        (
+            [*TUNE, "--counts", "named.json"],
+            "named.json: got the class name 'cat', but class names are not known here, so "
+            "counts must be in class order",
+        ),
+        ([*TUNE, "--rule", "tau"], "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
+        (
+            [*REPORT, "--rule", "tau"],
+            "L.npy: the rule 'tau' needs the weight norms of a head, and logits have none; give a run's folder "
+            "or a snapshot",
+        ),
+        (
+            ["rescale", "zero.safetensors", *RESCALE[2:], "--rule", "tau"],
+            "the weight vector of class 1 is zero and has no direction; rescale and shift do not need one",
+        ),
+        # an option that would not be used is refused
+        ([*BLIND, "--criterion", "balanced_error"], "--criterion: 'balanced_error' needs --labels"),
+        ([*BLIND, "--unlabelled", "L.npy"], "--unlabelled: --logits are the unlabelled ones if --labels is left out"),
+        ([*TUNE, "--max", "-1"], "--max: expected a finite gamma above 0, got -1"),
+        # the file is named, and its content described without words of numpy or json
+        ([*TUNE, "--labels", "short.npy"], "short.npy: expected 30 labels, one per row of L.npy, got 5"),
+        ([*TUNE, "--labels", "half.npy"], "half.npy: expected integer labels, got float64 (0.5 at position 0)"),
+        (
+            [*TUNE, "--logits", "thin.npy"],
+            "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]; for one "
+            "score z per "
+            "sample, stack (0, z) and use the rule shift",
+        ),
+        ([*TUNE, "--logits", "words.npy"], "expected logits as floating-point numbers, got text"),
+        ([*TUNE, "--logits", "hole.npy"], "the logits hold NaN or infinite values, first in row 7"),
+        ([*TUNE, "--unlabelled", "hole.npy"], "--unlabelled: the logits hold NaN or infinite values, first in row 7"),
+        (
+            [*TUNE, "--logits", "ragged.npy"],
+            "ragged.npy: the file holds Python objects, perhaps lists of different lengths; save plain numbers",
+        ),
+        ([*TUNE, "--logits", "pickle.npy"], "pickle.npy: not an .npy file"),
+        ([*TUNE, "--logits", "d.npy"], "d.npy: a folder; expected a file of logits"),
+        ([*TUNE, "--counts", "word.txt"], "word.txt: expected a number, got 'two'"),
+        ([*TUNE, "--counts", "word.json"], "word.json: expected counts as numbers, got 'two' for class 1"),
+        ([*TUNE, "--counts", "latin.csv"], "latin.csv: not valid UTF-8; save the file as UTF-8"),
+        ([*TUNE, "--counts", "none.json"], "none.json: the file is empty"),
+        ([*TUNE, "--target", "none.json"], "none.json: the file is empty"),
+        ([*TUNE, "--target", "nan,1,1,1"], "--target: expected finite numbers, got nan for class 0"),
+        ([*RESCALE[:-2], "--tuned", "C.json"], "C.json: not a file that `levelhead tune` wrote (not a JSON object)"),
+        (
+            [*RESCALE[:-2], "--tuned", "zero.safetensors"],
+            "zero.safetensors: not a file that `levelhead tune` wrote (not valid UTF-8; save the file as UTF-8)",
+        ),
+        ([*RESCALE[:-2], "--tuned", "word.txt"], "word.txt: not a file that `levelhead tune` wrote (not JSON)"),
+        (["report", "named.json", "-o", "p.html"], "named.json: not a file that `levelhead tune` wrote (no 'gamma')"),
+        (["sweep", "L.npy"], "L.npy: not TOML: not valid UTF-8; save the file as UTF-8"),
+        (
+            ["train", "--data", "digits", "--recipe", "latin.toml"],
+            "latin.toml: not a TOML file (not valid UTF-8; save the file as UTF-8)",
+        ),
+        (
+            [*RESCALE[:-1], "1000"],
+            "the scaled head (in float32) has NaN or infinite weight values in class 1; use a strength nearer to 0",
+        ),
+        # a pipe is not replaced
+        ([*TUNE, "-o", "pipe.json", "--force"], "pipe.json: a device or a pipe; expected the name of a file to write"),
+        # what would fail for every network fails at once
+        (["reproduce", "table1", "--root", "nowhere"], "nowhere: no such folder; expected the folder of the data sets"),
+        (["reproduce", "table1", "--root", ".", "--slots", "0"], "--slots: expected at least 1, got 0"),
+        # typing errors
+        (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
+        (["rescale"], "missing argument 'model' (levelhead rescale -h explains)"),
+        (["nope"], "no such command 'nope' (levelhead -h explains)"),
+        ([*TUNE, "--xyzzy"], "no such option: --xyzzy (levelhead tune -h explains)"),
+    ],
+)
 def test_a_mistake_is_reported_in_one_line_that_says_what_to_do(folder, levelhead, words, line):
     assert levelhead(*words, "--json") == (2, "", f"levelhead: {line}\n")
 
@@ -201,14 +251,17 @@ def test_a_full_disk_and_a_closed_pipe_show_no_traceback():
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
-@pytest.mark.parametrize(("words", "example"), [
-    (["methods"], "wvn+rs"),
-    (["inspect", "two.safetensors", "--head"], "classifier"),
-    ([*TUNE, "--report"], "page.html"),
-    (["tune", "--logits", "three.npz", "--bootstrap", "0", "--target"], "0.5,0.3,0.2"),
-    (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:100:wvn"),
-    (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:*"),
-])
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        (["methods"], "wvn+rs"),
+        (["inspect", "two.safetensors", "--head"], "classifier"),
+        ([*TUNE, "--report"], "page.html"),
+        (["tune", "--logits", "three.npz", "--bootstrap", "0", "--target"], "0.5,0.3,0.2"),
+        (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:100:wvn"),
+        (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:*"),
+    ],
+)
 def test_the_examples_of_the_help_run(folder, levelhead, words, example):
     np.savez("three.npz", logits=LOGITS[:, :3], counts=COUNTS[:3])
     command = get_command(cli.app).commands[words[0]]  # type: ignore[attr-defined]

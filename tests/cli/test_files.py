@@ -71,10 +71,20 @@ def folder(tmp_path, monkeypatch):
         save_file({"fc.weight": fc}, tmp_path / name / "s.safetensors")
         index = tmp_path / name / "model.safetensors.index.json"
         index.write_text(json.dumps({"weight_map": entries}), encoding="utf-8")
-    note = {"rule": "rescale", "gamma": "1", "bias": "scale", "head": '["fc"]', "factors": "[2, 2, 2, 2]",
-            "version": "1"}
-    notes = {"noted": {"rule": "rescale"}, "noted-2": note | {"gamma": "x"}, "noted-3": note | {"rule": "shift"},
-             "noted-4": note | {"factors": "[1, 0, 1, 1]"}}
+    note = {
+        "rule": "rescale",
+        "gamma": "1",
+        "bias": "scale",
+        "head": '["fc"]',
+        "factors": "[2, 2, 2, 2]",
+        "version": "1",
+    }
+    notes = {
+        "noted": {"rule": "rescale"},
+        "noted-2": note | {"gamma": "x"},
+        "noted-3": note | {"rule": "shift"},
+        "noted-4": note | {"factors": "[1, 0, 1, 1]"},
+    }
     for name, one in notes.items():
         save_file({"fc.weight": fc}, f"{name}.safetensors", {f"levelhead.{key}": value for key, value in one.items()})
     torch.save({"fc.weight": fc}, "noted.pt")
@@ -85,9 +95,12 @@ def folder(tmp_path, monkeypatch):
     with warnings.catch_warnings(action="ignore"):
         torch.save({"fc.weight": torch.quantize_per_tensor(fc, 0.1, 0, torch.qint8)}, "quantized.pt")
     plain = {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}
-    for name, header in {"list": {"__metadata__": [1], "fc.weight": plain},
-                         "five": {"__metadata__": {"a": 5}, "fc.weight": plain},
-                         "minus": {"fc.weight": {**plain, "shape": [-4, -8]}}, "deep": None}.items():
+    for name, header in {
+        "list": {"__metadata__": [1], "fc.weight": plain},
+        "five": {"__metadata__": {"a": 5}, "fc.weight": plain},
+        "minus": {"fc.weight": {**plain, "shape": [-4, -8]}},
+        "deep": None,
+    }.items():
         text = b"[" * 100_000 if header is None else json.dumps(header).encode()
         (tmp_path / f"{name}.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + fc.numpy().tobytes())
     (tmp_path / "nothing.npy").touch()
@@ -96,8 +109,10 @@ def folder(tmp_path, monkeypatch):
 
 
 def state(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else
-            sorted(path.iterdir()) for path in folder.iterdir()}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else sorted(path.iterdir())
+        for path in folder.iterdir()
+    }
 
 
 def rescale(model="m.safetensors", counts="c.json", out="o.safetensors", gamma="0.5", *more):
@@ -381,14 +396,20 @@ def test_inspect_and_rescale_import_no_torch(folder, suffix):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("words", "module", "extra"), [
-    (["demo"], "torch", "torch"), (["train", "--data", "digits"], "torch", "torch"),
-    (["inspect", "model.onnx"], "onnx", "onnx"),
-])
+@pytest.mark.parametrize(
+    ("words", "module", "extra"),
+    [
+        (["demo"], "torch", "torch"),
+        (["train", "--data", "digits"], "torch", "torch"),
+        (["inspect", "model.onnx"], "onnx", "onnx"),
+    ],
+)
 def test_what_is_not_installed_is_named_with_its_extra(words, module, extra, tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"")
-    code = (f"import sys\nsys.modules[{module!r}] = None\nsys.argv = ['levelhead', *{words}]\n"
-            "from levelhead.cli import main\nmain()")
+    code = (
+        f"import sys\nsys.modules[{module!r}] = None\nsys.argv = ['levelhead', *{words}]\n"
+        "from levelhead.cli import main\nmain()"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.endswith(f"needs {module}: pip install 'levelhead[{extra}]'\n")
@@ -431,16 +452,25 @@ def test_where_the_gain_may_be_nothing_the_model_is_left_as_it_is(levelhead, fol
     status, out, err = levelhead(*adjust(choice(folder, gain=0.01, gain_interval=interval)))
     assert (status, out) == (2, "")
     low, high = (100 * end for end in interval)
-    assert err == (f"levelhead: shift.json: no certain gain ({low:.2f} to {high:.2f} points), so the model is left as "
-                   "it is and nothing is written; pass --anyway to adjust it all the same\n")
+    assert err == (
+        f"levelhead: shift.json: no certain gain ({low:.2f} to {high:.2f} points), so the model is left as "
+        "it is and nothing is written; pass --anyway to adjust it all the same\n"
+    )
     assert state(folder) | {"shift.json": None} == before
     status, out, _ = levelhead(*adjust("shift.json"), "--anyway")
     assert status == 0
     assert "note: where gamma was chosen" in out
 
 
-@pytest.mark.parametrize("entries", [{"gain_interval": [0.001, 0.02]}, {"gain_interval": None}, {},
-                                     {"gain_interval": [-1, 1], "floors_met_at_zero": False}])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"gain_interval": [0.001, 0.02]},
+        {"gain_interval": None},
+        {},
+        {"gain_interval": [-1, 1], "floors_met_at_zero": False},
+    ],
+)
 def test_where_the_gain_is_certain_or_not_known_the_model_is_adjusted(levelhead, folder, entries):
     assert levelhead(*adjust(choice(folder, **entries)))[0] == 0
 
@@ -454,8 +484,11 @@ def test_a_head_of_one_logit_is_one_row_of_the_table(levelhead, folder):
 
 
 BAD_CHOICES = {
-    "other classes": ({"counts": [3, 2, 1], "classes": 3}, "m.safetensors", "m.safetensors: fc has 4 classes, but "
-                      "gamma was tuned on 3 classes; tune on this model's own logits"),
+    "other classes": (
+        {"counts": [3, 2, 1], "classes": 3},
+        "m.safetensors",
+        "m.safetensors: fc has 4 classes, but gamma was tuned on 3 classes; tune on this model's own logits",
+    ),
     "no counts": ({"counts": None}, "m.safetensors", "shift.json: does not say which counts gamma was chosen with; "),
     "no bias": ({}, "m.pt", "m.pt: fc has no bias to shift, and a state dict file cannot hold one that the model does"),
     "one logit": ({"rule": "tau", "counts": [9, 1], "classes": 2}, "one.safetensors", "fc gives a single logit, and"),

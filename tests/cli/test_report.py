@@ -138,8 +138,17 @@ def test_a_run_and_logits_stand_side_by_side(files, levelhead):
 def test_records_of_the_paper_become_its_tables(files, levelhead):
     (files / "records").mkdir()
     for seed, error in enumerate((0.28, 0.30)):
-        record = {"column": "cifar10:100", "method": "over-sample", "hold_out": 0, "held_out": None, "seed": seed,
-                  "error": error, "best_epoch": None, "curve": [error], "counts": COUNTS}
+        record = {
+            "column": "cifar10:100",
+            "method": "over-sample",
+            "hold_out": 0,
+            "held_out": None,
+            "seed": seed,
+            "error": error,
+            "best_epoch": None,
+            "curve": [error],
+            "counts": COUNTS,
+        }
         (files / "records" / f"{seed}.json").write_text(json.dumps(record))
     assert levelhead("report", "records", "-o", "p.html")[0] == 0
     text = (files / "p.html").read_text(encoding="utf-8")
@@ -147,50 +156,70 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     assert "Table 3, CIFAR-10" in text
 
 
-@pytest.mark.parametrize(("words", "says"), [
-    (["L.npy"], "L.npy: no array 'counts' next to the logits in this file; pass --counts to give"),
-    (["C.json"], "not a file that `levelhead tune` wrote"),
-    (["page.txt"], "expected a run's folder, a snapshot, a tuned.json, or logits as .npy"),
-    (["missing.npy", "--counts", "C.json"], "missing.npy: no such file"),
-    (["missing.safetensors"], "no such file"),
-    (["broken.safetensors"], "cut short, or not a safetensors file"),
-    (["runs"], "runs: not a run"),
-    (["L.npy", "--counts", "C.json", "--labels", "short.npy"],
-     "short.npy: expected 113 labels, one per row of L.npy, got 3"),
-    (["L.npy", "--counts", "short.npy"], "expected 4 counts, one per class, got 3"),
-    (["L.npy", "--counts", "C.json", "--gamma", "-1"], "expected a gamma from 0 to 50, got -1"),
-    (["L.npy", "--counts", "C.json", "--gamma", "1e6"], "expected a gamma from 0 to 50, got 1e+06"),
-    (["unlike-records"], "not a run"),
-    (["damaged"], "damaged/spec.json: damaged, expected a JSON object"),
-    (["L.npy", "--counts", "C.json", "--rule", "magic"], "'magic' is not one of 'rescale', 'tau', 'shift'"),
-    (["L.npy", "--counts", "C.json", "--rule", "tau"], "needs the weight norms"),
-    (["L.npy", "--counts", "C.json", "--tuned", "seven.json"], "chosen on logits of 7 classes, but these have 4"),
-    (["L.npy", "--counts", "C.json", "--tuned", "large.json"], "expected a gamma from 0 to 50, got 1e+06"),
-    (["L.npy", "--counts", "C.json", "--tuned", "below.json"], "expected a gamma from 0 to 50, got -1"),
-    (["L.npy", "--counts", "C.json", "--tuned", "text.json"], "text.json: not a file that `levelhead tune` wrote"),
-    (["sourceless.json"], "not a file that `levelhead tune` wrote (sources: not a JSON object)"),
-    (["L.npy", "--counts", "C.json", "--tuned", "sourceless.json"], "(sources: not a JSON object)"),
-    (["unfinished.json"], "not a file that `levelhead tune` wrote (sources: no 'sha256')"),
-    (["many.json"], "not a file that `levelhead tune` wrote (classes: expected a whole number, got 'many')"),
-    (["endless.json"], "not a file that `levelhead tune` wrote (gamma: expected a number, got 1000"),
-    (["sure.json"], "not a file that `levelhead tune` wrote (level: expected a number between 0 and 1, got 1)"),
-    (["none.npy", "--counts", "C.json"],
-     "none.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
-    (["L.npy", "--counts", "C.json", "--gamma", "1", "--tuned", "C.json"],
-     "--gamma: expected a gamma or a tuned.json, got both"),
-])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["L.npy"], "L.npy: no array 'counts' next to the logits in this file; pass --counts to give"),
+        (["C.json"], "not a file that `levelhead tune` wrote"),
+        (["page.txt"], "expected a run's folder, a snapshot, a tuned.json, or logits as .npy"),
+        (["missing.npy", "--counts", "C.json"], "missing.npy: no such file"),
+        (["missing.safetensors"], "no such file"),
+        (["broken.safetensors"], "cut short, or not a safetensors file"),
+        (["runs"], "runs: not a run"),
+        (
+            ["L.npy", "--counts", "C.json", "--labels", "short.npy"],
+            "short.npy: expected 113 labels, one per row of L.npy, got 3",
+        ),
+        (["L.npy", "--counts", "short.npy"], "expected 4 counts, one per class, got 3"),
+        (["L.npy", "--counts", "C.json", "--gamma", "-1"], "expected a gamma from 0 to 50, got -1"),
+        (["L.npy", "--counts", "C.json", "--gamma", "1e6"], "expected a gamma from 0 to 50, got 1e+06"),
+        (["unlike-records"], "not a run"),
+        (["damaged"], "damaged/spec.json: damaged, expected a JSON object"),
+        (["L.npy", "--counts", "C.json", "--rule", "magic"], "'magic' is not one of 'rescale', 'tau', 'shift'"),
+        (["L.npy", "--counts", "C.json", "--rule", "tau"], "needs the weight norms"),
+        (["L.npy", "--counts", "C.json", "--tuned", "seven.json"], "chosen on logits of 7 classes, but these have 4"),
+        (["L.npy", "--counts", "C.json", "--tuned", "large.json"], "expected a gamma from 0 to 50, got 1e+06"),
+        (["L.npy", "--counts", "C.json", "--tuned", "below.json"], "expected a gamma from 0 to 50, got -1"),
+        (["L.npy", "--counts", "C.json", "--tuned", "text.json"], "text.json: not a file that `levelhead tune` wrote"),
+        (["sourceless.json"], "not a file that `levelhead tune` wrote (sources: not a JSON object)"),
+        (["L.npy", "--counts", "C.json", "--tuned", "sourceless.json"], "(sources: not a JSON object)"),
+        (["unfinished.json"], "not a file that `levelhead tune` wrote (sources: no 'sha256')"),
+        (["many.json"], "not a file that `levelhead tune` wrote (classes: expected a whole number, got 'many')"),
+        (["endless.json"], "not a file that `levelhead tune` wrote (gamma: expected a number, got 1000"),
+        (["sure.json"], "not a file that `levelhead tune` wrote (level: expected a number between 0 and 1, got 1)"),
+        (
+            ["none.npy", "--counts", "C.json"],
+            "none.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]",
+        ),
+        (
+            ["L.npy", "--counts", "C.json", "--gamma", "1", "--tuned", "C.json"],
+            "--gamma: expected a gamma or a tuned.json, got both",
+        ),
+    ],
+)
 def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, says):
     (files / "broken.safetensors").write_bytes(b"no")
     (files / "runs").mkdir()
-    for name, file, text in (("unlike-records", "a.json", '{"column": "x", "method": "y"}'),
-                             ("damaged", "spec.json", "["), ("damaged", "done.json", "{}")):
+    for name, file, text in (
+        ("unlike-records", "a.json", '{"column": "x", "method": "y"}'),
+        ("damaged", "spec.json", "["),
+        ("damaged", "done.json", "{}"),
+    ):
         (files / name).mkdir(exist_ok=True)
         (files / name / file).write_text(text)
     np.save("short.npy", np.array([1, 2, 3]))
     np.save("none.npy", np.ones((0, 4)))
-    for name, one in {"seven": {"classes": 7}, "large": {"gamma": 1e6}, "below": {"gamma": -1}, "text": {"gamma": "1"},
-                      "sourceless": {"sources": "x"}, "unfinished": {"sources": {"files": {}}},
-                      "many": {"classes": "many"}, "endless": {"gamma": 10**400}, "sure": {"level": 1}}.items():
+    for name, one in {
+        "seven": {"classes": 7},
+        "large": {"gamma": 1e6},
+        "below": {"gamma": -1},
+        "text": {"gamma": "1"},
+        "sourceless": {"sources": "x"},
+        "unfinished": {"sources": {"files": {}}},
+        "many": {"classes": "many"},
+        "endless": {"gamma": 10**400},
+        "sure": {"level": 1},
+    }.items():
         (files / f"{name}.json").write_text(json.dumps(BARE | one))
     before = sorted(files.iterdir())
     status, out, err = levelhead("report", *words, "-o", "p.html")
@@ -207,8 +236,9 @@ def test_an_existing_page_is_kept_unless_forced(files, levelhead):
     assert (files / "p.html").read_text() != "mine"
 
 
-@pytest.mark.parametrize(("out", "says"), [("p.pdf", "expected a page that ends in .html"),
-                                           ("nowhere/p.html", "nowhere: no such folder")])
+@pytest.mark.parametrize(
+    ("out", "says"), [("p.pdf", "expected a page that ends in .html"), ("nowhere/p.html", "nowhere: no such folder")]
+)
 def test_a_page_that_cannot_be_written_is_refused_before_any_work(files, levelhead, out, says):
     status, _, err = levelhead("report", "L.npy", "--counts", "C.json", "-o", out)
     assert (status, says in err) == (2, True)

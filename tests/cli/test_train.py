@@ -77,7 +77,8 @@ def test_evaluate_chooses_gamma_on_held_out_data(levelhead, pets, tmp_path):
     assert judged["tuned"]["chosen_on"] == "held-out"
     assert judged["tuned"]["n"] == 11
     assert {key: judged[key] for key in ("gamma", "before", "after")} == {
-        key: trained[key] for key in ("gamma", "before", "after")}
+        key: trained[key] for key in ("gamma", "before", "after")
+    }
     assert set(judged["after"]["groups"]) == {"medium", "few"}
     status, out, _ = levelhead("evaluate", trained["run"], "--gamma", "0", "--rule", "shift")
     assert status == 0
@@ -132,7 +133,8 @@ def test_mlflow_gets_every_epoch(levelhead, pets, tmp_path, monkeypatch):
     assert tracked.data.params["method"] == "wvn"
     logged = mlflow.MlflowClient().get_metric_history(tracked.info.run_id, "loss")
     assert [(point.step, point.value) for point in logged] == [
-        (record["epoch"], pytest.approx(record["loss"])) for record in Run.open(there["run"]).log]
+        (record["epoch"], pytest.approx(record["loss"])) for record in Run.open(there["run"]).log
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -146,21 +148,27 @@ def test_a_store_that_mlflow_cannot_use_is_reported_before_training(levelhead, p
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["--data", "nowhere"], "nowhere: no such file or folder"),
-    (["--data", "cifar10"], "expected the folder that holds the files of cifar10"),
-    (["--data", "cifar10", "--root", "."], "no cifar10 here"),
-    (["--data", "digits", "--ratio", "0.5"], "imbalance ratio of at least 1, got 0.5"),
-    (["--data", "digits", "--ratio", "10", "--largest", "5000"], "but 5000 are asked for"),
-    (["--data", "digits", "--method", "nothing"], "unknown method 'nothing'"),
-    (["--data", "digits", "--profile", "bell", "--ratio", "2"], "--profile': 'bell' is not one of 'long-tail', 'step'"),
-    (["--data", "digits", "--profile", "step"], "--profile: needs a ratio"),
-    (["--data", "digits", "--track", "paper"], "'--track': 'paper' is not one of 'tensorboard', 'mlflow'"),
-    (["--data", "digits", "--ratio", "100", "--hold-out", "0.1"], "only one training image"),
-    (["--data", "digits", "--recipe", "kim2020"], "mean and std for 3 channels, but the images have 1"),
-    (["--data", "digits", "--threads", "0"], "--threads: expected at least 1 thread, got 0"),
-    (["--data", "digits", "--engine", "slow"], "'--engine': 'slow' is not one of 'auto', 'plain', 'fast'"),
-])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data", "nowhere"], "nowhere: no such file or folder"),
+        (["--data", "cifar10"], "expected the folder that holds the files of cifar10"),
+        (["--data", "cifar10", "--root", "."], "no cifar10 here"),
+        (["--data", "digits", "--ratio", "0.5"], "imbalance ratio of at least 1, got 0.5"),
+        (["--data", "digits", "--ratio", "10", "--largest", "5000"], "but 5000 are asked for"),
+        (["--data", "digits", "--method", "nothing"], "unknown method 'nothing'"),
+        (
+            ["--data", "digits", "--profile", "bell", "--ratio", "2"],
+            "--profile': 'bell' is not one of 'long-tail', 'step'",
+        ),
+        (["--data", "digits", "--profile", "step"], "--profile: needs a ratio"),
+        (["--data", "digits", "--track", "paper"], "'--track': 'paper' is not one of 'tensorboard', 'mlflow'"),
+        (["--data", "digits", "--ratio", "100", "--hold-out", "0.1"], "only one training image"),
+        (["--data", "digits", "--recipe", "kim2020"], "mean and std for 3 channels, but the images have 1"),
+        (["--data", "digits", "--threads", "0"], "--threads: expected at least 1 thread, got 0"),
+        (["--data", "digits", "--engine", "slow"], "'--engine': 'slow' is not one of 'auto', 'plain', 'fast'"),
+    ],
+)
 def test_bad_input_is_one_line_and_exit_2(levelhead, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     status, out, err = levelhead("train", *words)

@@ -44,8 +44,9 @@ def test_one_file_may_hold_logits_labels_and_counts(files, levelhead, tmp_path):
     status, out, err = levelhead("tune", "--logits", "all.npz", "--bootstrap", "50", "--json", "-o", "tuned.json")
     assert status == 0
     assert json.loads(out) == json.loads(levelhead(*HELD_OUT, "--json")[1])
-    assert err == ("levelhead: labels and counts are those in all.npz; to leave them out, name the logits alone: "
-                   "all.npz:logits\n")
+    assert err == (
+        "levelhead: labels and counts are those in all.npz; to leave them out, name the logits alone: all.npz:logits\n"
+    )
     assert levelhead("report", "tuned.json", "-o", "page.html")[::2] == (0, "")
     alone = levelhead("tune", "--logits", "all.npz:logits", "--counts", "all.npz", "--json")
     assert json.loads(alone[1])["chosen_on"] == "unlabelled"
@@ -60,8 +61,9 @@ def test_text_shows_the_curve_the_choice_and_the_gain(files, levelhead):
 
 
 def test_names_in_tables_are_looked_up(files, levelhead):
-    by_name = levelhead("tune", "--logits", "L.csv", "--labels", "Y.csv", "--counts", "named.json", "--bootstrap", "50",
-                        "--json")
+    by_name = levelhead(
+        "tune", "--logits", "L.csv", "--labels", "Y.csv", "--counts", "named.json", "--bootstrap", "50", "--json"
+    )
     plain = json.loads(levelhead(*HELD_OUT, "--json")[1])
     assert json.loads(by_name[1]) == plain | {"names": ["cat", "dog", "owl", "ant"]}
 
@@ -69,8 +71,18 @@ def test_names_in_tables_are_looked_up(files, levelhead):
 def test_without_labels_shares_are_matched_to_the_target(files, levelhead):
     logits, labels = files
     shares = np.bincount(labels) / len(labels)
-    status, out, _ = levelhead("tune", "--logits", "L.npy", "--counts", "C.json", "--bootstrap", "20", "--json",
-                               "--target", ",".join(map(str, shares)))
+    status, out, _ = levelhead(
+        "tune",
+        "--logits",
+        "L.npy",
+        "--counts",
+        "C.json",
+        "--bootstrap",
+        "20",
+        "--json",
+        "--target",
+        ",".join(map(str, shares)),
+    )
     expected = lh.match_prior(logits, COUNTS, shares, bootstrap=20)
     assert status == 0
     assert json.loads(out) == expected.to_dict()
@@ -129,36 +141,39 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
     assert "gamma" in (tmp_path / "curve.svg").read_text()
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (("--logits", "none.npy"), "none.npy: no such file; expected logits"),
-    (("--logits", "all.npz"), "all.npz: holds labels too, and Y.npy differs from them; leave out Y.npy, or name"),
-    (("--labels", "L.npy"), "L.npy: expected labels [N], got shape [113, 4]"),
-    (("--rule", "cosine"), "invalid value for '--rule': 'cosine' is not one of 'rescale', 'tau', 'shift' ("),
-    (("--rule", "tau"), "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
-    (("--target", "much"), "--target: expected 4 numbers with commas between them, or a file of them, got 'much'"),
-    (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), but the logits have no column titles"),
-    (("--plot", "curve.jpg"), "curve.jpg: expected a picture as .png, .svg, .pdf, got .jpg"),
-    (("--criterion", "f1"), "invalid value for '--criterion': 'f1' is not one of 'guided', 'balanced_error'"),
-    (("--bootstrap", "-1"), "--bootstrap: expected a number of replicates, 0 or more, got -1"),
-    (("--kind", "probabilities", "--rule", "shift"), "expected probabilities, from 0 to 1, got "),
-    (("--counts", "none.json"), "none.json: no such file; expected counts"),
-    (("--counts", "nothing.npy"), "nothing.npy: the file is empty"),
-    (("--out", "nowhere/tuned.json"), "nowhere: no such folder to write tuned.json into"),
-    (("--plot", "nowhere/curve.png"), "nowhere: no such folder to write curve.png into"),
-    (("--report", "page.html", "--force"), "page.html: a folder; expected the name of a file to write"),
-    (("--out", "L.npy", "--force"), "L.npy: an input, which is never overwritten; choose another name"),
-    (("--out", "C.json"), "C.json: an input, which is never overwritten; choose another name"),
-    (("--out", "x.html", "--report", "x.html"), "x.html: expected a different file for each of --out, --plot"),
-    (("--out", "dangling.json"), "dangling.json exists; pass --force to replace it"),
-    (("--out", "n" * 250), f"{'n' * 250}: file name too long"),
-    (("--seed", "-1"), "--seed: expected 0 or more, got -1"),
-    (("--unlabelled", "narrow.npy"), "--unlabelled: expected logits [M, 4], got shape [5, 2]"),
-    (("--unlabelled", "no.npy"), "--unlabelled: expected logits [M, 4], got shape [0, 4]"),
-    (("--training", "words.npy"), "--training: expected floating-point numbers, got text"),
-    (("--rule", "tau", "--norms", "words.npy"), "--norms: expected numbers, got text"),
-    (("--logits", "no.npy"), "no.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
-    (("--out", ".", "--force"), ".: a folder; expected the name of a file to write"),
-])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--logits", "none.npy"), "none.npy: no such file; expected logits"),
+        (("--logits", "all.npz"), "all.npz: holds labels too, and Y.npy differs from them; leave out Y.npy, or name"),
+        (("--labels", "L.npy"), "L.npy: expected labels [N], got shape [113, 4]"),
+        (("--rule", "cosine"), "invalid value for '--rule': 'cosine' is not one of 'rescale', 'tau', 'shift' ("),
+        (("--rule", "tau"), "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
+        (("--target", "much"), "--target: expected 4 numbers with commas between them, or a file of them, got 'much'"),
+        (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), but the logits have no column titles"),
+        (("--plot", "curve.jpg"), "curve.jpg: expected a picture as .png, .svg, .pdf, got .jpg"),
+        (("--criterion", "f1"), "invalid value for '--criterion': 'f1' is not one of 'guided', 'balanced_error'"),
+        (("--bootstrap", "-1"), "--bootstrap: expected a number of replicates, 0 or more, got -1"),
+        (("--kind", "probabilities", "--rule", "shift"), "expected probabilities, from 0 to 1, got "),
+        (("--counts", "none.json"), "none.json: no such file; expected counts"),
+        (("--counts", "nothing.npy"), "nothing.npy: the file is empty"),
+        (("--out", "nowhere/tuned.json"), "nowhere: no such folder to write tuned.json into"),
+        (("--plot", "nowhere/curve.png"), "nowhere: no such folder to write curve.png into"),
+        (("--report", "page.html", "--force"), "page.html: a folder; expected the name of a file to write"),
+        (("--out", "L.npy", "--force"), "L.npy: an input, which is never overwritten; choose another name"),
+        (("--out", "C.json"), "C.json: an input, which is never overwritten; choose another name"),
+        (("--out", "x.html", "--report", "x.html"), "x.html: expected a different file for each of --out, --plot"),
+        (("--out", "dangling.json"), "dangling.json exists; pass --force to replace it"),
+        (("--out", "n" * 250), f"{'n' * 250}: file name too long"),
+        (("--seed", "-1"), "--seed: expected 0 or more, got -1"),
+        (("--unlabelled", "narrow.npy"), "--unlabelled: expected logits [M, 4], got shape [5, 2]"),
+        (("--unlabelled", "no.npy"), "--unlabelled: expected logits [M, 4], got shape [0, 4]"),
+        (("--training", "words.npy"), "--training: expected floating-point numbers, got text"),
+        (("--rule", "tau", "--norms", "words.npy"), "--norms: expected numbers, got text"),
+        (("--logits", "no.npy"), "no.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
+        (("--out", ".", "--force"), ".: a folder; expected the name of a file to write"),
+    ],
+)
 def test_bad_input_ends_with_one_line_and_status_2(files, levelhead, words, message):
     open("nothing.npy", "wb").close()
     os.mkdir("page.html")
@@ -176,8 +191,10 @@ def test_bad_input_ends_with_one_line_and_status_2(files, levelhead, words, mess
 def test_logits_alone_need_counts(files, levelhead):
     status, out, err = levelhead("tune", "--logits", "L.npy")
     assert (status, out) == (2, "")
-    assert err == ("levelhead: L.npy: no array 'counts' next to the logits in this file; pass --counts to give the "
-                   "training samples of each class\n")
+    assert err == (
+        "levelhead: L.npy: no array 'counts' next to the logits in this file; pass --counts to give the "
+        "training samples of each class\n"
+    )
 
 
 def test_long_input_shows_progress_on_a_terminal_only(files, levelhead, monkeypatch):
@@ -196,16 +213,41 @@ def test_a_metric_a_cost_and_floors_are_those_of_tune(files, levelhead):
     for name in ("cost.npy", "cost.csv"):
         by_cost = levelhead(*HELD_OUT, "--cost", name, "--json")
         assert json.loads(by_cost[1]) == lh.tune(*files, COUNTS, cost=cost, bootstrap=50).to_dict()
-    floors = levelhead("tune", "--logits", "L.csv", "--labels", "Y.csv", "--counts", "named.json", "--bootstrap", "50",
-                       "--floor", "ant=0.5", "--floor", "cat=0.6", "--json")
+    floors = levelhead(
+        "tune",
+        "--logits",
+        "L.csv",
+        "--labels",
+        "Y.csv",
+        "--counts",
+        "named.json",
+        "--bootstrap",
+        "50",
+        "--floor",
+        "ant=0.5",
+        "--floor",
+        "cat=0.6",
+        "--json",
+    )
     assert json.loads(floors[1])["floors"] == [0.6, 0.0, 0.0, 0.5]
     every = levelhead(*HELD_OUT, "--floor", "0.5", "--json")
     assert json.loads(every[1])["floors"] == [0.5] * 4
 
 
 def test_text_and_page_of_another_metric(files, levelhead, tmp_path):
-    status, out, err = levelhead(*HELD_OUT, "--metric", "mcc", "--floor", "0.4", "-o", "tuned.json", "--report",
-                                 "page.html", "--plot", "curve.png")
+    status, out, err = levelhead(
+        *HELD_OUT,
+        "--metric",
+        "mcc",
+        "--floor",
+        "0.4",
+        "-o",
+        "tuned.json",
+        "--report",
+        "page.html",
+        "--plot",
+        "curve.png",
+    )
     assert (status, err) == (0, "")
     assert "MCC over gamma" in out
     assert "floors recall of at least 40.0% in every class: met" in out
@@ -213,17 +255,24 @@ def test_text_and_page_of_another_metric(files, levelhead, tmp_path):
     assert levelhead("report", "tuned.json", "-o", "again.html")[::2] == (0, "")
 
 
-@pytest.mark.parametrize(("words", "says"), [
-    (("--floor", "60"), "--floor: expected recalls from 0 to 1, got 60"),
-    (("--floor", "high"), "--floor: expected a recall such as 0.6, or CLASS=0.6, got 'high'"),
-    (("--floor", "0.5", "--floor", "1=0.6"), "--floor: expected one recall for all classes, or CLASS=RECALL each time"),
-    (("--floor", "1=0.5", "--floor", "1=0.6"), "--floor: class '1' is listed twice"),
-    (("--floor", "cat=0.5"), "--floor: got the class name 'cat'"),
-    (("--floor", "1"), "--floor: no gamma from 0 to 2 meets them; nearest is gamma = "),
-    (("--metric", "cost"), "--metric: 'cost' needs a cost matrix [K, K]; pass --cost with it"),
-    (("--cost", "Y.npy"), "--cost: expected numbers [4, 4], row true, column predicted, got shape [113]"),
-    (("--cost", "none.npy"), "none.npy: no such file; expected cost"),
-], ids=lambda value: value if isinstance(value, str) else "_".join(value))
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--floor", "60"), "--floor: expected recalls from 0 to 1, got 60"),
+        (("--floor", "high"), "--floor: expected a recall such as 0.6, or CLASS=0.6, got 'high'"),
+        (
+            ("--floor", "0.5", "--floor", "1=0.6"),
+            "--floor: expected one recall for all classes, or CLASS=RECALL each time",
+        ),
+        (("--floor", "1=0.5", "--floor", "1=0.6"), "--floor: class '1' is listed twice"),
+        (("--floor", "cat=0.5"), "--floor: got the class name 'cat'"),
+        (("--floor", "1"), "--floor: no gamma from 0 to 2 meets them; nearest is gamma = "),
+        (("--metric", "cost"), "--metric: 'cost' needs a cost matrix [K, K]; pass --cost with it"),
+        (("--cost", "Y.npy"), "--cost: expected numbers [4, 4], row true, column predicted, got shape [113]"),
+        (("--cost", "none.npy"), "none.npy: no such file; expected cost"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "_".join(value),
+)
 def test_a_metric_that_cannot_be_is_refused_in_one_line(files, levelhead, words, says):
     status, out, err = levelhead(*HELD_OUT, *words)
     assert (status, out) == (2, "")

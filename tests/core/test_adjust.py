@@ -38,8 +38,9 @@ def same(a: Head, b: Head, tolerance: float = 0.0) -> None:
 
 
 def as_torch(head: Head) -> Head:
-    return replace(head, weight=torch.from_numpy(head.weight),
-                   bias=None if head.bias is None else torch.from_numpy(head.bias))
+    return replace(
+        head, weight=torch.from_numpy(head.weight), bias=None if head.bias is None else torch.from_numpy(head.bias)
+    )
 
 
 @given(cases(tuple(DTYPES)))
@@ -85,8 +86,11 @@ def test_permuting_the_classes_permutes_the_result(case, gamma, random):
 @settings(max_examples=60, deadline=None)
 def test_only_the_ratios_of_counts_matter(case, gamma, times):
     head, counts = case
-    same(lh.rescale(head, counts * times, gamma=gamma), lh.rescale(head, counts, gamma=gamma),
-         EPS[head.weight.dtype.type])
+    same(
+        lh.rescale(head, counts * times, gamma=gamma),
+        lh.rescale(head, counts, gamma=gamma),
+        EPS[head.weight.dtype.type],
+    )
 
 
 @given(cases(), gammas)
@@ -96,7 +100,9 @@ def test_scaling_the_head_is_scaling_the_logits(case, gamma):
     features = np.random.default_rng(0).standard_normal((4, head.weight.shape[1]))
     np.testing.assert_allclose(
         lh.rescale(head, counts, gamma=gamma).logits(features),
-        head.logits(features) * (counts.max() / counts) ** gamma, rtol=1e-4, atol=1e-3,
+        head.logits(features) * (counts.max() / counts) ** gamma,
+        rtol=1e-4,
+        atol=1e-3,
     )
 
 

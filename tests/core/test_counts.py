@@ -33,10 +33,21 @@ def test_labels_out_of_range_are_named_with_their_position():
 
 
 # What the paper's released code keeps of CIFAR at each ratio, from the published notes on it.
-@pytest.mark.parametrize(("largest", "classes", "ratio", "total"), [
-    (5000, 10, 200, 11203), (5000, 10, 100, 12406), (5000, 10, 50, 13996), (5000, 10, 20, 17023), (5000, 10, 10, 20431),
-    (500, 100, 200, 9502), (500, 100, 100, 10847), (500, 100, 50, 12608), (500, 100, 20, 15907), (500, 100, 10, 19573),
-])
+@pytest.mark.parametrize(
+    ("largest", "classes", "ratio", "total"),
+    [
+        (5000, 10, 200, 11203),
+        (5000, 10, 100, 12406),
+        (5000, 10, 50, 13996),
+        (5000, 10, 20, 17023),
+        (5000, 10, 10, 20431),
+        (500, 100, 200, 9502),
+        (500, 100, 100, 10847),
+        (500, 100, 50, 12608),
+        (500, 100, 20, 15907),
+        (500, 100, 10, 19573),
+    ],
+)
 def test_long_tails_have_the_published_totals(largest, classes, ratio, total):
     tail = counts.long_tail(largest, classes, ratio)
     assert tail.sum() == total
@@ -70,48 +81,60 @@ def test_groups_hold_every_class_once(n):
     assert all(n[i] < 20 for i in members.get("few", []))
 
 
-@pytest.mark.parametrize("given_counts", [
-    [60, 30, 10],
-    np.array([60.0, 30.0, 10.0]),
-    torch.tensor([60, 30, 10]),
-    {"cat": 30, "ant": 60, "elk": 10},
-    {1: 30, 0: 60, "2": 10},
-    np.repeat([0, 1, 2], [60, 30, 10]),
-    np.repeat(["ant", "cat", "elk"], [60, 30, 10]),
-])
+@pytest.mark.parametrize(
+    "given_counts",
+    [
+        [60, 30, 10],
+        np.array([60.0, 30.0, 10.0]),
+        torch.tensor([60, 30, 10]),
+        {"cat": 30, "ant": 60, "elk": 10},
+        {1: 30, 0: 60, "2": 10},
+        np.repeat([0, 1, 2], [60, 30, 10]),
+        np.repeat(["ant", "cat", "elk"], [60, 30, 10]),
+    ],
+)
 def test_every_form_of_counts_becomes_the_same_counts(given_counts):
     assert counts.resolve(given_counts, 3, names=["ant", "cat", "elk"]).tolist() == [60, 30, 10]
 
 
-@pytest.mark.parametrize(("wrong", "message"), [
-    ([5, 4], "expected 3 counts, one per class, got 2"),
-    ([5, 4, 3, 2], "expected 3 counts, one per class, got 4"),
-    ([5, 0, 3], r"class 1 \(cat\) has no samples; leave it out, or give it the largest count, which leaves it as it "),
-    ([5, -2, 3], r"the count of class 1 \(cat\) is negative \(-2\)"),
-    ([5, 0.5, 3], r"the count of class 1 \(cat\) is fractional \(0.5\); give samples, not shares"),
-    ([5, float("nan"), 3], r"the count of class 1 \(cat\) is nan"),
-    ([5, float("inf"), 3], r"the count of class 1 \(cat\) is inf"),
-    ([5, 1e300, 3], r"the count of class 1 \(cat\) is 1e\+300; expected a whole number of samples"),
-    ([[5, 4, 3]], r"expected one count per class, got shape \[1, 3\]"),
-    ([[5, 4], [3]], r"expected one count per class, got rows of different lengths"),
-    ({"ant": 5, "cat": 4}, r"class 2 \(elk\) has no count"),
-    ({"ant": 5, "cat": 4, "dog": 3}, "unknown class name 'dog'; the classes are ant, cat, elk"),
-    ({"ant": 5, 0: 4, "cat": 3}, "class 0 has two counts"),
-    ({"ant": 5, "cat": 4, 7: 3}, "unknown class 7; expected classes 0 to 2"),
-    ({"ant": "many", "cat": 4, "elk": 3}, "the count of class 'ant' is 'many'; expected a number"),
-    (["ant", "cat", "dog"], "unknown class name 'dog'"),
-    ([object()] * 3, "expected counts as numbers"),
-    ("counts.json", r"expected counts, got the text 'counts.json'; read the file first"),
-    ([], "expected 3 counts"),
-])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([5, 4], "expected 3 counts, one per class, got 2"),
+        ([5, 4, 3, 2], "expected 3 counts, one per class, got 4"),
+        (
+            [5, 0, 3],
+            r"class 1 \(cat\) has no samples; leave it out, or give it the largest count, which leaves it as it ",
+        ),
+        ([5, -2, 3], r"the count of class 1 \(cat\) is negative \(-2\)"),
+        ([5, 0.5, 3], r"the count of class 1 \(cat\) is fractional \(0.5\); give samples, not shares"),
+        ([5, float("nan"), 3], r"the count of class 1 \(cat\) is nan"),
+        ([5, float("inf"), 3], r"the count of class 1 \(cat\) is inf"),
+        ([5, 1e300, 3], r"the count of class 1 \(cat\) is 1e\+300; expected a whole number of samples"),
+        ([[5, 4, 3]], r"expected one count per class, got shape \[1, 3\]"),
+        ([[5, 4], [3]], r"expected one count per class, got rows of different lengths"),
+        ({"ant": 5, "cat": 4}, r"class 2 \(elk\) has no count"),
+        ({"ant": 5, "cat": 4, "dog": 3}, "unknown class name 'dog'; the classes are ant, cat, elk"),
+        ({"ant": 5, 0: 4, "cat": 3}, "class 0 has two counts"),
+        ({"ant": 5, "cat": 4, 7: 3}, "unknown class 7; expected classes 0 to 2"),
+        ({"ant": "many", "cat": 4, "elk": 3}, "the count of class 'ant' is 'many'; expected a number"),
+        (["ant", "cat", "dog"], "unknown class name 'dog'"),
+        ([object()] * 3, "expected counts as numbers"),
+        ("counts.json", r"expected counts, got the text 'counts.json'; read the file first"),
+        ([], "expected 3 counts"),
+    ],
+)
 def test_a_wrong_count_is_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         counts.resolve(wrong, 3, names=["ant", "cat", "elk"])
 
 
 def test_unknown_class_names_are_refused_with_what_to_pass():
-    with pytest.raises(ValueError, match="got the class name 'ant', but class names are not known here, so counts must "
-                                         "be in class order; pass names to say which class is which"):
+    with pytest.raises(
+        ValueError,
+        match="got the class name 'ant', but class names are not known here, so counts must "
+        "be in class order; pass names to say which class is which",
+    ):
         counts.resolve({"ant": 5, "cat": 4}, 2)
 
 
@@ -154,19 +177,33 @@ def test_the_mark_of_a_sample_without_a_label_is_named():
 LOGITS, LABELS = np.eye(3)[[0, 1, 2, 0]] + 1, [0, 1, 2, 0]
 
 
-@pytest.mark.parametrize(("call", "has_missing"), [
-    (lambda n: lh.tune(LOGITS, LABELS, n), False),
-    (lambda n: lh.match_prior(LOGITS, n), False),
-    (lambda n: lh.compare(LOGITS, LABELS, n), False),
-    (lambda n: lh.gamma_path(LOGITS, LABELS, n), False),
-    (lambda n: lh.factors(n, 0.3), True),
-    (lambda n: lh.rescale(lh.Head(np.eye(3)), n, gamma=0.3), True),
-    (lambda n: lh.shift_logits(lh.Head(np.eye(3)), n), True),
-    (lambda n: lh.rescale_(torch.nn.Linear(4, 3), n, gamma=0.3), True),
-    (lambda n: lh.METHODS["class-balanced"].loss(n), False),
-    (lambda n: lh.METHODS["ldam"].loss(n), False),
-], ids=["tune", "match_prior", "compare", "gamma_path", "factors", "rescale", "shift_logits", "rescale_",
-        "class-balanced", "ldam"])
+@pytest.mark.parametrize(
+    ("call", "has_missing"),
+    [
+        (lambda n: lh.tune(LOGITS, LABELS, n), False),
+        (lambda n: lh.match_prior(LOGITS, n), False),
+        (lambda n: lh.compare(LOGITS, LABELS, n), False),
+        (lambda n: lh.gamma_path(LOGITS, LABELS, n), False),
+        (lambda n: lh.factors(n, 0.3), True),
+        (lambda n: lh.rescale(lh.Head(np.eye(3)), n, gamma=0.3), True),
+        (lambda n: lh.shift_logits(lh.Head(np.eye(3)), n), True),
+        (lambda n: lh.rescale_(torch.nn.Linear(4, 3), n, gamma=0.3), True),
+        (lambda n: lh.METHODS["class-balanced"].loss(n), False),
+        (lambda n: lh.METHODS["ldam"].loss(n), False),
+    ],
+    ids=[
+        "tune",
+        "match_prior",
+        "compare",
+        "gamma_path",
+        "factors",
+        "rescale",
+        "shift_logits",
+        "rescale_",
+        "class-balanced",
+        "ldam",
+    ],
+)
 def test_missing_is_advised_by_the_functions_that_have_it(call, has_missing):
     with pytest.raises(lh.LevelheadError, match="has no samples") as error:
         call([9, 3, 0])

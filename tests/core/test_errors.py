@@ -7,14 +7,22 @@ import pytest
 from levelhead.core.errors import Advice, LevelheadError, check_choice, in_file
 
 
-@pytest.mark.parametrize("error", [
-    LevelheadError("plain"), LevelheadError("wrong", parameter="bias"),
-    LevelheadError("wrong", parameter="bias", advice=Advice("missing", "neutral", "to leave it")),
-])
+@pytest.mark.parametrize(
+    "error",
+    [
+        LevelheadError("plain"),
+        LevelheadError("wrong", parameter="bias"),
+        LevelheadError("wrong", parameter="bias", advice=Advice("missing", "neutral", "to leave it")),
+    ],
+)
 def test_an_error_survives_pickling(error):
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.message, again.parameter, again.advice) == (
-        str(error), error.message, error.parameter, error.advice)
+        str(error),
+        error.message,
+        error.parameter,
+        error.advice,
+    )
 
 
 def test_a_choice_outside_the_list_is_refused_by_its_parameter():
@@ -23,6 +31,9 @@ def test_a_choice_outside_the_list_is_refused_by_its_parameter():
 
 
 def test_a_file_is_named_once_and_advice_is_kept():
-    with pytest.raises(LevelheadError, match=r"^c\.json: no samples; pass missing to leave it$"), in_file("c.json"), \
-            in_file("c.json"):
+    with (
+        pytest.raises(LevelheadError, match=r"^c\.json: no samples; pass missing to leave it$"),
+        in_file("c.json"),
+        in_file("c.json"),
+    ):
         raise LevelheadError("no samples", advice=Advice("missing", None, "to leave it"))

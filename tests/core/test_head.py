@@ -43,15 +43,18 @@ def test_a_head_cannot_be_changed():
         Head(np.eye(2)).weight = np.ones((2, 2))
 
 
-@pytest.mark.parametrize(("parts", "message"), [
-    ((np.ones(3),), r"expected weight \[K, d\], .* got numpy float64 \[3\]"),
-    (([[1.0]],), r"expected weight \[K, d\], .* got list"),
-    ((np.ones((2, 3), int),), "expected a floating-point weight, got int64; dequantize it first"),
-    ((torch.ones(2, 3, dtype=torch.int8),), "expected a floating-point weight, got torch.int8"),
-    ((np.eye(2), np.ones(3)), r"expected bias \[2\], one per row of weight, got numpy float64 \[3\]"),
-    ((np.eye(2), 0.0), r"expected bias \[2\], one per row of weight, got float"),
-    ((np.eye(2), None, ["a"]), "expected 2 class names, got 1"),
-])
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((np.ones(3),), r"expected weight \[K, d\], .* got numpy float64 \[3\]"),
+        (([[1.0]],), r"expected weight \[K, d\], .* got list"),
+        ((np.ones((2, 3), int),), "expected a floating-point weight, got int64; dequantize it first"),
+        ((torch.ones(2, 3, dtype=torch.int8),), "expected a floating-point weight, got torch.int8"),
+        ((np.eye(2), np.ones(3)), r"expected bias \[2\], one per row of weight, got numpy float64 \[3\]"),
+        ((np.eye(2), 0.0), r"expected bias \[2\], one per row of weight, got float"),
+        ((np.eye(2), None, ["a"]), "expected 2 class names, got 1"),
+    ],
+)
 def test_a_wrong_part_is_named(parts, message):
     with pytest.raises(ValueError, match=message):
         Head(*parts)

@@ -16,8 +16,11 @@ LABELS = np.where(rng.random(N) < 0.5, LOGITS.argmax(axis=1), rng.integers(K, si
 TIED = np.round(LOGITS)  # many equal logits
 LEFT_OUT = np.where(LABELS == 3, 4, LABELS)  # class 3 has no sample
 
-CASES = pytest.mark.parametrize(("logits", "labels"), [(LOGITS, LABELS), (TIED, LABELS), (LOGITS, LEFT_OUT)],
-                                ids=["plain", "tied", "a class left out"])
+CASES = pytest.mark.parametrize(
+    ("logits", "labels"),
+    [(LOGITS, LABELS), (TIED, LABELS), (LOGITS, LEFT_OUT)],
+    ids=["plain", "tied", "a class left out"],
+)
 
 
 @CASES
@@ -34,8 +37,10 @@ def test_recall_precision_and_confusion_agree_with_scikit_learn(logits, labels):
     predicted = logits.argmax(axis=1)
     expected = metrics.confusion_matrix(labels, predicted, labels=range(K))
     np.testing.assert_array_equal(m.confusion(logits, labels), expected)
-    for ours, theirs in ((m.recall(logits, labels), metrics.recall_score),
-                         (m.precision(logits, labels), metrics.precision_score)):
+    for ours, theirs in (
+        (m.recall(logits, labels), metrics.recall_score),
+        (m.precision(logits, labels), metrics.precision_score),
+    ):
         expected = theirs(labels, predicted, labels=range(K), average=None, zero_division=np.nan)
         np.testing.assert_allclose(ours, expected)
 
@@ -68,8 +73,12 @@ def test_log_softmax_agrees_with_scipy_even_for_huge_logits():
 
 
 def test_the_fitted_temperature_is_the_one_scipy_finds():
-    found = minimize_scalar(lambda t: metrics.log_loss(LABELS, softmax(LOGITS / t, axis=1), labels=range(K)),
-                            bounds=(0.05, 20), method="bounded", options={"xatol": 1e-8})
+    found = minimize_scalar(
+        lambda t: metrics.log_loss(LABELS, softmax(LOGITS / t, axis=1), labels=range(K)),
+        bounds=(0.05, 20),
+        method="bounded",
+        options={"xatol": 1e-8},
+    )
     assert m.fit_temperature(LOGITS, LABELS) == pytest.approx(found.x, rel=1e-3)
 
 
@@ -105,7 +114,8 @@ def test_all_measures_at_once_agree_with_each_alone():
     assert found.error == m.error(LOGITS, LABELS)
     assert found.balanced_error == m.balanced_error(LOGITS, LABELS)
     assert found.groups == pytest.approx(
-        {"many": recalls[:2].mean(), "medium": recalls[2:4].mean(), "few": recalls[4:].mean()})
+        {"many": recalls[:2].mean(), "medium": recalls[2:4].mean(), "few": recalls[4:].mean()}
+    )
     assert (found.worst_class, found.worst_recall) == (recalls.argmin(), pytest.approx(recalls.min()))
     assert found.calibration_error == m.calibration_error(LOGITS, LABELS)
     assert found.negative_log_likelihood == m.negative_log_likelihood(LOGITS, LABELS)
@@ -122,16 +132,31 @@ def test_tensors_are_measured_as_their_values_are(dtype):
         assert measure(logits, torch.from_numpy(LABELS)) == pytest.approx(measure(same, LABELS), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", [
-    "rank", "error", "balanced_error", "recall", "precision", "confusion", "negative_share", "negative_log_likelihood",
-    "calibration_error", "fit_temperature", "measure",
-])
-@pytest.mark.parametrize(("labels", "message"), [
-    ([0, 1, -1], "expected labels from 0 to 1, got -1 at position 2"),
-    ([0, 1, 2], "expected labels from 0 to 1, got 2 at position 2"),
-    ([0, 1, 0.5], "expected integer labels, got float64"),
-    ([0], "expected one label per row of logits, got 1 labels and 3 rows"),
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rank",
+        "error",
+        "balanced_error",
+        "recall",
+        "precision",
+        "confusion",
+        "negative_share",
+        "negative_log_likelihood",
+        "calibration_error",
+        "fit_temperature",
+        "measure",
+    ],
+)
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, -1], "expected labels from 0 to 1, got -1 at position 2"),
+        ([0, 1, 2], "expected labels from 0 to 1, got 2 at position 2"),
+        ([0, 1, 0.5], "expected integer labels, got float64"),
+        ([0], "expected one label per row of logits, got 1 labels and 3 rows"),
+    ],
+)
 def test_every_measure_refuses_a_label_that_is_not_a_class(name, labels, message):
     logits = np.array([[2.0, 1.0], [1.0, 3.0], [0.0, 4.0]])
     with pytest.raises(ValueError, match=message):
@@ -143,14 +168,17 @@ def test_a_nan_is_never_right():
     assert (m.rank(logits, [0, 0, 0]) == 0).tolist() == [False, False, True]
 
 
-@pytest.mark.parametrize(("logits", "message"), [
-    (np.ones(3), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3\]"),
-    (np.ones((3, 1)), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3, 1\]"),
-    (np.ones((0, 3)), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[0, 3\]"),
-    (np.array([["a", "b"]]), "expected logits as floating-point numbers"),
-    (np.array([[1.0, 2.0], [np.inf, 0.0]]), "NaN or infinite values, first in row 1"),
-    (softmax(LOGITS, axis=1), "expected logits, got what looks like probabilities"),
-])
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (np.ones(3), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3\]"),
+        (np.ones((3, 1)), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3, 1\]"),
+        (np.ones((0, 3)), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[0, 3\]"),
+        (np.array([["a", "b"]]), "expected logits as floating-point numbers"),
+        (np.array([[1.0, 2.0], [np.inf, 0.0]]), "NaN or infinite values, first in row 1"),
+        (softmax(LOGITS, axis=1), "expected logits, got what looks like probabilities"),
+    ],
+)
 def test_values_that_are_not_logits_are_refused(logits, message):
     with pytest.raises(ValueError, match=message):
         m.check_logits(logits)

@@ -38,10 +38,16 @@ def test_rounding_flips_nothing_where_nothing_is_rounded():
         rounding_flips(logits, np.ones(2), "float16")
 
 
-@pytest.mark.parametrize(("rows", "bias", "able"), [
-    ([[1.0, 2.0], [-2.0, -4.0]], None, False), ([[1.0, 2.0], [-2.0, -4.0]], [1.0, -2.0], False),
-    ([[1.0, 2.0], [-2.0, -4.0]], [1.0, 1.0], True), ([[1.0, 2.0], [-1.0, 2.0]], None, True),
-    ([[1.0, 2.0]], None, False), ([[1.0], [-1.0], [0.5]], None, True),
-])
+@pytest.mark.parametrize(
+    ("rows", "bias", "able"),
+    [
+        ([[1.0, 2.0], [-2.0, -4.0]], None, False),
+        ([[1.0, 2.0], [-2.0, -4.0]], [1.0, -2.0], False),
+        ([[1.0, 2.0], [-2.0, -4.0]], [1.0, 1.0], True),
+        ([[1.0, 2.0], [-1.0, 2.0]], None, True),
+        ([[1.0, 2.0]], None, False),
+        ([[1.0], [-1.0], [0.5]], None, True),
+    ],
+)
 def test_only_one_class_or_two_opposite_rows_cannot_be_flipped(rows, bias, able):
     assert can_flip(Head(np.array(rows), None if bias is None else np.array(bias))) is able

@@ -51,8 +51,13 @@ def tensors(head):
 
 
 def save_graph(path, nodes, weights, *, ir_version=9, kind=TensorProto.FLOAT, shape=("N", D), **how):
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", kind, list(shape))],
-                              [helper.make_tensor_value_info("y", kind, [f"d{i}" for i in range(len(shape))])], weights)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", kind, list(shape))],
+        [helper.make_tensor_value_info("y", kind, [f"d{i}" for i in range(len(shape))])],
+        weights,
+    )
     if ir_version < 4:
         graph.input.extend(helper.make_tensor_value_info(w.name, w.data_type, list(w.dims)) for w in weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=ir_version), path, **how)
@@ -63,8 +68,11 @@ def save_onnx(head, path):
     save_graph(path, [helper.make_node("Gemm", ["x", *(w.name for w in weights)], ["y"], transB=1)], weights)
 
 
-SAVE = {".safetensors": lambda head, path: save_file(tensors(head), path), ".onnx": save_onnx,
-        ".pt": lambda head, path: torch.save(tensors(head), path)}
+SAVE = {
+    ".safetensors": lambda head, path: save_file(tensors(head), path),
+    ".onnx": save_onnx,
+    ".pt": lambda head, path: torch.save(tensors(head), path),
+}
 
 
 def run(path, x=X):
@@ -79,8 +87,9 @@ def digest(path):
 def on_logits(logits, rule, gamma, head, counts=COUNTS):
     """The rule on plain logits, in float64: the truth that every other place is compared with."""
     norms, rarity = np.linalg.norm(head.weight.astype(float), axis=1), counts.max() / counts
-    return {"rescale": logits * rarity**gamma, "tau": logits / norms**gamma,
-            "shift": logits + gamma * np.log(rarity)}[rule]
+    return {"rescale": logits * rarity**gamma, "tau": logits / norms**gamma, "shift": logits + gamma * np.log(rarity)}[
+        rule
+    ]
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
@@ -137,19 +146,37 @@ LAYERS = {
     "Gemm": ([helper.make_node("Gemm", ["x", "W"], ["y"], transB=1)], [raw(W, "W")], {}),
     "Gemm, an empty third input": ([helper.make_node("Gemm", ["x", "W", ""], ["y"], transB=1)], [raw(W, "W")], {}),
     "MatMul": ([helper.make_node("MatMul", ["x", "W"], ["y"])], [raw(W.T.copy(), "W")], {}),
-    "MatMul, then Softmax": ([helper.make_node("MatMul", ["x", "W"], ["h"]),
-                              helper.make_node("LogSoftmax", ["h"], ["y"])], [raw(W.T.copy(), "W")], {}),
-    "MatMul of sequences": ([helper.make_node("MatMul", ["x", "W"], ["y"])], [raw(W.T.copy(), "W")],
-                            {"shape": (2, 1000, D)}),
-    "Conv": ([helper.make_node("Conv", ["x", "W"], ["y"])], [raw(W[:, :, None, None].copy(), "W")],
-             {"shape": ("N", D, 1, 1)}),
-    "a name that is taken": ([helper.make_node("MatMul", ["x", "W"], ["W.bias"]),
-                              helper.make_node("Identity", ["W.bias"], ["y"])], [raw(W.T.copy(), "W")], {}),
+    "MatMul, then Softmax": (
+        [helper.make_node("MatMul", ["x", "W"], ["h"]), helper.make_node("LogSoftmax", ["h"], ["y"])],
+        [raw(W.T.copy(), "W")],
+        {},
+    ),
+    "MatMul of sequences": (
+        [helper.make_node("MatMul", ["x", "W"], ["y"])],
+        [raw(W.T.copy(), "W")],
+        {"shape": (2, 1000, D)},
+    ),
+    "Conv": (
+        [helper.make_node("Conv", ["x", "W"], ["y"])],
+        [raw(W[:, :, None, None].copy(), "W")],
+        {"shape": ("N", D, 1, 1)},
+    ),
+    "a name that is taken": (
+        [helper.make_node("MatMul", ["x", "W"], ["W.bias"]), helper.make_node("Identity", ["W.bias"], ["y"])],
+        [raw(W.T.copy(), "W")],
+        {},
+    ),
     "an old version": ([helper.make_node("MatMul", ["x", "W"], ["y"])], [raw(W.T.copy(), "W")], {"ir_version": 3}),
-    "a weight that is cast": ([helper.make_node("Cast", ["V"], ["W"], to=TensorProto.FLOAT),
-                               helper.make_node("MatMul", ["x", "W"], ["y"])], [raw(W.T.astype(np.float16), "V")], {}),
-    "external weights": ([helper.make_node("MatMul", ["x", "W"], ["y"])], [raw(W.T.copy(), "W")],
-                         {"save_as_external_data": True, "location": "m.data", "size_threshold": 0}),
+    "a weight that is cast": (
+        [helper.make_node("Cast", ["V"], ["W"], to=TensorProto.FLOAT), helper.make_node("MatMul", ["x", "W"], ["y"])],
+        [raw(W.T.astype(np.float16), "V")],
+        {},
+    ),
+    "external weights": (
+        [helper.make_node("MatMul", ["x", "W"], ["y"])],
+        [raw(W.T.copy(), "W")],
+        {"save_as_external_data": True, "location": "m.data", "size_threshold": 0},
+    ),
 }
 
 
@@ -185,8 +212,11 @@ def test_an_onnx_head_without_a_bias_gets_one(tmp_path, name):
 
 def test_only_the_new_bias_and_the_note_are_kept_for_the_way_back(tmp_path):
     big = np.random.default_rng(0).standard_normal((D, 20_000)).astype(np.float32)
-    save_graph(tmp_path / "m.onnx", [helper.make_node("MatMul", ["x", "V"], ["h"]), helper.make_node("Gemm", ["h", "W"],
-               ["y"])], [raw(big, "V"), raw(np.ones((20_000, K), np.float32), "W")])
+    save_graph(
+        tmp_path / "m.onnx",
+        [helper.make_node("MatMul", ["x", "V"], ["h"]), helper.make_node("Gemm", ["h", "W"], ["y"])],
+        [raw(big, "V"), raw(np.ones((20_000, K), np.float32), "W")],
+    )
     done = adjust_file(tmp_path / "m.onnx", tmp_path / "o.onnx", tuned_for("shift"))
     assert os.path.getsize(done.original) < 20_000 * K * 4 + 2000 < os.path.getsize(tmp_path / "m.onnx")
 
@@ -197,12 +227,15 @@ def test_lengths_of_any_size_are_corrected(tmp_path, length, op, gamma, before):
     """A name of any length moves the lengths around it over the border of one, two and three bytes."""
     weight, name = raw(W if op == "Gemm" else W.T.copy(), "w" * length), "h" * length
     nodes = [helper.make_node("Identity", ["x"], [f"i{i}"]) for i in range(before)]
-    nodes += [helper.make_node(op, ["x", weight.name], [name], **({"transB": 1} if op == "Gemm" else {})),
-              helper.make_node("Identity", [name], ["y"])]
+    nodes += [
+        helper.make_node(op, ["x", weight.name], [name], **({"transB": 1} if op == "Gemm" else {})),
+        helper.make_node("Identity", [name], ["y"]),
+    ]
     save_graph(tmp_path / "m.onnx", nodes, [weight])
     adjust_file(tmp_path / "m.onnx", tmp_path / "o.onnx", tuned_for("shift", gamma), force=True)
-    np.testing.assert_allclose(run(tmp_path / "o.onnx"), run(tmp_path / "m.onnx") + gamma * np.log(1000 / COUNTS),
-                               atol=1e-4)
+    np.testing.assert_allclose(
+        run(tmp_path / "o.onnx"), run(tmp_path / "m.onnx") + gamma * np.log(1000 / COUNTS), atol=1e-4
+    )
     undo_file(tmp_path / "o.onnx", tmp_path / "b.onnx", force=True)
     assert digest(tmp_path / "b.onnx") == digest(tmp_path / "m.onnx")
 
@@ -247,15 +280,23 @@ def test_a_known_head_of_one_logit_comes_before_an_unknown_matrix_of_two_rows(tm
 # Refused
 
 
-@pytest.mark.parametrize(("suffix", "head", "tuned", "says"), [
-    (".safetensors", made(bias=False), tuned_for("shift"), "fc has no bias to shift, and a safetensors file cannot "
-     r"hold one that the model does not expect; use the rule rescale, an ONNX file, or lh\.adjust_ in memory"),
-    (".pt", made(bias=False), tuned_for("shift"), "fc has no bias to shift, and a state dict file cannot hold one"),
-    (".safetensors", made(rows=4), tuned_for("shift"), "fc has 4 classes, but gamma was tuned on 5 classes"),
-    (".onnx", made(rows=4), tuned_for("rescale"), "fc has 4 classes, but gamma was tuned on 5 classes"),
-    (".pt", made(rows=1), tuned_for("shift"), "fc gives a single logit, but gamma was tuned on 5 classes"),
-    (".onnx", made(), replace(tuned_for("shift"), counts=()), "does not say which counts gamma was chosen with"),
-])
+@pytest.mark.parametrize(
+    ("suffix", "head", "tuned", "says"),
+    [
+        (
+            ".safetensors",
+            made(bias=False),
+            tuned_for("shift"),
+            "fc has no bias to shift, and a safetensors file cannot "
+            r"hold one that the model does not expect; use the rule rescale, an ONNX file, or lh\.adjust_ in memory",
+        ),
+        (".pt", made(bias=False), tuned_for("shift"), "fc has no bias to shift, and a state dict file cannot hold one"),
+        (".safetensors", made(rows=4), tuned_for("shift"), "fc has 4 classes, but gamma was tuned on 5 classes"),
+        (".onnx", made(rows=4), tuned_for("rescale"), "fc has 4 classes, but gamma was tuned on 5 classes"),
+        (".pt", made(rows=1), tuned_for("shift"), "fc gives a single logit, but gamma was tuned on 5 classes"),
+        (".onnx", made(), replace(tuned_for("shift"), counts=()), "does not say which counts gamma was chosen with"),
+    ],
+)
 def test_what_does_not_fit_is_refused_and_nothing_is_written(tmp_path, suffix, head, tuned, says):
     SAVE[suffix](head, tmp_path / f"m{suffix}")
     before = digest(tmp_path / f"m{suffix}")

@@ -4,15 +4,35 @@ import pytest
 
 from levelhead.files.note import check_note, note_from
 
-NOTE = {"version": "1.0", "rule": "rescale", "gamma": 0.5, "bias": "scale", "counts": [4, 1], "head": ["fc"],
-        "factors": [1.0, 2.0]}
+NOTE = {
+    "version": "1.0",
+    "rule": "rescale",
+    "gamma": 0.5,
+    "bias": "scale",
+    "counts": [4, 1],
+    "head": ["fc"],
+    "factors": [1.0, 2.0],
+}
 
 
-@pytest.mark.parametrize("change", [
-    {"gamma": 10**400}, {"factors": [1, 10**400]}, {"gamma": float("inf")}, {"factors": [1, 0]}, {"factors": "1"},
-    {"rule": "twist"}, {"rule": ["rescale"]}, {"bias": None}, {"head": [1]}, {"head": None}, {"version": None},
-    {"before": 5}, {"before": {"rule": "tau"}},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gamma": 10**400},
+        {"factors": [1, 10**400]},
+        {"gamma": float("inf")},
+        {"factors": [1, 0]},
+        {"factors": "1"},
+        {"rule": "twist"},
+        {"rule": ["rescale"]},
+        {"bias": None},
+        {"head": [1]},
+        {"head": None},
+        {"version": None},
+        {"before": 5},
+        {"before": {"rule": "tau"}},
+    ],
+)
 def test_an_invalid_note_is_refused_in_a_line(change):
     for sound in (NOTE, NOTE | {"before": NOTE}):
         assert check_note(sound, Path("m.pt")) == sound

@@ -148,8 +148,10 @@ def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
     assert (tmp_path / "back.onnx").read_bytes() == path.read_bytes()
     (tmp_path / "once.onnx.original").unlink()
     undo_file(tmp_path / "once.onnx", tmp_path / "divided.onnx")
-    found = {name: {one.key: one.value for one in onnx.load(tmp_path / f"{name}.onnx").metadata_props}
-             for name in ("once", "twice", "divided")}
+    found = {
+        name: {one.key: one.value for one in onnx.load(tmp_path / f"{name}.onnx").metadata_props}
+        for name in ("once", "twice", "divided")
+    }
     kept = {"author": "somebody", "levelhead.model": "not even JSON"}
     assert found["divided"] == kept
     assert all(entries.items() > kept.items() for entries in (found["once"], found["twice"]))
@@ -324,8 +326,9 @@ def test_external_weights_that_are_not_there_are_named(external):
         FORMAT.find(external)
 
 
-@pytest.mark.parametrize("name", ["Gemm, alpha and beta", "a temperature after it", "a factor after it",
-                                  "three times what it gives"])
+@pytest.mark.parametrize(
+    "name", ["Gemm, alpha and beta", "a temperature after it", "a factor after it", "three times what it gives"]
+)
 def test_a_constant_scale_fits_only_the_rule_that_multiplies(tmp_path, name):
     path = save(tmp_path / "m.onnx", *MODELS[name])
     with pytest.raises(ValueError, match="by a constant"):
@@ -351,8 +354,9 @@ def test_a_graph_in_a_circle_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("key", "value"), [("offset", "-8"), ("offset", "x"), ("location", None)])
 def test_external_numbers_without_a_place_are_refused(tmp_path, key, value):
-    path = save(tmp_path / "m.onnx", *MODELS["Gemm, transB=1"], save_as_external_data=True, location="d",
-                size_threshold=0)
+    path = save(
+        tmp_path / "m.onnx", *MODELS["Gemm, transB=1"], save_as_external_data=True, location="d", size_threshold=0
+    )
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
         kept = {entry.key: entry.value for entry in tensor.external_data} | {key: value}
@@ -390,9 +394,10 @@ IMAGE, TIME = ["N", D, 3, 3], ["N", K, D]  # as many steps as classes
 
 
 @pytest.mark.parametrize("opset", [17, 18])
-@pytest.mark.parametrize(("head", "shape", "axes"), [
-    ("MatMul", TIME, [1]), ("MatMul", TIME, [-2]), ("Conv", IMAGE, [2, 3]), ("Conv", IMAGE, [-1, -2]),
-])
+@pytest.mark.parametrize(
+    ("head", "shape", "axes"),
+    [("MatMul", TIME, [1]), ("MatMul", TIME, [-2]), ("Conv", IMAGE, [2, 3]), ("Conv", IMAGE, [-1, -2])],
+)
 def test_a_mean_over_time_or_place_is_walked_through(tmp_path, head, shape, axes, opset):
     path = reduced(tmp_path / "m.onnx", head, shape, axes=axes, keepdims=0, opset=opset)
     rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
@@ -401,10 +406,17 @@ def test_a_mean_over_time_or_place_is_walked_through(tmp_path, head, shape, axes
 
 
 @pytest.mark.parametrize("opset", [17, 18])
-@pytest.mark.parametrize(("head", "shape", "how"), [
-    ("MatMul", TIME, {"axes": [2]}), ("MatMul", TIME, {"axes": [-1]}), ("Conv", IMAGE, {"axes": [1]}),
-    ("Conv", IMAGE, {"axes": [3, -3]}), ("MatMul", TIME, {}), ("MatMul", None, {"axes": [1]}),
-])
+@pytest.mark.parametrize(
+    ("head", "shape", "how"),
+    [
+        ("MatMul", TIME, {"axes": [2]}),
+        ("MatMul", TIME, {"axes": [-1]}),
+        ("Conv", IMAGE, {"axes": [1]}),
+        ("Conv", IMAGE, {"axes": [3, -3]}),
+        ("MatMul", TIME, {}),
+        ("MatMul", None, {"axes": [1]}),
+    ],
+)
 def test_a_mean_over_the_classes_is_refused(tmp_path, head, shape, how, opset):
     path = reduced(tmp_path / "m.onnx", head, shape, keepdims=0, opset=opset, **how)
     with pytest.raises(ValueError, match="ReduceMean 'n_y' follows the head, and its mean may be over the classes"):

@@ -321,8 +321,14 @@ def test_tuned_json_says_gamma_and_rule(tmp_path):
     assert given_or_tuned_gamma(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift", "chosen": chosen}
     with pytest.raises(ValueError, match="chosen for rule 'shift', not 'tau'"):
         given_or_tuned_gamma(None, "tau", tmp_path / "t.json")
-    for other in ("[]", "7", '{"gamma": NaN, "rule": "shift", "chosen_on": "held-out"}', '{"gamma": 0.3}',
-                  json.dumps(chosen | {"gain_interval": "wide"}), json.dumps(chosen | {"gain": "much"})):
+    for other in (
+        "[]",
+        "7",
+        '{"gamma": NaN, "rule": "shift", "chosen_on": "held-out"}',
+        '{"gamma": 0.3}',
+        json.dumps(chosen | {"gain_interval": "wide"}),
+        json.dumps(chosen | {"gain": "much"}),
+    ):
         (tmp_path / "t.json").write_text(other, encoding="utf-8")
         with pytest.raises(ValueError, match=r"t\.json: not a file that `levelhead tune` wrote"):
             given_or_tuned_gamma(None, None, tmp_path / "t.json")

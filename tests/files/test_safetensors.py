@@ -166,11 +166,19 @@ def test_a_private_folder_stays_private_and_so_does_what_is_kept_next_to_it(shar
     (sharded / "b.safetensors").chmod(0o640)
     rescale_file(sharded, tmp_path / "out", [16, 4, 4, 4, 1], gamma=0.5)
     undo_file(tmp_path / "out", tmp_path / "back")
-    bits = {name: (tmp_path / name).stat().st_mode & 0o777 for name in (
-        "out", "back", "out.original", "out/a.safetensors", "out/b.safetensors", "back/b.safetensors")}
+    bits = {
+        name: (tmp_path / name).stat().st_mode & 0o777
+        for name in ("out", "back", "out.original", "out/a.safetensors", "out/b.safetensors", "back/b.safetensors")
+    }
     usual = (sharded / "a.safetensors").stat().st_mode & 0o777
-    assert bits == {"out": 0o700, "back": 0o700, "out.original": 0o600, "out/a.safetensors": usual,
-                    "out/b.safetensors": 0o640, "back/b.safetensors": 0o640}
+    assert bits == {
+        "out": 0o700,
+        "back": 0o700,
+        "out.original": 0o600,
+        "out/a.safetensors": usual,
+        "out/b.safetensors": 0o640,
+        "back/b.safetensors": 0o640,
+    }
 
 
 def test_a_missing_shard_is_named(sharded):

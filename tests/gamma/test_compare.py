@@ -58,8 +58,12 @@ def test_a_score_is_measured_on_samples_that_were_not_fitted_on():
     # labels are noise: fitted in place, some strength always looks better than 0
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 30)
-    gains = [row.gain for seed in range(4) for row in
-             lh.compare(5 + rng.normal(size=(120, 4)), labels, COUNTS, repeats=1, rng=seed).rows if row.rule != "none"]
+    gains = [
+        row.gain
+        for seed in range(4)
+        for row in lh.compare(5 + rng.normal(size=(120, 4)), labels, COUNTS, repeats=1, rng=seed).rows
+        if row.rule != "none"
+    ]
     assert np.mean(gains) < 0.02
 
 

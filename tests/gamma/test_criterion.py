@@ -141,8 +141,12 @@ def test_predictions_along_the_envelope_are_argmax_even_where_lines_meet(rule):
     norms = np.array([4.0, 2.0, 1.0, 0.5])
     counts = np.array([64, 16, 4, 1])
     rng = np.random.default_rng(0)
-    for logits in (2.0 ** rng.integers(-3, 4, size=(300, 4)), rng.integers(-2, 3, size=(300, 4)) * 1.0,
-                   -(2.0 ** rng.integers(-2, 3, size=(300, 4))), rng.normal(size=(300, 4))):
+    for logits in (
+        2.0 ** rng.integers(-3, 4, size=(300, 4)),
+        rng.integers(-2, 3, size=(300, 4)) * 1.0,
+        -(2.0 ** rng.integers(-2, 3, size=(300, 4))),
+        rng.normal(size=(300, 4)),
+    ):
         made = make_rule(rule, counts, norms=norms if rule == "tau" else None)
         changes = compute_envelope(logits, made, (0.0, 2.0))
         for gamma in (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, *rng.uniform(0, 2, size=20)):

@@ -135,8 +135,17 @@ def test_numba_and_torch_give_the_same_intervals(rule, classes, dtype):
     plain, whole = rng.normal(size=(300, classes)), rng.integers(-2, 3, (300, classes))
     logits = np.concatenate([plain, whole, extreme]).astype(dtype)
     labels, counts = rng.integers(0, classes, 900), 2 ** rng.integers(0, 8, classes)
-    paths = {engine: gamma_path(torch.from_numpy(logits) if engine == "torch" else logits, labels, counts, rule=rule,
-                                range=RANGE, engine=engine) for engine in ("numpy", "numba", "torch")}
+    paths = {
+        engine: gamma_path(
+            torch.from_numpy(logits) if engine == "torch" else logits,
+            labels,
+            counts,
+            rule=rule,
+            range=RANGE,
+            engine=engine,
+        )
+        for engine in ("numpy", "numba", "torch")
+    }
     assert np.array_equal(paths["numba"].lo, paths["numpy"].lo)
     assert np.array_equal(paths["numba"].hi, paths["numpy"].hi)
     for end in ("lo", "hi"):
@@ -190,22 +199,25 @@ def test_a_sum_that_overflows_is_not_an_error():
     assert gamma_path(logits, np.array([0, 1]), [4, 4, 4, 4]).error.tolist() == [0.5]
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"rule": "scale"}, "rule: expected 'rescale', 'tau' or 'shift'"),
-    ({"rule": "tau"}, "rule: 'tau' needs the weight norms"),
-    ({"norms": [1, 1, 1]}, "norms: only the rule tau uses them"),
-    ({"rule": "tau", "norms": [1, 0, 1]}, "norms: expected positive numbers, got 0 for class 1"),
-    ({"rule": "shift", "bias": [0, 0, 0]}, "bias: .* the rule shift scales none"),
-    ({"bias": [0, 0]}, r"bias: expected numbers \[3\]"),
-    ({"range": (1, 1)}, "range: expected"),
-    ({"range": (0, np.inf)}, "range: expected"),
-    ({"k": 3}, "k: expected a whole number from 1 to 2"),
-    ({"weights": [1, 2]}, r"weights: expected numbers \[4\]"),
-    ({"target": [1, -1, 1]}, "target: expected shares, none negative"),
-    ({"kind": "probabilities"}, "use 'shift'"),
-    ({"engine": "fortran"}, "engine: expected 'auto'"),
-    ({"engine": "torch"}, "engine: 'torch' needs a tensor"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rule": "scale"}, "rule: expected 'rescale', 'tau' or 'shift'"),
+        ({"rule": "tau"}, "rule: 'tau' needs the weight norms"),
+        ({"norms": [1, 1, 1]}, "norms: only the rule tau uses them"),
+        ({"rule": "tau", "norms": [1, 0, 1]}, "norms: expected positive numbers, got 0 for class 1"),
+        ({"rule": "shift", "bias": [0, 0, 0]}, "bias: .* the rule shift scales none"),
+        ({"bias": [0, 0]}, r"bias: expected numbers \[3\]"),
+        ({"range": (1, 1)}, "range: expected"),
+        ({"range": (0, np.inf)}, "range: expected"),
+        ({"k": 3}, "k: expected a whole number from 1 to 2"),
+        ({"weights": [1, 2]}, r"weights: expected numbers \[4\]"),
+        ({"target": [1, -1, 1]}, "target: expected shares, none negative"),
+        ({"kind": "probabilities"}, "use 'shift'"),
+        ({"engine": "fortran"}, "engine: expected 'auto'"),
+        ({"engine": "torch"}, "engine: 'torch' needs a tensor"),
+    ],
+)
 def test_wrong_arguments_are_named(arguments, message):
     logits = np.random.default_rng(6).normal(size=(4, 3))
     with pytest.raises(ValueError, match=message):

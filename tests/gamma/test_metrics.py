@@ -51,8 +51,12 @@ def expected(metric: str, labels: np.ndarray, predicted: np.ndarray, weights: np
     if metric == "cost":
         return float(np.average(COST[labels, predicted], weights=weights))
     accuracy = np.average(labels == predicted, weights=weights)
-    return {"error": 1 - accuracy, "balanced_error": 1 - recall.mean(), "g_mean": np.prod(recall) ** (1 / len(recall)),
-            "worst_recall": recall.min()}[metric]
+    return {
+        "error": 1 - accuracy,
+        "balanced_error": 1 - recall.mean(),
+        "g_mean": np.prod(recall) ** (1 / len(recall)),
+        "worst_recall": recall.min(),
+    }[metric]
 
 
 def path_of(logits, labels, rule, **options):
@@ -111,8 +115,16 @@ def test_the_best_gamma_is_the_best_of_all_gammas_that_meet_the_floors(rule, met
     options = {"cost": cost_for(metric), "floors": floor}
     if not truth:
         with pytest.raises(lh.LevelheadError, match="floors: no gamma"), quiet():
-            lh.tune(logits, labels, COUNTS, metric=metric, rule=rule, bootstrap=0, **options,
-                    norms=NORMS if rule == "tau" else None)
+            lh.tune(
+                logits,
+                labels,
+                COUNTS,
+                metric=metric,
+                rule=rule,
+                bootstrap=0,
+                **options,
+                norms=NORMS if rule == "tau" else None,
+            )
         if seed <= 1:  # without ties
             with pytest.raises(lh.LevelheadError, match="floors: no gamma"):
                 path.best(metric, **options)
@@ -123,8 +135,17 @@ def test_the_best_gamma_is_the_best_of_all_gammas_that_meet_the_floors(rule, met
         assert sign * best.value == pytest.approx(min(truth.values()), abs=1e-9)
         assert best.value == pytest.approx(expected(metric, labels, path.predictions(best.gamma)), abs=1e-9)
     with quiet():
-        tuned = lh.tune(logits, labels, COUNTS, metric=metric, rule=rule, criterion="balanced_error", bootstrap=0,
-                        norms=NORMS if rule == "tau" else None, **options)
+        tuned = lh.tune(
+            logits,
+            labels,
+            COUNTS,
+            metric=metric,
+            rule=rule,
+            criterion="balanced_error",
+            bootstrap=0,
+            norms=NORMS if rule == "tau" else None,
+            **options,
+        )
     near = expected(metric, labels, path.predictions(tuned.gamma + 1e-7))  # gamma itself may be a tie
     assert sign * near == pytest.approx(min(truth.values()), abs=1e-9)
     if np.abs(path.curve_of("macro_f1").gammas - tuned.gamma).min() > 1e-9:  # at a tie, scores are rounded
@@ -203,7 +224,8 @@ def test_a_kept_bias_can_be_tuned_by_another_metric():
     grid = [expected("macro_f1", labels, rule.scores(logits, g).argmax(axis=1)) for g in np.linspace(0, 2, 401)]
     assert tuned.value == pytest.approx(max(grid), abs=0.01)
     assert tuned.value == pytest.approx(
-        expected("macro_f1", labels, rule.scores(logits, tuned.gamma).argmax(axis=1)), abs=1e-9)
+        expected("macro_f1", labels, rule.scores(logits, tuned.gamma).argmax(axis=1)), abs=1e-9
+    )
 
 
 def test_a_bootstrap_of_another_metric_repeats_its_curve():
@@ -233,8 +255,9 @@ def test_floors_hold_what_the_metric_alone_would_give_up():
     free = lh.tune(logits, labels, COUNTS, metric="error", criterion="balanced_error", bootstrap=0)
     path = lh.gamma_path(logits, labels, COUNTS)
     least = float(path.class_accuracy(free.gamma)[3]) + 0.05
-    tuned = lh.tune(logits, labels, COUNTS, metric="error", floors={"ant": least}, names=["cat", "dog", "owl", "ant"],
-                    bootstrap=100)
+    tuned = lh.tune(
+        logits, labels, COUNTS, metric="error", floors={"ant": least}, names=["cat", "dog", "owl", "ant"], bootstrap=100
+    )
     assert path.class_accuracy(tuned.gamma)[3] >= least
     assert tuned.floors == (0.0, 0.0, 0.0, least)
     assert tuned.floors_met_at_zero is False

@@ -99,8 +99,10 @@ def test_merging_class_shards_equals_the_whole(case, cut):
     logits, labels, counts = case
     cut = min(cut, len(counts) - 1)
     true = logits[np.arange(len(labels)), labels]
-    parts = [gamma_path(logits[:, columns], labels, counts, shard=(columns, true))
-             for columns in np.split(np.arange(len(counts)), [cut])]
+    parts = [
+        gamma_path(logits[:, columns], labels, counts, shard=(columns, true))
+        for columns in np.split(np.arange(len(counts)), [cut])
+    ]
     whole, merged = gamma_path(logits, labels, counts), parts[0].merge_classes(parts[1])
     assert np.array_equal(merged.lo, whole.lo)
     assert np.array_equal(merged.hi, whole.hi)
@@ -235,7 +237,8 @@ def test_bootstrap_on_given_gammas_and_of_the_error():
     at = np.searchsorted(path.gammas, GRID, side="right") - 1
     np.testing.assert_allclose(some, every[:, at], atol=1e-12)
     assert path.bootstrap(300, np.random.default_rng(1), gammas=GRID).mean(axis=0) == pytest.approx(
-        path.balanced_error_curve.at(GRID), abs=0.01)
+        path.balanced_error_curve.at(GRID), abs=0.01
+    )
 
 
 def test_a_binary_head_of_opposite_logits_never_changes_its_mind():
@@ -248,8 +251,12 @@ def test_a_binary_head_of_opposite_logits_never_changes_its_mind():
 def test_paths_that_do_not_fit_are_not_merged():
     logits, labels, counts = sample_case()
     path = gamma_path(logits, labels, counts)
-    for other in (gamma_path(logits, labels, counts, range=(0, 1)), gamma_path(logits, labels, counts[::-1]),
-                  gamma_path(logits, labels, counts, rule="shift"), gamma_path(logits, labels, counts, k=2)):
+    for other in (
+        gamma_path(logits, labels, counts, range=(0, 1)),
+        gamma_path(logits, labels, counts[::-1]),
+        gamma_path(logits, labels, counts, rule="shift"),
+        gamma_path(logits, labels, counts, k=2),
+    ):
         with pytest.raises(ValueError, match="expected paths over the same"):
             path.merge(other)
     with pytest.raises(ValueError, match="same samples"):
@@ -287,8 +294,12 @@ def test_a_file_larger_than_the_memory_allowed_is_streamed(tmp_path):
     file[:] = np.random.default_rng(0).normal(size=500)
     file[:, 0] = np.random.default_rng(1).normal(size=150_000)
     file.flush()
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "logits.npy")], check=True,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "logits.npy")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert file.nbytes == 300_000_000
     assert float(done.stdout) < 150
 

@@ -68,8 +68,10 @@ def test_plain_criterion_is_the_least_balanced_error_of_the_path():
 def test_a_class_weighs_the_same_whatever_its_size_in_the_held_out_data():
     logits, labels = bent(3, [30, 30, 30, 30])
     often = np.concatenate([np.arange(120), *[np.flatnonzero(labels == 0)] * 9])
-    once, again = (lh.tune(logits[rows], labels[rows], COUNTS, criterion="balanced_error", bootstrap=0)
-                   for rows in (np.arange(120), often))
+    once, again = (
+        lh.tune(logits[rows], labels[rows], COUNTS, criterion="balanced_error", bootstrap=0)
+        for rows in (np.arange(120), often)
+    )
     assert again.gamma == pytest.approx(once.gamma, abs=1e-9)
     assert again.balanced_error == pytest.approx(once.balanced_error)
     assert again.error != pytest.approx(once.error, abs=1e-3)
@@ -177,8 +179,21 @@ def test_a_kept_bias_is_followed_to_the_grid_of_its_shares():
 
 def test_result_is_plain_json():
     text = json.dumps(lh.tune(*bent(0, [20] * 4), COUNTS, bootstrap=20).to_dict())
-    assert {"gamma", "interval", "error", "balanced_error", "error_at_zero", "balanced_error_at_zero", "gain",
-            "gain_interval", "chosen_on", "n", "classes", "warnings", "rule"} <= json.loads(text).keys()
+    assert {
+        "gamma",
+        "interval",
+        "error",
+        "balanced_error",
+        "error_at_zero",
+        "balanced_error_at_zero",
+        "gain",
+        "gain_interval",
+        "chosen_on",
+        "n",
+        "classes",
+        "warnings",
+        "rule",
+    } <= json.loads(text).keys()
 
 
 # -- without labels, and across folds ---------------------------------------------------------------------------------
@@ -371,8 +386,10 @@ def test_folds_are_looked_at_whatever_their_order():
 def test_a_choice_says_which_counts_and_names_it_is_for(form):
     logits, labels = bent(0, [4] * 4)
     names = ["ant", "cat", "elk", "fox"]
-    for tuned in (lh.tune(logits, labels, form, names=names, bootstrap=0),
-                  lh.match_prior(logits, form, names=names, bootstrap=0)):
+    for tuned in (
+        lh.tune(logits, labels, form, names=names, bootstrap=0),
+        lh.match_prior(logits, form, names=names, bootstrap=0),
+    ):
         assert tuned.counts == (1000.0, 300.0, 90.0, 27.0)
         assert tuned.names == tuple(names)
         assert json.loads(json.dumps(tuned.to_dict()))["counts"] == [1000, 300, 90, 27]

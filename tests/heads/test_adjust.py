@@ -38,8 +38,11 @@ def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
 
 def by_hand(logits, rule, gamma, norms, counts=COUNTS):
     """The equations, on logits [N, K]."""
-    return {"rescale": lambda: logits * (counts.max() / counts) ** gamma, "tau": lambda: logits / norms**gamma,
-            "shift": lambda: logits + gamma * np.log(counts.max() / counts)}[rule]()
+    return {
+        "rescale": lambda: logits * (counts.max() / counts) ** gamma,
+        "tau": lambda: logits / norms**gamma,
+        "shift": lambda: logits + gamma * np.log(counts.max() / counts),
+    }[rule]()
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
@@ -54,9 +57,18 @@ def test_the_rule_that_was_tuned_is_applied_to_a_head(rule, bias, tmp_path):
     assert (head.bias is None) is not bias  # the argument is left as it is
 
 
-@pytest.mark.parametrize("layer", [
-    nn.Linear(8, 4), nn.Linear(8, 4, bias=False), nn.Conv1d(8, 4, 1), nn.Conv2d(8, 4, 1, bias=False),
-    nn.Linear(8, 4, bias=False, dtype=torch.bfloat16), nn.Linear(8, 4, dtype=torch.float64)], ids=str)
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Linear(8, 4),
+        nn.Linear(8, 4, bias=False),
+        nn.Conv1d(8, 4, 1),
+        nn.Conv2d(8, 4, 1, bias=False),
+        nn.Linear(8, 4, bias=False, dtype=torch.bfloat16),
+        nn.Linear(8, 4, dtype=torch.float64),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_model_gets_what_its_head_gets_and_is_restored_bit_for_bit(rule, layer):
     model = nn.Sequential(nn.Identity(), copy.deepcopy(layer))
@@ -149,8 +161,11 @@ def test_one_logit_cannot_be_scaled(rule):
 def test_a_second_adjustment_must_be_asked_for_whichever_came_first():
     layer = nn.Linear(8, 4, bias=False)
     shifted = lh.adjust_(layer, tuned_for("shift"))
-    for call in (lambda **o: lh.adjust_(layer, tuned_for("shift"), **o), lambda **o: lh.adjust_(copy.deepcopy(layer),
-                 tuned_for("tau"), **o), lambda **o: lh.rescale_(layer, COUNTS, gamma=0.1, **o)):
+    for call in (
+        lambda **o: lh.adjust_(layer, tuned_for("shift"), **o),
+        lambda **o: lh.adjust_(copy.deepcopy(layer), tuned_for("tau"), **o),
+        lambda **o: lh.rescale_(layer, COUNTS, gamma=0.1, **o),
+    ):
         with pytest.raises(ValueError, match=r"was adjusted already \(logit shift, gamma 0.4\); restore it first"):
             call()
     scaled = lh.rescale_(layer, COUNTS, gamma=0.1, again=True)
@@ -191,8 +206,11 @@ class Named(nn.Linear):
 MISTAKES = {
     "other classes": (nn.Linear(8, 5), tuned_for("shift"), "has 5 classes, but gamma was tuned on 4 classes"),
     "one logit of four classes": (nn.Linear(8, 1), tuned_for("shift"), "gives a single logit, but gamma was tuned"),
-    "classes in another order": (Named(8, 4), tuned_for("shift", names=tuple("abcd")),
-                                 r"in another order \(d, c, b, a\) than the logits that gamma was tuned on \(a, b"),
+    "classes in another order": (
+        Named(8, 4),
+        tuned_for("shift", names=tuple("abcd")),
+        r"in another order \(d, c, b, a\) than the logits that gamma was tuned on \(a, b",
+    ),
     "a forward without a bias": (Blind(8, 4, bias=False), tuned_for("shift"), "its forward does not add one; tune"),
     "two heads, shifted": (Pair(), tuned_for("shift"), "head, head_dist feed one output, and the rule shift is of one"),
     "two heads, tau": (Pair(), tuned_for("tau"), "head, head_dist feed one output, and the rule tau is of one"),
@@ -232,8 +250,9 @@ def test_rescale_takes_a_choice_only_for_its_own_rule_and_counts():
     assert np.array_equal(lh.rescale(head, 3 * COUNTS, gamma=own).weight, expected.weight)
     np.testing.assert_array_equal(lh.factors(COUNTS, own), lh.factors(COUNTS, 0.4))
     np.testing.assert_array_equal(lh.tau_normalize(head, tuned_for("tau")).weight, lh.tau_normalize(head, 0.4).weight)
-    np.testing.assert_array_equal(lh.shift_logits(head, COUNTS, tuned_for("shift")).bias,
-                                  lh.shift_logits(head, COUNTS, 0.4).bias)
+    np.testing.assert_array_equal(
+        lh.shift_logits(head, COUNTS, tuned_for("shift")).bias, lh.shift_logits(head, COUNTS, 0.4).bias
+    )
     layer = nn.Linear(8, 4)
     with lh.rescale_(layer, COUNTS, gamma=own) as adjusted:
         assert adjusted.gamma == 0.4
@@ -257,8 +276,13 @@ def test_a_kept_bias_is_kept():
 
 
 def test_a_choice_of_an_older_file_is_applied(tmp_path):
-    sources = {"files": {"logits": "L", "counts": "C"}, "sha256": {"logits": "0", "counts": "1"}, "kind": "logits",
-               "target": None, "counts": COUNTS.tolist()}
+    sources = {
+        "files": {"logits": "L", "counts": "C"},
+        "sha256": {"logits": "0", "counts": "1"},
+        "kind": "logits",
+        "target": None,
+        "counts": COUNTS.tolist(),
+    }
     old = {"gamma": 0.4, "rule": "shift", "chosen_on": "held-out", "classes": 4, "sources": sources}
     (tmp_path / "old.json").write_text(json.dumps(old))
     layer = nn.Linear(8, 4)

@@ -93,11 +93,16 @@ def test_a_shift_gives_a_model_without_intercept_one(data):
     np.testing.assert_allclose(read(model).bias, 0.5 * np.log([1, 2, 4, 8]))
 
 
-@pytest.mark.parametrize("wrap", [
-    lambda: make_pipeline(StandardScaler(), LogisticRegression()),
-    lambda: GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
-    lambda: GridSearchCV(make_pipeline(StandardScaler(), RidgeClassifier()), {"ridgeclassifier__alpha": [1.0]}, cv=2),
-])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+        lambda: GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
+        lambda: GridSearchCV(
+            make_pipeline(StandardScaler(), RidgeClassifier()), {"ridgeclassifier__alpha": [1.0]}, cv=2
+        ),
+    ],
+)
 def test_the_model_inside_a_pipeline_or_search_is_the_one_changed(wrap, data):
     X, y = data
     for model in (wrap().fit(X, y), FrozenEstimator(wrap().fit(X, y))):
@@ -134,12 +139,16 @@ def test_a_binary_head_is_refused_with_the_way_out(data):
         read(LogisticRegression().fit(X, y > 0))
 
 
-@pytest.mark.parametrize("estimator", [
-    RandomForestClassifier(5, random_state=0),
-    SVC(kernel="linear"),
-    CalibratedClassifierCV(LinearSVC(), cv=2),
-    OneVsRestClassifier(LogisticRegression()),
-], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        RandomForestClassifier(5, random_state=0),
+        SVC(kernel="linear"),
+        CalibratedClassifierCV(LinearSVC(), cv=2),
+        OneVsRestClassifier(LogisticRegression()),
+    ],
+    ids=lambda e: type(e).__name__,
+)
 def test_a_model_with_no_head_of_its_own_is_refused_with_the_way_out(estimator, data):
     with pytest.raises(ValueError, match=r"no linear head of its own.*RescaledClassifier"):
         read(estimator.fit(*data))

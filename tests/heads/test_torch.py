@@ -143,9 +143,10 @@ def test_example_works_on_a_head_that_starts_at_zero_and_in_bfloat16(x):
     assert list(find_head(model, example=x.bfloat16())) == ["fc"]
 
 
-@pytest.mark.parametrize("after", [
-    lambda z: z.softmax(1), lambda z: z + 1, lambda z: z @ torch.ones(3, 3), lambda z: F.normalize(z), lambda z: z**2,
-])
+@pytest.mark.parametrize(
+    "after",
+    [lambda z: z.softmax(1), lambda z: z + 1, lambda z: z @ torch.ones(3, 3), lambda z: F.normalize(z), lambda z: z**2],
+)
 def test_example_refuses_what_does_not_scale_the_output_row_by_row(after, x):
     model = Net(after=after)
     with pytest.raises(ValueError, match=r"no layer's rows are the model's logits.*fc"):
@@ -183,10 +184,17 @@ class Normed(nn.Module):
         return self.norm(self.fc(h)) if self.head_last else self.fc(self.norm(h))
 
 
-@pytest.mark.parametrize("norm", [
-    nn.LayerNorm(3), nn.LayerNorm(3, elementwise_affine=False), nn.BatchNorm1d(3), nn.RMSNorm(3), nn.GroupNorm(1, 3),
-    nn.PReLU(3),
-])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.LayerNorm(3),
+        nn.LayerNorm(3, elementwise_affine=False),
+        nn.BatchNorm1d(3),
+        nn.RMSNorm(3),
+        nn.GroupNorm(1, 3),
+        nn.PReLU(3),
+    ],
+)
 @pytest.mark.parametrize("layer", [None, "fc"])
 def test_norm_registered_after_the_head_is_seen_in_any_model(norm, layer):
     for model in (Normed(norm), Normed(norm, head=nn.Sequential(nn.Dropout(0.1), nn.Linear(8, 3)))):
@@ -236,23 +244,29 @@ def test_known_name_on_a_hidden_layer_is_not_a_head():
         find_head(model)
 
 
-@pytest.mark.parametrize(("model", "message"), [
-    (nn.ReLU(), "no linear layer or 1x1 convolution in ReLU"),
-    (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "0 is not the head: a BatchNorm1d follows"),
-    (nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 4)), "0 has 3 outputs but is not the last layer"),
-    (Net("fc", nn.Linear(8, 7)), "expected 7 counts, one per class, got 3"),
-])
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.ReLU(), "no linear layer or 1x1 convolution in ReLU"),
+        (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "0 is not the head: a BatchNorm1d follows"),
+        (nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 4)), "0 has 3 outputs but is not the last layer"),
+        (Net("fc", nn.Linear(8, 7)), "expected 7 counts, one per class, got 3"),
+    ],
+)
 def test_model_without_a_fitting_head_is_refused(model, message):
     with pytest.raises(ValueError, match=message):
         rescale_(model, COUNTS, gamma=0.5)
 
 
-@pytest.mark.parametrize(("layer", "message"), [
-    ("nope", r"no layer 'nope' in the model; it has body \[8, 6\], fc \[3, 8\]"),
-    (nn.Linear(2, 3), "Linear that is not part of the model"),
-    (3, "layer: expected the path of a layer or the layer itself, got 3"),
-    ([], "at least one layer"),
-])
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ("nope", r"no layer 'nope' in the model; it has body \[8, 6\], fc \[3, 8\]"),
+        (nn.Linear(2, 3), "Linear that is not part of the model"),
+        (3, "layer: expected the path of a layer or the layer itself, got 3"),
+        ([], "at least one layer"),
+    ],
+)
 def test_layer_that_is_not_there_is_refused(layer, message):
     with pytest.raises(ValueError, match=message):
         find_head(Net(), layer=layer)
@@ -419,10 +433,15 @@ def test_buffers_of_their_own_tie_nothing(x):
     assert scaled(model, x, logits)
 
 
-@pytest.mark.parametrize("hook", [
-    lambda layer, args, out: F.normalize(out), lambda layer, args, out: out**2, lambda layer, args, out: (out,),
-    lambda layer, args, out: out[:, :, :, 0],
-])
+@pytest.mark.parametrize(
+    "hook",
+    [
+        lambda layer, args, out: F.normalize(out),
+        lambda layer, args, out: out**2,
+        lambda layer, args, out: (out,),
+        lambda layer, args, out: out[:, :, :, 0],
+    ],
+)
 def test_hook_that_makes_the_head_another_function_is_refused(hook):
     model = Net()
     model.fc.register_forward_hook(hook)
@@ -466,10 +485,15 @@ def test_of_several_heads_all_change_or_none(bad):
     assert torch.equal(model.head.weight, before)
 
 
-@pytest.mark.parametrize(("counts", "gamma", "message"), [
-    ([100, 25], 0.5, "expected 3 counts"), ([100, 25, 0], 0.5, "class 2 has no samples"),
-    (COUNTS, float("nan"), "gamma: expected a finite number"), ({"cat": 3, "dog": 4, "owl": 5}, 0.5, "cat"),
-])
+@pytest.mark.parametrize(
+    ("counts", "gamma", "message"),
+    [
+        ([100, 25], 0.5, "expected 3 counts"),
+        ([100, 25, 0], 0.5, "class 2 has no samples"),
+        (COUNTS, float("nan"), "gamma: expected a finite number"),
+        ({"cat": 3, "dog": 4, "owl": 5}, 0.5, "cat"),
+    ],
+)
 def test_bad_counts_and_gamma_change_nothing(counts, gamma, message):
     model = Net()
     before = bits(model)

@@ -20,7 +20,7 @@ def check(shard: int, warm: bool, nested: bool) -> None:
     torch.manual_seed(0)
     whole = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5))
     model, x = copy.deepcopy(whole), torch.randn(4, 6)
-    for layer in ([model[2], model] if nested else [model]):
+    for layer in [model[2], model] if nested else [model]:
         fully_shard(layer, shard_placement_fn=lambda p: Shard(shard if p.ndim > 1 else 0))
     if warm:  # a forward pass leaves the root's whole parameters behind, and a change to those would be lost
         with torch.no_grad():

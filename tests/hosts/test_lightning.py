@@ -68,8 +68,16 @@ def batches():
 
 def fit(module, tmp_path, *callbacks, epochs=2, checkpoint=None, **options):
     options = {"enable_checkpointing": False, **options}
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=epochs, logger=False, enable_progress_bar=False,
-                         enable_model_summary=False, default_root_dir=tmp_path, callbacks=list(callbacks), **options)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        callbacks=list(callbacks),
+        **options,
+    )
     trainer.fit(module, batches(), ckpt_path=checkpoint)
     return trainer
 
@@ -97,9 +105,11 @@ def by_hand(module, *, epochs=2, accumulate=1, before=False):
     return module
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"accumulate_grad_batches": 2}, {"precision": "bf16-mixed"}, {"gradient_clip_val": 0.1},
-], ids=["plain", "accumulated", "bf16", "clipped"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"accumulate_grad_batches": 2}, {"precision": "bf16-mixed"}, {"gradient_clip_val": 0.1}],
+    ids=["plain", "accumulated", "bf16", "clipped"],
+)
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
 def test_rows_have_unit_length_before_and_after_every_step(tmp_path, optimizer, options):
     watch = Watch()
@@ -222,11 +232,14 @@ def test_wvn_and_rescaling_together_leave_lengths_that_are_the_factors(tmp_path)
     assert module.fc.weight.norm(dim=1).tolist() == pytest.approx(factors(COUNTS, 0.3), rel=1e-6)
 
 
-@pytest.mark.parametrize(("counts", "layer", "message"), [
-    (COUNTS, "head", r"no layer 'head' in the model; it has body\.0"),
-    ([1, 2], "fc", "expected 3 counts, one per class, got 2"),
-    ([30, 8, 0], None, "class 2 has no samples"),
-])
+@pytest.mark.parametrize(
+    ("counts", "layer", "message"),
+    [
+        (COUNTS, "head", r"no layer 'head' in the model; it has body\.0"),
+        ([1, 2], "fc", "expected 3 counts, one per class, got 2"),
+        ([30, 8, 0], None, "class 2 has no samples"),
+    ],
+)
 def test_bad_counts_or_layers_are_refused_before_the_first_step(tmp_path, counts, layer, message):
     watch = Watch()
     with pytest.raises(ValueError, match=message):

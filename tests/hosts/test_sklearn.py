@@ -64,9 +64,11 @@ def test_all_of_scikit_learns_checks_pass(estimator):
     assert len(statuses) > 45
 
 
-@pytest.mark.parametrize("model", [
-    RescaledClassifier(LogisticRegression(), gamma=0.3), TunedRescaledClassifierCV(LogisticRegression(), cv=3),
-], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "model",
+    [RescaledClassifier(LogisticRegression(), gamma=0.3), TunedRescaledClassifierCV(LogisticRegression(), cv=3)],
+    ids=lambda e: type(e).__name__,
+)
 def test_clone_params_and_pickle_round_trips(model, tail):
     X, y, X_test, _ = tail
     model = clone(model).set_params(estimator__C=0.5, rule="shift").fit(X, y)
@@ -77,8 +79,10 @@ def test_clone_params_and_pickle_round_trips(model, tail):
 
 
 def test_constructors_have_the_shape_of_scikit_learns_own():
-    ours, theirs = (set(c(LogisticRegression()).get_params(deep=False))
-                    for c in (TunedRescaledClassifierCV, TunedThresholdClassifierCV))
+    ours, theirs = (
+        set(c(LogisticRegression()).get_params(deep=False))
+        for c in (TunedRescaledClassifierCV, TunedThresholdClassifierCV)
+    )
     assert theirs - {"response_method", "thresholds"} <= ours
 
 
@@ -108,9 +112,11 @@ def test_a_linear_model_is_rescaled_as_its_head_is(tail):
     np.testing.assert_allclose(by_scores, base.predict_proba(X_test), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("base", [
-    GaussianNB(), RandomForestClassifier(20, random_state=0), CalibratedClassifierCV(GaussianNB(), cv=2),
-], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "base",
+    [GaussianNB(), RandomForestClassifier(20, random_state=0), CalibratedClassifierCV(GaussianNB(), cv=2)],
+    ids=lambda e: type(e).__name__,
+)
 def test_probabilities_are_divided_by_a_power_of_the_prior(base, tail):
     X, y, X_test, _ = tail
     model = RescaledClassifier(base, gamma=0.7).fit(X, y)
@@ -213,8 +219,11 @@ def test_counts_may_be_given_and_go_by_label(tail):
 # -- tuning -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", [LogisticRegression(), GaussianNB(), RandomForestClassifier(20, random_state=0)],
-                         ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "base",
+    [LogisticRegression(), GaussianNB(), RandomForestClassifier(20, random_state=0)],
+    ids=lambda e: type(e).__name__,
+)
 @pytest.mark.parametrize("data", ["tail", "binary"])
 def test_tuning_improves_balanced_accuracy_on_unseen_data(base, data, request):
     X, y, X_test, y_test = request.getfixturevalue(data)
@@ -223,10 +232,14 @@ def test_tuning_improves_balanced_accuracy_on_unseen_data(base, data, request):
     assert after > before + 0.02
 
 
-@pytest.mark.parametrize(("scoring", "base"), [
-    ("balanced_accuracy", LogisticRegression()), ("accuracy", GaussianNB()),
-    (make_scorer(balanced_accuracy_score), GaussianNB()),
-])
+@pytest.mark.parametrize(
+    ("scoring", "base"),
+    [
+        ("balanced_accuracy", LogisticRegression()),
+        ("accuracy", GaussianNB()),
+        (make_scorer(balanced_accuracy_score), GaussianNB()),
+    ],
+)
 def test_the_exact_curve_agrees_with_predictions_fold_by_fold(scoring, base, tail):
     X, y, _, _ = tail
     folds = list(StratifiedKFold(3).split(X, y))
@@ -280,10 +293,14 @@ def test_balanced_data_leaves_the_model_as_it_is(tail):
 
 
 @pytest.mark.filterwarnings("ignore::levelhead.NegativeLogitsWarning")
-@pytest.mark.parametrize(("scoring", "base"), [
-    ("balanced_accuracy", LogisticRegression(max_iter=1000)), ("balanced_accuracy", GaussianNB()),
-    ("f1_macro", GaussianNB()),
-])
+@pytest.mark.parametrize(
+    ("scoring", "base"),
+    [
+        ("balanced_accuracy", LogisticRegression(max_iter=1000)),
+        ("balanced_accuracy", GaussianNB()),
+        ("f1_macro", GaussianNB()),
+    ],
+)
 def test_a_class_that_a_fold_has_not_seen_counts_as_missed_there(scoring, base, tail):
     X, y, _, _ = tail
     some = np.concatenate([np.flatnonzero(y == k)[:n] for k, n in enumerate([120, 60, 40, 2, 1])])
@@ -295,8 +312,13 @@ def test_a_class_that_a_fold_has_not_seen_counts_as_missed_there(scoring, base, 
     fixed = RescaledClassifier(base, gamma=tuned.best_gamma_, rule=tuned.rule_)
     found = [fixed.fit(X[train], y[train]).predict(X[test]) for train, test in folds]
     held = np.concatenate([test for _, test in folds])
-    expected = balanced_accuracy_score(y[held], np.concatenate(found)) if scoring == "balanced_accuracy" else np.mean(
-        [f1_score(y[test], predicted, average="macro") for predicted, (_, test) in zip(found, folds, strict=True)])
+    expected = (
+        balanced_accuracy_score(y[held], np.concatenate(found))
+        if scoring == "balanced_accuracy"
+        else np.mean(
+            [f1_score(y[test], predicted, average="macro") for predicted, (_, test) in zip(found, folds, strict=True)]
+        )
+    )
     assert tuned.best_score_ == pytest.approx(expected)
 
 
@@ -316,12 +338,16 @@ def test_a_trained_model_is_tuned_on_held_out_data_with_the_counts_it_was_traine
     assert after > before + 0.02
 
 
-@pytest.mark.parametrize("wrap", [
-    lambda base: TunedRescaledClassifierCV(base, cv="prefit", refit=False),
-    lambda base: TunedRescaledClassifierCV(FrozenEstimator(base)),
-    lambda base: TunedRescaledClassifierCV(make_pipeline(StandardScaler(), FrozenEstimator(base))),
-    lambda base: RescaledClassifier(FrozenEstimator(base)),
-], ids=["prefit", "tuned", "pipeline", "fixed"])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda base: TunedRescaledClassifierCV(base, cv="prefit", refit=False),
+        lambda base: TunedRescaledClassifierCV(FrozenEstimator(base)),
+        lambda base: TunedRescaledClassifierCV(make_pipeline(StandardScaler(), FrozenEstimator(base))),
+        lambda base: RescaledClassifier(FrozenEstimator(base)),
+    ],
+    ids=["prefit", "tuned", "pipeline", "fixed"],
+)
 def test_a_trained_model_with_a_balanced_hold_out_needs_its_counts(wrap, tail):
     X, y, X_test, y_test = tail
     even = np.concatenate([np.flatnonzero(y_test == k)[:200] for k in range(5)])
@@ -429,21 +455,31 @@ def test_metadata_without_routing_is_refused_as_scikit_learn_does(tail):
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("model", "message"), [
-    (RescaledClassifier(LogisticRegression(), gamma="high"), "The 'gamma' parameter of RescaledClassifier must be"),
-    (RescaledClassifier(LogisticRegression(), gamma=float("nan")), "The 'gamma' parameter .* must be"),
-    (RescaledClassifier(LogisticRegression(), rule="tau"), "The 'rule' parameter of RescaledClassifier must be"),
-    (RescaledClassifier(LogisticRegression(), counts=[1, 2]), "expected 5 counts, one per class, got 2"),
-    (RescaledClassifier(LogisticRegression(), counts=[5, 4, 3, 2, 0]), r"class 4 \(4\) has no samples"),
-    (RescaledClassifier(GaussianNB(), rule="rescale"), "rule: GaussianNB gives probabilities, .*use 'shift'"),
-    (RescaledClassifier(SVC(decision_function_shape="ovo")), "expected 5 scores per sample.*_shape to 'ovr'"),
-    (RescaledClassifier(StandardScaler()), "The 'estimator' parameter of RescaledClassifier must be"),
-    (TunedRescaledClassifierCV(LogisticRegression(), scoring="no such"), "The 'scoring' parameter"),
-    (TunedRescaledClassifierCV(LogisticRegression(), cv=1.5), "The 'cv' parameter"),
-    (TunedRescaledClassifierCV(LogisticRegression(), cv="prefit"), "refit: expected False: cv 'prefit' trains nothing"),
-    (TunedRescaledClassifierCV(LogisticRegression(), refit=False), "refit: expected True with the 5 splits of cv"),
-    (TunedRescaledClassifierCV(LogisticRegression(), range=(1, 0)), r"range: expected \(from, to\).*, got \(1, 0\)"),
-], ids=str)
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (RescaledClassifier(LogisticRegression(), gamma="high"), "The 'gamma' parameter of RescaledClassifier must be"),
+        (RescaledClassifier(LogisticRegression(), gamma=float("nan")), "The 'gamma' parameter .* must be"),
+        (RescaledClassifier(LogisticRegression(), rule="tau"), "The 'rule' parameter of RescaledClassifier must be"),
+        (RescaledClassifier(LogisticRegression(), counts=[1, 2]), "expected 5 counts, one per class, got 2"),
+        (RescaledClassifier(LogisticRegression(), counts=[5, 4, 3, 2, 0]), r"class 4 \(4\) has no samples"),
+        (RescaledClassifier(GaussianNB(), rule="rescale"), "rule: GaussianNB gives probabilities, .*use 'shift'"),
+        (RescaledClassifier(SVC(decision_function_shape="ovo")), "expected 5 scores per sample.*_shape to 'ovr'"),
+        (RescaledClassifier(StandardScaler()), "The 'estimator' parameter of RescaledClassifier must be"),
+        (TunedRescaledClassifierCV(LogisticRegression(), scoring="no such"), "The 'scoring' parameter"),
+        (TunedRescaledClassifierCV(LogisticRegression(), cv=1.5), "The 'cv' parameter"),
+        (
+            TunedRescaledClassifierCV(LogisticRegression(), cv="prefit"),
+            "refit: expected False: cv 'prefit' trains nothing",
+        ),
+        (TunedRescaledClassifierCV(LogisticRegression(), refit=False), "refit: expected True with the 5 splits of cv"),
+        (
+            TunedRescaledClassifierCV(LogisticRegression(), range=(1, 0)),
+            r"range: expected \(from, to\).*, got \(1, 0\)",
+        ),
+    ],
+    ids=str,
+)
 def test_a_wrong_setting_is_named(model, message, tail):
     with pytest.raises(ValueError, match=message):
         model.fit(*tail[:2])

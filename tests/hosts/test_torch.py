@@ -219,10 +219,15 @@ def test_layer_that_the_optimizer_does_not_own_is_refused():
     assert torch.equal(model[2].weight, before)
 
 
-@pytest.mark.parametrize(("layer", "message"), [
-    (nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), "parametrized"), (nn.ReLU(), "no linear layer"),
-    (torch.zeros(3, 4), "expected a layer, its weight"), (nn.Parameter(torch.zeros(3)), "expected a layer, its weight"),
-])
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), "parametrized"),
+        (nn.ReLU(), "no linear layer"),
+        (torch.zeros(3, 4), "expected a layer, its weight"),
+        (nn.Parameter(torch.zeros(3)), "expected a layer, its weight"),
+    ],
+)
 def test_an_argument_that_is_not_a_layer_is_refused(layer, message):
     with pytest.raises(ValueError, match=message):
         WVN(torch.optim.SGD(build().parameters(), lr=0.5), layer)

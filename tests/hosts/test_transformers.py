@@ -33,10 +33,21 @@ def _offline(monkeypatch):
 def network(seed=0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return BertForSequenceClassification(BertConfig(
-            vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
-            max_position_embeddings=8, num_labels=3, id2label=dict(enumerate(NAMES)), hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0, initializer_range=0.5))
+        return BertForSequenceClassification(
+            BertConfig(
+                vocab_size=20,
+                hidden_size=8,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=8,
+                max_position_embeddings=8,
+                num_labels=3,
+                id2label=dict(enumerate(NAMES)),
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+                initializer_range=0.5,
+            )
+        )
 
 
 class Watch(TrainerCallback):
@@ -57,15 +68,29 @@ class Watch(TrainerCallback):
 
 
 def trainer(model, tmp_path, *callbacks, loss=None, **options):
-    options = {"num_train_epochs": 2, "per_device_train_batch_size": 4, "optim": "sgd", "learning_rate": 0.05,
-               "save_strategy": "no", "logging_strategy": "no", **options}
+    options = {
+        "num_train_epochs": 2,
+        "per_device_train_batch_size": 4,
+        "optim": "sgd",
+        "learning_rate": 0.05,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        **options,
+    }
     args = TrainingArguments(tmp_path, use_cpu=True, report_to="none", disable_tqdm=True, **options)
     return Trainer(model, args, None, DATA, DATA, callbacks=list(callbacks), compute_loss_func=loss)
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}, {"bf16": True}, {"optim": "adamw_torch"},
-], ids=["plain", "accumulated", "bf16", "adamw"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2},
+        {"bf16": True},
+        {"optim": "adamw_torch"},
+    ],
+    ids=["plain", "accumulated", "bf16", "adamw"],
+)
 def test_rows_have_unit_length_before_and_after_every_step(tmp_path, options):
     watch = Watch()
     trainer(network(), tmp_path, WVNCallback(), watch, **options).train()
@@ -82,8 +107,15 @@ def test_without_the_callback_rows_do_not_have_unit_length(tmp_path):
 @pytest.mark.parametrize("order", ["algorithm", "released"])
 def test_training_equals_a_loop_written_by_hand(tmp_path, order):
     model, other = network(), network()
-    trainer(model, tmp_path, WVNCallback(order=order), lr_scheduler_type="constant", max_grad_norm=0,
-            per_device_train_batch_size=len(DATA), num_train_epochs=5).train()
+    trainer(
+        model,
+        tmp_path,
+        WVNCallback(order=order),
+        lr_scheduler_type="constant",
+        max_grad_norm=0,
+        per_device_train_batch_size=len(DATA),
+        num_train_epochs=5,
+    ).train()
     weight, optimizer = other.classifier.weight, torch.optim.SGD(other.parameters(), lr=0.05)
 
     def normalize():
@@ -146,8 +178,16 @@ def test_rescaling_comes_once_and_after_every_checkpoint(tmp_path):
 
 def test_the_best_model_is_rescaled_if_it_is_loaded_at_the_end(tmp_path):
     model = network()
-    ended = trainer(model, tmp_path, RescaleCallback(COUNTS, gamma=0.5), save_strategy="epoch", eval_strategy="epoch",
-                    load_best_model_at_end=True, learning_rate=5.0, optim="adamw_torch")
+    ended = trainer(
+        model,
+        tmp_path,
+        RescaleCallback(COUNTS, gamma=0.5),
+        save_strategy="epoch",
+        eval_strategy="epoch",
+        load_best_model_at_end=True,
+        learning_rate=5.0,
+        optim="adamw_torch",
+    )
     ended.train()
     best = load_file(f"{ended.state.best_model_checkpoint}/model.safetensors")["classifier.weight"]
     by = torch.from_numpy(factors([30, 8, 2], 0.5)).float()
@@ -172,11 +212,14 @@ def test_a_checkpoint_that_was_loaded_is_not_overwritten(tmp_path):
     assert torch.equal(watch.heads[0], plain)
 
 
-@pytest.mark.parametrize(("counts", "layer", "message"), [
-    (COUNTS, "head", "no layer 'head' in the model; it has .*classifier"),
-    ([1, 2], "classifier", "expected 3 counts, one per class, got 2"),
-    ({"often": 3, "never": 2, "rare": 1}, None, "unknown class name 'never'; the classes are often, seldom, rare"),
-])
+@pytest.mark.parametrize(
+    ("counts", "layer", "message"),
+    [
+        (COUNTS, "head", "no layer 'head' in the model; it has .*classifier"),
+        ([1, 2], "classifier", "expected 3 counts, one per class, got 2"),
+        ({"often": 3, "never": 2, "rare": 1}, None, "unknown class name 'never'; the classes are often, seldom, rare"),
+    ],
+)
 def test_bad_counts_or_layers_are_refused_before_the_first_step(tmp_path, counts, layer, message):
     watch = Watch()
     with pytest.raises(ValueError, match=message):
@@ -191,8 +234,14 @@ def test_accumulated_batches_train_as_one_batch_does(tmp_path, method):
     ended = []
     for size, accumulate in ((8, 1), (4, 2), (1, 8)):
         model = network()
-        trainer(model, tmp_path, loss=compute_loss_func(method, [30, 8, 2]), per_device_train_batch_size=size,
-                gradient_accumulation_steps=accumulate, max_grad_norm=0).train()
+        trainer(
+            model,
+            tmp_path,
+            loss=compute_loss_func(method, [30, 8, 2]),
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=accumulate,
+            max_grad_norm=0,
+        ).train()
         ended.append(model.classifier.weight.detach())
     for other in ended[1:]:
         torch.testing.assert_close(other, ended[0], **CLOSE)
@@ -221,14 +270,17 @@ def test_losses_can_be_pickled():
     assert loss((torch.zeros(1, 3),), torch.tensor([1])).shape == ()
 
 
-@pytest.mark.parametrize(("method", "message"), [
-    ("wvn", "wvn does more than change the loss: project; use WVNCallback for project"),
-    ("focal+rs", r"focal\+rs does more than change the loss: adjust"),
-    ("over-sample", "over-sample does more than change the loss: sample"),
-    ("crt", "crt does more than change the loss: retrain"),
-    ("ldam", "ldam needs a cosine head"),
-    ("nope", "unknown method 'nope'; the methods are baseline"),
-])
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("wvn", "wvn does more than change the loss: project; use WVNCallback for project"),
+        ("focal+rs", r"focal\+rs does more than change the loss: adjust"),
+        ("over-sample", "over-sample does more than change the loss: sample"),
+        ("crt", "crt does more than change the loss: retrain"),
+        ("ldam", "ldam needs a cosine head"),
+        ("nope", "unknown method 'nope'; the methods are baseline"),
+    ],
+)
 def test_methods_that_do_more_than_change_the_loss_are_refused(method, message):
     with pytest.raises(ValueError, match=message):
         compute_loss_func(method, [30, 8, 2])

@@ -78,13 +78,16 @@ def test_bfloat16_is_widened(tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "x.safetensors"), values.float().numpy())
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("0\n2\n1\n", [0, 2, 1]),
-    ("labels\n0\n2\n", [0, 2]),
-    ("label\n0\n2\n", [0, 2]),
-    ("cat\ndog\n", ["cat", "dog"]),
-    ("labels\ncat\ndog\n", ["cat", "dog"]),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0\n2\n1\n", [0, 2, 1]),
+        ("labels\n0\n2\n", [0, 2]),
+        ("label\n0\n2\n", [0, 2]),
+        ("cat\ndog\n", ["cat", "dog"]),
+        ("labels\ncat\ndog\n", ["cat", "dog"]),
+    ],
+)
 def test_a_column_of_labels_may_be_numbers_or_names_with_a_title_or_without(tmp_path, text, expected):
     (tmp_path / "y.csv").write_text(text)
     assert read(tmp_path / "y.csv", wanted="labels").tolist() == expected
@@ -173,40 +176,60 @@ def _claiming(path, shape, said=None):
             file.filelist[0].file_size = said
 
 
-@pytest.mark.parametrize(("name", "make", "message"), [
-    ("x.pkl", lambda path: path.write_bytes(b"x"), "as .npy, .npz, .safetensors, .csv, .parquet, got .pkl"),
-    ("x.npy", lambda path: None, "no such file; expected logits"),
-    ("x.npy", lambda path: path.write_bytes(b""), "the file is empty"),
-    ("x.npy", _pickled, "the file holds Python objects"),
-    ("x.npy", _truncated, "not a file of logits"),
-    ("x.npz", lambda path: path.write_bytes(b"PK broken"), "not a file of logits"),
-    ("x.npz", lambda path: _under_another_name(path, np.save), "this is an .npy file; rename it to end in .npy"),
-    ("x.npy", lambda path: _under_another_name(path, np.savez), "this is an .npz file; rename it to end in .npz"),
-    ("x.npz", lambda path: _claiming(path, (10**12, 10)),
-     "cut short: 'logits', float64 [1000000000000, 10], needs 80000000000128 bytes, got 128"),
-    ("x.npz", lambda path: _claiming(path, (10**13, 10), said=10**15), "too large for the memory of this machine"),
-    ("x.npz", _text_in_a_zip, "not a file of logits"),
-    ("x.safetensors", lambda path: path.write_bytes(struct.pack("<Q", 99) + b"{}"),
-     "cut short, or not a safetensors file"),
-    ("x.csv", lambda path: path.write_text(""), "the file is empty"),
-    ("x.csv", lambda path: path.write_text("a,b\n"), "titles but no data"),
-    ("x.csv", lambda path: path.write_text("1,2\n3\n"), "data row 1 has 1 values, but the first has 2"),
-    ("x.csv", lambda path: path.write_text("1,2\n3,high\n"), "data row 1 holds 'high'; expected a number"),
-    ("x.csv", lambda path: path.write_text("0,1\n1,0\n"), "the first row, 0,1, may be titles or a sample"),
-    ("x.csv", lambda path: path.write_text("3,5\n0.5,1.5\n"), "the first row, 3,5, may be titles or a sample"),
-    ("x.csv", lambda path: path.write_text("a,b\n1,2,3\n"), "data row 0 has 3 values, but there are 2 titles"),
-    ("x.csv", lambda path: path.write_text("1,2\n3,\n"), "data row 1 has an empty cell; expected a number"),
-    ("x.csv", lambda path: path.write_text("a;b\n0,5;1,5\n"), "data row 0 holds '0,5'; save decimals with a point"),
-    ("x.csv", lambda path: path.write_text("0,5;1,5\n2,5;3\n"), "data row 0 holds '0,5'; save decimals with a point"),
-    ("x.csv", lambda path: path.write_text('"0,5"\n"1,5"\n'), "data row 0 holds '0,5'; save decimals with a point"),
-    ("x.csv", lambda path: pd.DataFrame(LOGITS, index=[3, 1, 5, 0, 2, 4, 6]).to_csv(path),
-     "first column has no title and is not 0, 1, 2, ...; if it is an index, save the table without it (index=False in "
-     "pandas)"),
-    ("x.csv", lambda path: path.write_text("y,0,1\n2,0.5,1.5\n"),
-     "x.csv: the first row holds 'y' next to numbers; expected only names or only numbers"),
-    ("x.csv", lambda path: path.write_text("a" * 200_000), "x.csv: field larger than field limit"),
-    ("x.parquet", lambda path: path.write_bytes(b"nothing"), "not a file of logits"),
-])
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("x.pkl", lambda path: path.write_bytes(b"x"), "as .npy, .npz, .safetensors, .csv, .parquet, got .pkl"),
+        ("x.npy", lambda path: None, "no such file; expected logits"),
+        ("x.npy", lambda path: path.write_bytes(b""), "the file is empty"),
+        ("x.npy", _pickled, "the file holds Python objects"),
+        ("x.npy", _truncated, "not a file of logits"),
+        ("x.npz", lambda path: path.write_bytes(b"PK broken"), "not a file of logits"),
+        ("x.npz", lambda path: _under_another_name(path, np.save), "this is an .npy file; rename it to end in .npy"),
+        ("x.npy", lambda path: _under_another_name(path, np.savez), "this is an .npz file; rename it to end in .npz"),
+        (
+            "x.npz",
+            lambda path: _claiming(path, (10**12, 10)),
+            "cut short: 'logits', float64 [1000000000000, 10], needs 80000000000128 bytes, got 128",
+        ),
+        ("x.npz", lambda path: _claiming(path, (10**13, 10), said=10**15), "too large for the memory of this machine"),
+        ("x.npz", _text_in_a_zip, "not a file of logits"),
+        (
+            "x.safetensors",
+            lambda path: path.write_bytes(struct.pack("<Q", 99) + b"{}"),
+            "cut short, or not a safetensors file",
+        ),
+        ("x.csv", lambda path: path.write_text(""), "the file is empty"),
+        ("x.csv", lambda path: path.write_text("a,b\n"), "titles but no data"),
+        ("x.csv", lambda path: path.write_text("1,2\n3\n"), "data row 1 has 1 values, but the first has 2"),
+        ("x.csv", lambda path: path.write_text("1,2\n3,high\n"), "data row 1 holds 'high'; expected a number"),
+        ("x.csv", lambda path: path.write_text("0,1\n1,0\n"), "the first row, 0,1, may be titles or a sample"),
+        ("x.csv", lambda path: path.write_text("3,5\n0.5,1.5\n"), "the first row, 3,5, may be titles or a sample"),
+        ("x.csv", lambda path: path.write_text("a,b\n1,2,3\n"), "data row 0 has 3 values, but there are 2 titles"),
+        ("x.csv", lambda path: path.write_text("1,2\n3,\n"), "data row 1 has an empty cell; expected a number"),
+        ("x.csv", lambda path: path.write_text("a;b\n0,5;1,5\n"), "data row 0 holds '0,5'; save decimals with a point"),
+        (
+            "x.csv",
+            lambda path: path.write_text("0,5;1,5\n2,5;3\n"),
+            "data row 0 holds '0,5'; save decimals with a point",
+        ),
+        ("x.csv", lambda path: path.write_text('"0,5"\n"1,5"\n'), "data row 0 holds '0,5'; save decimals with a point"),
+        (
+            "x.csv",
+            lambda path: pd.DataFrame(LOGITS, index=[3, 1, 5, 0, 2, 4, 6]).to_csv(path),
+            "first column has no title and is not 0, 1, 2, ...; if it is an index, save the table without it "
+            "(index=False in "
+            "pandas)",
+        ),
+        (
+            "x.csv",
+            lambda path: path.write_text("y,0,1\n2,0.5,1.5\n"),
+            "x.csv: the first row holds 'y' next to numbers; expected only names or only numbers",
+        ),
+        ("x.csv", lambda path: path.write_text("a" * 200_000), "x.csv: field larger than field limit"),
+        ("x.parquet", lambda path: path.write_bytes(b"nothing"), "not a file of logits"),
+    ],
+)
 def test_an_unreadable_file_is_named_with_what_is_wrong(tmp_path, name, make, message):
     make(tmp_path / name)
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message)) as caught:
@@ -214,14 +237,17 @@ def test_an_unreadable_file_is_named_with_what_is_wrong(tmp_path, name, make, me
     assert str(caught.value).startswith(str(tmp_path / name))
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ('9\n""\n3\n', "data row 1 is empty; give its label, or leave that sample out of the logits too"),
-    ("9\n\n3\n", "data row 1 is empty; give its label"),
-    ('label\n9\n""\n', "data row 1 is empty; give its label"),
-    ("cat\n\ndog\n", "data row 1 is empty; give its label"),
-    ("id,name\n7,cat\n", "expected one column of labels, got 2 (id, name); name it: y.csv:TITLE"),
-    ("0,3\n1,2\n", "expected one column of labels, got 2; save it alone (index=False in pandas)"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('9\n""\n3\n', "data row 1 is empty; give its label, or leave that sample out of the logits too"),
+        ("9\n\n3\n", "data row 1 is empty; give its label"),
+        ('label\n9\n""\n', "data row 1 is empty; give its label"),
+        ("cat\n\ndog\n", "data row 1 is empty; give its label"),
+        ("id,name\n7,cat\n", "expected one column of labels, got 2 (id, name); name it: y.csv:TITLE"),
+        ("0,3\n1,2\n", "expected one column of labels, got 2; save it alone (index=False in pandas)"),
+    ],
+)
 def test_wrong_labels_are_described_as_labels(tmp_path, text, message):
     (tmp_path / "y.csv").write_text(text)
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -232,29 +258,51 @@ def _tensor(dtype="F32", shape=(1, 2), offsets=(0, 8)):
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
 
 
-@pytest.mark.parametrize(("entries", "data"), [
-    ({"x": _tensor(offsets=(8, 16))}, 16),
-    ({"x": _tensor(), "y": _tensor(offsets=(4, 12))}, 12),
-    ({"x": _tensor(), "y": _tensor(offsets=(12, 20))}, 20),
-    ({"x": _tensor()}, 4),
-    ({"x": _tensor()}, 12),
-    ({"x": _tensor(offsets=(8, 0))}, 8),
-    ({"x": _tensor(), "y": _tensor("X9", offsets=(8, 0))}, 8),
-    ({"x": _tensor(offsets=(-8, 0))}, 8),
-    ({"x": _tensor(offsets=(False, 8))}, 8),
-    ({"x": _tensor(shape=(True, 2))}, 8),
-    ({"x": _tensor(shape=(1, 3))}, 8),
-    ({"x": _tensor(shape=(2**62, 4), offsets=(0, 0))}, 0),
-    ({"x": _tensor(), "y": _tensor(shape=(2**70, 0), offsets=(8, 8))}, 8),
-    ({"x": _tensor(), "y": _tensor("X9", (2,), (8, 16))}, 16),
-    ({"x": _tensor(), "y": _tensor(3, (2,), (8, 16))}, 16),
-    ({"x": _tensor(), "y": _tensor("F8_E4M3", (4,), (8, 10))}, 10),
-    ({"x": _tensor(), "y": _tensor("F4", (3,), (8, 10))}, 10),
-    ({"x": _tensor(), "__metadata__": []}, 8),
-    ({"x": _tensor(), "__metadata__": {"n": 1}}, 8),
-], ids=["late", "overlap", "hole", "cut short", "bytes left over", "backwards", "backwards and unknown", "negative",
-        "boolean offset", "boolean shape", "too few bytes", "overflow", "beyond 64 bits", "unknown dtype",
-        "number as dtype", "8 bits", "half a byte", "list as metadata", "number in metadata"])
+@pytest.mark.parametrize(
+    ("entries", "data"),
+    [
+        ({"x": _tensor(offsets=(8, 16))}, 16),
+        ({"x": _tensor(), "y": _tensor(offsets=(4, 12))}, 12),
+        ({"x": _tensor(), "y": _tensor(offsets=(12, 20))}, 20),
+        ({"x": _tensor()}, 4),
+        ({"x": _tensor()}, 12),
+        ({"x": _tensor(offsets=(8, 0))}, 8),
+        ({"x": _tensor(), "y": _tensor("X9", offsets=(8, 0))}, 8),
+        ({"x": _tensor(offsets=(-8, 0))}, 8),
+        ({"x": _tensor(offsets=(False, 8))}, 8),
+        ({"x": _tensor(shape=(True, 2))}, 8),
+        ({"x": _tensor(shape=(1, 3))}, 8),
+        ({"x": _tensor(shape=(2**62, 4), offsets=(0, 0))}, 0),
+        ({"x": _tensor(), "y": _tensor(shape=(2**70, 0), offsets=(8, 8))}, 8),
+        ({"x": _tensor(), "y": _tensor("X9", (2,), (8, 16))}, 16),
+        ({"x": _tensor(), "y": _tensor(3, (2,), (8, 16))}, 16),
+        ({"x": _tensor(), "y": _tensor("F8_E4M3", (4,), (8, 10))}, 10),
+        ({"x": _tensor(), "y": _tensor("F4", (3,), (8, 10))}, 10),
+        ({"x": _tensor(), "__metadata__": []}, 8),
+        ({"x": _tensor(), "__metadata__": {"n": 1}}, 8),
+    ],
+    ids=[
+        "late",
+        "overlap",
+        "hole",
+        "cut short",
+        "bytes left over",
+        "backwards",
+        "backwards and unknown",
+        "negative",
+        "boolean offset",
+        "boolean shape",
+        "too few bytes",
+        "overflow",
+        "beyond 64 bits",
+        "unknown dtype",
+        "number as dtype",
+        "8 bits",
+        "half a byte",
+        "list as metadata",
+        "number in metadata",
+    ],
+)
 def test_a_safetensors_file_that_its_library_refuses_is_refused_in_one_line(tmp_path, entries, data):
     text, path = json.dumps(entries).encode(), tmp_path / "x.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(data))

@@ -40,10 +40,14 @@ def test_arrays_next_to_the_logits_are_used_and_reported(everything):
     samples, lines = heard(everything)
     np.testing.assert_array_equal(samples.labels, LABELS)
     np.testing.assert_array_equal(samples.counts, COUNTS)
-    assert lines == [f"labels and counts are those in {everything}; to leave them out, name the logits alone: "
-                     f"{everything}:logits"]
+    assert lines == [
+        f"labels and counts are those in {everything}; to leave them out, name the logits alone: {everything}:logits"
+    ]
     assert {what: str(file) for what, file in samples.files.items()} == {
-        "logits": everything, "labels": f"{everything}:labels", "counts": f"{everything}:counts"}
+        "logits": everything,
+        "labels": f"{everything}:labels",
+        "counts": f"{everything}:counts",
+    }
 
 
 def test_the_names_of_the_files_lead_back_to_the_same_arrays_silently(everything):
@@ -69,13 +73,16 @@ def test_equal_arrays_given_twice_are_accepted(everything):
     assert (samples.files["labels"], samples.files["counts"]) == ("y.npy", "c.json")
 
 
-@pytest.mark.parametrize(("what", "given"), [
-    ("labels", LABELS[::-1]), ("labels", LABELS[:2]), ("counts", [100, 30, 10])])
+@pytest.mark.parametrize(
+    ("what", "given"), [("labels", LABELS[::-1]), ("labels", LABELS[:2]), ("counts", [100, 30, 10])]
+)
 def test_arrays_that_differ_are_named_with_both_files(everything, what, given):
     np.save("other.npy", given)
     files = {"labels": None, "counts": None} | {what: "other.npy"}
-    says = (f"{everything}: holds {what} too, and other.npy differs from them; leave out other.npy, or name the logits "
-            f"alone: {everything}:logits")
+    says = (
+        f"{everything}: holds {what} too, and other.npy differs from them; leave out other.npy, or name the logits "
+        f"alone: {everything}:logits"
+    )
     with pytest.raises(ValueError, match=re.escape(says)):
         read(everything, files["labels"], files["counts"])
 
@@ -138,8 +145,9 @@ def test_what_pandas_writes_is_what_is_read(saved, index):
     np.testing.assert_array_equal(samples.logits, LOGITS)
     np.testing.assert_array_equal(samples.labels, LABELS)
     np.testing.assert_array_equal(samples.counts, COUNTS)
-    assert lines == ([] if index else ["y.csv: the first line, 0, is read as a title, because x.csv has one row less "
-                                       "(4)"])
+    assert lines == (
+        [] if index else ["y.csv: the first line, 0, is read as a title, because x.csv has one row less (4)"]
+    )
 
 
 def test_a_first_label_of_0_is_a_label_where_there_is_a_row_for_it(saved):

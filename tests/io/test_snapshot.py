@@ -66,16 +66,25 @@ def test_logits_are_those_of_the_head_asked_for():
         shot.logits("train")
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"counts": [1, 2]}, "expected 3 counts, one per class, got 2"),
-    ({"labels": {"test": np.zeros(6, int)}}, "expected features and labels of the same splits"),
-    ({"features": {"test": np.ones((6, 5))}, "labels": {"test": np.zeros(6, int)}},
-     r"expected test features \[6, 4\], got \[6, 5\]"),
-    ({"features": {"test": np.ones((5, 4))}, "labels": {"test": np.zeros(6, int)}},
-     r"expected test features \[6, 4\], got \[5, 4\]"),
-    ({"features": {"test": np.ones((1, 4))}, "labels": {"test": np.array([3])}},
-     "expected labels from 0 to 2, got 3 at position 0"),
-])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"counts": [1, 2]}, "expected 3 counts, one per class, got 2"),
+        ({"labels": {"test": np.zeros(6, int)}}, "expected features and labels of the same splits"),
+        (
+            {"features": {"test": np.ones((6, 5))}, "labels": {"test": np.zeros(6, int)}},
+            r"expected test features \[6, 4\], got \[6, 5\]",
+        ),
+        (
+            {"features": {"test": np.ones((5, 4))}, "labels": {"test": np.zeros(6, int)}},
+            r"expected test features \[6, 4\], got \[5, 4\]",
+        ),
+        (
+            {"features": {"test": np.ones((1, 4))}, "labels": {"test": np.array([3])}},
+            "expected labels from 0 to 2, got 3 at position 0",
+        ),
+    ],
+)
 def test_parts_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         snapshot(**changes)
@@ -94,14 +103,17 @@ def test_a_file_that_is_not_a_snapshot_is_named(tmp_path):
         Snapshot.load(tmp_path / "gone.safetensors")
 
 
-@pytest.mark.parametrize(("lost", "facts", "message"), [
-    ("head.weight", None, "it has no 'head.weight'"),
-    ("counts", None, "it has no 'counts'"),
-    ("labels.test", None, "expected features and labels of the same splits"),
-    ("none", '{"names": null}', "it has no 'meta'"),
-    ("none", "[]", "list indices"),
-    ("none", "{", "Expecting"),
-])
+@pytest.mark.parametrize(
+    ("lost", "facts", "message"),
+    [
+        ("head.weight", None, "it has no 'head.weight'"),
+        ("counts", None, "it has no 'counts'"),
+        ("labels.test", None, "expected features and labels of the same splits"),
+        ("none", '{"names": null}', "it has no 'meta'"),
+        ("none", "[]", "list indices"),
+        ("none", "{", "Expecting"),
+    ],
+)
 def test_a_snapshot_that_lacks_a_part_says_which(tmp_path, lost, facts, message):
     snapshot().save(tmp_path / "s.safetensors")
     with safe_open(tmp_path / "s.safetensors", "np") as file:

@@ -50,12 +50,16 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
     sure = torch.ones_like(out) if dtype == torch.float32 else ((expected > 0) == (out > 0)).to(dtype)
     pick = lambda leaves: [t for t in leaves if t is not None and t.requires_grad]  # noqa: E731
     towards = towards * sure
-    got = torch.autograd.grad([out, again][:1 + learned], pick(ours), [towards, also][:1 + learned])
+    got = torch.autograd.grad([out, again][: 1 + learned], pick(ours), [towards, also][: 1 + learned])
     side_stream.join()
     want = torch.autograd.grad((expected * towards.double()).sum() + (theirs[0] * also.double()).sum(), pick(theirs))
     plain, _ = conv_norm.convolve(x, w, stride=stride, affine=(gamma, beta), residual=extra, relu=relu)
-    y = torch.stack([F.conv2d(a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1), stride=stride, padding=side // 2)
-                     for a, b in zip(x.double(), w.double(), strict=True)]).permute(0, 1, 3, 4, 2)
+    y = torch.stack(
+        [
+            F.conv2d(a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1), stride=stride, padding=side // 2)
+            for a, b in zip(x.double(), w.double(), strict=True)
+        ]
+    ).permute(0, 1, 3, 4, 2)
     y = y * gamma.double()[:, None, None, None] + beta.double()[:, None, None, None]
     y = y if extra is None else y + extra.double()
     pairs = [(out, expected), (mean, mean64), (var, var64), (plain, y.relu() if relu else y)]
@@ -64,12 +68,19 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
 
 def main():
     torch.manual_seed(0)
-    layers = [(16, 16, 3, 1, True, True), (16, 32, 3, 2, False, True), (32, 32, 3, 1, False, True),
-              (64, 64, 3, 1, True, True), (3, 16, 3, 1, False, True), (1, 16, 3, 1, False, True),
-              (16, 32, 1, 2, False, False)]
+    layers = [
+        (16, 16, 3, 1, True, True),
+        (16, 32, 3, 2, False, True),
+        (32, 32, 3, 1, False, True),
+        (64, 64, 3, 1, True, True),
+        (3, 16, 3, 1, False, True),
+        (1, 16, 3, 1, False, True),
+        (16, 32, 1, 2, False, False),
+    ]
     worst = {}
     for (inputs, outputs, side, stride, residual, relu), dtype in itertools.product(
-            layers, [torch.float32, torch.bfloat16] if LARGE else [torch.float32]):
+        layers, [torch.float32, torch.bfloat16] if LARGE else [torch.float32]
+    ):
         for size in (31, 32) if LARGE else (5, 6):  # with an even size, pixels are computed in pairs
             found = check(2, 9 if LARGE else 2, size, inputs, outputs, side, stride, residual, relu, dtype)
             print(inputs, outputs, side, stride, size, dtype, " ".join(f"{value:.1e}" for value in found))

@@ -16,7 +16,11 @@ from levelhead.runs.spec import Spec
 from .. import layouts
 
 TOTALS = {  # ratio -> images of CIFAR-10 and CIFAR-100
-    200: (11203, 9502), 100: (12406, 10847), 50: (13996, 12608), 20: (17023, 15907), 10: (20431, 19573),
+    200: (11203, 9502),
+    100: (12406, 10847),
+    50: (13996, 12608),
+    20: (17023, 15907),
+    10: (20431, 19573),
 }
 
 
@@ -243,7 +247,7 @@ def test_unreadable_images_are_named_and_only_skipped_on_request(tmp_path):
     layouts.write_image_folder(tmp_path, {"cat": 5, "dog": 5})
     (tmp_path / "cat" / "bad.jpg").write_bytes(b"no image")
     whole = (tmp_path / "dog" / "000.png").read_bytes()
-    (tmp_path / "dog" / "half.png").write_bytes(whole[:len(whole) // 2])
+    (tmp_path / "dog" / "half.png").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"2 of 12 images cannot be read: .*bad.jpg, .*half.png .*; pass skip_bad"):
         load(str(tmp_path))
     data = load(str(tmp_path), skip_bad=True)
@@ -270,17 +274,34 @@ def test_npz_layouts(tmp_path):
     assert load(str(tmp_path / "grey.npz")).shape == (1, 8, 8)
 
 
-@pytest.mark.parametrize(("arrays", "message"), [
-    ({"x": np.zeros(3)}, "expected x_train, y_train, x_test, y_test, or images, labels; got x"),
-    ({"images": np.zeros((4, 8, 8)), "labels": np.arange(4)}, "expected images of uint8, 0 to 255, got float64"),
-    ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 1, -1, 0])}, "got -1 at position 2"),
-    ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 0, 2, 2])}, r"class 1 \(1\) has no training"),
-    ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.zeros(4, int)}, "at least 2 classes, got 0"),
-    ({"x_train": np.zeros((4, 8, 8), np.uint8), "y_train": np.array([0, 1, 0, 1]),
-      "x_test": np.zeros((1, 8, 8), np.uint8), "y_test": np.array([5])}, "expected labels from 0 to 1, got 5"),
-    ({"x_train": np.zeros((4, 8, 8), np.uint8), "y_train": np.array([0, 1, 0]),
-      "x_test": np.zeros((1, 8, 8), np.uint8), "y_test": np.array([1])}, "got 4 train images but 3 labels"),
-])
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.zeros(3)}, "expected x_train, y_train, x_test, y_test, or images, labels; got x"),
+        ({"images": np.zeros((4, 8, 8)), "labels": np.arange(4)}, "expected images of uint8, 0 to 255, got float64"),
+        ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 1, -1, 0])}, "got -1 at position 2"),
+        ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 0, 2, 2])}, r"class 1 \(1\) has no training"),
+        ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.zeros(4, int)}, "at least 2 classes, got 0"),
+        (
+            {
+                "x_train": np.zeros((4, 8, 8), np.uint8),
+                "y_train": np.array([0, 1, 0, 1]),
+                "x_test": np.zeros((1, 8, 8), np.uint8),
+                "y_test": np.array([5]),
+            },
+            "expected labels from 0 to 1, got 5",
+        ),
+        (
+            {
+                "x_train": np.zeros((4, 8, 8), np.uint8),
+                "y_train": np.array([0, 1, 0]),
+                "x_test": np.zeros((1, 8, 8), np.uint8),
+                "y_test": np.array([1]),
+            },
+            "got 4 train images but 3 labels",
+        ),
+    ],
+)
 def test_an_npz_with_wrong_arrays_is_refused(tmp_path, arrays, message):
     np.savez(tmp_path / "data.npz", **arrays)
     with pytest.raises(ValueError, match=message):

@@ -65,8 +65,14 @@ def test_the_fast_engine_equals_the_plain_loop(trained, slots, steps, monkeypatc
     monkeypatch.setattr(pack, "STEPS_PER_GRAPH", steps)
     jobs = [replace(each, net=copy.deepcopy(each.net)) for each in trained[0]]
     found = {}
-    states = fit_many(jobs, slots=slots, device="cpu", dtype=torch.float64, stacked=slots > 1,
-                      on_epoch=lambda i, record: found.setdefault(i, []).append(record))
+    states = fit_many(
+        jobs,
+        slots=slots,
+        device="cpu",
+        dtype=torch.float64,
+        stacked=slots > 1,
+        on_epoch=lambda i, record: found.setdefault(i, []).append(record),
+    )
     for i, (each, state, (net, records)) in enumerate(zip(jobs, states, trained[1], strict=True)):
         learned = {k: v for k, v in net.state_dict().items() if "num_batches" not in k}
         assert largest_difference({k: state.weights[k] for k in learned}, learned) < 1e-12
@@ -123,14 +129,25 @@ def test_stacked_residual_networks_equal_the_networks_one_by_one(shortcut, train
         torch.testing.assert_close(gradient[run], torch.cat([g.reshape(-1) for g in packed]), rtol=1e-9, atol=1e-9)
         before = {k: v.clone() for k, v in net.state_dict().items()}
         stack.store(run, net)
-        assert largest_difference({k: v for k, v in net.state_dict().items() if "num_batches" not in k},
-                                  {k: v for k, v in before.items() if "num_batches" not in k}) < 1e-12
+        assert (
+            largest_difference(
+                {k: v for k, v in net.state_dict().items() if "num_batches" not in k},
+                {k: v for k, v in before.items() if "num_batches" not in k},
+            )
+            < 1e-12
+        )
 
 
 def test_jobs_that_differ_in_steps_or_data_are_not_stacked(digits):
     other = data.imbalance(load.digits(), "long-tail", ratio=5, largest=60)
-    jobs = [job(digits, "baseline", 0), job(digits, "under-sample", 0), job(other, "baseline", 0),
-            job(digits, "focal", 0), job(digits, "ldam", 0), job(digits, "baseline", 1)]
+    jobs = [
+        job(digits, "baseline", 0),
+        job(digits, "under-sample", 0),
+        job(other, "baseline", 0),
+        job(digits, "focal", 0),
+        job(digits, "ldam", 0),
+        job(digits, "baseline", 1),
+    ]
     packs = [[position for position, _ in pack] for pack in _packs(jobs, lambda job: 2)]
     assert sorted(map(sorted, packs)) == [[0, 5], [1], [2], [3, 4]]
 
@@ -140,8 +157,15 @@ def test_more_jobs_than_slots_are_all_trained(digits):
     jobs = [job(digits, "baseline", seed, how=how) for seed in range(5)]
     starts = [copy.deepcopy(each.net.state_dict()) for each in jobs]
     seen, ended = [], {}
-    states = fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True, on_end=ended.__setitem__,
-                      on_epoch=lambda i, record: seen.append((i, len(ended))))
+    states = fit_many(
+        jobs,
+        slots=2,
+        device="cpu",
+        dtype=torch.float64,
+        stacked=True,
+        on_end=ended.__setitem__,
+        on_epoch=lambda i, record: seen.append((i, len(ended))),
+    )
     assert sorted(i for i, _ in seen) == list(range(5))
     assert max(n for _, n in seen) == 4  # those that ended were handed over before the last was trained
     assert [ended[i] for i in range(5)] == states
@@ -152,17 +176,31 @@ def test_more_jobs_than_slots_are_all_trained(digits):
 @pytest.mark.parametrize("stacked", [True, False])
 def test_a_training_resumes_from_a_kept_state(digits, name, stacked):
     how = replace(RECIPE, epochs=6)
+
     def jobs(starts=(None, None)):
         return [replace(job(digits, name, seed, how=how), start=start) for seed, start in enumerate(starts)]
 
     kept, slots = {}, 2 if stacked else 1
-    ends = fit_many(jobs(), slots=slots, device="cpu", dtype=torch.float64, stacked=stacked, save_every=0,
-                    on_save=lambda i, state: kept.setdefault(i, []).append(state))
+    ends = fit_many(
+        jobs(),
+        slots=slots,
+        device="cpu",
+        dtype=torch.float64,
+        stacked=stacked,
+        save_every=0,
+        on_save=lambda i, state: kept.setdefault(i, []).append(state),
+    )
     assert [state.epoch for state in kept[1]] == [*range(1, kept[1][-1].epoch + 1)]
     for at in (1, 4):
         seen = []
-        again = fit_many(jobs([kept[0][at], kept[1][at]]), slots=slots, device="cpu", dtype=torch.float64,
-                         stacked=stacked, on_epoch=lambda i, record: seen.append(record["epoch"]))  # noqa: B023
+        again = fit_many(
+            jobs([kept[0][at], kept[1][at]]),
+            slots=slots,
+            device="cpu",
+            dtype=torch.float64,
+            stacked=stacked,
+            on_epoch=lambda i, record: seen.append(record["epoch"]),  # noqa: B023
+        )
         assert min(seen) == at + 2
         for one, other in zip(ends, again, strict=True):
             assert largest_difference(one.weights, other.weights) == 0
@@ -176,8 +214,14 @@ def test_a_resumed_training_draws_the_same_dropout_masks_next_to_others(digits):
         return [replace(made[0], start=start), made[1]]
 
     kept = []
-    ends = fit_many(jobs(), slots=2, device="cpu", dtype=torch.float64, save_every=0,
-                    on_save=lambda i, state: kept.append(state) if i == 0 else None)
+    ends = fit_many(
+        jobs(),
+        slots=2,
+        device="cpu",
+        dtype=torch.float64,
+        save_every=0,
+        on_save=lambda i, state: kept.append(state) if i == 0 else None,
+    )
     alone = fit_many(jobs(kept[1])[:1], device="cpu", dtype=torch.float64)
     assert kept[1].epoch == 2
     assert largest_difference(ends[0].weights, alone[0].weights) == 0
@@ -185,8 +229,14 @@ def test_a_resumed_training_draws_the_same_dropout_masks_next_to_others(digits):
 
 def test_the_plain_loop_resumes_from_a_kept_state_too(digits):
     how, kept = replace(RECIPE, epochs=4), []
-    fit_many([job(digits, "baseline", 0, how=how)], device="cpu", dtype=torch.float64, stacked=True, save_every=0,
-             on_save=lambda _, state: kept.append(state))
+    fit_many(
+        [job(digits, "baseline", 0, how=how)],
+        device="cpu",
+        dtype=torch.float64,
+        stacked=True,
+        save_every=0,
+        on_save=lambda _, state: kept.append(state),
+    )
     each = job(digits, "baseline", 0, how=how)
     expected, _ = by_plain_loop(each)
     train.fit(each.net, digits, how, each.method, seed=0, start=kept[1])
@@ -201,8 +251,9 @@ def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained, mo
     jobs = [replace(trained[0][0], net=copy.deepcopy(trained[0][0].net))]
     found, evaluated, evaluate = [], [], pack.Pack._evaluate
     monkeypatch.setattr(pack.Pack, "_evaluate", lambda self: (evaluated.append(self.epoch), evaluate(self)))
-    fit_many(jobs, device="cpu", dtype=torch.float64, evaluate_early=False,
-             on_epoch=lambda _, record: found.append(record))
+    fit_many(
+        jobs, device="cpu", dtype=torch.float64, evaluate_early=False, on_epoch=lambda _, record: found.append(record)
+    )
     expected = [record | ({"test_error": None} if record["epoch"] <= 2 else {}) for record in trained[1][0][1]]
     assert [record["test_error"] for record in found] == [record["test_error"] for record in expected]
     assert evaluated == [2, 3]

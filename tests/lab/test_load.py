@@ -20,18 +20,25 @@ def pictures(n: int, *shape: int) -> np.ndarray:
 TRAINED_ON = {"x_train": pictures(4, 8, 8), "y_train": np.arange(4) % 2}
 
 
-@pytest.mark.parametrize(("arrays", "message"), [
-    ({"images": pictures(0, 8, 8), "labels": np.arange(0)}, "at least 2 classes"),
-    (TRAINED_ON | {"x_test": pictures(0, 8, 8), "y_test": np.arange(0)}, "no test image"),
-    (TRAINED_ON | {"x_test": pictures(4, 9, 8), "y_test": np.arange(4) % 2},
-     r"test images have the shape \[1, 9, 8\] \[C, H, W\], but training images \[1, 8, 8\]"),
-    (TRAINED_ON | {"x_test": pictures(4, 8, 8, 3), "y_test": np.arange(4) % 2},
-     r"test images have the shape \[3, 8, 8\] \[C, H, W\], but training images \[1, 8, 8\]"),
-    ({"images": pictures(21, 8, 8), "labels": np.repeat([0, 1, 2], [10, 10, 1])}, "class 2 has only one image"),
-    ({"images": pictures(4, 0, 8), "labels": np.arange(4) % 2}, r"got \[2, 1, 0, 8\]"),
-    ({"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]}, "4 images but 8 labels"),
-    ({"images": pictures(4, 8, 8), "labels": np.array(list("abab"))}, r"bad\.npz: .*integer labels"),
-])
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"images": pictures(0, 8, 8), "labels": np.arange(0)}, "at least 2 classes"),
+        (TRAINED_ON | {"x_test": pictures(0, 8, 8), "y_test": np.arange(0)}, "no test image"),
+        (
+            TRAINED_ON | {"x_test": pictures(4, 9, 8), "y_test": np.arange(4) % 2},
+            r"test images have the shape \[1, 9, 8\] \[C, H, W\], but training images \[1, 8, 8\]",
+        ),
+        (
+            TRAINED_ON | {"x_test": pictures(4, 8, 8, 3), "y_test": np.arange(4) % 2},
+            r"test images have the shape \[3, 8, 8\] \[C, H, W\], but training images \[1, 8, 8\]",
+        ),
+        ({"images": pictures(21, 8, 8), "labels": np.repeat([0, 1, 2], [10, 10, 1])}, "class 2 has only one image"),
+        ({"images": pictures(4, 0, 8), "labels": np.arange(4) % 2}, r"got \[2, 1, 0, 8\]"),
+        ({"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]}, "4 images but 8 labels"),
+        ({"images": pictures(4, 8, 8), "labels": np.array(list("abab"))}, r"bad\.npz: .*integer labels"),
+    ],
+)
 def test_arrays_no_network_can_learn_from_are_refused(tmp_path, arrays, message):
     np.savez(tmp_path / "bad.npz", **arrays)
     with pytest.raises(ValueError, match=message):
@@ -45,7 +52,7 @@ def test_a_damaged_npz_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "whole.npz") as file:
         at = file.getinfo("images.npy").header_offset + 60
     content = bytearray((tmp_path / "whole.npz").read_bytes())
-    content[at:at + 4] = b"\xff\xff\xff\xff"
+    content[at : at + 4] = b"\xff\xff\xff\xff"
     (tmp_path / "torn.npz").write_bytes(bytes(content))
     for name in ("one.npz", "torn.npz"):
         with pytest.raises(ValueError, match=f"{name}: not a valid .npz file"):

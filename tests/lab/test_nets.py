@@ -82,13 +82,16 @@ def test_a_seed_is_a_network_and_leaves_the_global_generator_alone():
         assert a.ndim < 2 or not torch.equal(a, c)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"net": "resnet20"}, "net: expected resnet32, resnet18-64, digits or timm:NAME, got 'resnet20'"),
-    ({"head": "arc"}, "head: expected 'linear' or 'cosine', got 'arc'"),
-    ({"shortcut": "C"}, "shortcut: expected 'A' or 'B', got 'C'"),
-    ({"stem": "big"}, "stem: expected 'small', 'half' or 'imagenet', got 'big'"),
-    ({"classes": 1}, "classes: expected at least 2, got 1"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"net": "resnet20"}, "net: expected resnet32, resnet18-64, digits or timm:NAME, got 'resnet20'"),
+        ({"head": "arc"}, "head: expected 'linear' or 'cosine', got 'arc'"),
+        ({"shortcut": "C"}, "shortcut: expected 'A' or 'B', got 'C'"),
+        ({"stem": "big"}, "stem: expected 'small', 'half' or 'imagenet', got 'big'"),
+        ({"classes": 1}, "classes: expected at least 2, got 1"),
+    ],
+)
 def test_unknown_options_are_refused_by_name(change, message):
     with pytest.raises(ValueError, match=message):
         nets.build(**{"net": "digits", "classes": 10, **change})
@@ -106,8 +109,9 @@ def test_any_timm_model_gives_features_and_a_head(timm, name, shape):
     net.eval()
     x = torch.randn(2, *shape)
     with torch.no_grad():
-        reference = timm.create_model(name, num_classes=6, in_chans=shape[0],
-                                      **({"img_size": shape[1:]} if "vit" in name else {})).eval()
+        reference = timm.create_model(
+            name, num_classes=6, in_chans=shape[0], **({"img_size": shape[1:]} if "vit" in name else {})
+        ).eval()
         reference.load_state_dict(net.body.state_dict(), strict=False)
         expected = reference.forward_head(reference.forward_features(x), pre_logits=True)
         torch.testing.assert_close(net.features(x), expected)

@@ -26,8 +26,9 @@ def test_frontier_is_strong_twice_as_long_with_trivial_augment_for_any_images():
 
 def test_tiny_is_a_short_kim2020_with_cosine():
     long, tiny = find_recipe("kim2020-64"), find_recipe("tiny")
-    assert tiny == replace(long, name="tiny", epochs=long.epochs // 6, schedule="cosine", milestones=(), mean=tiny.mean,
-                           std=tiny.std)
+    assert tiny == replace(
+        long, name="tiny", epochs=long.epochs // 6, schedule="cosine", milestones=(), mean=tiny.mean, std=tiny.std
+    )
 
 
 def test_cosine_falls_from_lr_to_zero():
@@ -44,24 +45,28 @@ def test_shortened_recipes_keep_their_shape(name):
     half = whole.stretched_to(whole.epochs // 2)
     late = (0.4, 0.8) if whole.schedule == "cosine" else (0.5, 1 - 1 / half.epochs)
     assert [half.lr_at(e) for e in (half.warmup, *(int(x * half.epochs) for x in late))] == pytest.approx(
-        [whole.lr_at(e) for e in (whole.warmup, *(int(x * whole.epochs) for x in late))])
+        [whole.lr_at(e) for e in (whole.warmup, *(int(x * whole.epochs) for x in late))]
+    )
     assert whole.stretched_to(None) is whole.stretched_to(whole.epochs) is whole
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("epochs = 1\nbatch = 2\nlr = 0.1\nlearning = 2", "recipe mine: unknown key 'learning'; the keys are augment"),
-    ("epochs = 1\nbatch = 2", "recipe mine: lr is missing"),
-    ("epochs = 0\nbatch = 2\nlr = 1", "epochs: expected at least 1, got 0"),
-    ("epochs = 1.5\nbatch = 2\nlr = 1", "epochs: expected a whole number, got 1.5"),
-    (f"epochs = 1\nbatch = 2\nlr = {10**400}", "lr: expected a number, got 1000"),
-    ("epochs = 1\nbatch = 2\nlr = inf", "lr: expected a number, got inf"),
-    ("epochs = 1\nbatch = 2\nlr = -1", "lr: expected at least 0, got -1"),
-    ("epochs = 1\nbatch = 2\nlr = 1\nschedule = 'zigzag'", "schedule: expected step or cosine, got 'zigzag'"),
-    ("epochs = 1\nbatch = 2\nlr = 1\naugment = 'some'", "augment: expected none or trivial, got 'some'"),
-    ("epochs = 1\nbatch = 2\nlr = 1\ncutout = -2", "cutout: expected at least 0, got -2"),
-    ("epochs = 1\nbatch = 2\nlr = 1\nmean = [0.5]", "expected mean and std together"),
-    ("epochs = ", "mine.toml: not a TOML file"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epochs = 1\nbatch = 2\nlr = 0.1\nlearning = 2", "recipe mine: unknown key 'learning'; the keys are augment"),
+        ("epochs = 1\nbatch = 2", "recipe mine: lr is missing"),
+        ("epochs = 0\nbatch = 2\nlr = 1", "epochs: expected at least 1, got 0"),
+        ("epochs = 1.5\nbatch = 2\nlr = 1", "epochs: expected a whole number, got 1.5"),
+        (f"epochs = 1\nbatch = 2\nlr = {10**400}", "lr: expected a number, got 1000"),
+        ("epochs = 1\nbatch = 2\nlr = inf", "lr: expected a number, got inf"),
+        ("epochs = 1\nbatch = 2\nlr = -1", "lr: expected at least 0, got -1"),
+        ("epochs = 1\nbatch = 2\nlr = 1\nschedule = 'zigzag'", "schedule: expected step or cosine, got 'zigzag'"),
+        ("epochs = 1\nbatch = 2\nlr = 1\naugment = 'some'", "augment: expected none or trivial, got 'some'"),
+        ("epochs = 1\nbatch = 2\nlr = 1\ncutout = -2", "cutout: expected at least 0, got -2"),
+        ("epochs = 1\nbatch = 2\nlr = 1\nmean = [0.5]", "expected mean and std together"),
+        ("epochs = ", "mine.toml: not a TOML file"),
+    ],
+)
 def test_a_recipe_file_that_is_wrong(tmp_path, text, message):
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(ValueError, match=message):

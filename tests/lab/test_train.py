@@ -61,8 +61,7 @@ def test_fifty_steps_of_algorithm_1_equal_fifteen_lines_of_numpy(method, order):
     fit(net, small, recipe, METHODS[method], seed=3)
     mean, std = small.mean_std
     x = ((small.train.images / 255 - mean[0]) / std[0]).reshape(64, -1)
-    plans = [draw_plan(small.train.labels, METHODS[method], recipe, seed=3, epoch=e, progress=e / 8)
-             for e in range(8)]
+    plans = [draw_plan(small.train.labels, METHODS[method], recipe, seed=3, epoch=e, progress=e / 8) for e in range(8)]
     batches = [(recipe.lr_at(e), batch.indices) for e, plan in enumerate(plans) for batch in plan.batches(10)]
     assert len(batches) == 56
     theta, w = naive(x, small.train.labels, theta, w, recipe, batches, order)
@@ -96,8 +95,15 @@ def dropping_net() -> Net:
 @pytest.mark.parametrize("method", ["wvn", "over-sample", "ldam-drw", "crt"])
 def test_resuming_from_any_step_ends_with_the_same_bits(method):
     states = []
-    end = fit(dropping_net(), data(63), RECIPE, METHODS[method], seed=1, on_step=lambda now: states.append(now()),
-              on_epoch=lambda state, record: states.append(state))
+    end = fit(
+        dropping_net(),
+        data(63),
+        RECIPE,
+        METHODS[method],
+        seed=1,
+        on_step=lambda now: states.append(now()),
+        on_epoch=lambda state, record: states.append(state),
+    )
     for at in (0, 6, 7, 20, len(states) // 2, len(states) - 9, len(states) - 8, len(states) - 2):
         torch.manual_seed(at)  # the state of the global generator does not matter
         again = fit(dropping_net(), data(63), RECIPE, METHODS[method], seed=1, start=states[at])

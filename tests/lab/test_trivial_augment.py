@@ -25,8 +25,17 @@ from levelhead.lab.trivial_augment import MAGNITUDE_BINS, OPERATIONS, trivial_au
 from levelhead.methods import METHODS
 
 SIGNED = OPERATIONS[1:10]
-LARGEST = {"ShearX": 0.99, "ShearY": 0.99, "TranslateX": 32.0, "TranslateY": 32.0, "Rotate": 135.0, "Brightness": 0.99,
-           "Color": 0.99, "Contrast": 0.99, "Sharpness": 0.99}
+LARGEST = {
+    "ShearX": 0.99,
+    "ShearY": 0.99,
+    "TranslateX": 32.0,
+    "TranslateY": 32.0,
+    "Rotate": 135.0,
+    "Brightness": 0.99,
+    "Color": 0.99,
+    "Contrast": 0.99,
+    "Sharpness": 0.99,
+}
 BLENDED = ("Color", "Contrast", "Sharpness")
 SHAPES = [(3, 32, 32), (1, 32, 32), (3, 20, 36), (1, 8, 8), (3, 2, 5)]
 
@@ -89,8 +98,9 @@ def test_every_operation_equals_pillow_at_every_magnitude_and_sign(name, shape):
     numbers, signs = (x.ravel() for x in np.mgrid[:MAGNITUDE_BINS, :2])
     for shift in (0, 5):  # each magnitude on several kinds of images
         images = np.roll(pictures(shape, len(numbers)), shift, axis=0)
-        expected = [by_pillow(image, name, number, sign)
-                    for image, number, sign in zip(images, numbers, signs, strict=True)]
+        expected = [
+            by_pillow(image, name, number, sign) for image, number, sign in zip(images, numbers, signs, strict=True)
+        ]
         assert_as_pillow(augmented(images, name, numbers, signs), np.stack(expected), blended=name in BLENDED)
 
 
@@ -100,8 +110,9 @@ def test_operations_are_mixed_in_one_batch_and_samples_do_not_meet():
     drawn = random.integers(0, (len(OPERATIONS), MAGNITUDE_BINS, 2), (300, 3))
     before = torch.tensor(images)
     found = trivial_augment(before, *torch.tensor(drawn).T)
-    expected = [by_pillow(image, OPERATIONS[op], number, sign)
-                for image, (op, number, sign) in zip(images, drawn, strict=True)]
+    expected = [
+        by_pillow(image, OPERATIONS[op], number, sign) for image, (op, number, sign) in zip(images, drawn, strict=True)
+    ]
     is_blended = np.isin(drawn[:, 0], [OPERATIONS.index(name) for name in BLENDED])
     for blended in (False, True):
         some = is_blended == blended
@@ -171,13 +182,14 @@ def test_only_training_images_are_changed_after_the_crop_and_before_the_cutout()
     plan = draw_plan(part.labels, METHODS["baseline"], how, seed=0, epoch=0, progress=0)
     found = preprocess.augmented(torch.tensor(shown), plan).numpy()
     padded = np.pad(shown, ((0, 0), (0, 0), (4, 4), (4, 4)))
-    for x, i, (row, column), flip, (op, *how_much), center in zip(found, *(t.numpy() for t in plan.tensors[:3]),
-                                                                  plan.changes.numpy(), plan.centers, strict=True):
-        image = padded[i, :, row:row + 16, column:column + 16][:, :, ::-1 if flip else 1]
+    for x, i, (row, column), flip, (op, *how_much), center in zip(
+        found, *(t.numpy() for t in plan.tensors[:3]), plan.changes.numpy(), plan.centers, strict=True
+    ):
+        image = padded[i, :, row : row + 16, column : column + 16][:, :, :: -1 if flip else 1]
         image = (by_pillow(np.ascontiguousarray(image), OPERATIONS[op], *how_much) / 255 - 0.5) / 0.5
         level = 1 / 127.5 if OPERATIONS[op] in BLENDED else 0
         down, across = (int(16 * float(c)) for c in center)
-        image[:, max(0, down - 2):down + 2, max(0, across - 2):across + 2] = 0
+        image[:, max(0, down - 2) : down + 2, max(0, across - 2) : across + 2] = 0
         np.testing.assert_allclose(x, image, atol=level + 1e-6)
     untouched = preprocess.standardized(torch.tensor(shown)).numpy()
     np.testing.assert_allclose(untouched, (shown / 255 - 0.5) / 0.5, atol=1e-6)
@@ -195,8 +207,16 @@ def test_the_fast_engine_equals_the_plain_loop_under_the_recipe(slots, monkeypat
     digits = data.imbalance(load.digits(), "long-tail", ratio=20, largest=60)
     how = replace(find_recipe("frontier").stretched_to(3), batch=32, cutout=4, lr=0.02)
     names = ["baseline", "wvn", "balanced-softmax"]
-    jobs = [pack.Job(nets.build("digits", 10, head=METHODS[name].head, shape=digits.shape, seed=seed).double(), digits,
-                     how, METHODS[name], seed) for seed, name in enumerate(names)]
+    jobs = [
+        pack.Job(
+            nets.build("digits", 10, head=METHODS[name].head, shape=digits.shape, seed=seed).double(),
+            digits,
+            how,
+            METHODS[name],
+            seed,
+        )
+        for seed, name in enumerate(names)
+    ]
     expected = [copy.deepcopy(job.net) for job in jobs]
     for net, job in zip(expected, jobs, strict=True):
         train.fit(net, digits, how, job.method, seed=job.seed)

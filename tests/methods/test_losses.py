@@ -233,10 +233,13 @@ def test_weights_never_enter_an_exponential(batch):
     assert not torch.allclose(ours(*batch), (1 - torch.exp(-weighted)) * weighted, rtol=1e-2)
 
 
-@pytest.mark.parametrize(("name", "knobs", "message"), [
-    ("focal", {"focus": -1.0}, "focus: expected a number of at least 0, got -1.0"),
-    ("class-balanced", {"beta": 1.0}, "beta: expected a number from 0 to below 1, got 1.0"),
-])
+@pytest.mark.parametrize(
+    ("name", "knobs", "message"),
+    [
+        ("focal", {"focus": -1.0}, "focus: expected a number of at least 0, got -1.0"),
+        ("class-balanced", {"beta": 1.0}, "beta: expected a number from 0 to below 1, got 1.0"),
+    ],
+)
 def test_knobs_out_of_range_are_refused(name, knobs, message):
     with pytest.raises(ValueError, match=message):
         METHODS[name].loss(COUNTS, **knobs)

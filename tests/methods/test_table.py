@@ -25,8 +25,17 @@ def head():
 
 
 def test_the_table_opens_with_table_1():
-    assert list(METHODS)[:9] == ["baseline", "over-sample", "under-sample", "re-weighting", "focal", "class-balanced",
-                                 "ldam", "baseline+rs", "wvn+rs"]
+    assert list(METHODS)[:9] == [
+        "baseline",
+        "over-sample",
+        "under-sample",
+        "re-weighting",
+        "focal",
+        "class-balanced",
+        "ldam",
+        "baseline+rs",
+        "wvn+rs",
+    ]
     assert lh.METHODS is METHODS
 
 
@@ -47,8 +56,12 @@ def test_every_method_has_a_card_with_its_parts_and_a_reference():
 
 def test_the_card_names_every_slot_that_is_filled():
     said = {name: re.findall(r"^Changes:([^.]*)", method.card, re.MULTILINE) for name, method in METHODS.items()}
-    assert [(name, slot) for name, method in METHODS.items() for slot in changes(method)
-            if not any(slot in words for words in said[name])] == []
+    assert [
+        (name, slot)
+        for name, method in METHODS.items()
+        for slot in changes(method)
+        if not any(slot in words for words in said[name])
+    ] == []
 
 
 @ROWS
@@ -104,8 +117,12 @@ def test_adjustments_of_strength_zero_change_nothing(method, head):
 def test_with_equal_counts_nothing_that_reads_counts_does_anything(method, head):
     """Every loss treats all classes alike, and RS is the identity."""
     equal, logits, labels = [37] * 5, torch.randn(10, 5, dtype=torch.float64), torch.arange(10) % 5
-    plain = {"ldam": lambda: _ldam(logits, labels), "ldam-drw": lambda: _ldam(logits, labels),
-             "focal": lambda: _focal(logits, labels), "class-balanced-focal": lambda: _focal(logits, labels)}
+    plain = {
+        "ldam": lambda: _ldam(logits, labels),
+        "ldam-drw": lambda: _ldam(logits, labels),
+        "focal": lambda: _focal(logits, labels),
+        "class-balanced-focal": lambda: _focal(logits, labels),
+    }
     expected = plain.get(method.name, lambda: torch.nn.functional.cross_entropy(logits, labels, reduction="none"))()
     for progress in (0.0, 0.9):
         torch.testing.assert_close(method.loss(equal, progress)(logits, labels), expected, rtol=1e-12, atol=1e-14)
@@ -120,7 +137,8 @@ def _focal(logits, labels):
 
 def _ldam(logits, labels):
     return torch.nn.functional.cross_entropy(
-        30 * (logits - 0.5 * torch.nn.functional.one_hot(labels, 5)), labels, reduction="none")
+        30 * (logits - 0.5 * torch.nn.functional.one_hot(labels, 5)), labels, reduction="none"
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 100, 1000])
@@ -162,7 +180,8 @@ def test_a_users_own_method_is_loaded_from_its_file(tmp_path):
         "from dataclasses import dataclass, replace\nfrom levelhead import METHODS\n"
         "@dataclass\nclass Mine:\n    factor: float\n    def __call__(self, counts, progress=0.0):\n"
         "        return lambda logits, labels: self.factor * METHODS['baseline'].loss(counts)(logits, labels)\n"
-        "METHOD = replace(METHODS['wvn'], name='mine', loss=Mine(2.0))\n")
+        "METHOD = replace(METHODS['wvn'], name='mine', loss=Mine(2.0))\n"
+    )
     for name in ("mine", "mine+rs"):
         method = method_named(f"{tmp_path}/my.py:METHOD{name.removeprefix('mine')}")
         assert method.name == name
@@ -170,14 +189,17 @@ def test_a_users_own_method_is_loaded_from_its_file(tmp_path):
         assert values.item() == pytest.approx(2 * np.log(2))
 
 
-@pytest.mark.parametrize(("text", "where", "message"), [
-    ("x = 1", "my.py", r"expected a method as FILE\.py:NAME, got '.*my\.py'"),
-    ("x = 1", "my.py:METHOD", r"my\.py does not define METHOD; its methods are none"),
-    ("from levelhead.methods.focal import METHOD as A", "my.py:B", r"my\.py does not define B; its methods are A"),
-    ("METHOD = {}", "my.py:METHOD", r"expected a levelhead\.methods\.Method, got dict"),
-    ("1 / 0", "my.py:METHOD", r"my\.py does not run: ZeroDivisionError: division by zero"),
-    ("def (", "my.py:METHOD", r"my\.py does not run: SyntaxError"),
-])
+@pytest.mark.parametrize(
+    ("text", "where", "message"),
+    [
+        ("x = 1", "my.py", r"expected a method as FILE\.py:NAME, got '.*my\.py'"),
+        ("x = 1", "my.py:METHOD", r"my\.py does not define METHOD; its methods are none"),
+        ("from levelhead.methods.focal import METHOD as A", "my.py:B", r"my\.py does not define B; its methods are A"),
+        ("METHOD = {}", "my.py:METHOD", r"expected a levelhead\.methods\.Method, got dict"),
+        ("1 / 0", "my.py:METHOD", r"my\.py does not run: ZeroDivisionError: division by zero"),
+        ("def (", "my.py:METHOD", r"my\.py does not run: SyntaxError"),
+    ],
+)
 def test_what_is_wrong_with_a_users_file_is_said_in_one_line(tmp_path, text, where, message):
     (tmp_path / "my.py").write_text(text)
     with pytest.raises(ValueError, match=message):
@@ -189,11 +211,14 @@ def test_a_users_file_that_is_missing_is_named(tmp_path):
         load(f"{tmp_path}/absent.py:METHOD")
 
 
-@pytest.mark.parametrize(("wrong", "message"), [
-    ({"order": "during"}, "order: expected 'after' or 'before', got 'during'"),
-    ({"head": "conv"}, "head: expected 'linear' or 'cosine', got 'conv'"),
-    ({"stages": (160,)}, "stages: expected shares between 0 and 1, got "),
-])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"order": "during"}, "order: expected 'after' or 'before', got 'during'"),
+        ({"head": "conv"}, "head: expected 'linear' or 'cosine', got 'conv'"),
+        ({"stages": (160,)}, "stages: expected shares between 0 and 1, got "),
+    ],
+)
 def test_records_check_themselves(wrong, message):
     with pytest.raises(ValueError, match=message):
         Method("x", "X", METHODS["baseline"].loss, **wrong)

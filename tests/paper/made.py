@@ -18,9 +18,20 @@ def counts_of(column: str) -> np.ndarray:
 
 
 def made(
-    column: str = "cifar10:100", method: str = "baseline", seed: int = 0, *, error: float = 0.3, best: float = 0.2,
-    width: float = 0.5, middle: float = 0.5, power: float = 0.15, early: float = 0.0, rarer: float = 1.0,
-    oracle: float = 0.15, gamma: float | None = None, **more: Any,
+    column: str = "cifar10:100",
+    method: str = "baseline",
+    seed: int = 0,
+    *,
+    error: float = 0.3,
+    best: float = 0.2,
+    width: float = 0.5,
+    middle: float = 0.5,
+    power: float = 0.15,
+    early: float = 0.0,
+    rarer: float = 1.0,
+    oracle: float = 0.15,
+    gamma: float | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """A record.
 
@@ -41,16 +52,33 @@ def made(
     epochs = [1, 60, 120, 180]
     powers = np.linspace(early, power, len(epochs))
     return {
-        "column": column, "method": method, "seed": seed, "hold_out": 0.0 if gamma is None else 0.1,
-        "counts": n.tolist(), "error": error, "curve": np.round(curve, 6).tolist(), "held_out": held,
-        "best_on_test": {"gamma": middle, "error": best}, "match_prior": {"gamma": middle, "error": best},
-        "best_epoch": {"epoch": 170, "error": error}, "nearest_mean_error": error, "top": None, "device": "a GPU",
-        "identity": {"recipe": {"epochs": 180, "milestones": [80, 150]}}, "seconds": 90.0,
+        "column": column,
+        "method": method,
+        "seed": seed,
+        "hold_out": 0.0 if gamma is None else 0.1,
+        "counts": n.tolist(),
+        "error": error,
+        "curve": np.round(curve, 6).tolist(),
+        "held_out": held,
+        "best_on_test": {"gamma": middle, "error": best},
+        "match_prior": {"gamma": middle, "error": best},
+        "best_epoch": {"epoch": 170, "error": error},
+        "nearest_mean_error": error,
+        "top": None,
+        "device": "a GPU",
+        "identity": {"recipe": {"epochs": 180, "milestones": [80, 150]}},
+        "seconds": 90.0,
         "versions": {"torch": "2.13.0"},
-        "oracle": {"error": oracle}, "norms": (norms ** power).tolist(),
-        "norms_over_epochs": {"epochs": epochs, "norms": [(e / 100 + norms ** p).tolist() for e, p in
-                                                         zip(epochs, powers, strict=True)]},
-        "geometry": {"sigma_train": (15 - rarity).tolist(), "sigma_test": (20 + 5 * rarer * rarity).tolist(),
-                     "center_gap": (2 + 5 * rarer * rarity).tolist()},
+        "oracle": {"error": oracle},
+        "norms": (norms**power).tolist(),
+        "norms_over_epochs": {
+            "epochs": epochs,
+            "norms": [(e / 100 + norms**p).tolist() for e, p in zip(epochs, powers, strict=True)],
+        },
+        "geometry": {
+            "sigma_train": (15 - rarity).tolist(),
+            "sigma_test": (20 + 5 * rarer * rarity).tolist(),
+            "center_gap": (2 + 5 * rarer * rarity).tolist(),
+        },
         **more,
     }

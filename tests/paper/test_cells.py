@@ -17,17 +17,31 @@ from levelhead.paper.markdown import (
 
 def made(method: str, seed: int, error: float, held_out: dict | None = None, column: str = "cifar10:100") -> dict:
     """A record whose curve falls from its error by 0.1 a unit of gamma."""
-    return {"column": column, "method": method, "seed": seed, "hold_out": 0.1 if held_out else 0.0, "error": error,
-            "best_epoch": {"epoch": 3, "error": error - 0.01}, "held_out": held_out,
-            "match_prior": {"gamma": 0.4, "error": error - 0.04}, "best_on_test": {"gamma": 2.0, "error": error - 0.2},
-            "curve": [error - 0.1 * gamma for gamma in GRID], "oracle": {"error": error - 0.25}, "top": None,
-            "nearest_mean_error": error - 0.05}
+    return {
+        "column": column,
+        "method": method,
+        "seed": seed,
+        "hold_out": 0.1 if held_out else 0.0,
+        "error": error,
+        "best_epoch": {"epoch": 3, "error": error - 0.01},
+        "held_out": held_out,
+        "match_prior": {"gamma": 0.4, "error": error - 0.04},
+        "best_on_test": {"gamma": 2.0, "error": error - 0.2},
+        "curve": [error - 0.1 * gamma for gamma in GRID],
+        "oracle": {"error": error - 0.25},
+        "top": None,
+        "nearest_mean_error": error - 0.05,
+    }
 
 
 CHOSEN = {"gamma": 0.5012, "error": 0.28}
 HELD = {"n": 1240, "rescale": CHOSEN, "tau": CHOSEN, "shift": CHOSEN, "rescale-then-shift": CHOSEN}
-RECORDS = [made("baseline", 0, 0.30), made("baseline", 1, 0.28), made("wvn", 0, 0.31),
-           made("baseline", 0, 0.33, held_out=HELD)]
+RECORDS = [
+    made("baseline", 0, 0.30),
+    made("baseline", 1, 0.28),
+    made("wvn", 0, 0.31),
+    made("baseline", 0, 0.33, held_out=HELD),
+]
 
 
 def test_a_cell_is_the_runs_on_the_whole_training_set():
@@ -65,7 +79,8 @@ def test_on_balanced_data_rs_is_the_identity_and_needs_no_hold_out():
     balanced = [{**made("baseline", 0, 0.07, column="cifar10:1"), "match_prior": same, "best_on_test": same}]
     assert cell(balanced, "cifar10:1", "baseline", "gamma from a hold-out").text == "7.00"
     assert "| *Baseline+RS, published* | *27.02* | *21.36* | *17.16* | *13.46* | *11.86* | *6.32* (+0.68) |" in table1(
-        balanced, "cifar10")
+        balanced, "cifar10"
+    )
 
 
 def test_a_table_has_our_cells_and_the_published_ones_with_the_difference():
@@ -98,8 +113,12 @@ def test_top_5_is_read_at_the_same_gamma():
 def test_table_2_is_set_against_the_gamma_it_was_published_with():
     column = "tiny-imagenet:step:10"
     top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
-    found = table2([{**made("baseline", 0, 0.5, column=column), "top": top},
-                    made("baseline", 0, 0.5, held_out=HELD, column=column)])
+    found = table2(
+        [
+            {**made("baseline", 0, 0.5, column=column), "top": top},
+            made("baseline", 0, 0.5, held_out=HELD, column=column),
+        ]
+    )
     assert "| Baseline+RS, gamma of the paper, 0.1 |  |  |  | 49.00 / 28.00 |" in found
     assert "*60.07 / 35.64* | *46.77 / 23.14* (+2.23 / +4.86) |" in found
     assert "*63.82 / 44.09* | *50.89 / 27.06* (-0.89 / +2.94) |" in found

@@ -32,16 +32,21 @@ def shuffled(records: list[dict], share: float, key: str, group: str | None = No
 
 
 def test_norm_follows_frequency():
-    found = verdicts(claims.norm_follows_frequency, [made()], shuffled([made("cifar100:100")], 0.6, "norms"),
-                     [made(power=-0.1)])
+    found = verdicts(
+        claims.norm_follows_frequency, [made()], shuffled([made("cifar100:100")], 0.6, "norms"), [made(power=-0.1)]
+    )
     assert found == EACH
     assert claims.norm_follows_frequency([made()]).number == 1
     assert claims.norm_follows_frequency([made(power=-0.1)]).number == -1
 
 
 def test_only_the_baseline_on_whole_imbalanced_training_sets_counts():
-    others = [made(method="wvn", power=-0.1), made(gamma=0.4, power=-0.1), made("cifar10:1"),
-              made("tiny-imagenet:step:10")]
+    others = [
+        made(method="wvn", power=-0.1),
+        made(gamma=0.4, power=-0.1),
+        made("cifar10:1"),
+        made("tiny-imagenet:step:10"),
+    ]
     assert claims.norm_follows_frequency(others) is None
     assert claims.norm_follows_frequency([*others, made()]).number == 1
 
@@ -99,8 +104,10 @@ def test_rs_closes_the_gap_with_gamma_from_the_hold_out():
 
 def test_rs_beats_the_losses():
     ours = [made(best=0.2), made(gamma=0.5)]
-    losses = [made(method=method, error=error) for method, error in
-              zip(claims.LOSSES, (0.25, 0.24, 0.22, 0.23, 0.21), strict=True)]
+    losses = [
+        made(method=method, error=error)
+        for method, error in zip(claims.LOSSES, (0.25, 0.24, 0.22, 0.23, 0.21), strict=True)
+    ]
     ahead = [made(method=method, error=0.15) for method in claims.LOSSES]
     cases = ([*ours, *losses], [*ours, *losses[:3], *ahead[3:]], [*ours, *ahead])
     assert verdicts(claims.rs_beats_the_losses, *cases) == EACH
@@ -110,13 +117,25 @@ def test_rs_beats_the_losses():
 
 def test_wvn_with_rs_is_the_best():
     def case(column: str, wvn: float, loss: float = 0.25) -> list[dict]:
-        return [made(column, best=0.2), made(column, gamma=0.5), made(column, "wvn", best=wvn),
-                made(column, "wvn", gamma=0.5), made(column, "ldam-drw", error=loss)]
+        return [
+            made(column, best=0.2),
+            made(column, gamma=0.5),
+            made(column, "wvn", best=wvn),
+            made(column, "wvn", gamma=0.5),
+            made(column, "ldam-drw", error=loss),
+        ]
 
     tiny = "tiny-imagenet:step:10"
     better = case("cifar10:100", 0.19)
-    assert verdicts(claims.wvn_with_rs_is_the_best, better, [*better, *case(tiny, 0.21)],
-                    [*case("cifar10:100", 0.21), *case(tiny, 0.22)]) == EACH
+    assert (
+        verdicts(
+            claims.wvn_with_rs_is_the_best,
+            better,
+            [*better, *case(tiny, 0.21)],
+            [*case("cifar10:100", 0.21), *case(tiny, 0.22)],
+        )
+        == EACH
+    )
     assert verdicts(claims.wvn_with_rs_is_the_best, case(tiny, 0.19, loss=0.18)) == ["not reproduced"]  # another leads
     assert claims.wvn_with_rs_is_the_best([*better, *case(tiny, 0.21)]).number == pytest.approx(0)
     assert "in 1 of 1 columns of Table 1 (by +1.00 points on average)" in claims.wvn_with_rs_is_the_best(better).seen
@@ -125,9 +144,12 @@ def test_wvn_with_rs_is_the_best():
 
 def test_the_plain_oracle_is_better_and_wvn_comes_nearer_to_its_own():
     def case(*oracles: tuple[float, float]) -> list[dict]:
-        return [made(column, method, oracle=oracle, gamma=gamma)
-                for column, pair in zip(("cifar10:100", "cifar10:10"), oracles, strict=False)
-                for method, oracle in zip(("baseline", "wvn"), pair, strict=True) for gamma in (None, 0.5)]
+        return [
+            made(column, method, oracle=oracle, gamma=gamma)
+            for column, pair in zip(("cifar10:100", "cifar10:10"), oracles, strict=False)
+            for method, oracle in zip(("baseline", "wvn"), pair, strict=True)
+            for gamma in (None, 0.5)
+        ]
 
     cases = case((0.1, 0.12)), case((0.1, 0.12), (0.1, 0.08)), case((0.1, 0.08))
     assert verdicts(claims.the_plain_oracle_is_better, *cases) == EACH
@@ -143,8 +165,10 @@ def test_the_page_names_what_did_not_reproduce_and_what_was_not_judged():
     assert "| **not reproduced** |" in text
     assert "Not reproduced:\n\n- The norm of a class's weight vector follows its sample frequency. We saw:" in text
     assert "Only partly reproduced: none." in text
-    assert text.endswith("records are missing: WVN flattens the curve, RS closes the gap, RS beats the losses, WVN "
-                         "with RS is the best, the plain oracle is better, WVN comes nearer to its oracle.")
+    assert text.endswith(
+        "records are missing: WVN flattens the curve, RS closes the gap, RS beats the losses, WVN "
+        "with RS is the best, the plain oracle is better, WVN comes nearer to its oracle."
+    )
 
 
 def test_norms_align_late():
@@ -185,6 +209,7 @@ def test_over_sampling_levels():
 
 def two_features(*norms: float) -> dict:
     """Networks of two classes at a right angle, the frequent class of norm 1, the rare one of the norm given."""
+
     def weights(*lengths):
         return [[[1.0, 0.0], [0.0, length]] for length in lengths]
 
@@ -201,8 +226,12 @@ def snapshot(*angles: float, recall: tuple[float, float] = (1.0, 1.0)) -> Snapsh
     """Two classes whose test centers are turned by so many degrees from the training ones, and their recall."""
     base = np.radians([0.0, 90.0])
     turned = base + np.radians([angles[0], -angles[1]])
-    test = np.concatenate([np.where(np.arange(100) < 100 * share, angle, other) for share, angle, other in
-                           zip(recall, turned, turned[::-1], strict=True)])
+    test = np.concatenate(
+        [
+            np.where(np.arange(100) < 100 * share, angle, other)
+            for share, angle, other in zip(recall, turned, turned[::-1], strict=True)
+        ]
+    )
     train = np.repeat(base, 4) + np.tile([-0.02, 0.02], 4)
     features = {name: np.stack([np.cos(x), np.sin(x)], axis=1) for name, x in (("train", train), ("test", test))}
     labels = {"train": np.repeat([0, 1], 4), "test": np.repeat([0, 1], 100)}

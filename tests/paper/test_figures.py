@@ -39,10 +39,17 @@ def snapshot() -> Snapshot:
 
 
 RECORDS = [
-    *(made(f"cifar10:{ratio}", method, seed, power=power, early=-0.05) for method in ("baseline", "wvn")
-      for ratio, power in ((100, 0.15), (10, 0.1), (1, 0.1)) for seed in (0, 1)),
-    made("cifar10:100", "wvn", gamma=0.6), made("cifar10:100", gamma=0.4), made(method="over-sample", power=0.05),
-    made("tiny-imagenet:step:100"), made("tiny-imagenet:step:10"),
+    *(
+        made(f"cifar10:{ratio}", method, seed, power=power, early=-0.05)
+        for method in ("baseline", "wvn")
+        for ratio, power in ((100, 0.15), (10, 0.1), (1, 0.1))
+        for seed in (0, 1)
+    ),
+    made("cifar10:100", "wvn", gamma=0.6),
+    made("cifar10:100", gamma=0.4),
+    made(method="over-sample", power=0.05),
+    made("tiny-imagenet:step:100"),
+    made("tiny-imagenet:step:10"),
 ]
 
 

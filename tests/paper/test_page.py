@@ -111,17 +111,19 @@ def test_what_the_page_says_of_table_2_was_measured():
     assert "is {} and {} points above the published long-tailed errors, {} and {} above".format(*above) in said
 
     best = "best gamma on test"
-    ahead, elsewhere = ([a - b for a, b in zip(errors("baseline", best, columns), errors("wvn", best, columns),
-                                               strict=True)]
-                        for columns in (table["columns"],
-                                        [c for c in table1_columns(imbalanced=True) if full_runs(records, c, "wvn")]))
+    ahead, elsewhere = (
+        [a - b for a, b in zip(errors("baseline", best, columns), errors("wvn", best, columns), strict=True)]
+        for columns in (table["columns"], [c for c in table1_columns(imbalanced=True) if full_runs(records, c, "wvn")])
+    )
     assert f"ahead of the plain network in every column, by {min(ahead):.1f} to {max(ahead):.1f} points" in said
     assert "On CIFAR it is behind in all nine that are trained." in said
     assert sum(points < 0 for points in elsewhere) == len(elsewhere) == 9
 
     column = "tiny-imagenet:step:100"
-    pairs = [(cell(records, column, method, "gamma from unlabelled images").text, cell(records, column, method).text)
-             for method in REPEATED]
+    pairs = [
+        (cell(records, column, method, "gamma from unlabelled images").text, cell(records, column, method).text)
+        for method in REPEATED
+    ]
     assert "{} where the network alone has {}, with WVN {} where it has {}.".format(*pairs[0], *pairs[1]) in said
     assert all(max(full_runs(records, column, method)[0]["recall"][100:]) == 0 for method in REPEATED)
 
@@ -148,8 +150,9 @@ def test_what_the_page_says_of_the_stronger_recipe_was_measured():
     readme = (TEMPLATE.parents[1] / "README.md").read_text(encoding="utf-8")
     assert "CIFAR-10 at ratio 100: {}, and {} with RS and gamma from a hold-out".format(*ours) in readme
 
-    ahead = {c: error(c, "baseline", held) - error(c, "wvn", held) for c in strong["columns"]
-             if full_runs(records, c, "wvn")}
+    ahead = {
+        c: error(c, "baseline", held) - error(c, "wvn", held) for c in strong["columns"] if full_runs(records, c, "wvn")
+    }
     middle = [gain for column, gain in ahead.items() if column.endswith(":50")]
     others = [-gain for column, gain in ahead.items() if not column.endswith(":50")]
     assert min(middle + others) > 0  # ahead at ratio 50 alone

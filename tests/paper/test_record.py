@@ -22,8 +22,11 @@ def snapshot() -> Snapshot:
     rng = np.random.default_rng(0)
     means = np.abs(rng.normal(size=(CLASSES, WIDTH)))
     head = Head(means / np.linalg.norm(means, axis=1, keepdims=True) * (np.array(COUNTS) ** 0.15)[:, None])
-    labels = {"train": np.repeat(np.arange(CLASSES), COUNTS), "test": np.repeat(np.arange(CLASSES), 40),
-              "held-out": np.repeat(np.arange(CLASSES), 20)}
+    labels = {
+        "train": np.repeat(np.arange(CLASSES), COUNTS),
+        "test": np.repeat(np.arange(CLASSES), 40),
+        "held-out": np.repeat(np.arange(CLASSES), 20),
+    }
     features = {split: means[y] + 0.5 * rng.normal(size=(len(y), WIDTH)) for split, y in labels.items()}
     return Snapshot(head, np.array(COUNTS), features, labels)
 

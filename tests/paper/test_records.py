@@ -33,7 +33,8 @@ def faults(path: Path, planned: dict[str, tuple[str, str, int]]) -> list[str]:
         "a curve that begins at its error": record["curve"][0] == record["error"],
         "the data of the official files, if it is an imbalanced CIFAR-100": (
             record.get("data_sha256") == official_sha256(record["column"], record["hold_out"])
-            or not path.name.startswith("cifar100-lt")),
+            or not path.name.startswith("cifar100-lt")
+        ),
         "versions, device, seconds, identity": {"versions", "device", "seconds", "identity"} <= record.keys(),
     }
     return [what for what, holds in held.items() if not holds]
@@ -52,28 +53,38 @@ def test_a_record_of_other_data_is_refused(tmp_path):
     assert load_records(tmp_path) == [record]
     record["data_sha256"]["held-out"] = "0" * 64
     (tmp_path / source.name).write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=r"json: its held-out images or labels are not those of the official files for "
-                                         r"cifar100:100; remove the record"):
+    with pytest.raises(
+        ValueError,
+        match=r"json: its held-out images or labels are not those of the official files for "
+        r"cifar100:100; remove the record",
+    ):
         load_records(tmp_path)
 
 
 def test_every_column_has_the_sha256_of_its_splits():
     wanted = {(t.column, t.spec.hold_out) for table in TABLES for t in trainings(table)}
-    assert [column for column, hold_out in wanted
-            if set(official_sha256(column, hold_out) or ()) != ({"train", "held-out", "test"} if hold_out
-                                                                else {"train", "test"})] == []
+    assert [
+        column
+        for column, hold_out in wanted
+        if set(official_sha256(column, hold_out) or ())
+        != ({"train", "held-out", "test"} if hold_out else {"train", "test"})
+    ] == []
 
 
 def test_digests_are_those_of_the_very_images_and_replace_only_their_own_lines(tmp_path, monkeypatch):
     """Against a naive computation from CIFAR's binary records."""
     layouts.write_cifar10_binary(tmp_path)
-    one = [replace(t, spec=replace(t.spec, root=str(tmp_path), unofficial=True, largest=4))
-           for t in trainings("table1", only=["cifar10:10:baseline"], seeds=1) if not t.spec.hold_out]
+    one = [
+        replace(t, spec=replace(t.spec, root=str(tmp_path), unofficial=True, largest=4))
+        for t in trainings("table1", only=["cifar10:10:baseline"], seeds=1)
+        if not t.spec.hold_out
+    ]
     monkeypatch.setattr("levelhead.paper.column_sha256.trainings", lambda table, **_: one if table == "table1" else [])
     found = column_digests(tmp_path)
     rows = np.fromfile(tmp_path / "cifar-10-batches-bin" / "test_batch.bin", np.uint8).reshape(-1, 3073)
-    digest = hashlib.sha256(str((len(rows), 3, 32, 32)).encode() + rows[:, 1:].tobytes()
-                            + rows[:, 0].astype("<i8").tobytes())
+    digest = hashlib.sha256(
+        str((len(rows), 3, 32, 32)).encode() + rows[:, 1:].tobytes() + rows[:, 0].astype("<i8").tobytes()
+    )
     assert found["cifar10:10"]["test"] == digest.hexdigest()
     file = tmp_path / "tables.toml"
     file.write_text("[a]\nb = 1\n")

@@ -66,7 +66,12 @@ def test_tiny_imagenet_has_one_seed_and_a_recipe_of_ours_and_strong_one_of_its_o
     tiny = [t.spec for t in trainings("table2") if t.column == "tiny-imagenet:step:10"]
     assert {(s.recipe, s.stem, s.seed) for s in tiny} == {("tiny", "small", 0)}
     assert sorted(s.method for s in tiny if not s.hold_out) == [
-        "baseline", "class-balanced-focal", "ldam-drw", "over-sample", "wvn"]
+        "baseline",
+        "class-balanced-focal",
+        "ldam-drw",
+        "over-sample",
+        "wvn",
+    ]
     assert sorted(s.method for s in tiny if s.hold_out) == ["baseline", "wvn"]
     steps = [t.images / t.spec.resolve_recipe().batch for t in trainings("table2") if not t.spec.hold_out]
     assert len(steps) == 20
@@ -146,9 +151,22 @@ def column(monkeypatch) -> list[Training]:
     """A column of digits, two epochs each; one training is a companion."""
     monkeypatch.setitem(DATA_SIZES, "digits", (100, 10))
     specs = [("baseline", 0.0), ("wvn", 0.0), ("under-sample", 0.0), ("ldam", 0.0), ("wvn", 0.1)]
-    return [Training("digits:20", Spec("digits", method=method, profile="long-tail", ratio=20.0, hold_out=hold_out,
-                                       epochs=2, engine="fast", dtype="float32"))
-            for method, hold_out in specs]
+    return [
+        Training(
+            "digits:20",
+            Spec(
+                "digits",
+                method=method,
+                profile="long-tail",
+                ratio=20.0,
+                hold_out=hold_out,
+                epochs=2,
+                engine="fast",
+                dtype="float32",
+            ),
+        )
+        for method, hold_out in specs
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -167,10 +185,15 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tm
     lines: list[str] = []
     rows: list[dict] = []
     results, runs = tmp_path / "records", tmp_path / "runs"
-    assert train_missing(column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append,
-                     report=rows.append) == 5
+    assert (
+        train_missing(
+            column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append, report=rows.append
+        )
+        == 5
+    )
     assert [(row["title"], row["epoch"], row["of"]) for row in rows[-2:]] == (
-        [("digits:20", 1, 2), ("digits:20", 2, 2)] if executor == "local" else [])
+        [("digits:20", 1, 2), ("digits:20", 2, 2)] if executor == "local" else []
+    )
     assert missing(column, results) == []
     held = json.loads((results / f"{column[-1].name}.json").read_text())
     assert held["held_out"]["rescale"]["gamma"] >= 0
@@ -197,7 +220,8 @@ def test_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(column,
         "        mark.touch()\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return generator.permutation(len(labels))\n"
-        "METHOD = Method('deadly', 'Deadly', baseline_loss, sample=sample)\n")
+        "METHOD = Method('deadly', 'Deadly', baseline_loss, sample=sample)\n"
+    )
     deadly = replace(column[0].spec, method=f"{tmp_path / 'deadly.py'}:METHOD", epochs=20)
     group = [column[0], replace(column[0], spec=deadly)]
     lines: list[str] = []
@@ -231,8 +255,10 @@ def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path
 
 
 def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
-    for words, message in ((["figures", "--results", tmp_path], f"levelhead: {tmp_path}: no records; expected"),
-                           (["table1", "--results", tmp_path], "levelhead: table1 lacks 162 networks")):
+    for words, message in (
+        (["figures", "--results", tmp_path], f"levelhead: {tmp_path}: no records; expected"),
+        (["table1", "--results", tmp_path], "levelhead: table1 lacks 162 networks"),
+    ):
         status, _, err = levelhead("reproduce", *words)
         assert status == 2
         assert err.startswith(message)
@@ -289,7 +315,8 @@ def test_on_ctrl_c_the_makers_of_records_finish_the_current_one(tmp_path):
         "    from levelhead.paper.reproduce import _record_makers\n"
         "    with graceful_stop(lambda: 'some are made', print), _record_makers(1) as others:\n"
         "        with interrupts_blocked():\n            made = [others.submit(make, i) for i in range(100)]\n"
-        "        time.sleep(60)\n")
+        "        time.sleep(60)\n"
+    )
     done = subprocess.run([sys.executable, "work.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (130, "")
     assert done.stdout == "levelhead: stopped; some are made; run the same command again to resume\n"

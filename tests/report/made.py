@@ -7,8 +7,18 @@ import numpy as np
 from levelhead import Head, Snapshot
 from levelhead.report import Subject, of_logits, of_snapshot
 
-HOSTILE = ["</script><img src=x onerror=\"window.hacked=1\">", "<b>bold</b>", "{{ 7 * 7 }}", "&lt;amp&gt;",
-           "a'\"`${1}`b", "\u202egnp.exe", "<!-- open", "]]><svg onload=window.hacked=1>", "javascript:hacked", "plain"]
+HOSTILE = [
+    '</script><img src=x onerror="window.hacked=1">',
+    "<b>bold</b>",
+    "{{ 7 * 7 }}",
+    "&lt;amp&gt;",
+    "a'\"`${1}`b",
+    "\u202egnp.exe",
+    "<!-- open",
+    "]]><svg onload=window.hacked=1>",
+    "javascript:hacked",
+    "plain",
+]
 
 
 def logits_of(counts: np.ndarray, each: int, seed: int = 0, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -34,8 +44,14 @@ def two(**given) -> Subject:
 def thousand(each: int = 5) -> Subject:
     counts = np.maximum(5, (1280 * (1 / 256) ** (np.arange(1000) / 999)).astype(int))
     logits, labels = logits_of(counts, each)
-    return of_logits(logits.astype(np.float32), labels, counts, bootstrap=3, title="a thousand classes",
-                     names=[f"species {i} of the northern woods" for i in range(1000)])
+    return of_logits(
+        logits.astype(np.float32),
+        labels,
+        counts,
+        bootstrap=3,
+        title="a thousand classes",
+        names=[f"species {i} of the northern woods" for i in range(1000)],
+    )
 
 
 def blind() -> Subject:

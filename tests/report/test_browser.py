@@ -17,16 +17,23 @@ from . import made
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 if CHROMIUM is None:
-    pytest.skip("chromium is not installed (apt-get install chromium), so the page is not tested in a browser",
-                allow_module_level=True)
+    pytest.skip(
+        "chromium is not installed (apt-get install chromium), so the page is not tested in a browser",
+        allow_module_level=True,
+    )
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 pytestmark = pytest.mark.slow
 ARTIFACTS = Path(__file__).parents[2] / "test-artifacts"
-PAGES = {"ten": lambda: [made.ten()], "two": lambda: [made.two(samples="test", target=[4, 1])],
-         "thousand": lambda: [made.thousand()], "blind": lambda: [made.blind()],
-         "several": lambda: [made.ten(), made.trained(), made.blind()], "choice": lambda: [made.choice()],
-         "tables": list}
+PAGES = {
+    "ten": lambda: [made.ten()],
+    "two": lambda: [made.two(samples="test", target=[4, 1])],
+    "thousand": lambda: [made.thousand()],
+    "blind": lambda: [made.blind()],
+    "several": lambda: [made.ten(), made.trained(), made.blind()],
+    "choice": lambda: [made.choice()],
+    "tables": list,
+}
 TABLE = PageTable("a table", ["ratio", "100", "10"], [["Baseline", "29.71", "13.26"], ["WVN", "20.17", "10.71"]])
 
 
@@ -65,8 +72,10 @@ def show(browser, written):
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.on("request", lambda request: complaints.append(request.url)
-                if request.url not in (path.as_uri(), "data:,") else None)
+        page.on(
+            "request",
+            lambda request: complaints.append(request.url) if request.url not in (path.as_uri(), "data:,") else None,
+        )
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready=yes]")
         settle(page)
@@ -94,20 +103,28 @@ def percent(share: float) -> str:
 
 
 def readouts(page) -> dict[str, str]:
-    return dict(page.evaluate("""() => [...document.querySelectorAll("[data-read]")].filter((node) => !node.hidden)
-        .map((node) => [node.dataset.read, node.querySelector("[data-now]").textContent])"""))
+    return dict(
+        page.evaluate("""() => [...document.querySelectorAll("[data-read]")].filter((node) => !node.hidden)
+        .map((node) => [node.dataset.read, node.querySelector("[data-now]").textContent])""")
+    )
 
 
 def bars(page) -> dict[int, str]:
     """The text of the bar of each class in view."""
-    return {int(c): text for c, text in page.evaluate("""() => [...document.querySelectorAll("#classes .row")]
-        .filter((row) => !row.hidden).map((row) => [row.dataset.class, row.querySelector(".value").textContent])""")}
+    return {
+        int(c): text
+        for c, text in page.evaluate("""() => [...document.querySelectorAll("#classes .row")]
+        .filter((row) => !row.hidden).map((row) => [row.dataset.class, row.querySelector(".value").textContent])""")
+    }
 
 
 def expected(path, gamma: float) -> dict[str, str]:
     point = path.at(gamma)
-    return {"balanced": percent(point.balanced_error), "error": percent(point.error),
-            **{name: percent(value) for name, value in point.groups.items()}}
+    return {
+        "balanced": percent(point.balanced_error),
+        "error": percent(point.error),
+        **{name: percent(value) for name, value in point.groups.items()},
+    }
 
 
 @pytest.mark.parametrize("name", PAGES)

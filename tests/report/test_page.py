@@ -132,14 +132,18 @@ def test_a_class_name_cannot_reverse_a_sentence_or_fill_the_page():
     assert len(found.lines["Who pays"]) < 200
 
 
-@pytest.mark.parametrize(("subject", "status", "words"), [
-    (made.ten, "ship", "if rare classes matter as much as frequent ones"),
-    (partial(made.two, samples="test"), "warn", "gamma was chosen on test labels"),
-    (partial(made.two, gamma=0.0, apart=True), "keep", "changes no prediction"),
-    (partial(made.two, gamma=1.0, apart=True), "keep", "makes it worse"),
-    (made.blind, "unclear", "without labels"),
-    (made.trained, "ship", "if rare classes matter"),
-], ids=["ship", "test", "nothing", "worse", "blind", "run"])
+@pytest.mark.parametrize(
+    ("subject", "status", "words"),
+    [
+        (made.ten, "ship", "if rare classes matter as much as frequent ones"),
+        (partial(made.two, samples="test"), "warn", "gamma was chosen on test labels"),
+        (partial(made.two, gamma=0.0, apart=True), "keep", "changes no prediction"),
+        (partial(made.two, gamma=1.0, apart=True), "keep", "makes it worse"),
+        (made.blind, "unclear", "without labels"),
+        (made.trained, "ship", "if rare classes matter"),
+    ],
+    ids=["ship", "test", "nothing", "worse", "blind", "run"],
+)
 def test_the_verdict_says_what_to_do(subject, status, words):
     found = verdict(subject())
     assert found.status == status
@@ -152,7 +156,9 @@ def test_the_verdict_calls_a_small_gain_small():
     logits[5000:5040] = [3.0, 2.9]  # 40 of 5,000 samples of the rare class turn right
     found = verdict(of_logits(logits, labels, counts, gamma=0.1, apart=True))
     assert (found.status, found.headline) == (
-        "ship", "The adjusted model is better, but only by 0.40 points of balanced error")
+        "ship",
+        "The adjusted model is better, but only by 0.40 points of balanced error",
+    )
 
 
 def test_the_verdict_is_unclear_where_there_may_be_no_gain():
@@ -178,8 +184,15 @@ def test_the_gain_agrees_with_resampling_within_classes():
     before = rng.random(1200) < 0.6
     after = np.where(rng.random(1200) < 0.2, ~before, before)
     mean, low, high = gain(before, after, labels, np.full(3, 1 / 3))
-    drawn = [np.mean([(after[i].astype(int) - before[i])[rng.integers(400, size=400)].mean()
-                      for i in (labels == c for c in range(3))]) for _ in range(2000)]
+    drawn = [
+        np.mean(
+            [
+                (after[i].astype(int) - before[i])[rng.integers(400, size=400)].mean()
+                for i in (labels == c for c in range(3))
+            ]
+        )
+        for _ in range(2000)
+    ]
     assert mean == pytest.approx(np.mean(after.astype(int) - before))
     assert (low, high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.004)
     half = gain(before, after, labels, np.full(3, 1 / 3), level=0.5)[1:]
@@ -199,8 +212,9 @@ def test_a_gain_in_plain_error_is_not_shown_as_one_in_balanced_error():
     counts = np.array([200, 60, 9])
     logits, labels = made.logits_of(counts, 300, noise=1.5)
     some = np.flatnonzero((labels == 0) | (np.arange(len(labels)) % 7 == 0))
-    subject = of_logits(logits[some], labels[some], counts,
-                        tuned=tune(logits[some], labels[some], counts, metric="error", bootstrap=50))
+    subject = of_logits(
+        logits[some], labels[some], counts, tuned=tune(logits[some], labels[some], counts, metric="error", bootstrap=50)
+    )
     assert subject.choice["gain_interval"] is not None
     assert subject.gain_interval is None
     given = of_logits(logits[some], labels[some], counts, gamma=subject.gamma)
@@ -232,8 +246,10 @@ def test_reliability_is_what_measure_says(rule):
 def test_a_choice_from_a_path_is_the_choice_from_its_logits():
     counts = np.array([200, 60, 9])
     logits, labels = made.logits_of(counts, 50)
-    assert tune_path(gamma_path(logits, labels, counts), bootstrap=30).to_dict() == tune(
-        logits, labels, counts, bootstrap=30).to_dict()
+    assert (
+        tune_path(gamma_path(logits, labels, counts), bootstrap=30).to_dict()
+        == tune(logits, labels, counts, bootstrap=30).to_dict()
+    )
 
 
 def test_the_page_of_a_thousand_classes_is_small(tmp_path):
@@ -319,8 +335,11 @@ def test_the_code_to_copy_applies_what_was_tuned_and_names_the_gamma_shown(tmp_p
         model = nn.Linear(4, 3)
         before = read(model)
         exec(code["python"].replace("{gamma}", "0.1"), {"model": model, "logits": logits, "labels": labels})
-        expected = (rescale(before, counts, gamma=tuned.gamma) if rule == "rescale" else
-                    shift_logits(before, counts, tuned.gamma))
+        expected = (
+            rescale(before, counts, gamma=tuned.gamma)
+            if rule == "rescale"
+            else shift_logits(before, counts, tuned.gamma)
+        )
         assert (read(model).weight == expected.weight).all()
         assert (read(model).bias == expected.bias).all()
     own = code_to_copy(of_logits(logits, labels, counts, gamma=0.2, rule=rule))

@@ -35,14 +35,17 @@ def words(tmp_path, monkeypatch) -> list[str]:
 # Options
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--largest", "5"], "--largest: needs a ratio"),
-    (["--largest", "0", "--ratio", "2"], "expected a count of at least 1, got 0"),
-    (["--subset", "4"], "--subset: needs a ratio or counts"),
-    (["--size", "64"], "only the images of a folder can be resized, not those of small.npz"),
-    (["--seed", "99999999999999999999999"], "--seed: expected a seed from 0 to 2**64 - 1, got 9999"),
-    (["--gamma", "nan"], "expected a finite gamma, got nan"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--largest", "5"], "--largest: needs a ratio"),
+        (["--largest", "0", "--ratio", "2"], "expected a count of at least 1, got 0"),
+        (["--subset", "4"], "--subset: needs a ratio or counts"),
+        (["--size", "64"], "only the images of a folder can be resized, not those of small.npz"),
+        (["--seed", "99999999999999999999999"], "--seed: expected a seed from 0 to 2**64 - 1, got 9999"),
+        (["--gamma", "nan"], "expected a finite gamma, got nan"),
+    ],
+)
 def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_start(words, levelhead, options, message):
     status, out, err = levelhead(*words, *options)
     assert (status, out) == (2, "")
@@ -53,8 +56,10 @@ def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_sta
 
 def test_counts_come_from_any_file_and_empty_ones_are_refused(words, tmp_path):
     def spec(file: str) -> Spec:
-        return Spec("small.npz", **imbalance_fields(ratio=None, profile="long-tail", counts=Path(file), largest=None,
-                                                    subset="first"))
+        return Spec(
+            "small.npz",
+            **imbalance_fields(ratio=None, profile="long-tail", counts=Path(file), largest=None, subset="first"),
+        )
 
     np.save("n.npy", np.array([9, 8, 7]))
     np.savez("n.npz", counts=np.array([9, 8, 7]))
@@ -77,37 +82,43 @@ def test_a_demo_seed_is_checked(levelhead, tmp_path):
 # Recipes and grids
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ("milestones = 3", "milestones: expected a list of whole numbers, got 3"),
-    ('milestones = ["a"]', r"milestones: expected a list of whole numbers, got \['a'\]"),
-    ('nesterov = "no"', "nesterov: expected true or false, got 'no'"),
-    ("flip = 1", "flip: expected true or false, got 1"),
-    ("mean = 0.5\nstd = 1.0", "mean: expected a list of numbers"),
-    ('mean = ["a"]\nstd = [1]', "mean: expected a list of numbers"),
-    ("mean = [0.5]\nstd = [0.0]", "std: expected numbers above 0"),
-    ("nesterov = true\nmomentum = 0", "nesterov: it needs a momentum"),
-])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("milestones = 3", "milestones: expected a list of whole numbers, got 3"),
+        ('milestones = ["a"]', r"milestones: expected a list of whole numbers, got \['a'\]"),
+        ('nesterov = "no"', "nesterov: expected true or false, got 'no'"),
+        ("flip = 1", "flip: expected true or false, got 1"),
+        ("mean = 0.5\nstd = 1.0", "mean: expected a list of numbers"),
+        ('mean = ["a"]\nstd = [1]', "mean: expected a list of numbers"),
+        ("mean = [0.5]\nstd = [0.0]", "std: expected numbers above 0"),
+        ("nesterov = true\nmomentum = 0", "nesterov: it needs a momentum"),
+    ],
+)
 def test_a_recipe_is_checked_before_it_is_used(words, levelhead, line, message):
     Path("short.toml").write_text(f"epochs = 1\nbatch = 25\nlr = 0.1\n{line}\n")
     with pytest.raises(ValueError, match=f"recipe short: {message}"):
         Spec("digits", recipe="short.toml").resolve_recipe()
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    (b"data = 5", "data: expected text, got 5"),
-    (b"data = []", "data has no values"),
-    (b'data = "digits"\nmethod = []', "method has no values"),
-    (b'data = "digits"\nmethod = 3', "method: expected text, got 3"),
-    (b'data = "digits"\nmethod = [["wvn"]]', r"method: expected text, got \['wvn'\]"),
-    (b'data = "digits"\nseed = true', "seed: expected a whole number, got True"),
-    (b'data = "digits"\nepochs = "3"', "epochs: expected a whole number, got '3'"),
-    (b'data = "digits"\nratio = "ten"', "ratio: expected a number, got 'ten'"),
-    (b'data = "digits"\nhold_out = "a"', "hold_out: expected a number, got 'a'"),
-    (b'data = "digits"\nskip_bad = "no"', "skip_bad: expected true or false, got 'no'"),
-    (b'data = "digits"\nstem = "large"', "stem: expected small, half or imagenet, got 'large'"),
-    (b'data = "digits"\n[recipe]\nepochs = 3', "recipe: expected text, got "),
-    (b'data = "\xff"', "not TOML"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"data = 5", "data: expected text, got 5"),
+        (b"data = []", "data has no values"),
+        (b'data = "digits"\nmethod = []', "method has no values"),
+        (b'data = "digits"\nmethod = 3', "method: expected text, got 3"),
+        (b'data = "digits"\nmethod = [["wvn"]]', r"method: expected text, got \['wvn'\]"),
+        (b'data = "digits"\nseed = true', "seed: expected a whole number, got True"),
+        (b'data = "digits"\nepochs = "3"', "epochs: expected a whole number, got '3'"),
+        (b'data = "digits"\nratio = "ten"', "ratio: expected a number, got 'ten'"),
+        (b'data = "digits"\nhold_out = "a"', "hold_out: expected a number, got 'a'"),
+        (b'data = "digits"\nskip_bad = "no"', "skip_bad: expected true or false, got 'no'"),
+        (b'data = "digits"\nstem = "large"', "stem: expected small, half or imagenet, got 'large'"),
+        (b'data = "digits"\n[recipe]\nepochs = 3', "recipe: expected text, got "),
+        (b'data = "\xff"', "not TOML"),
+    ],
+)
 def test_a_grid_is_checked_before_anything_is_trained(tmp_path, text, message):
     (tmp_path / "grid.toml").write_bytes(text)
     with pytest.raises(ValueError, match=f"grid.toml: {message}"):
@@ -127,20 +138,30 @@ def test_a_sweep_levels_by_the_methods_own_rule(words, levelhead):
 
 
 def own(text: str) -> str:
-    Path("mine.py").write_text("from dataclasses import replace\nimport torch\nfrom levelhead.methods import METHODS\n"
-                               f"METHOD = replace(METHODS['baseline'], name='mine', {text})\n")
+    Path("mine.py").write_text(
+        "from dataclasses import replace\nimport torch\nfrom levelhead.methods import METHODS\n"
+        f"METHOD = replace(METHODS['baseline'], name='mine', {text})\n"
+    )
     return "mine.py:METHOD"
 
 
 @pytest.mark.parametrize("engine", ["plain", "fast"])
-@pytest.mark.parametrize(("text", "message"), [
-    ("loss=lambda counts, progress=0.0: torch.nn.CrossEntropyLoss()",
-     r"method mine: expected one loss per sample, \[25\], got \[\]"),
-    ("sample=lambda labels, generator, progress: labels[:0]", "method mine: expected indices of an epoch's samples"),
-    ("sample=lambda labels, generator, progress: labels + len(labels)", "method mine: expected indices .* 0 to 47"),
-    ("sample=lambda labels, generator, progress: labels / 2", "method mine: expected indices"),
-    ("adjust=lambda head, counts, gamma: head", "method mine: .*adjust .*neither RS nor tau"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "loss=lambda counts, progress=0.0: torch.nn.CrossEntropyLoss()",
+            r"method mine: expected one loss per sample, \[25\], got \[\]",
+        ),
+        (
+            "sample=lambda labels, generator, progress: labels[:0]",
+            "method mine: expected indices of an epoch's samples",
+        ),
+        ("sample=lambda labels, generator, progress: labels + len(labels)", "method mine: expected indices .* 0 to 47"),
+        ("sample=lambda labels, generator, progress: labels / 2", "method mine: expected indices"),
+        ("adjust=lambda head, counts, gamma: head", "method mine: .*adjust .*neither RS nor tau"),
+    ],
+)
 def test_a_method_that_breaks_its_contract_is_named(words, levelhead, engine, text, message):
     status, _, err = levelhead(*words, "--hold-out", "0", "--method", own(text), "--engine", engine)
     assert status == 2

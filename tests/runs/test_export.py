@@ -26,8 +26,9 @@ IMAGES = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (5, 1, 8, 8)
 def trained(request, tmp_path_factory) -> tuple[Run, Spec]:
     folder = tmp_path_factory.mktemp(request.param)
     layouts.write_small_npz(folder, epochs=1)
-    spec = Spec(str(folder / "small.npz"), method=request.param, net="digits", hold_out=0.2,
-                recipe=str(folder / "short.toml"))
+    spec = Spec(
+        str(folder / "small.npz"), method=request.param, net="digits", hold_out=0.2, recipe=str(folder / "short.toml")
+    )
     return run(spec, folder / "runs"), spec
 
 
@@ -43,8 +44,9 @@ def test_a_leveled_file_is_not_leveled_twice_unnoticed_and_can_be_undone(levelhe
     note = locate_head(file).note
     assert (note["rule"], note["gamma"], note["counts"]) == (result["rule"], 0.5, left.counts.tolist())
     (tmp_path / "counts.json").write_text(json.dumps(left.counts.tolist()))
-    status, _, err = levelhead("rescale", file, "--counts", tmp_path / "counts.json", "--gamma", "0.5", "-o",
-                               tmp_path / f"twice{suffix}")
+    status, _, err = levelhead(
+        "rescale", file, "--counts", tmp_path / "counts.json", "--gamma", "0.5", "-o", tmp_path / f"twice{suffix}"
+    )
     assert status == 2
     assert f"was adjusted before ({result['rule']}, gamma 0.5)" in err
     assert not undo_file(file, tmp_path / f"back{suffix}").exact
@@ -78,6 +80,7 @@ def test_a_rescaled_network_of_a_run_is_still_one(trained, tmp_path):
     there, _ = trained
     rescale_file(there.path / "model.safetensors", tmp_path / "model.safetensors", there.snapshot.counts, gamma=0.5)
     with torch.no_grad():
-        from_run, rescaled = (export.classifier(folder, there.snapshot.head)[0](IMAGES)
-                              for folder in (there.path, tmp_path))
+        from_run, rescaled = (
+            export.classifier(folder, there.snapshot.head)[0](IMAGES) for folder in (there.path, tmp_path)
+        )
     assert torch.equal(from_run, rescaled)

@@ -246,7 +246,8 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_of_two_processes_the_one_that_writes_removes_no_checkpoint_that_the_other_still_reads(
-        spec, tmp_path, in_two_processes):
+    spec, tmp_path, in_two_processes
+):
     there = interrupt(spec, tmp_path / "runs", after=2)
     flip(checkpoint.checkpoints_in(there.path)[0])
     script = TORCHRUN.replace("SPEC", repr(spec)).replace("FOLDER", repr(str(tmp_path / "runs")))
@@ -286,11 +287,17 @@ def test_a_full_disk_is_reported_and_loses_nothing(spec, tmp_path, monkeypatch):
     assert weights_of(run(spec, tmp_path / "parts")) == weights_of(whole)
 
 
-@pytest.mark.parametrize(("file", "message"), [
-    ("checkpoint-000002", r"a checkpoint, the disk is full; the last good checkpoint, checkpoint-000001-.* is kept"),
-    ("model", "trained, but the result cannot be written"),
-    ("snapshot", "trained, but the result cannot be written"),
-])
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (
+            "checkpoint-000002",
+            r"a checkpoint, the disk is full; the last good checkpoint, checkpoint-000001-.* is kept",
+        ),
+        ("model", "trained, but the result cannot be written"),
+        ("snapshot", "trained, but the result cannot be written"),
+    ],
+)
 def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(spec, tmp_path, monkeypatch, file, message):
     both = [replace(spec, seed=seed, engine="fast") for seed in (0, 1)]
     expected = [weights_of(one) for one in runs.run_packed(both, tmp_path / "whole", device="cpu")]
@@ -358,8 +365,10 @@ def test_a_number_is_one_identity_however_it_is_written(spec, tmp_path):
 
 def test_a_method_of_ones_own_is_part_of_the_identity(spec, tmp_path):
     mine = tmp_path / "mine.py"
-    mine.write_text("from dataclasses import replace\nfrom levelhead.methods import METHODS\n"
-                    "METHOD = replace(METHODS['wvn'], name='mine')\n")
+    mine.write_text(
+        "from dataclasses import replace\nfrom levelhead.methods import METHODS\n"
+        "METHOD = replace(METHODS['wvn'], name='mine')\n"
+    )
     own = replace(spec, method=f"{mine}:METHOD")
     there = run(own, tmp_path / "runs")
     np.testing.assert_array_equal(there.snapshot.head.weight, run(spec, tmp_path / "runs").snapshot.head.weight)
@@ -381,18 +390,21 @@ def test_a_run_of_the_fast_engine_keeps_the_same_folder(spec, tmp_path):
     np.testing.assert_allclose(there.snapshot.head.weight, plain.snapshot.head.weight, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"profile": "long-tail", "ratio": 0.5}, "ratio of at least 1, got 0.5"),
-    ({"ratio": 10.0}, "ratio: 10 needs the profile"),
-    ({"seed": -1}, r"seed: expected a seed from 0 to 2\*\*64 - 1, got -1"),
-    ({"epochs": 0}, "epochs: expected at least 1 epoch, got 0"),
-    ({"method": "wnv"}, "unknown method 'wnv'; the methods are baseline, "),
-    ({"net": "resnet33"}, "net: expected resnet32, .* or timm:NAME, got 'resnet33'"),
-    ({"recipe": "kim2021"}, "recipe: expected kim2020, .* or a .toml file, got 'kim2021'"),
-    ({"hold_out": 1.0}, "hold_out: expected a share from 0 to below 1, got 1.0"),
-    ({"subset": "last"}, "subset: expected 'first' or a seed"),
-    ({"dtype": "bfloat16", "engine": "plain"}, "bfloat16 needs the fast engine"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"profile": "long-tail", "ratio": 0.5}, "ratio of at least 1, got 0.5"),
+        ({"ratio": 10.0}, "ratio: 10 needs the profile"),
+        ({"seed": -1}, r"seed: expected a seed from 0 to 2\*\*64 - 1, got -1"),
+        ({"epochs": 0}, "epochs: expected at least 1 epoch, got 0"),
+        ({"method": "wnv"}, "unknown method 'wnv'; the methods are baseline, "),
+        ({"net": "resnet33"}, "net: expected resnet32, .* or timm:NAME, got 'resnet33'"),
+        ({"recipe": "kim2021"}, "recipe: expected kim2020, .* or a .toml file, got 'kim2021'"),
+        ({"hold_out": 1.0}, "hold_out: expected a share from 0 to below 1, got 1.0"),
+        ({"subset": "last"}, "subset: expected 'first' or a seed"),
+        ({"dtype": "bfloat16", "engine": "plain"}, "bfloat16 needs the fast engine"),
+    ],
+)
 def test_bad_input_is_one_line(spec, tmp_path, change, message):
     with pytest.raises(ValueError, match=message) as error:
         run(replace(spec, **({"profile": "step"} | change if "subset" in change else change)), tmp_path / "runs")

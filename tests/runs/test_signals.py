@@ -51,9 +51,17 @@ def begin(tmp_path) -> Iterator[Callable[..., subprocess.Popen]]:
     begun: list[subprocess.Popen] = []
 
     def command(*words: object) -> subprocess.Popen:
-        begun.append(subprocess.Popen(
-            [sys.executable, *map(str, words)], cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True,
-            start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        begun.append(
+            subprocess.Popen(
+                [sys.executable, *map(str, words)],
+                cwd=tmp_path,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                text=True,
+                start_new_session=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        )
         return begun[-1]
 
     yield command
@@ -126,8 +134,9 @@ def spec(tmp_path) -> Iterator[Spec]:
 @pytest.mark.slow
 def test_a_stopped_sweep_resumes_to_the_same_network(begin, spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "grid.toml").write_text('data = "small.npz"\nmethod = "wvn"\nnet = "digits"\nrecipe = "short.toml"\n'
-                                        "hold_out = 0.1\nseed = [0, 1]\n")
+    (tmp_path / "grid.toml").write_text(
+        'data = "small.npz"\nmethod = "wvn"\nnet = "digits"\nrecipe = "short.toml"\nhold_out = 0.1\nseed = [0, 1]\n'
+    )
     process = begin("-m", "levelhead", "sweep", "grid.toml", "--workers", "1")
     until(lambda: list(tmp_path.glob("runs/*/checkpoint-*")))
     assert tell(process, signal.SIGINT) == f"levelhead: stopped; 0 of 2 runs are finished; {RESUME}\n"
@@ -139,8 +148,9 @@ def test_a_stopped_sweep_resumes_to_the_same_network(begin, spec, tmp_path, monk
 @pytest.mark.slow
 def test_a_training_that_is_stopped_says_what_it_keeps(begin, spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    process = begin("-m", "levelhead", "train", "--data", "small.npz", "--net", "digits", "--recipe", "short.toml",
-                    "--threads", "1")
+    process = begin(
+        "-m", "levelhead", "train", "--data", "small.npz", "--net", "digits", "--recipe", "short.toml", "--threads", "1"
+    )
     until(lambda: list(tmp_path.glob("runs/*/checkpoint-*")))
     said = tell(process, signal.SIGTERM)
     there = Run.of(spec, "runs")

@@ -19,8 +19,11 @@ def test_every_record_still_has_the_key_and_identity_that_it_was_written_with():
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDS.glob("*.json"))]
     assert len(records) > 180
     specs = [spec_of(record["identity"]) for record in records]
-    assert [record["name"] for record, spec in zip(records, specs, strict=True)
-            if record["name"][-8:] != spec.key or record["identity"] != spec.identity()] == []
+    assert [
+        record["name"]
+        for record, spec in zip(records, specs, strict=True)
+        if record["name"][-8:] != spec.key or record["identity"] != spec.identity()
+    ] == []
 
 
 def test_counts_of_ones_own_have_the_keys_that_earlier_versions_gave_them():

@@ -61,9 +61,13 @@ def test_nothing_is_trained_without_a_gpu_to_pack_the_runs_on(specs, tmp_path):
 def test_packed_runs_next_to_one_that_diverges_are_trained(specs, tmp_path):
     (tmp_path / "wild.toml").write_text("epochs = 4\nbatch = 20\nlr = 1e30\n")
     told = []
-    found = sweep([specs[0], replace(specs[1], recipe=str(tmp_path / "wild.toml"))], tmp_path / "runs",
-                  executor="packed", report=lambda spec, what: told.append((spec.method, what)),
-                  options={"device": "cpu"})
+    found = sweep(
+        [specs[0], replace(specs[1], recipe=str(tmp_path / "wild.toml"))],
+        tmp_path / "runs",
+        executor="packed",
+        report=lambda spec, what: told.append((spec.method, what)),
+        options={"device": "cpu"},
+    )
     assert told == [("baseline", "finished"), ("wvn", "failed")]
     assert found[0].error is None
     assert "diverged" in (found[1].error or "")
@@ -134,8 +138,10 @@ def grid(tmp_path, monkeypatch):
     """Two methods and two seeds, a second each, on a hundred small images."""
     monkeypatch.chdir(tmp_path)
     layouts.write_small_npz(tmp_path, epochs=2)
-    (tmp_path / "grid.toml").write_text('data = "small.npz"\nnet = "digits"\nrecipe = "short.toml"\nhold_out = 0.2\n'
-                                        'method = ["baseline", "wvn"]\nseed = [0, 1]\n')
+    (tmp_path / "grid.toml").write_text(
+        'data = "small.npz"\nnet = "digits"\nrecipe = "short.toml"\nhold_out = 0.2\n'
+        'method = ["baseline", "wvn"]\nseed = [0, 1]\n'
+    )
     return tmp_path / "grid.toml"
 
 
@@ -150,8 +156,7 @@ def test_every_run_is_trained_once_and_judged(grid, levelhead):
     status, out, err = levelhead("sweep", grid, "--json")
     assert status == 0
     rows = json.loads(out)["rows"]
-    assert [(row["method"], row["seed"]) for row in rows] == [
-        ("baseline", 0), ("baseline", 1), ("wvn", 0), ("wvn", 1)]
+    assert [(row["method"], row["seed"]) for row in rows] == [("baseline", 0), ("baseline", 1), ("wvn", 0), ("wvn", 1)]
     assert all(0 <= row["leveled_error"] <= 1 for row in rows)
     assert err.count("finished") == 4
     status, out, err = levelhead("sweep", grid)
@@ -159,13 +164,16 @@ def test_every_run_is_trained_once_and_judged(grid, levelhead):
     assert len(out.splitlines()) == 5
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("data = ", "not TOML"),
-    ('data = "digits"\ncolour = 1\n', "unknown key 'colour'; the keys are data, root, method"),
-    ("seed = 1\n", "expected data = ..."),
-    pytest.param('data = "gone.npz"\n', "none of the 1 runs could be trained; the first: ", marks=pytest.mark.slow),
-    ('data = "digits"\nseed = -1\n', "seed: expected a seed from 0 to 2**64 - 1, got -1"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("data = ", "not TOML"),
+        ('data = "digits"\ncolour = 1\n', "unknown key 'colour'; the keys are data, root, method"),
+        ("seed = 1\n", "expected data = ..."),
+        pytest.param('data = "gone.npz"\n', "none of the 1 runs could be trained; the first: ", marks=pytest.mark.slow),
+        ('data = "digits"\nseed = -1\n', "seed: expected a seed from 0 to 2**64 - 1, got -1"),
+    ],
+)
 def test_a_bad_grid_is_one_line_at_the_end(grid, levelhead, text, says):
     grid.write_text(text)
     status, out, err = levelhead("sweep", grid)

@@ -27,8 +27,15 @@ main()
 
 def on_windows(folder: Path, *words: object) -> tuple[int, str]:
     """Run a command without fcntl; return its exit status and what it prints."""
-    done = subprocess.run([sys.executable, "-c", WINDOWS, *map(str, words)], cwd=folder, text=True, timeout=100,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, "-c", WINDOWS, *map(str, words)],
+        cwd=folder,
+        text=True,
+        timeout=100,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     return done.returncode, done.stdout
 
 
@@ -44,8 +51,11 @@ def test_a_run_is_evaluated_where_none_can_be_trained(tmp_path):
 
 
 def test_a_run_is_read_without_torch():
-    subprocess.run([sys.executable, "-c", "import sys, levelhead.report.open as _; assert 'torch' not in sys.modules"],
-                   check=True, timeout=100)
+    subprocess.run(
+        [sys.executable, "-c", "import sys, levelhead.report.open as _; assert 'torch' not in sys.modules"],
+        check=True,
+        timeout=100,
+    )
 
 
 @pytest.mark.slow

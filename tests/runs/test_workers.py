@@ -38,7 +38,10 @@ def test_a_failure_is_one_line_and_does_not_stop_the_others(where, tmp_path):
     tasks = ["raise ValueError('two\\nlines')", leave(tmp_path / "made"), "raise TypeError('a bug')"]
     found = {end.task: end for end in run_tasks(tasks, exec, where=where, workers=2)}
     assert [(found[task].status, found[task].error) for task in tasks] == [
-        ("failed", "two lines"), ("finished", ""), ("failed", "TypeError: a bug")]
+        ("failed", "two lines"),
+        ("finished", ""),
+        ("failed", "TypeError: a bug"),
+    ]
     assert (tmp_path / "made").is_file()
 
 
@@ -76,8 +79,10 @@ def test_no_task_is_started_once_time_is_up():
 
 def test_processes_work_at_the_same_time_and_the_first_to_end_comes_first(tmp_path):
     quick = leave(tmp_path / "quick")
-    slow = f"import os, time\nfor _ in range(1000):\n if os.path.exists({str(tmp_path / 'quick')!r}): break\n" \
-           " time.sleep(0.01)\nelse: raise ValueError('alone')\ntime.sleep(0.5)"
+    slow = (
+        f"import os, time\nfor _ in range(1000):\n if os.path.exists({str(tmp_path / 'quick')!r}): break\n"
+        " time.sleep(0.01)\nelse: raise ValueError('alone')\ntime.sleep(0.5)"
+    )
     found = list(run_tasks([slow, quick], exec, where="processes", workers=2))
     assert [(end.task, end.status) for end in found] == [(quick, "finished"), (slow, "finished")]
 
@@ -87,13 +92,19 @@ def test_the_task_of_a_lost_worker_is_started_next(tmp_path):
     once = f"import os\nif not os.path.exists({str(mark)!r}):\n open({str(mark)!r}, 'w').close()\n {DIE}"
     found = list(run_tasks([once, "pass"], exec, where="processes", workers=1))
     assert [(end.task == once, end.status) for end in found] == [
-        (True, "lost"), (True, "finished"), (False, "finished")]
+        (True, "lost"),
+        (True, "finished"),
+        (False, "finished"),
+    ]
 
 
 def test_a_worker_lost_every_time_is_a_failure_of_its_task_alone():
     found = list(run_tasks([DIE, "pass"], exec, where="processes", workers=1, tries=2))
     assert [(end.status, end.error) for end in found] == [
-        ("lost", ""), ("failed", "its worker was lost 2 times"), ("finished", "")]
+        ("lost", ""),
+        ("failed", "its worker was lost 2 times"),
+        ("finished", ""),
+    ]
 
 
 @pytest.mark.slow
@@ -112,6 +123,9 @@ def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(tmp_p
         assert [(end.status, end.error) for end in found] == [("failed", "ImportError: no such thing here")]
         found = list(run_tasks([DIE, "raise TypeError('a bug')"], exec, where="ray", workers=1, tries=2))
         assert [(end.status, end.error) for end in found] == [
-            ("lost", ""), ("failed", "its worker was lost 2 times"), ("failed", "TypeError: a bug")]
+            ("lost", ""),
+            ("failed", "its worker was lost 2 times"),
+            ("failed", "TypeError: a bug"),
+        ]
     finally:
         ray.shutdown()

@@ -33,8 +33,13 @@ def snapshot():
     weight = np.eye(3, 5) * np.array([[1.0], [0.7], [0.4]])
     labels = {"held-out": rng.integers(3, size=300), "test": np.repeat([0, 1, 2], 50)}
     features = {split: 2 + rng.normal(size=(len(y), 5)) + 2 * np.eye(3, 5)[y] for split, y in labels.items()}
-    return lh.Snapshot(lh.Head(weight, names=["cat", EVIL, "$x_{$"]), np.array(COUNTS), features, labels,
-                       {"net": EVIL, "seed": 3, "log": [1] * 1000})
+    return lh.Snapshot(
+        lh.Head(weight, names=["cat", EVIL, "$x_{$"]),
+        np.array(COUNTS),
+        features,
+        labels,
+        {"net": EVIL, "seed": 3, "log": [1] * 1000},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +49,9 @@ def path(snapshot):
 
 @pytest.fixture(scope="module")
 def tuned(snapshot):
-    return lh.tune(snapshot.logits("held-out"), snapshot.labels["held-out"], COUNTS, bootstrap=50,
-                   chosen_on=f"{EVIL} $x_{{$")
+    return lh.tune(
+        snapshot.logits("held-out"), snapshot.labels["held-out"], COUNTS, bootstrap=50, chosen_on=f"{EVIL} $x_{{$"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +157,10 @@ def test_the_path_is_drawn_step_by_step(path):
         assert np.array_equal(curves[label].values, 100 * curve.values)
         assert np.array_equal(curves[label].edges, np.r_[curve.gammas, 2.0])
     dots = [line.get_xydata() for line in axes.lines if line.get_marker() == "o"]
-    expected = [[[0.0, 100 * curve.at(0.0)], [0.3, 100 * curve.at(0.3)]]
-                for curve in (path.error_curve, path.balanced_error_curve)]
+    expected = [
+        [[0.0, 100 * curve.at(0.0)], [0.3, 100 * curve.at(0.3)]]
+        for curve in (path.error_curve, path.balanced_error_curve)
+    ]
     assert np.allclose(dots, expected)
 
 
@@ -190,8 +198,12 @@ def test_several_layers_are_told_apart():
 
 
 def test_recall_is_drawn_the_most_frequent_class_first(snapshot):
-    flipped = lh.Snapshot(lh.Head(snapshot.head.weight[::-1], names=snapshot.head.names[::-1]), snapshot.counts[::-1],
-                          snapshot.features, {split: 2 - y for split, y in snapshot.labels.items()})
+    flipped = lh.Snapshot(
+        lh.Head(snapshot.head.weight[::-1], names=snapshot.head.names[::-1]),
+        snapshot.counts[::-1],
+        snapshot.features,
+        {split: 2 - y for split, y in snapshot.labels.items()},
+    )
     for one in (snapshot, flipped):
         axes = one.plot(gamma=0.2)
         tall = [bar.get_height() for bar in axes.patches]
@@ -199,14 +211,19 @@ def test_recall_is_drawn_the_most_frequent_class_first(snapshot):
         assert tall == pytest.approx(wanted[np.argsort(-one.counts)])
         after = one.logits("test", lh.rescale(one.head, one.counts, gamma=0.2))
         assert axes.lines[0].get_ydata() == pytest.approx(
-            100 * lh.measure.recall(after, one.labels["test"])[np.argsort(-one.counts)])
+            100 * lh.measure.recall(after, one.labels["test"])[np.argsort(-one.counts)]
+        )
         assert axes.get_xticklabels()[0].get_text() == "cat\n1000"
         assert axes.get_xticklabels()[1].get_text().startswith("</script><img s")
 
 
 def test_recall_of_the_held_out_samples_where_there_is_no_test_set(snapshot):
-    alone = lh.Snapshot(snapshot.head, snapshot.counts, {"held-out": snapshot.features["held-out"]},
-                        {"held-out": snapshot.labels["held-out"]})
+    alone = lh.Snapshot(
+        snapshot.head,
+        snapshot.counts,
+        {"held-out": snapshot.features["held-out"]},
+        {"held-out": snapshot.labels["held-out"]},
+    )
     assert alone.plot().get_title(loc="left") == "held-out, 300 samples"
     with pytest.raises(ValueError, match="the snapshot has no split 'test'; it has none"):
         lh.Snapshot(snapshot.head, snapshot.counts).plot()
@@ -235,8 +252,10 @@ def test_without_matplotlib_a_plot_names_the_extra(path, monkeypatch):
 
 
 def test_html_takes_no_plotting_library():
-    code = ("import sys, numpy as np, levelhead as lh\n"
-            "p = lh.gamma_path(np.eye(2) + 1, [0, 1], [9, 1]); p._repr_html_(); repr(p)\n"
-            "print('matplotlib' in sys.modules, 'torch' in sys.modules)")
+    code = (
+        "import sys, numpy as np, levelhead as lh\n"
+        "p = lh.gamma_path(np.eye(2) + 1, [0, 1], [9, 1]); p._repr_html_(); repr(p)\n"
+        "print('matplotlib' in sys.modules, 'torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False False\n"

@@ -51,15 +51,26 @@ def level_shipped(page: str | Path) -> dict[str, Any]:
     rows, first = [], networks["baseline"]
     with quiet():  # the page shows the warnings
         for method, network in networks.items():
-            found = [evaluate(network, rule=rule, gamma=match_prior(
-                network.logits("test"), network.counts, rule=rule, range=(0, end), bootstrap=0).gamma)
-                for rule, end in REACH.items()]
+            found = [
+                evaluate(
+                    network,
+                    rule=rule,
+                    gamma=match_prior(
+                        network.logits("test"), network.counts, rule=rule, range=(0, end), bootstrap=0
+                    ).gamma,
+                )
+                for rule, end in REACH.items()
+            ]
             rows += _rows(method, *found)
         subject = of_snapshot(first, title="ResNet-32 on long-tailed CIFAR-10", facts={"made by": "levelhead demo"})
         write(page, [subject], command=f"levelhead demo --report {page}")
-    return {"data": "cifar10", "counts": first.counts.tolist(), "test": len(first.labels["test"]),
-            "seconds": round(time.monotonic() - start, 1),
-            "rows": [{**row, "published": published.get(row["key"])} for row in rows]}
+    return {
+        "data": "cifar10",
+        "counts": first.counts.tolist(),
+        "test": len(first.labels["test"]),
+        "seconds": round(time.monotonic() - start, 1),
+        "rows": [{**row, "published": published.get(row["key"])} for row in rows],
+    }
 
 
 def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dict[str, Any]:
@@ -78,39 +89,63 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
 
         fit(net, data, schedule, method, seed=seed, on_epoch=on_epoch)
         rows += _rows(name, evaluate(snapshot(net, data, Preprocess(schedule, data))))
-    return {"data": "digits", "ratio": RATIO, "counts": data.counts.tolist(), "held_out": len(data.splits["held-out"]),
-            "test": len(data.test), "seed": seed, "seconds": round(time.monotonic() - start, 1), "rows": rows}
+    return {
+        "data": "digits",
+        "ratio": RATIO,
+        "counts": data.counts.tolist(),
+        "held_out": len(data.splits["held-out"]),
+        "test": len(data.test),
+        "seed": seed,
+        "seconds": round(time.monotonic() - start, 1),
+        "rows": rows,
+    }
 
 
 def demo_text(result: Mapping[str, Any]) -> str:
     """Return both tables, and where the page is."""
     real, small = result["cifar10"], result["digits"]
-    return "\n".join([
-        f"CIFAR-10 with a long tail, {real['counts'][0]} to {real['counts'][-1]} training images per class: ResNet-32 "
-        f"networks trained as in the paper, leveled here in {real['seconds']} s.",
-        f"gamma was chosen without labels: it makes the predicted shares of the {real['test']:,} test images equal.",
-        "",
-        *_table(real["rows"], {"in the paper": lambda row: f"{row['published']:.1f} %" if row["published"] else ""}),
-        "RS scales the weight vectors, the shift adds to the logits. WVN makes RS's curve over gamma so flat that",
-        "shares alone choose badly: use the shift on such a head.",
-        "",
-        f"Digits with a long tail, {small['counts'][0]} to {small['counts'][-1]} training samples per class, trained "
-        f"here with seed {small['seed']} in {small['seconds']} s.",
-        f"gamma was chosen on {small['held_out']} held-out samples; the errors are those of {small['test']} test "
-        "samples, equally many per class. (lr and epochs were chosen on these too: read differences, not levels.)",
-        "",
-        *_table(small["rows"]),
-        "",
-        f"Look at it: {result['page']}",
-    ])
+    return "\n".join(
+        [
+            f"CIFAR-10 with a long tail, {real['counts'][0]} to {real['counts'][-1]} training images per class: "
+            "ResNet-32 "
+            f"networks trained as in the paper, leveled here in {real['seconds']} s.",
+            f"gamma was chosen without labels: it makes the predicted shares of the {real['test']:,} test images "
+            "equal.",
+            "",
+            *_table(
+                real["rows"], {"in the paper": lambda row: f"{row['published']:.1f} %" if row["published"] else ""}
+            ),
+            "RS scales the weight vectors, the shift adds to the logits. WVN makes RS's curve over gamma so flat that",
+            "shares alone choose badly: use the shift on such a head.",
+            "",
+            f"Digits with a long tail, {small['counts'][0]} to {small['counts'][-1]} training samples per class, "
+            "trained "
+            f"here with seed {small['seed']} in {small['seconds']} s.",
+            f"gamma was chosen on {small['held_out']} held-out samples; the errors are those of {small['test']} test "
+            "samples, equally many per class. (lr and epochs were chosen on these too: read differences, not levels.)",
+            "",
+            *_table(small["rows"]),
+            "",
+            f"Look at it: {result['page']}",
+        ]
+    )
 
 
 def _rows(key: str, *found: Evaluation) -> list[Row]:
     """Return a network's rows of a table: as trained, and after each adjustment."""
     measured = [("", 0.0, found[0].before), *((ENDINGS[one.rule], one.gamma, one.after) for one in found)]
-    return [{"key": key + end.lower(), "method": METHODS[key].title + end, "gamma": gamma, "error": m.error,
-             "balanced_error": m.balanced_error, "worst_class": found[0].names[m.worst_class],
-             "worst_recall": m.worst_recall} for end, gamma, m in measured]
+    return [
+        {
+            "key": key + end.lower(),
+            "method": METHODS[key].title + end,
+            "gamma": gamma,
+            "error": m.error,
+            "balanced_error": m.balanced_error,
+            "worst_class": found[0].names[m.worst_class],
+            "worst_recall": m.worst_recall,
+        }
+        for end, gamma, m in measured
+    ]
 
 
 def _table(rows: Sequence[Row], more: Mapping[str, Callable[[Row], str]] | None = None) -> list[str]:
@@ -120,7 +155,9 @@ def _table(rows: Sequence[Row], more: Mapping[str, Callable[[Row], str]] | None 
     lines = [head + "".join(f"{title:>14}" for title in more)]
     for row in rows:
         worst = f"{row['worst_class']}: {100 * row['worst_recall']:.0f} %"
-        line = (f"{row['method']:15}{row['gamma']:>7.2f}{100 * row['error']:>8.1f} %"
-                f"{100 * row['balanced_error']:>15.1f} %{worst:>22}")
+        line = (
+            f"{row['method']:15}{row['gamma']:>7.2f}{100 * row['error']:>8.1f} %"
+            f"{100 * row['balanced_error']:>15.1f} %{worst:>22}"
+        )
         lines.append((line + "".join(f"{cell(row):>14}" for cell in more.values())).rstrip())
     return lines

@@ -13,8 +13,15 @@ from ..core.errors import LevelheadError
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
 EXPECTED = (ValueError, OSError, ImportError, UsageError)  # reported in one line; any other error is a bug of ours
-EXTRAS = {"torch": "torch", "sklearn": "sklearn", "onnx": "onnx", "matplotlib": "plot", "ray": "ray", "numba": "fast",
-          "pyarrow": "parquet"}  # module: the extra that installs it
+EXTRAS = {
+    "torch": "torch",
+    "sklearn": "sklearn",
+    "onnx": "onnx",
+    "matplotlib": "plot",
+    "ray": "ray",
+    "numba": "fast",
+    "pyarrow": "parquet",
+}  # module: the extra that installs it
 OTHER_NAMES = {"range": "--max", "rng": "--seed", "floors": "--floor"}  # parameters whose option has another name
 
 

@@ -12,8 +12,13 @@ COUNTS = "Training samples per class, in a .json, .csv, .npy, .npz, .safetensors
 DATA = "in a .npy, .npz, .safetensors, .csv or .parquet file; FILE:KEY picks one array of several"
 IN_LOGITS = "May be left out if the file of the logits holds an array of this name."
 
-Model = Annotated[Path, typer.Argument(help="A .safetensors file (of a sharded model, its index or its folder), an "
-                                            ".onnx file, or a state dict as .pt, .pth, .ckpt or .bin.")]
+Model = Annotated[
+    Path,
+    typer.Argument(
+        help="A .safetensors file (of a sharded model, its index or its folder), an "
+        ".onnx file, or a state dict as .pt, .pth, .ckpt or .bin."
+    ),
+]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
 HeadName = Annotated[
     str | None, typer.Option("--head", help="Name of the layer, where several could be the head: classifier.")
@@ -75,8 +80,9 @@ def adjust(
         check_worthwhile(tuned)
     scores = None if logits is None else arrays.read(logits)
     with copy_progress(model) as bar:
-        done = adjust_file(model, out, tuned, head=head, original=original, force=force, again=again, logits=scores,
-                           progress=bar)
+        done = adjust_file(
+            model, out, tuned, head=head, original=original, force=force, again=again, logits=scores, progress=bar
+        )
     show(to_plain(done), rescale_text(done), as_json)
 
 
@@ -88,8 +94,11 @@ def rescale(
     gamma: Annotated[float | None, typer.Option(help="Strength, as `levelhead tune` chooses it; 0 is none.")] = None,
     tuned: Annotated[Path | None, typer.Option(help="Instead of --gamma: what `levelhead tune` wrote.")] = None,
     rule: Annotated[
-        RuleName | None, typer.Option(help="rescale: w_i <- (n_max / n_i)^gamma w_i, the default; tau: w_i <- w_i / "
-                                           "||w_i||^gamma; shift: b_i <- b_i + gamma log(n_max / n_i).")
+        RuleName | None,
+        typer.Option(
+            help="rescale: w_i <- (n_max / n_i)^gamma w_i, the default; tau: w_i <- w_i / "
+            "||w_i||^gamma; shift: b_i <- b_i + gamma log(n_max / n_i)."
+        ),
     ] = None,
     head: HeadName = None,
     bias: Annotated[BiasPolicy, typer.Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
@@ -115,8 +124,18 @@ def rescale(
     scores = None if logits is None else arrays.read(logits)
     with copy_progress(model) as bar:
         done = rescale_file(
-            model, out, read_counts(counts), **given_or_tuned_gamma(gamma, rule, tuned), head=head, bias=bias,
-            missing=missing, original=original, force=force, again=again, logits=scores, progress=bar,
+            model,
+            out,
+            read_counts(counts),
+            **given_or_tuned_gamma(gamma, rule, tuned),
+            head=head,
+            bias=bias,
+            missing=missing,
+            original=original,
+            force=force,
+            again=again,
+            logits=scores,
+            progress=bar,
         )
     show(to_plain(done), rescale_text(done), as_json)
 
@@ -160,11 +179,25 @@ def tune(
     from .outputs import check_outputs
     from .tune_files import TuneRequest, tune_files, write_choice
 
-    check_outputs(out=out, plot=plot, page=report, force=force,
-                  inputs=(logits, labels, counts, unlabelled, norms, training, cost))
-    request = TuneRequest(rule=rule, metric=metric, cost=cost, floors=tuple(floor or ()), criterion=criterion,
-                          kind=kind, target=target, most=most, unlabelled=unlabelled, norms=norms, training=training,
-                          chosen_on=chosen_on, bootstrap=bootstrap, seed=seed)
+    check_outputs(
+        out=out, plot=plot, page=report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training, cost)
+    )
+    request = TuneRequest(
+        rule=rule,
+        metric=metric,
+        cost=cost,
+        floors=tuple(floor or ()),
+        criterion=criterion,
+        kind=kind,
+        target=target,
+        most=most,
+        unlabelled=unlabelled,
+        norms=norms,
+        training=training,
+        chosen_on=chosen_on,
+        bootstrap=bootstrap,
+        seed=seed,
+    )
     samples = read(logits, labels, counts, say=say)
     tuned = tune_files(samples, request)
     write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed_command())
@@ -199,8 +232,11 @@ def undo(
 @app.command()
 def report(
     inputs: Annotated[
-        list[Path], typer.Argument(help=f"A run's folder, a snapshot, a tuned.json, a folder of the paper's records, "
-                                        f"or logits {DATA}. Several are shown side by side.")
+        list[Path],
+        typer.Argument(
+            help=f"A run's folder, a snapshot, a tuned.json, a folder of the paper's records, "
+            f"or logits {DATA}. Several are shown side by side."
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page: one .html file that contains all it needs.")],
     labels: Annotated[
@@ -226,9 +262,26 @@ def report(
     from .outputs import check_outputs
 
     check_outputs(page=out, force=force)
-    tables = [PageTable.of_markdown(title, text) for path in inputs if is_records(path)
-              for title, text in every_table(load_records(path)).items()]
-    subjects = [of_file(path, labels=labels, counts_file=counts, tuned=tuned, gamma=gamma, rule=rule,
-                        chosen_on=chosen_on, bootstrap=bootstrap, say=say) for path in inputs if not is_records(path)]
+    tables = [
+        PageTable.of_markdown(title, text)
+        for path in inputs
+        if is_records(path)
+        for title, text in every_table(load_records(path)).items()
+    ]
+    subjects = [
+        of_file(
+            path,
+            labels=labels,
+            counts_file=counts,
+            tuned=tuned,
+            gamma=gamma,
+            rule=rule,
+            chosen_on=chosen_on,
+            bootstrap=bootstrap,
+            say=say,
+        )
+        for path in inputs
+        if not is_records(path)
+    ]
     page = write(out, subjects, tables=tables, command=typed_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)

@@ -11,7 +11,11 @@ from ..show.plot import check_picture
 
 
 def check_outputs(
-    *, out: Path | None = None, plot: Path | None = None, page: Path | None = None, force: bool = False,
+    *,
+    out: Path | None = None,
+    plot: Path | None = None,
+    page: Path | None = None,
+    force: bool = False,
     inputs: Sequence[Path | None] = (),
 ) -> None:
     """Check that every output can be written and that none replaces an input, or another file without --force."""

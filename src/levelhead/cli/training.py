@@ -69,8 +69,10 @@ def train(
     unofficial: Unofficial = False,
     net: Annotated[str | None, typer.Option(help="resnet32, resnet18-64, digits or timm:NAME.")] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="kim2020, strong, frontier, cao2019, tiny, images, digits or a .toml.",
-                                 autocompletion=complete_recipe)
+        str | None,
+        typer.Option(
+            help="kim2020, strong, frontier, cao2019, tiny, images, digits or a .toml.", autocompletion=complete_recipe
+        ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to this many.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights, batches and crops.")] = 0,
@@ -92,9 +94,22 @@ def train(
     from ..runs.train_command import TrainOptions, imbalance_fields, train_and_evaluate
 
     part = imbalance_fields(ratio=ratio, profile=profile, counts=counts, largest=largest, subset=subset)
-    spec = Spec(data, root=None if root is None else str(root), method=method, hold_out=hold_out, size=size,
-                skip_bad=skip_bad, unofficial=unofficial, net=net, recipe=recipe, epochs=epochs, seed=seed,
-                engine=engine, dtype=dtype, **part)
+    spec = Spec(
+        data,
+        root=None if root is None else str(root),
+        method=method,
+        hold_out=hold_out,
+        size=size,
+        skip_bad=skip_bad,
+        unofficial=unofficial,
+        net=net,
+        recipe=recipe,
+        epochs=epochs,
+        seed=seed,
+        engine=engine,
+        dtype=dtype,
+        **part,
+    )
     options = TrainOptions(name=name, gamma=gamma, track=track, threads=threads, show=not as_json)
     result, text = train_and_evaluate(spec, runs, options, say=partial(typer.echo, err=True))
     if result:
@@ -179,8 +194,18 @@ def reproduce(
     if table == "figures":
         result, text = draw_figures(results, page, pictures, say=say)
     else:
-        options = ReproduceOptions(root=root, only=only or (), seeds=seeds, results=results, runs=runs, slots=slots,
-                                   minutes=minutes, executor=executor, dry_run=dry_run, unofficial=unofficial)
+        options = ReproduceOptions(
+            root=root,
+            only=only or (),
+            seeds=seeds,
+            results=results,
+            runs=runs,
+            slots=slots,
+            minutes=minutes,
+            executor=executor,
+            dry_run=dry_run,
+            unofficial=unofficial,
+        )
         result, text = reproduce_table(table, options, say=say, show=not as_json)
     show(result, text, as_json)
 

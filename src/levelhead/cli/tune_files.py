@@ -67,8 +67,10 @@ class TuneRequest:
             except LevelheadError as error:
                 raise LevelheadError(error.message, parameter="floors") from None
         if len(pairs) > 1:
-            raise LevelheadError("expected one recall for all classes, or CLASS=RECALL each time, got "
-                                 f"{', '.join(self.floors)}", parameter="floors")
+            raise LevelheadError(
+                f"expected one recall for all classes, or CLASS=RECALL each time, got {', '.join(self.floors)}",
+                parameter="floors",
+            )
         return pairs[0][1]
 
 
@@ -79,16 +81,34 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
     target = None if request.target is None else target_shares(request.target, samples.names, len(samples.counts))
     with quiet(), stage_progress(samples.logits.size) as progress:
         options = TuneOptions(
-            target=target, metric=request.metric, cost=_read(request.cost, "cost"), floors=request.class_floors(),
-            rule=request.rule, range=(0.0, request.most), kind=request.kind, names=samples.names,
-            norms=_read(request.norms, "norms"), bootstrap=request.bootstrap, rng=request.seed, progress=progress,
-            criterion=request.criterion, unlabelled=_read(request.unlabelled), training=_read(request.training),
-            chosen_on=request.chosen_on)
+            target=target,
+            metric=request.metric,
+            cost=_read(request.cost, "cost"),
+            floors=request.class_floors(),
+            rule=request.rule,
+            range=(0.0, request.most),
+            kind=request.kind,
+            names=samples.names,
+            norms=_read(request.norms, "norms"),
+            bootstrap=request.bootstrap,
+            rng=request.seed,
+            progress=progress,
+            criterion=request.criterion,
+            unlabelled=_read(request.unlabelled),
+            training=_read(request.training),
+            chosen_on=request.chosen_on,
+        )
         return tune_with(options, samples.logits, samples.labels, samples.counts)
 
 
 def write_choice(
-    tuned: Tuned, samples: Samples, request: TuneRequest, *, out: Path | None, plot: Path | None, page: Path | None,
+    tuned: Tuned,
+    samples: Samples,
+    request: TuneRequest,
+    *,
+    out: Path | None,
+    plot: Path | None,
+    page: Path | None,
     command: str,
 ) -> None:
     """Write the choice for `levelhead adjust --tuned`, draw its curve and write its page, each if it has a path."""
@@ -113,5 +133,6 @@ def _number(value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise LevelheadError(f"expected a recall such as 0.6, or CLASS=0.6, got {value!r}",
-                             parameter="floors") from None
+        raise LevelheadError(
+            f"expected a recall such as 0.6, or CLASS=0.6, got {value!r}", parameter="floors"
+        ) from None

@@ -148,8 +148,10 @@ def rule_amounts(head: Head, rule: RuleName, counts: np.ndarray | None, strength
     """
     one_logit = head.classes == 1 and counts is not None and len(counts) == 2
     if one_logit and rule != "shift":
-        raise LevelheadError(f"a head with a single logit cannot be adjusted by the rule {rule}: scaling never moves "
-                             "its sign; use the rule shift")
+        raise LevelheadError(
+            f"a head with a single logit cannot be adjusted by the rule {rule}: scaling never moves "
+            "its sign; use the rule shift"
+        )
     if rule == "tau":
         return _positive_norms(head) ** -strength
     assert counts is not None
@@ -165,7 +167,11 @@ def apply_amounts(head: Head, rule: RuleName, by: np.ndarray, *, bias: BiasPolic
 
 
 def check_strength(
-    value: Any, rule: RuleName, counts: np.ndarray | None = None, *, name: str = "gamma",
+    value: Any,
+    rule: RuleName,
+    counts: np.ndarray | None = None,
+    *,
+    name: str = "gamma",
     instead: str = "lh.adjust(head, tuned)",
 ) -> float:
     """Return a strength as a finite float. A `Tuned` must have been chosen for this rule and counts like these.
@@ -219,22 +225,30 @@ def _factors(n: np.ndarray, gamma: float) -> np.ndarray:
 def _shift(head: Head, by: np.ndarray) -> Head:
     old = head.weight[:, 0] * 0 if head.bias is None else head.bias
     wide = widen(old)
-    return check_finite(replace(head, bias=narrow(scale_rows(wide * 0 + 1, by) + wide, old)), "the shifted head",
-                        advice="; use a strength nearer to 0")
+    return check_finite(
+        replace(head, bias=narrow(scale_rows(wide * 0 + 1, by) + wide, old)),
+        "the shifted head",
+        advice="; use a strength nearer to 0",
+    )
 
 
 def _scale(head: Head, by: np.ndarray, bias: BiasPolicy) -> Head:
     check_choice("bias", bias, ("scale", "keep"))
     scaled = scale_rows(head.bias, by) if head.bias is not None and bias == "scale" else head.bias
-    return check_finite(replace(head, weight=scale_rows(head.weight, by), bias=scaled),
-                        f"the scaled head (in {head.weight.dtype})", advice="; use a strength nearer to 0")
+    return check_finite(
+        replace(head, weight=scale_rows(head.weight, by), bias=scaled),
+        f"the scaled head (in {head.weight.dtype})",
+        advice="; use a strength nearer to 0",
+    )
 
 
 def _positive_norms(head: Head) -> np.ndarray:
     """Return the norms [K] of a head whose weight vectors all have a direction."""
     norms = to_numpy(head.norms).astype(np.float64)
-    for usable, flaw in ((np.isfinite(norms), "too long to measure in float32; convert the head to float64"),
-                         (norms > 0, "zero and has no direction; rescale and shift do not need one")):
+    for usable, flaw in (
+        (np.isfinite(norms), "too long to measure in float32; convert the head to float64"),
+        (norms > 0, "zero and has no direction; rescale and shift do not need one"),
+    ):
         if not usable.all():
             raise LevelheadError(f"the weight vector of {head.name(int(np.argmin(usable)))} is {flaw}")
     return norms

@@ -112,8 +112,14 @@ class Oracle:
 
 
 def oracle_head(
-    features: Array, labels: Array, classes: int, *, start: Head | None = None, decay: float = 0.0,
-    steps: int = 2000, tolerance: float = 1e-5,
+    features: Array,
+    labels: Array,
+    classes: int,
+    *,
+    start: Head | None = None,
+    decay: float = 0.0,
+    steps: int = 2000,
+    tolerance: float = 1e-5,
 ) -> Oracle:
     """Return the best linear head for given features: its error bounds what any adjustment of the head can reach.
 
@@ -175,7 +181,7 @@ def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20)
             length /= 2
         s, z = new - at, new_gradient - gradient
         if s @ z > 1e-12 * (z @ z):
-            pairs = [*pairs[-(memory - 1):], (s, z, 1 / (s @ z))]
+            pairs = [*pairs[-(memory - 1) :], (s, z, 1 / (s @ z))]
         if length < 1e-12:
             break
         at, value, gradient = new, new_value, new_gradient

@@ -39,8 +39,9 @@ class Head:
             if tuple(getattr(self.bias, "shape", ())) != (self.classes,):
                 raise LevelheadError(f"expected bias [{self.classes}], one per row of weight, got {bias}")
             if is_torch(self.bias) != is_torch(self.weight) or not is_floating(self.bias):
-                raise LevelheadError("expected a floating-point bias of the same kind as the weight, "
-                                     f"{weight}, got {bias}")
+                raise LevelheadError(
+                    f"expected a floating-point bias of the same kind as the weight, {weight}, got {bias}"
+                )
         if self.names is not None and len(self.names) != self.classes:
             raise LevelheadError(f"expected {self.classes} class names, got {len(self.names)}")
 
@@ -68,8 +69,10 @@ class Head:
         """
         features = features if is_torch(features) else to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
-            raise LevelheadError(f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}, "
-                                 f"got {_kind_and_shape(features)}; head.numpy() converts the head")
+            raise LevelheadError(
+                f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}, "
+                f"got {_kind_and_shape(features)}; head.numpy() converts the head"
+            )
         if features.ndim < 1 or features.shape[-1] != self.weight.shape[1]:
             raise LevelheadError(f"expected features [N, {self.weight.shape[1]}], got shape {list(features.shape)}")
         scores = product(features, self.weight)
@@ -87,8 +90,10 @@ class Head:
 def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> Head:
     """Return the head; raise LevelheadError if it is not one, or if a class has NaN or infinite values."""
     if not isinstance(head, Head):
-        raise LevelheadError(f"expected a Head, got {type(head).__name__}; Head(weight, bias) makes one from arrays, "
-                             "and levelhead.rescale_ finds and scales that of a torch model")
+        raise LevelheadError(
+            f"expected a Head, got {type(head).__name__}; Head(weight, bias) makes one from arrays, "
+            "and levelhead.rescale_ finds and scales that of a torch model"
+        )
     for part, values in (("weight", head.weight), ("bias", head.bias)):
         if values is None:
             continue

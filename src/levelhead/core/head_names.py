@@ -3,13 +3,30 @@
 from collections.abc import Iterable, Sequence
 
 KNOWN_HEADS = (
-    "fc", "classifier", "head", "heads", "score", "classification_head", "out_proj", "logits_proj", "last_linear",
-    "linear", "classif", "cls_head", "fc_out", "output", "out", "logits",
+    "fc",
+    "classifier",
+    "head",
+    "heads",
+    "score",
+    "classification_head",
+    "out_proj",
+    "logits_proj",
+    "last_linear",
+    "linear",
+    "classif",
+    "cls_head",
+    "fc_out",
+    "output",
+    "out",
+    "logits",
 )
 # Layers that feed one output together, and are scaled together.
 HEAD_PAIRS = (
-    ("head", "head_dist"), ("head", "dist_head"), ("heads", "heads_dist"),
-    ("cls_classifier", "distillation_classifier"), ("classifier", "classifier_distill"),
+    ("head", "head_dist"),
+    ("head", "dist_head"),
+    ("heads", "heads_dist"),
+    ("cls_classifier", "distillation_classifier"),
+    ("classifier", "classifier_distill"),
 )
 
 

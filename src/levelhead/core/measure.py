@@ -36,13 +36,17 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
         if outside.any():
             at = int(np.argmax(outside))
             worst = values[at].min() if values[at].min() < 0 else values[at].max()
-            raise LevelheadError(f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}",
-                                 advice=Advice("kind", "logits", "if these are logits"))
+            raise LevelheadError(
+                f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}",
+                advice=Advice("kind", "logits", "if these are logits"),
+            )
         return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
     if looks_like_probabilities(values):
         raise LevelheadError(
             "expected logits, got what looks like probabilities: rows in [0, 1] that sum to 1; save the values before "
-            "the softmax", advice=Advice("kind", "probabilities", "with the rule shift, which uses their logarithms"))
+            "the softmax",
+            advice=Advice("kind", "probabilities", "with the rule shift, which uses their logarithms"),
+        )
     return values
 
 
@@ -53,8 +57,10 @@ def check_shape(shape: Sequence[int]) -> None:
     """
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
-        raise LevelheadError(f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}"
-                             + ("; for one score z per sample, stack (0, z) and use the rule shift" if one else ""))
+        raise LevelheadError(
+            f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}"
+            + ("; for one score z per sample, stack (0, z) and use the rule shift" if one else "")
+        )
 
 
 def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
@@ -193,8 +199,15 @@ def fit_temperature(logits: Array, labels: Array, *, low: float = 0.05, high: fl
     2.885
     """
     values = check_logits(logits)
-    return float(np.exp(_golden_section(
-        lambda t: negative_log_likelihood(values, labels, temperature=float(np.exp(t))), np.log(low), np.log(high))))
+    return float(
+        np.exp(
+            _golden_section(
+                lambda t: negative_log_likelihood(values, labels, temperature=float(np.exp(t))),
+                np.log(low),
+                np.log(high),
+            )
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -233,12 +246,18 @@ def measure(
     members = {} if counts is None else groups(resolve(counts, values.shape[1], names=names))
     worst, known = int(np.nanargmin(recalls)), ~np.isnan(recalls)
     return Measures(
-        n=len(labels), error=error(values, labels), balanced_error=float(1 - np.nanmean(recalls)),
-        recall=recalls, precision=precision(values, labels),
+        n=len(labels),
+        error=error(values, labels),
+        balanced_error=float(1 - np.nanmean(recalls)),
+        recall=recalls,
+        precision=precision(values, labels),
         groups={name: float(np.nanmean(recalls[of])) for name, of in members.items() if known[of].any()},
-        worst_class=worst, worst_recall=float(recalls[worst]), negative_share=negative_share(values, labels),
+        worst_class=worst,
+        worst_recall=float(recalls[worst]),
+        negative_share=negative_share(values, labels),
         calibration_error=calibration_error(values, labels),
-        negative_log_likelihood=negative_log_likelihood(values, labels))
+        negative_log_likelihood=negative_log_likelihood(values, labels),
+    )
 
 
 def _numeric(logits: Array) -> np.ndarray:

@@ -44,9 +44,7 @@ def in_order(
     return np.array([found[i] for i in range(size)])
 
 
-def find_classes(
-    keys: Iterable[Any], classes: int, names: Sequence[str] | None, *, what: str = "value"
-) -> list[int]:
+def find_classes(keys: Iterable[Any], classes: int, names: Sequence[str] | None, *, what: str = "value") -> list[int]:
     """Return the indices of classes that are given by index or by known name, each once.
 
     >>> find_classes(["dog", "0"], 2, ["cat", "dog"])
@@ -65,8 +63,11 @@ def find_classes(
         elif known:
             raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {listed(names or [])}")
         else:
-            raise LevelheadError(f"got the class name {str(key)!r}, but class names are not known here, so {what}s "
-                                 "must be in class order", advice=Advice("names", None, "to say which class is which"))
+            raise LevelheadError(
+                f"got the class name {str(key)!r}, but class names are not known here, so {what}s "
+                "must be in class order",
+                advice=Advice("names", None, "to say which class is which"),
+            )
         if not 0 <= i < classes:
             raise LevelheadError(f"unknown class {key!r}; expected classes 0 to {classes - 1}")
         if i in found:

@@ -14,8 +14,16 @@ from .rescale import RescaleResult, check_rule_fits, write_adjusted
 
 
 def adjust_file(
-    path: str | Path, out: str | Path, tuned: Tuned | str | Path, *, head: str | None = None, original: bool = True,
-    force: bool = False, again: bool = False, logits: Array | None = None, progress: ByteProgress | None = None,
+    path: str | Path,
+    out: str | Path,
+    tuned: Tuned | str | Path,
+    *,
+    head: str | None = None,
+    original: bool = True,
+    force: bool = False,
+    again: bool = False,
+    logits: Array | None = None,
+    progress: ByteProgress | None = None,
 ) -> RescaleResult:
     """Write a model's file with its head adjusted by what was tuned; every other byte is copied.
 
@@ -45,8 +53,19 @@ def adjust_file(
     n = choice.counts_for(found.classes, found.names, f"{found.path}: {', '.join(found.keys)}")
     check_rule_fits(found, choice.rule, again=again)
     return write_adjusted(
-        found, Path(path), Path(out), n, gamma=choice.gamma, rule=choice.rule, bias=choice.bias or "scale",
-        original=original, force=force, logits=logits, chosen=asdict(choice), progress=progress)
+        found,
+        Path(path),
+        Path(out),
+        n,
+        gamma=choice.gamma,
+        rule=choice.rule,
+        bias=choice.bias or "scale",
+        original=original,
+        force=force,
+        logits=logits,
+        chosen=asdict(choice),
+        progress=progress,
+    )
 
 
 def check_worthwhile(tuned: Tuned | str | Path) -> None:
@@ -59,5 +78,7 @@ def check_worthwhile(tuned: Tuned | str | Path) -> None:
         return
     between = interval_text(choice.metric or "balanced_error", choice.gain_interval)
     source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
-    raise LevelheadError(f"{source}no certain gain ({between}), so the model is left as it is and "
-                         "nothing is written", advice=Advice("anyway", None, "to adjust it all the same"))
+    raise LevelheadError(
+        f"{source}no certain gain ({between}), so the model is left as it is and nothing is written",
+        advice=Advice("anyway", None, "to adjust it all the same"),
+    )

@@ -16,12 +16,20 @@ MOST_ROWS = 20  # of a table; of more classes, those with the largest and the sm
 def inspection_text(seen: Inspection, width: int = 30) -> str:
     """Return the head, a bar for each class's norm (largest count first), and the warnings."""
     lines = [f"{seen.path} ({seen.format})"]
-    lines += [f"  head {one.key}: {one.weight} {list(one.shape)} {one.dtype}, {one.bias or 'no bias'}"
-              for one in seen.layers]
+    lines += [
+        f"  head {one.key}: {one.weight} {list(one.shape)} {one.dtype}, {one.bias or 'no bias'}" for one in seen.layers
+    ]
     order = np.arange(len(seen.norms)) if seen.counts is None else np.argsort(-seen.counts, kind="stable")
     top = max(float(seen.norms.max()), np.finfo(float).tiny)
-    rows = [[_row_title(i, seen.names), "" if seen.counts is None else str(seen.counts[i]), f"{seen.norms[i]:.4g}",
-             "█" * max(1, round(width * seen.norms[i] / top))] for i in order.tolist()]
+    rows = [
+        [
+            _row_title(i, seen.names),
+            "" if seen.counts is None else str(seen.counts[i]),
+            f"{seen.norms[i]:.4g}",
+            "█" * max(1, round(width * seen.norms[i] / top)),
+        ]
+        for i in order.tolist()
+    ]
     lines += ["", *_table(["class", "" if seen.counts is None else "count", "norm", ""], rows), ""]
     if seen.correlation is not None:
         lines.append(f"rank correlation of norm and count: {seen.correlation:.2f}")
@@ -38,15 +46,25 @@ def rescale_text(done: RescaleResult) -> str:
     policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
     one_logit = len(done.factors) < len(done.counts)
     order = [0] if one_logit else np.argsort(-done.counts, kind="stable").tolist()
-    rows = [["the logit" if one_logit else _row_title(i, done.names),
-             "/".join(f"{n:g}" for n in done.counts) if one_logit else f"{done.counts[i]:.15g}",
-             *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors))] for i in order]
-    lines = [f"{done.path} -> {done.out}",
-             f"  {', '.join(done.head)}: {RULE_TITLES[done.rule]}, gamma {done.gamma:g}{policy}", "",
-             *_table(["class", "count", "norm before", "after", "shift" if shift else "factor"], rows), ""]
+    rows = [
+        [
+            "the logit" if one_logit else _row_title(i, done.names),
+            "/".join(f"{n:g}" for n in done.counts) if one_logit else f"{done.counts[i]:.15g}",
+            *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)),
+        ]
+        for i in order
+    ]
+    lines = [
+        f"{done.path} -> {done.out}",
+        f"  {', '.join(done.head)}: {RULE_TITLES[done.rule]}, gamma {done.gamma:g}{policy}",
+        "",
+        *_table(["class", "count", "norm before", "after", "shift" if shift else "factor"], rows),
+        "",
+    ]
     if done.original:
-        lines.append(f"kept {done.original}: `levelhead undo {quote(done.out)} -o BACK` gives the input back, "
-                     "byte for byte")
+        lines.append(
+            f"kept {done.original}: `levelhead undo {quote(done.out)} -o BACK` gives the input back, byte for byte"
+        )
     if done.flips is not None:
         lines.append(f"predictions that rounding to half precision could flip: {done.flips}")
     return "\n".join([*lines, *(f"note: {text}" for text in done.notes)])
@@ -57,8 +75,10 @@ def undo_text(undone: UndoResult) -> str:
     if undone.exact:
         sums = "".join(f"\n  {name}: sha256 {digest}" for name, digest in undone.sha256.items())
         return f"{undone.path} -> {undone.out}: the file that was adjusted, byte for byte{sums}"
-    return (f"{undone.path} -> {undone.out}: divided by the recorded factors, exact only up to rounding "
-            f"(there was no {undone.path}.original)")
+    return (
+        f"{undone.path} -> {undone.out}: divided by the recorded factors, exact only up to rounding "
+        f"(there was no {undone.path}.original)"
+    )
 
 
 def _row_title(i: int, names: Sequence[str] | None) -> str:
@@ -73,6 +93,8 @@ def _table(titles: list[str], rows: list[list[str]]) -> list[str]:
     sides = ["<"] + [">"] * (len(columns) - 1)
     if not titles[-1]:
         sides[-1] = "<"
-    padded = [[f"{cell:{side}{max(map(len, column))}}" for cell in column]
-              for column, side in zip(columns, sides, strict=True)]
+    padded = [
+        [f"{cell:{side}{max(map(len, column))}}" for cell in column]
+        for column, side in zip(columns, sides, strict=True)
+    ]
     return ["  " + "  ".join(row).rstrip() for row in zip(*padded, strict=True)]

@@ -21,8 +21,11 @@ from ..show.progress import ByteProgress
 
 CHUNK = 1 << 24
 # Linux maps all pages of a chunk at once, if asked to; elsewhere they come one by one.
-MAPPED: dict[str, int] = ({"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE, "prot": mmap.PROT_READ}
-                          if hasattr(mmap, "MAP_POPULATE") else {"access": mmap.ACCESS_READ})
+MAPPED: dict[str, int] = (
+    {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE, "prot": mmap.PROT_READ}
+    if hasattr(mmap, "MAP_POPULATE")
+    else {"access": mmap.ACCESS_READ}
+)
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
 
 

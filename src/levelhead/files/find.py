@@ -24,19 +24,28 @@ class NoHead(LevelheadError):
 # In a model these are settled by an example; a file has only the names.
 FILE_PAIRS = (*HEAD_PAIRS, ("head", "aux_head"), ("head.head", "head.head_dist"))
 # What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, or by whoever saved the state dict.
-WRAPPER = re.compile(r"((module|model|_orig_mod|base_model|net|network|ema|state_dict|model_state_dict|model_ema|"
-                     r"state_dict_ema)\.)*")
+WRAPPER = re.compile(
+    r"((module|model|_orig_mod|base_model|net|network|ema|state_dict|model_state_dict|model_ema|"
+    r"state_dict_ema)\.)*"
+)
 NOT_HEADS = re.compile(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", re.IGNORECASE)
 
 # What a layer has next to its weight, or instead of it, and why it is then refused.
 NOT_PLAIN = (
-    (r"weight_g|weight_v|weight_orig|weight_u|weight_mask|parametrizations\.weight\..*",
-     "is parametrized (weight_norm, pruning or the like); remove the parametrization and save the model again"),
+    (
+        r"weight_g|weight_v|weight_orig|weight_u|weight_mask|parametrizations\.weight\..*",
+        "is parametrized (weight_norm, pruning or the like); remove the parametrization and save the model again",
+    ),
     (r"lora_.*|base_layer\..*", "is wrapped by LoRA; merge the adapter (merge_and_unload) and save the model again"),
-    (r"qweight|qzeros|scales|g_idx|SCB|weight\.(absmax|quant.*|nested.*)|weight_scale.*|weight_zero_point|"
-     r"_packed_params.*|zero_point|scale_inv", "is quantized; adjust the model before quantizing it"),
-    (r"scale|sigma|logit_scale|weight_norm",
-     "has a scale of its own, as cosine heads do, which normalize their weights"),
+    (
+        r"qweight|qzeros|scales|g_idx|SCB|weight\.(absmax|quant.*|nested.*)|weight_scale.*|weight_zero_point|"
+        r"_packed_params.*|zero_point|scale_inv",
+        "is quantized; adjust the model before quantizing it",
+    ),
+    (
+        r"scale|sigma|logit_scale|weight_norm",
+        "has a scale of its own, as cosine heads do, which normalize their weights",
+    ),
 )
 
 
@@ -86,8 +95,11 @@ class _Tensors:
 
     @cached_property
     def weights(self) -> dict[str, Span]:
-        return {key.removesuffix("weight").rstrip("."): span for key, span in self.spans.items()
-                if key.split(".")[-1] == "weight"}
+        return {
+            key.removesuffix("weight").rstrip("."): span
+            for key, span in self.spans.items()
+            if key.split(".")[-1] == "weight"
+        }
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -95,9 +107,14 @@ class _Tensors:
 
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
         """Return the layers of a head's shape: [K, d] or [K, d, 1, 1], K at least so many; never embeddings."""
-        return [layer for layer, shape in self.shapes.items()
-                if len(shape) >= 2 and all(n == 1 for n in shape[2:]) and not NOT_HEADS.search(layer)
-                and (shape[0] == classes if classes else shape[0] >= least)]
+        return [
+            layer
+            for layer, shape in self.shapes.items()
+            if len(shape) >= 2
+            and all(n == 1 for n in shape[2:])
+            and not NOT_HEADS.search(layer)
+            and (shape[0] == classes if classes else shape[0] >= least)
+        ]
 
     def with_shapes(self, layers: Iterable[str]) -> list[tuple[str, tuple[int, ...]]]:
         return [(layer, self.shapes[layer]) for layer in layers]
@@ -141,8 +158,11 @@ def _last_layers(block: str, fitting: list[str], tensors: _Tensors) -> list[str]
     """Return the layers that may be a block's last: itself, or the last of a Sequential, or all that fit."""
     inside = [layer for layer in fitting if f"{_unwrapped(layer)}.".startswith(f"{block}.")]
     direct = [layer for layer in inside if _unwrapped(layer) == block]
-    numbered = {int(layer.rpartition(".")[2]): layer for layer in inside
-                if re.fullmatch(r"\d+", _unwrapped(layer)[len(block) + 1 :])}
+    numbered = {
+        int(layer.rpartition(".")[2]): layer
+        for layer in inside
+        if re.fullmatch(r"\d+", _unwrapped(layer)[len(block) + 1 :])
+    }
     chain = [tensors.shapes[numbered[i]] for i in sorted(numbered)]
     if len(numbered) == len(inside) and all(one[0] == after[1] for one, after in pairwise(chain)):
         return [numbered[max(numbered)]] if numbered else []
@@ -152,9 +172,14 @@ def _last_layers(block: str, fitting: list[str], tensors: _Tensors) -> list[str]
 def _check_no_rivals(tensors: _Tensors, found: list[str]) -> list[str]:
     """Return the same layers, if no other matrix with as many rows could feed the output next to them."""
     blocks = {layer.rpartition(".")[0] for layer in found if "." in layer}
-    rivals = [layer for layer in (tensors.candidates(tensors.shapes[found[0]][0]) if found else ())
-              if layer not in found and len(tensors.shapes[layer]) == 2 and layer.rpartition(".")[0] not in blocks
-              and not _feeds_neighbor(layer, tensors)]
+    rivals = [
+        layer
+        for layer in (tensors.candidates(tensors.shapes[found[0]][0]) if found else ())
+        if layer not in found
+        and len(tensors.shapes[layer]) == 2
+        and layer.rpartition(".")[0] not in blocks
+        and not _feeds_neighbor(layer, tensors)
+    ]
     if rivals:
         raise tensors.several([*found, *rivals])
     return found
@@ -163,8 +188,10 @@ def _check_no_rivals(tensors: _Tensors, found: list[str]) -> list[str]:
 def _feeds_neighbor(layer: str, tensors: _Tensors) -> bool:
     """Return whether the layer is a hidden one whose width happens to be K: a layer of its block takes K inputs."""
     block, rows = layer.rpartition(".")[0], tensors.shapes[layer][0]
-    return bool(block) and any(other.rpartition(".")[0] == block and other != layer and rows in shape[1:2]
-                               for other, shape in tensors.shapes.items())
+    return bool(block) and any(
+        other.rpartition(".")[0] == block and other != layer and rows in shape[1:2]
+        for other, shape in tensors.shapes.items()
+    )
 
 
 def _only_candidate(tensors: _Tensors, classes: int | None) -> list[str]:

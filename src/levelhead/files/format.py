@@ -47,7 +47,14 @@ class Format:
         self.save(self.find(Path(path), named=key), [head], Path(out), note=None, keep=False, force=force)
 
     def save(
-        self, found: LocatedHead, heads: Sequence[Head], out: Path, *, note: Note | None, keep: bool, force: bool,
+        self,
+        found: LocatedHead,
+        heads: Sequence[Head],
+        out: Path,
+        *,
+        note: Note | None,
+        keep: bool,
+        force: bool,
         progress: ByteProgress | None = None,
     ) -> dict[str, Original]:
         """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file.

@@ -84,28 +84,41 @@ def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | 
     correlation = None if correlation is None or np.isnan(correlation) else correlation
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
-        path=str(path), format=format_of(path).name,
-        layers=tuple(HeadLayer(one.key, one.weight.key, one.bias and one.bias.key, one.weight.shape, one.weight.dtype)
-                     for one in found.layers),
-        norms=norms, names=found.names, counts=n, correlation=correlation,
+        path=str(path),
+        format=format_of(path).name,
+        layers=tuple(
+            HeadLayer(one.key, one.weight.key, one.bias and one.bias.key, one.weight.shape, one.weight.dtype)
+            for one in found.layers
+        ),
+        norms=norms,
+        names=found.names,
+        counts=n,
+        correlation=correlation,
         bias_share=None if size is None else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
         bias_gap=None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),
-        adjusted=found.note, warnings=tuple(_warnings(first, n, correlation, found.note)),
+        adjusted=found.note,
+        warnings=tuple(_warnings(first, n, correlation, found.note)),
     )
 
 
 def _warnings(head: Head, counts: np.ndarray | None, correlation: float | None, note: Note | None) -> list[str]:
     warnings = []
     if note:
-        warnings.append(f"adjusted before: {note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}; "
-                        "`levelhead undo` takes it back")
+        warnings.append(
+            f"adjusted before: {note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}; "
+            "`levelhead undo` takes it back"
+        )
     if correlation is not None and correlation < 0.2 and not note:
-        warnings.append(f"NormWarning: weight norms do not follow the counts (rank correlation {correlation:.2f}; "
-                        "typical of Adam): scaling by counts may not be what this head needs; compare with the rule "
-                        "shift")
+        warnings.append(
+            f"NormWarning: weight norms do not follow the counts (rank correlation {correlation:.2f}; "
+            "typical of Adam): scaling by counts may not be what this head needs; compare with the rule "
+            "shift"
+        )
     if not can_flip(head):
-        warnings.append("BinaryHeadWarning: scaling never changes the predictions of this head, " + (
-            "a single logit; use the rule shift" if head.classes == 1 else "two opposite rows; use the rule shift"))
+        warnings.append(
+            "BinaryHeadWarning: scaling never changes the predictions of this head, "
+            + ("a single logit; use the rule shift" if head.classes == 1 else "two opposite rows; use the rule shift")
+        )
     if counts is not None and counts.min() == counts.max():
         warnings.append("the counts are all equal: rescaling by them changes nothing")
     return warnings

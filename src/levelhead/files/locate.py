@@ -16,7 +16,8 @@ RUNS_CODE = "opening it would run whatever code it holds"
 PICKLE = f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python"
 REFUSED = {  # suffix: why it is never opened, and what to do instead
     ".pt2": f"a torch.export archive: {RUNS_CODE}; save model.state_dict(), or rescale before exporting",
-    ".pkl": PICKLE, ".pickle": PICKLE,
+    ".pkl": PICKLE,
+    ".pickle": PICKLE,
     ".joblib": f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
     ".bin.index.json": "an index of pickled shards; save the model as safetensors (save_pretrained does)",
 }

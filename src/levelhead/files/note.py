@@ -19,8 +19,9 @@ NOTE = {f"levelhead.{field}": field for field in (*TEXTS, "gamma", "counts", "he
 
 def note_entries(note: Note) -> dict[str, str]:
     """Return a note as the strings that metadata can hold: texts as they are, everything else as JSON."""
-    return {key: note[field] if field in TEXTS else json.dumps(note[field]) for key, field in NOTE.items()
-            if field in note}
+    return {
+        key: note[field] if field in TEXTS else json.dumps(note[field]) for key, field in NOTE.items() if field in note
+    }
 
 
 def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
@@ -39,10 +40,14 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
     """Return the note if `rescale` can have written it: others may write into a file's metadata too."""
     try:
         factors = np.array(note["factors"], np.float64)
-        valid = (note["rule"] in RULES and note["bias"] in ("scale", "keep")
-                 and np.isfinite([*factors, float(note["gamma"])]).all() and (note["rule"] == "shift" or factors.all())
-                 and all(isinstance(text, str) for text in (note["version"], *note["head"]))
-                 and ("before" not in note or bool(check_note(note["before"], file))))
+        valid = (
+            note["rule"] in RULES
+            and note["bias"] in ("scale", "keep")
+            and np.isfinite([*factors, float(note["gamma"])]).all()
+            and (note["rule"] == "shift" or factors.all())
+            and all(isinstance(text, str) for text in (note["version"], *note["head"]))
+            and ("before" not in note or bool(check_note(note["before"], file)))
+        )
     except (KeyError, TypeError, ValueError, OverflowError):
         valid = False
     if not valid:

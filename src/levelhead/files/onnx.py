@@ -99,8 +99,10 @@ def _add_bias(found: LocatedHead, layer: LayerSpans, bias: Array) -> list[Edit]:
     i, node, kind = node_of_weight(graph, layer.weight.key)
     raw = encode(to_numpy(bias), ONNX_DTYPES[kind])
     if not np.isfinite(decode(raw, ONNX_DTYPES[kind])).all():
-        raise LevelheadError(f"{found.path}: the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}; use a gamma "
-                             "nearer to 0, or save the model in float32 first")
+        raise LevelheadError(
+            f"{found.path}: the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}; use a gamma "
+            "nearer to 0, or save the model in float32 first"
+        )
     helper, data, steps = _onnx().helper, graph.data, [(7, 0), (1, i)]
     (start, end), after, name = locate(data, steps), locate(data, steps[:1])[1], unused_name(graph, f"{layer.key}.bias")
     tensor = helper.make_tensor(name, kind, [layer.classes], raw, raw=True)
@@ -108,8 +110,10 @@ def _add_bias(found: LocatedHead, layer: LayerSpans, bias: Array) -> list[Edit]:
         inner = unused_name(graph, f"{node.output[0]}_without_bias")
         added = helper.make_node("Add", [inner, name], [node.output[0]], name=unused_name(graph, f"{name}.Add"))
         place = [*steps, (2, 0)]
-        changes = [Splice(place, *locate(data, place), inner.encode()),
-                   Splice(steps[:1], end, end, field(1, added.SerializeToString()))]
+        changes = [
+            Splice(place, *locate(data, place), inner.encode()),
+            Splice(steps[:1], end, end, field(1, added.SerializeToString())),
+        ]
     elif len(node.input) == 3:  # an empty name stands for none
         changes = [Splice([*steps, (1, 2)], *locate(data, [*steps, (1, 2)]), name.encode())]
     else:
@@ -218,5 +222,13 @@ def _onnx() -> Any:
     return onnx
 
 
-FORMAT = Format(name="ONNX", suffixes=(".onnx",), find=_find, files=_files, complete=_complete, check=_check,
-                add_bias=_add_bias, note=lambda path: _note(_parse(path)))
+FORMAT = Format(
+    name="ONNX",
+    suffixes=(".onnx",),
+    find=_find,
+    files=_files,
+    complete=_complete,
+    check=_check,
+    add_bias=_add_bias,
+    note=lambda path: _note(_parse(path)),
+)

@@ -11,8 +11,23 @@ from typing import Any
 from ..core.errors import LevelheadError
 
 # What may follow a head: nothing that mixes classes, but softmax.
-HARMLESS_NODES = ("Identity", "Cast", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "Reshape", "Softmax", "LogSoftmax",
-                  "Sigmoid", "Relu", "GlobalAveragePool", "AveragePool", "ArgMax", "TopK")
+HARMLESS_NODES = (
+    "Identity",
+    "Cast",
+    "Dropout",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Reshape",
+    "Softmax",
+    "LogSoftmax",
+    "Sigmoid",
+    "Relu",
+    "GlobalAveragePool",
+    "AveragePool",
+    "ArgMax",
+    "TopK",
+)
 # Of these, and of sums, those that leave every axis where it is.
 AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
@@ -43,9 +58,11 @@ class Graph:
         from onnx.shape_inference import infer_shapes
 
         graph = infer_shapes(self.model).graph
-        return {value.name: len(value.type.tensor_type.shape.dim)
-                for value in (*graph.input, *graph.value_info, *graph.output)
-                if value.type.tensor_type.HasField("shape")}
+        return {
+            value.name: len(value.type.tensor_type.shape.dim)
+            for value in (*graph.input, *graph.value_info, *graph.output)
+            if value.type.tensor_type.HasField("shape")
+        }
 
     @cached_property
     def constants(self) -> dict[str, tuple[Any, list[tuple[int, int]]]]:
@@ -90,8 +107,12 @@ def heads_of(graph: Graph, value: str) -> Iterator[LinearNode]:
         if op == "Add" and len(fixed) == 1 and under is not None and under.op_type in LINEAR:
             yield _linear_node(graph, under, fixed[0])
         elif (op in ("Add", "Sum", "Mean") and not fixed) or (
-                op in ("Mul", "Div") and moving == [node.input[0]] and len(fixed) == 1
-                and fixed[0] in graph.constants and prod(graph.constants[fixed[0]][0].dims) == 1):  # one number
+            op in ("Mul", "Div")
+            and moving == [node.input[0]]
+            and len(fixed) == 1
+            and fixed[0] in graph.constants
+            and prod(graph.constants[fixed[0]][0].dims) == 1
+        ):  # one number
             for name in dict.fromkeys(moving):
                 yield from (replace(layer, plain=False) for layer in heads_of(graph, name))
         else:
@@ -117,8 +138,12 @@ def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
 
 def unused_name(graph: Graph, name: str) -> str:
     """Return the name, lengthened until nothing in the graph is called that."""
-    taken = {*graph.uses, *graph.constants, *(one.name for one in graph.model.graph.input),
-             *(output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output)}
+    taken = {
+        *graph.uses,
+        *graph.constants,
+        *(one.name for one in graph.model.graph.input),
+        *(output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output),
+    }
     while name in taken:
         name += "_"
     return name

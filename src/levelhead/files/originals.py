@@ -23,9 +23,14 @@ def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o
 
     `bits` are the file's permissions: it holds some of the old files' numbers.
     """
-    files = {name: {"name": one.name, "sha256": one.sha256,
-                    "edits": [[edit.offset, edit.length, len(edit.data)] for edit in one.edits]}
-             for name, one in originals.items()}
+    files = {
+        name: {
+            "name": one.name,
+            "sha256": one.sha256,
+            "edits": [[edit.offset, edit.length, len(edit.data)] for edit in one.edits],
+        }
+        for name, one in originals.items()
+    }
     with path.open("wb") as file:
         file.write(json.dumps({"levelhead": "original", "files": files}).encode() + b"\n")
         file.writelines(edit.data for one in originals.values() for edit in one.edits)

@@ -60,9 +60,20 @@ class RescaleResult:
 
 
 def rescale_file(
-    path: str | Path, out: str | Path, counts: Counts, *, gamma: float, rule: RuleName = "rescale",
-    head: str | None = None, bias: BiasPolicy = "scale", missing: Missing = "error", original: bool = True,
-    force: bool = False, again: bool = False, logits: Array | None = None, chosen: Mapping[str, Any] | None = None,
+    path: str | Path,
+    out: str | Path,
+    counts: Counts,
+    *,
+    gamma: float,
+    rule: RuleName = "rescale",
+    head: str | None = None,
+    bias: BiasPolicy = "scale",
+    missing: Missing = "error",
+    original: bool = True,
+    force: bool = False,
+    again: bool = False,
+    logits: Array | None = None,
+    chosen: Mapping[str, Any] | None = None,
     progress: ByteProgress | None = None,
 ) -> RescaleResult:
     """Write a model's file with its head adjusted; every other byte is copied.
@@ -110,13 +121,35 @@ def rescale_file(
     if chosen is not None:
         _check_chosen(Path(path), chosen, classes, n)
     return write_adjusted(
-        found, Path(path), Path(out), n, gamma=strength, rule=rule, bias=bias, original=original, force=force,
-        logits=logits, chosen=chosen, progress=progress)
+        found,
+        Path(path),
+        Path(out),
+        n,
+        gamma=strength,
+        rule=rule,
+        bias=bias,
+        original=original,
+        force=force,
+        logits=logits,
+        chosen=chosen,
+        progress=progress,
+    )
 
 
 def write_adjusted(
-    found: LocatedHead, path: Path, out: Path, n: np.ndarray, *, gamma: float, rule: RuleName, bias: BiasPolicy,
-    original: bool, force: bool, logits: Array | None, chosen: Mapping[str, Any] | None, progress: ByteProgress | None,
+    found: LocatedHead,
+    path: Path,
+    out: Path,
+    n: np.ndarray,
+    *,
+    gamma: float,
+    rule: RuleName,
+    bias: BiasPolicy,
+    original: bool,
+    force: bool,
+    logits: Array | None,
+    chosen: Mapping[str, Any] | None,
+    progress: ByteProgress | None,
 ) -> RescaleResult:
     """Do what `rescale_file` and `adjust_file` share, once the head is found and the counts [K] are checked."""
     heads = [load(layer, found.names) for layer in found.layers]
@@ -127,13 +160,31 @@ def write_adjusted(
         _check_not_lost(layer, before, after)
     flips = None if logits is None else _count_flips(found.layers[0], check_logits(logits), by, rule)
     out = output_path(path, out, found.folder)
-    note = {"version": __version__, "rule": rule, "gamma": gamma, "bias": bias, "counts": n.tolist(),
-            "head": list(found.keys), "factors": by.tolist()} | ({"before": found.note} if found.note else {})
+    note = {
+        "version": __version__,
+        "rule": rule,
+        "gamma": gamma,
+        "bias": bias,
+        "counts": n.tolist(),
+        "head": list(found.keys),
+        "factors": by.tolist(),
+    } | ({"before": found.note} if found.note else {})
     kept = format_of(path).save(found, adjusted, out, note=note, keep=original, force=force, progress=progress)
     return RescaleResult(
-        path=str(path), out=str(out), original=f"{out}.original" if original else None, head=found.keys, rule=rule,
-        gamma=gamma, bias=None if heads[0].bias is None else bias, counts=n, factors=by, before=_norms(heads[0]),
-        after=_norms(adjusted[0]), sha256={name: o.sha256 for name, o in kept.items()}, names=found.names, flips=flips,
+        path=str(path),
+        out=str(out),
+        original=f"{out}.original" if original else None,
+        head=found.keys,
+        rule=rule,
+        gamma=gamma,
+        bias=None if heads[0].bias is None else bias,
+        counts=n,
+        factors=by,
+        before=_norms(heads[0]),
+        after=_norms(adjusted[0]),
+        sha256={name: o.sha256 for name, o in kept.items()},
+        names=found.names,
+        flips=flips,
         notes=tuple(_notes(heads[0], adjusted[0], rule, flips, found.folder, chosen)),
     )
 
@@ -158,18 +209,21 @@ def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool) -> None:
         was = f"{found.path} was adjusted before ({found.note['rule']}, gamma {found.note['gamma']:g})"
         raise LevelheadError(f"{was}; undo that first", advice=Advice("again", None, "to adjust it a second time"))
     if first.classes < 2 and rule != "shift":
-        raise LevelheadError(f"{where} gives a single logit, and scaling never moves its sign; use the rule shift, "
-                             "which adds gamma log(n_negative / n_positive) to its bias")
+        raise LevelheadError(
+            f"{where} gives a single logit, and scaling never moves its sign; use the rule shift, "
+            "which adds gamma log(n_negative / n_positive) to its bias"
+        )
     if len({layer.classes for layer in found.layers}) > 1:
         raise LevelheadError(f"{where} differ in classes", advice=Advice("head", None, "to name one of them"))
-    reasons = {"feed one output": len(found.layers) > 1,
-               "is scaled by a constant, in it or after it": not first.plain}
+    reasons = {"feed one output": len(found.layers) > 1, "is scaled by a constant, in it or after it": not first.plain}
     for reason, applies in reasons.items():
         if rule != "rescale" and applies:
             raise LevelheadError(f"{where} {reason}, and the rule {rule} does not fit that; use the rule rescale")
     if rule == "shift" and first.bias is None and form.add_bias is None:
-        raise LevelheadError(f"{where} has no bias to shift, and a {form.name} file cannot hold one that the model "
-                             "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory")
+        raise LevelheadError(
+            f"{where} has no bias to shift, and a {form.name} file cannot hold one that the model "
+            "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
+        )
 
 
 def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
@@ -205,12 +259,19 @@ def _notes(
     notes = []
     if head.bias is None and adjusted.bias is not None:
         notes.append("the head had no bias and has one now")
-    if chosen and (doubt := reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"),
-                                                floors_met=chosen.get("floors_met_at_zero"))):
+    if chosen and (
+        doubt := reason_to_keep_zero(
+            chosen["gamma"],
+            chosen.get("gain"),
+            chosen.get("gain_interval"),
+            floors_met=chosen.get("floors_met_at_zero"),
+        )
+    ):
         notes.append(f"where gamma was chosen, {doubt}")
     if rule != "shift" and not can_flip(head):
-        notes.append("the two rows of this head are opposite: scaling never changes its predictions; use the rule "
-                     "shift")
+        notes.append(
+            "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"
+        )
     if flips:
         notes.append(f"rounding to half precision could flip {flips} of the predictions given")
     if folder:

@@ -31,11 +31,15 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     """Find the head in a `.safetensors` file, an index of shards, or a folder that holds one of the two."""
     files = _files(path)
     headers = _headers(files)
-    spans = {key: Span(key, file, tensor.offset, tensor.dtype, tensor.shape)
-             for file, header in headers.items() for key, tensor in header.tensors.items()}
+    spans = {
+        key: Span(key, file, tensor.offset, tensor.dtype, tensor.shape)
+        for file, header in headers.items()
+        for key, tensor in header.tensors.items()
+    }
     layers = find_layers(files[0], spans, named=named, classes=classes)
-    return LocatedHead(path=files[0], layers=layers, files=files, note=_note(headers), folder=is_folder(path),
-                       detail=headers)
+    return LocatedHead(
+        path=files[0], layers=layers, files=files, note=_note(headers), folder=is_folder(path), detail=headers
+    )
 
 
 def _files(path: Path) -> tuple[Path, ...]:
@@ -108,5 +112,12 @@ def _metadata_range(text: str) -> tuple[int, int]:
     return first, first
 
 
-FORMAT = Format(name="safetensors", suffixes=(".safetensors", INDEX), find=_find, files=_files, complete=_complete,
-                note=lambda path: _note(_headers(_files(path))), check=lambda path: _headers(_files(path)))
+FORMAT = Format(
+    name="safetensors",
+    suffixes=(".safetensors", INDEX),
+    find=_find,
+    files=_files,
+    complete=_complete,
+    note=lambda path: _note(_headers(_files(path))),
+    check=lambda path: _headers(_files(path)),
+)

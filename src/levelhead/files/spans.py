@@ -139,15 +139,20 @@ def load(layer: LayerSpans, names: Sequence[str] | None = None) -> Head:
 def store(layer: LayerSpans, head: Head) -> list[tuple[Path, Edit]]:
     """Return the edits that put a head into a layer, each with its file, in the dtypes that the file has."""
     if np.shape(head.weight) != layer.shape or (head.bias is None) != (layer.bias is None):
-        want, came = (f"{list(shape)} with {'no' if bias is None else 'a'} bias"
-                      for shape, bias in ((layer.shape, layer.bias), (np.shape(head.weight), head.bias)))
+        want, came = (
+            f"{list(shape)} with {'no' if bias is None else 'a'} bias"
+            for shape, bias in ((layer.shape, layer.bias), (np.shape(head.weight), head.bias))
+        )
         raise LevelheadError(f"{layer.weight.file}: {layer.key} is {want}; a head of {came} does not fit it")
     head = head.numpy()
     data = [encode(head.weight.T if layer.weight.transposed else head.weight, layer.weight.dtype)]
     if layer.bias is not None and head.bias is not None:
         data.append(encode(head.bias, layer.bias.dtype))
-    check_finite(_decode_head(layer, data, head.names), f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},",
-                 advice=": use a smaller gamma, or save the model in float32 first")
+    check_finite(
+        _decode_head(layer, data, head.names),
+        f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},",
+        advice=": use a smaller gamma, or save the model in float32 first",
+    )
     return [(span.file, Edit(span.offset, span.nbytes, new)) for span, new in zip(layer.spans, data, strict=True)]
 
 

@@ -117,5 +117,12 @@ def _open(path: Path) -> Archive:
     return archive
 
 
-FORMAT = Format(name="state dict", suffixes=(".pt", ".pth", ".bin", ".ckpt"), find=_find, files=lambda path: (path,),
-                complete=_complete, check=_load, note=lambda path: _note(_open(path)))
+FORMAT = Format(
+    name="state dict",
+    suffixes=(".pt", ".pth", ".bin", ".ckpt"),
+    find=_find,
+    files=lambda path: (path,),
+    complete=_complete,
+    check=_load,
+    note=lambda path: _note(_open(path)),
+)

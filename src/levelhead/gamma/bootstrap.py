@@ -12,8 +12,10 @@ def check_weights(weights: Array, size: int) -> np.ndarray:
     """Return the weights of the samples, [N], in float64."""
     masses = to_numpy(weights)
     if masses.shape != (size,) or masses.dtype.kind not in "fiub":
-        raise LevelheadError(f"expected numbers [{size}], one per sample, got {masses.dtype} of shape "
-                             f"{list(masses.shape)}", parameter="weights")
+        raise LevelheadError(
+            f"expected numbers [{size}], one per sample, got {masses.dtype} of shape {list(masses.shape)}",
+            parameter="weights",
+        )
     if not np.isfinite(masses).all() or (masses < 0).any() or not masses.any():
         raise LevelheadError("expected finite numbers, none negative and not all 0", parameter="weights")
     return masses.astype(np.float64)
@@ -27,8 +29,9 @@ def class_mean_coefficients(labels: np.ndarray, weights: np.ndarray, shares: np.
     return weights * each[labels]
 
 
-def draw_resamples(labels: np.ndarray, n: int, rng: np.random.Generator, *,
-                   stratified: bool = True) -> Iterator[np.ndarray]:
+def draw_resamples(
+    labels: np.ndarray, n: int, rng: np.random.Generator, *, stratified: bool = True
+) -> Iterator[np.ndarray]:
     """Yield n times how often each sample is drawn with replacement, [N]. Each class keeps its size if stratified."""
     order = np.argsort(labels, kind="stable") if stratified else np.arange(len(labels))
     group = labels[order] if stratified else np.zeros(len(labels), np.int64)
@@ -40,8 +43,9 @@ def draw_resamples(labels: np.ndarray, n: int, rng: np.random.Generator, *,
         yield times
 
 
-def error_rows(n: int, coefficients: Iterable[np.ndarray], events: tuple[np.ndarray, ...],
-               gammas: np.ndarray) -> np.ndarray:
+def error_rows(
+    n: int, coefficients: Iterable[np.ndarray], events: tuple[np.ndarray, ...], gammas: np.ndarray
+) -> np.ndarray:
     """Return ``1 - sum_i c[i] [sample i is right]`` at the gammas, [n, G], for each c; `events` as in `GammaPath`."""
     start, at, sign, sample = events
     bins = np.searchsorted(gammas, at)  # the first gamma at which the event has happened

@@ -11,8 +11,15 @@ from ..core.measure import Kind, check_logits
 from ..show.progress import RowProgress
 
 
-def read_chunks(logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, whole: bool = True,
-                progress: RowProgress | None = None) -> Iterator[tuple[int, np.ndarray]]:
+def read_chunks(
+    logits: Any,
+    *,
+    kind: Kind = "logits",
+    size: int = 1 << 22,
+    check: bool = True,
+    whole: bool = True,
+    progress: RowProgress | None = None,
+) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (first row, logits [n, K]) of each chunk. No more than one chunk of a memory-mapped file stays in memory.
 
     Args:

@@ -65,25 +65,46 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON can hold it."""
         rows = [{**vars(row), "gammas": list(row.gammas)} for row in self.rows]
-        return {"best": self.best, "clear": self.clear, "n": self.n, "repeats": self.repeats, "rules": rows,
-                "warnings": list(self.warnings)}
+        return {
+            "best": self.best,
+            "clear": self.clear,
+            "n": self.n,
+            "repeats": self.repeats,
+            "rules": rows,
+            "warnings": list(self.warnings),
+        }
 
     def __str__(self) -> str:
         lines = [f"{'rule':20} {'error':>7} {'gain (95 % interval)':>25} {'behind best':>25}  chosen"]
         for row in self.rows:
             behind = "" if row.rule == self.best else _points_text(row.behind_best, row.behind_interval)
             gain = _points_text(row.gain, row.gain_interval)
-            lines.append(f"{_TITLES[row.rule]:20} {row.balanced_error:>7.2%} {gain:>25} {behind:>25}  "
-                         f"{', '.join(f'{gamma:.2f}' for gamma in row.gammas) or '-'}")
+            lines.append(
+                f"{_TITLES[row.rule]:20} {row.balanced_error:>7.2%} {gain:>25} {behind:>25}  "
+                f"{', '.join(f'{gamma:.2f}' for gamma in row.gammas) or '-'}"
+            )
         tied = [_TITLES[row.rule] for row in self.rows[1:] if row.behind_interval[0] <= 0]
         verdict = f"within chance of it: {'; '.join(tied)}" if tied else "ahead of every other by more than chance"
-        return "\n".join([*lines, f"best: {_TITLES[self.best]}; {verdict} ({self.n} samples, {self.repeats} repeats)",
-                          *(f"warning: {line}" for line in self.warnings)])
+        return "\n".join(
+            [
+                *lines,
+                f"best: {_TITLES[self.best]}; {verdict} ({self.n} samples, {self.repeats} repeats)",
+                *(f"warning: {line}" for line in self.warnings),
+            ]
+        )
 
 
-def compare(logits: Array, labels: Array, counts: Counts, *, norms: Array | None = None, repeats: int = 10,
-            range: tuple[float, float] = (0.0, 2.0), rng: np.random.Generator | int = 0,
-            names: Sequence[str] | None = None) -> Comparison:
+def compare(
+    logits: Array,
+    labels: Array,
+    counts: Counts,
+    *,
+    norms: Array | None = None,
+    repeats: int = 10,
+    range: tuple[float, float] = (0.0, 2.0),
+    rng: np.random.Generator | int = 0,
+    names: Sequence[str] | None = None,
+) -> Comparison:
     """Compare RS, tau-normalization, the logit shift and "RS, then shift" on samples that each was not fitted on.
 
     The samples are halved, class by class, and every rule is fitted on each half and scored on the other. A sample's
@@ -114,11 +135,15 @@ def compare(logits: Array, labels: Array, counts: Counts, *, norms: Array | None
         raise LevelheadError(f"expected a whole number, at least 1, got {repeats}", parameter="repeats")
     if sizes.max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
-    warnings = diagnostics.issue_warnings([
-        diagnostics.diagnose_missing_classes(sizes, names, least=2), diagnostics.diagnose_accuracy(path.right(0.0)),
-        diagnostics.diagnose_binary_head(logits, "rescale"),
-        diagnostics.diagnose_negative_logits(logits, path.labels, "rescale"),
-        diagnostics.diagnose_norms(norms, path.counts, "rescale")])
+    warnings = diagnostics.issue_warnings(
+        [
+            diagnostics.diagnose_missing_classes(sizes, names, least=2),
+            diagnostics.diagnose_accuracy(path.right(0.0)),
+            diagnostics.diagnose_binary_head(logits, "rescale"),
+            diagnostics.diagnose_negative_logits(logits, path.labels, "rescale"),
+            diagnostics.diagnose_norms(norms, path.counts, "rescale"),
+        ]
+    )
     other = partial(gamma_path, logits, path.labels, path.counts, range=range)
     paths = {"rescale": path, "shift": other(rule="shift")}
     if norms is not None:
@@ -138,8 +163,17 @@ def compare(logits: Array, labels: Array, counts: Counts, *, norms: Array | None
         gain, gain_interval = _mean_and_interval(right[rule] - right["none"], path.labels)
         behind, behind_interval = _mean_and_interval(right[best] - right[rule], path.labels)
         gammas = tuple(np.median(chosen[rule], axis=0).tolist()) if rule in chosen else ()
-        rows.append(Row(rule=rule, balanced_error=1 - accuracy[rule], gain=gain, gain_interval=gain_interval,
-                        behind_best=behind, behind_interval=behind_interval, gammas=gammas))
+        rows.append(
+            Row(
+                rule=rule,
+                balanced_error=1 - accuracy[rule],
+                gain=gain,
+                gain_interval=gain_interval,
+                behind_best=behind,
+                behind_interval=behind_interval,
+                gammas=gammas,
+            )
+        )
     return Comparison(tuple(rows), len(path.labels), repeats, warnings)
 
 
@@ -147,11 +181,18 @@ def _fit_rules(paths: dict[str, GammaPath], rows: np.ndarray) -> dict[str, tuple
     """Choose each rule's gammas on some rows. Return which samples are right at them, [N], and the gammas."""
     gammas = {rule: _choose_gamma(path, rows) for rule, path in paths.items()}
     path, gamma = paths["rescale"], gammas["rescale"]
-    second = gamma_path(path.rule.scores(path.logits[0], gamma), path.labels, path.counts, rule="shift",
-                        range=(-path.range[1], path.range[1]))  # once rescaled, the shift may be negative
+    second = gamma_path(
+        path.rule.scores(path.logits[0], gamma),
+        path.labels,
+        path.counts,
+        rule="shift",
+        range=(-path.range[1], path.range[1]),
+    )  # once rescaled, the shift may be negative
     shift = _choose_gamma(second, rows)
-    return {"rescale+shift": (second.right(shift), [gamma, shift]),
-            **{rule: (path.right(gammas[rule]), [gammas[rule]]) for rule, path in paths.items()}}
+    return {
+        "rescale+shift": (second.right(shift), [gamma, shift]),
+        **{rule: (path.right(gammas[rule]), [gammas[rule]]) for rule, path in paths.items()},
+    }
 
 
 def _choose_gamma(path: GammaPath, rows: np.ndarray) -> float:
@@ -161,8 +202,14 @@ def _choose_gamma(path: GammaPath, rows: np.ndarray) -> float:
     position = np.full(len(path.labels), -1)
     position[rows] = np.arange(len(rows))
     kept = position[changes.sample] >= 0
-    shares = replace(changes, start=changes.start[rows], sample=position[changes.sample[kept]],
-                     gamma=changes.gamma[kept], new_class=changes.new_class[kept], old_class=changes.old_class[kept])
+    shares = replace(
+        changes,
+        start=changes.start[rows],
+        sample=position[changes.sample[kept]],
+        gamma=changes.gamma[kept],
+        new_class=changes.new_class[kept],
+        old_class=changes.old_class[kept],
+    )
     objective = Objective(part, np.full(len(path.counts), 1 / len(path.counts)), shares)
     return objective.grid.choose(objective.values(objective.error()))[0]
 

@@ -116,8 +116,14 @@ class Objective:
         weight = self.weights if times is None else self.weights * times
         return 1 - self.grid.accumulate(weight[start].sum(), self._error_bins, sign * weight[sample])
 
-    def values(self, error: np.ndarray, times: np.ndarray | None = None, *,
-               unlabelled_times: np.ndarray | None = None, strength: float = STRENGTH) -> np.ndarray:
+    def values(
+        self,
+        error: np.ndarray,
+        times: np.ndarray | None = None,
+        *,
+        unlabelled_times: np.ndarray | None = None,
+        strength: float = STRENGTH,
+    ) -> np.ndarray:
         """Return J on each interval, [G], given `error(times)`. Samples count `times` or `unlabelled_times`, or once.
 
         The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
@@ -212,8 +218,14 @@ class Replicates:
     optimism: float
 
 
-def draw_replicates(objective: Objective, gamma: float, strength: float, n: int, rng: np.random.Generator,
-                    progress: RowProgress | None = None) -> Replicates:
+def draw_replicates(
+    objective: Objective,
+    gamma: float,
+    strength: float,
+    n: int,
+    rng: np.random.Generator,
+    progress: RowProgress | None = None,
+) -> Replicates:
     """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
     objective = replace(objective, most=1000)
     path, grid, error = objective.path, objective.grid, objective.error()

@@ -28,9 +28,14 @@ def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
     training data a network is wrong almost nowhere. On unseen long-tailed data almost none is that good.
     """
     n, wrong = len(right), int((~right).sum())
-    return None if n < 300 or wrong * 500 >= n else kinds.LeakageWarning(
-        f"{wrong} of {n} samples are wrong at gamma = 0, which is too good for data that the model has not seen; "
-        "choose gamma on samples that it was not trained on, or without labels")
+    return (
+        None
+        if n < 300 or wrong * 500 >= n
+        else kinds.LeakageWarning(
+            f"{wrong} of {n} samples are wrong at gamma = 0, which is too good for data that the model has not seen; "
+            "choose gamma on samples that it was not trained on, or without labels"
+        )
+    )
 
 
 def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
@@ -39,15 +44,22 @@ def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
         return None
     held, trained = to_numpy(logits), to_numpy(training)
     if trained.ndim != 2 or trained.shape[1] != held.shape[1]:
-        raise LevelheadError(f"expected logits [M, {held.shape[1]}], got shape {list(trained.shape)}",
-                             parameter="training")
+        raise LevelheadError(
+            f"expected logits [M, {held.shape[1]}], got shape {list(trained.shape)}", parameter="training"
+        )
     if trained.dtype.kind not in "fiu":
         raise LevelheadError(f"expected floating-point numbers, got {described(trained)}", parameter="training")
     known = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
     shared = sum(row.tobytes() in known for row in held)
-    return None if shared * 10 < len(held) else kinds.LeakageWarning(
-        f"{shared} of {len(held)} held-out rows are also in the training data; choose gamma on samples that the model "
-        "was not trained on")
+    return (
+        None
+        if shared * 10 < len(held)
+        else kinds.LeakageWarning(
+            f"{shared} of {len(held)} held-out rows are also in the training data; choose gamma on samples that "
+            "the model "
+            "was not trained on"
+        )
+    )
 
 
 def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Diagnosis:
@@ -60,9 +72,14 @@ def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: str) -> Di
     sizes, rows = np.bincount(labels), np.arange(len(labels))
     below = np.bincount(labels, to_numpy(logits[rows, labels]) < 0)  # only these of a memory-mapped or GPU array
     share = float((below[sizes > 0] / sizes[sizes > 0]).mean())
-    return None if share <= 0.2 else kinds.NegativeLogitsWarning(
-        f"{share:.0%} of the true-class logits are negative, and a larger factor moves those down, not up; "
-        + _USE_SHIFT)
+    return (
+        None
+        if share <= 0.2
+        else kinds.NegativeLogitsWarning(
+            f"{share:.0%} of the true-class logits are negative, and a larger factor moves those down, not up; "
+            + _USE_SHIFT
+        )
+    )
 
 
 def diagnose_binary_head(logits: Array, rule: str) -> Diagnosis:
@@ -82,9 +99,15 @@ def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: str) -> Diagno
     if norms is None or rule != "rescale":
         return None
     correlation = norm_follows_count(Head(check_vector(norms, len(counts), "norms")[:, None]), counts)
-    return None if not correlation < -0.3 else kinds.NormWarning(
-        f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare classes do "
-        f"not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare, in Python)")
+    return (
+        None
+        if not correlation < -0.3
+        else kinds.NormWarning(
+            f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare "
+            "classes do "
+            f"not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare, in Python)"
+        )
+    )
 
 
 def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1) -> Diagnosis:
@@ -95,14 +118,21 @@ def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = No
     shown = listed([str(i) if names is None else f"{i} ({names[i]})" for i in absent])
     few = "no sample" if least == 1 else f"fewer than {least} samples"
     return kinds.MissingClassWarning(
-        f"{few} here of class {shown}: neutral in every measure, although gamma moves it too")
+        f"{few} here of class {shown}: neutral in every measure, although gamma moves it too"
+    )
 
 
 def diagnose_balanced_counts(counts: np.ndarray, model: str) -> Diagnosis:
     """Warn if counts of other samples than a trained model's own are balanced: none is twice another."""
-    return None if counts.max() >= 2 * counts.min() else kinds.CountsWarning(
-        f"{model} is already trained, and the samples given now are balanced ({counts.min():g} to {counts.max():g} per "
-        "class), so their counts level almost nothing; pass the counts of its training samples")
+    return (
+        None
+        if counts.max() >= 2 * counts.min()
+        else kinds.CountsWarning(
+            f"{model} is already trained, and the samples given now are balanced ({counts.min():g} to "
+            f"{counts.max():g} per "
+            "class), so their counts level almost nothing; pass the counts of its training samples"
+        )
+    )
 
 
 def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int) -> Diagnosis:
@@ -113,18 +143,30 @@ def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int)
     ratio 100), and at most 0.8 elsewhere, where it mostly gained.
     """
     absent = (shares < target / 10) & (n * target >= 5)
-    return None if target[absent].sum() <= 1 / 3 else kinds.NeverPredictedWarning(
-        f"{absent.sum()} of {len(target)} classes, {target[absent].sum():.0%} of the samples by the target, are hardly "
-        "ever predicted at gamma = 0, so samples of other classes may make up their shares; choose gamma on labelled "
-        "samples")
+    return (
+        None
+        if target[absent].sum() <= 1 / 3
+        else kinds.NeverPredictedWarning(
+            f"{absent.sum()} of {len(target)} classes, {target[absent].sum():.0%} of the samples by the target, "
+            "are hardly "
+            "ever predicted at gamma = 0, so samples of other classes may make up their shares; choose gamma on "
+            "labelled "
+            "samples"
+        )
+    )
 
 
 def diagnose_range_end(plateau: tuple[float, float], reach: tuple[float, float]) -> Diagnosis:
     """Warn if the best plateau touches the upper end of the range and is not the whole of it."""
     low, high = plateau
-    return None if high < reach[1] or low <= reach[0] else kinds.RangeWarning(
-        f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range of gamma may do "
-        "better")
+    return (
+        None
+        if high < reach[1] or low <= reach[0]
+        else kinds.RangeWarning(
+            f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range of gamma may do "
+            "better"
+        )
+    )
 
 
 def issue_warnings(found: Iterable[Diagnosis], stacklevel: int = 2) -> tuple[str, ...]:

@@ -18,9 +18,18 @@ from .top_k import Pieces, find_pieces
 Engine = Literal["auto", "numpy", "numba", "torch"]
 
 
-def find_right(logits: Array, labels: np.ndarray, rule: Rule, range: tuple[float, float], k: int = 1, *,
-               kind: Kind = "logits", engine: Engine = "auto", shard: tuple[Any, Any] | None = None,
-               progress: RowProgress | None = None) -> Pieces:
+def find_right(
+    logits: Array,
+    labels: np.ndarray,
+    rule: Rule,
+    range: tuple[float, float],
+    k: int = 1,
+    *,
+    kind: Kind = "logits",
+    engine: Engine = "auto",
+    shard: tuple[Any, Any] | None = None,
+    progress: RowProgress | None = None,
+) -> Pieces:
     """Return (sample [M], lo [M], hi [M]): the intervals of gamma on which each sample is among the first k.
 
     The engine `auto` is torch for a tensor on an accelerator, numba, if installed, from 2^28 numbers on, or else numpy.
@@ -39,8 +48,9 @@ def find_right(logits: Array, labels: np.ndarray, rule: Rule, range: tuple[float
     else:
         find_in_block = find_intervals
     if shard is not None and not single:
-        raise LevelheadError("shards are merged for top-1 without a kept bias; give the logits of all classes",
-                             parameter="shard")
+        raise LevelheadError(
+            "shards are merged for top-1 without a kept bias; give the logits of all classes", parameter="shard"
+        )
     table, pieces = None, []
     classes, true = (None, None) if shard is None else _check_shard(shard, logits, len(rule.ratios))
     for first, chunk in read_chunks(logits, kind=kind, check=engine != "numba", whole=shard is None, progress=progress):
@@ -65,8 +75,11 @@ def _check_shard(shard: tuple[Any, Any], logits: Array, size: int) -> tuple[np.n
         raise LevelheadError(f"expected (classes, true), got {len(shard)} values", parameter="shard")
     classes, true = check_labels(shard[0], size), to_numpy(shard[1])
     if logits.ndim != 2 or classes.shape + true.shape != (logits.shape[1], len(logits)):
-        raise LevelheadError(f"expected [{len(true)}, {len(classes)}], one column per class of the shard and one row "
-                             f"per true logit, got shape {list(logits.shape)}", parameter="logits")
+        raise LevelheadError(
+            f"expected [{len(true)}, {len(classes)}], one column per class of the shard and one row "
+            f"per true logit, got shape {list(logits.shape)}",
+            parameter="logits",
+        )
     return classes, true
 
 

@@ -57,9 +57,14 @@ class Envelope:
         gamma = np.concatenate([part.gamma for part in every])
         order = np.argsort(gamma, kind="stable")
         sample = np.concatenate([part.sample + offset for part, offset in zip(every, offsets, strict=True)])
-        return replace(self, start=np.concatenate([part.start for part in every]), sample=sample[order],
-                       gamma=gamma[order], new_class=np.concatenate([part.new_class for part in every])[order],
-                       old_class=np.concatenate([part.old_class for part in every])[order])
+        return replace(
+            self,
+            start=np.concatenate([part.start for part in every]),
+            sample=sample[order],
+            gamma=gamma[order],
+            new_class=np.concatenate([part.new_class for part in every])[order],
+            old_class=np.concatenate([part.old_class for part in every])[order],
+        )
 
     def shares(self, gamma: float, weights: np.ndarray | None = None) -> np.ndarray:
         """Return the share of each class among the predictions at gamma, [K]. Samples weigh `weights` [N]."""
@@ -71,8 +76,9 @@ class Envelope:
         order = np.argsort(gammas)
         return accumulate(start, gammas[order], steps[order], self.range)
 
-    def mismatch_steps(self, target: np.ndarray | None = None,
-                       weights: np.ndarray | None = None) -> tuple[float, np.ndarray, np.ndarray]:
+    def mismatch_steps(
+        self, target: np.ndarray | None = None, weights: np.ndarray | None = None
+    ) -> tuple[float, np.ndarray, np.ndarray]:
         """Return the mismatch as its value at the start of the range, and the gamma and size of each step.
 
         A change moves only one class's term of the sum, and the changes of a class, in order, give its share after
@@ -107,8 +113,9 @@ class Envelope:
         return gamma[order], np.concatenate([self.sample, self.sample + n])[order], sizes, np.cumsum(sizes) - sizes
 
 
-def compute_envelope(logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits",
-                     progress: RowProgress | None = None) -> Envelope:
+def compute_envelope(
+    logits: Any, rule: Rule, range: tuple[float, float], *, kind: Kind = "logits", progress: RowProgress | None = None
+) -> Envelope:
     """Compute the envelope under a rule without a kept bias, chunk by chunk."""
     if rule.bias is not None:
         raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
@@ -127,8 +134,15 @@ def compute_envelope(logits: Any, rule: Rule, range: tuple[float, float], *, kin
                 events += found
     sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
     order = np.argsort(gamma, kind="stable")
-    return Envelope(start=np.concatenate(starts), sample=sample[order], gamma=gamma[order], new_class=new_class[order],
-                    old_class=old_class[order], classes=logits.shape[1], range=range)
+    return Envelope(
+        start=np.concatenate(starts),
+        sample=sample[order],
+        gamma=gamma[order],
+        new_class=new_class[order],
+        old_class=old_class[order],
+        classes=logits.shape[1],
+        range=range,
+    )
 
 
 def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float]) -> Iterator[tuple]:

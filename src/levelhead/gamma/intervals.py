@@ -20,8 +20,9 @@ FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
 _BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
 
 
-def winning_range(true: np.ndarray, other: np.ndarray, rise: np.ndarray, first: np.ndarray, *,
-                  multiplies: bool) -> tuple[np.ndarray, np.ndarray]:
+def winning_range(
+    true: np.ndarray, other: np.ndarray, rise: np.ndarray, first: np.ndarray, *, multiplies: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return, for each pair of logits, the half-line ``[lo, hi]`` on which `true` comes before `other`.
 
     Args:
@@ -89,8 +90,9 @@ class TabulatedRule:
         return np.abs(own) * own.dtype.type(self.relative) + own.dtype.type(self.absolute)
 
 
-def find_intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule,
-                   table: TabulatedRule) -> tuple[np.ndarray, np.ndarray]:
+def find_intervals(
+    logits: np.ndarray, labels: np.ndarray, rule: Rule, table: TabulatedRule
+) -> tuple[np.ndarray, np.ndarray]:
     """Return lo [N] and hi [N] of a block of logits [N, K].
 
     A half-line that cuts into the range covers one of its ends. So a class matters only if it is ahead of y at an end.
@@ -126,18 +128,29 @@ def find_intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule,
     return lo, hi
 
 
-def shard_intervals(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float],
-                    classes: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def shard_intervals(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    rule: Rule,
+    range: tuple[float, float],
+    classes: np.ndarray,
+    true: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
     """Return lo [N] and hi [N] against some classes: logits [N, k] of `classes` [k], and the true-class logits [N]."""
-    lo, hi = winning_range(np.broadcast_to(true[:, None], logits.shape).astype(np.float64), logits.astype(np.float64),
-                           rule.slopes[classes] - rule.slopes[labels][:, None], labels[:, None] <= classes,
-                           multiplies=rule.multiplies)
+    lo, hi = winning_range(
+        np.broadcast_to(true[:, None], logits.shape).astype(np.float64),
+        logits.astype(np.float64),
+        rule.slopes[classes] - rule.slopes[labels][:, None],
+        labels[:, None] <= classes,
+        multiplies=rule.multiplies,
+    )
     lo, hi = np.maximum(lo.max(axis=1), range[0]), np.minimum(hi.min(axis=1), range[1])
     return np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
 
 
-def sorted_events(sample: np.ndarray, lo: np.ndarray, hi: np.ndarray,
-                  range: tuple[float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def sorted_events(
+    sample: np.ndarray, lo: np.ndarray, hi: np.ndarray, range: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
     (begin, end), some = range, lo <= hi
     enters, leaves = np.flatnonzero(some & (lo > begin)), np.flatnonzero(some & (hi < end))
@@ -147,8 +160,9 @@ def sorted_events(sample: np.ndarray, lo: np.ndarray, hi: np.ndarray,
     return sample[lo <= np.minimum(hi, begin)], at[order], sign[order], sample[np.concatenate([enters, leaves])][order]
 
 
-def _rivals_at_ends(logits: np.ndarray, labels: np.ndarray,
-                    table: TabulatedRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rivals_at_ends(
+    logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows in which a class is ahead of y at both ends of the range, [N] bool, and for all other rows the
     (row, class) of each class that may be ahead of y at one end. Rows are short, so the array is transposed."""
     columns, y = np.ascontiguousarray(logits.T), labels * len(logits) + np.arange(len(logits))
@@ -185,8 +199,9 @@ def _winners_at_end(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
     return first
 
 
-def _rivals_at(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule, rows: np.ndarray, at: np.ndarray,
-               done: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _rivals_at(
+    logits: np.ndarray, labels: np.ndarray, table: TabulatedRule, rows: np.ndarray, at: np.ndarray, done: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (row, class) of each class, except those in `done`, that may be ahead of y in `rows` at gammas[at]."""
     width = logits.shape[1]
     step = min(max(1, _BLOCK // width), len(rows))

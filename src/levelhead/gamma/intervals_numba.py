@@ -19,8 +19,9 @@ BLOCK = np.uint64(256)
 POSITION = np.int32(255)  # the bits that hold a position in a block
 
 
-def find_intervals_numba(logits: np.ndarray, labels: np.ndarray, rule: Rule,
-                         table: TabulatedRule) -> tuple[np.ndarray, np.ndarray]:
+def find_intervals_numba(
+    logits: np.ndarray, labels: np.ndarray, rule: Rule, table: TabulatedRule
+) -> tuple[np.ndarray, np.ndarray]:
     """Return what `find_intervals` returns, which is called for all but float32; NaN where a row is not finite."""
     if logits.dtype != np.float32:
         if np.isfinite(logits).all():

@@ -16,9 +16,16 @@ from .rule import Rule
 
 
 @torch.no_grad()
-def find_intervals_torch(logits: Tensor, labels: np.ndarray, rule: Rule, range: tuple[float, float], *,
-                         kind: Kind = "logits", size: int = 1 << 27,
-                         progress: RowProgress | None = None) -> tuple[np.ndarray, np.ndarray]:
+def find_intervals_torch(
+    logits: Tensor,
+    labels: np.ndarray,
+    rule: Rule,
+    range: tuple[float, float],
+    *,
+    kind: Kind = "logits",
+    size: int = 1 << 27,
+    progress: RowProgress | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Return lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
     check_logits(logits[:1000], kind=kind)
     table = TabulatedRule.of(rule, range, np.dtype(np.float64 if logits.dtype == torch.float64 else np.float32))
@@ -38,8 +45,9 @@ def find_intervals_torch(logits: Tensor, labels: np.ndarray, rule: Rule, range: 
     return torch.cat([lo for lo, _ in found]).cpu().numpy(), torch.cat([hi for _, hi in found]).cpu().numpy()
 
 
-def _find_in_block(x: Tensor, label: Tensor, moves: Tensor, slopes: Tensor, rule: Rule,
-                   table: TabulatedRule) -> tuple[Tensor, Tensor]:
+def _find_in_block(
+    x: Tensor, label: Tensor, moves: Tensor, slopes: Tensor, rule: Rule, table: TabulatedRule
+) -> tuple[Tensor, Tensor]:
     lo = x.new_full((len(x),), table.gammas[0], dtype=torch.float64)
     hi = x.new_full((len(x),), table.gammas[-1], dtype=torch.float64)
     own = x.gather(1, label[:, None])[:, 0].double()

@@ -15,9 +15,11 @@ def join_samples(first: _Path, second: _Path) -> _Path:
     """Return the path of both sets of samples, under one rule."""
     _check_alike(first, second)
     masses = [np.ones(len(path.labels)) if path.weights is None else path.weights for path in (first, second)]
-    return replace(concatenate([first, second]),
-                   weights=None if first.weights is None and second.weights is None else np.concatenate(masses),
-                   logits=first.logits + second.logits if first.logits and second.logits else ())
+    return replace(
+        concatenate([first, second]),
+        weights=None if first.weights is None and second.weights is None else np.concatenate(masses),
+        logits=first.logits + second.logits if first.logits and second.logits else (),
+    )
 
 
 def join_classes(first: _Path, second: _Path) -> _Path:
@@ -38,7 +40,8 @@ def concatenate(paths: Sequence[_Path]) -> _Path:
 
 
 def _check_alike(*paths: _Path) -> None:
-    one, other = ([path.range, path.k, path.kind, path.rule.name, path.rule.ratios, path.rule.bias, path.target]
-                  for path in paths)
+    one, other = (
+        [path.range, path.k, path.kind, path.rule.name, path.rule.ratios, path.rule.bias, path.target] for path in paths
+    )
     if not all(map(np.array_equal, one, other)):
         raise LevelheadError("expected paths over the same range, k, kind, rule, counts, bias and target")

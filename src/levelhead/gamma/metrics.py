@@ -20,9 +20,16 @@ from ..core.errors import Advice, LevelheadError
 from ..core.per_class import as_mapping, find_classes, title
 from .envelope import Envelope
 
-TITLES: dict[str, str] = {"macro_f1": "macro F1", "mcc": "MCC", "kappa": "Cohen's kappa", "g_mean": "G-mean",
-                          "cost": "expected cost", "error": "error", "balanced_error": "balanced error",
-                          "worst_recall": "worst recall"}
+TITLES: dict[str, str] = {
+    "macro_f1": "macro F1",
+    "mcc": "MCC",
+    "kappa": "Cohen's kappa",
+    "g_mean": "G-mean",
+    "cost": "expected cost",
+    "error": "error",
+    "balanced_error": "balanced error",
+    "worst_recall": "worst recall",
+}
 ERRORS = ("error", "balanced_error")  # sums over samples that are right: `GammaPath` and `Objective` compute these
 LOWER_IS_BETTER = (*ERRORS, "cost")
 RECALLS = (*ERRORS, "g_mean", "worst_recall")  # follow from where samples are right, whatever wrong class is predicted
@@ -54,8 +61,9 @@ def _mcc_terms(totals: Totals, weight: float) -> tuple[np.ndarray, ...]:
     return totals.right, totals.predicted * totals.true, totals.predicted * (weight - totals.predicted)
 
 
-def _mcc_loss(right: np.ndarray, both: np.ndarray, spread: np.ndarray, *, true: np.ndarray,
-              weight: float) -> np.ndarray:
+def _mcc_loss(
+    right: np.ndarray, both: np.ndarray, spread: np.ndarray, *, true: np.ndarray, weight: float
+) -> np.ndarray:
     """``(n right - sum p_c t_c) / sqrt((n^2 - sum p_c^2) (n^2 - sum t_c^2))``; 0 if all predictions are one class."""
     over = np.sqrt(np.maximum(spread, 0) * (true * (weight - true)).sum())
     known = over > _NOTHING * weight**2
@@ -78,8 +86,12 @@ FORMULAS: dict[str, _Formula] = {
     "macro_f1": _Formula(_f1, lambda f1, *, true, weight: 1 - f1 / (true > 0).sum()),
     "mcc": _Formula(_mcc_terms, _mcc_loss),
     "kappa": _Formula(lambda totals, weight: _mcc_terms(totals, weight)[:2], _kappa_loss),
-    "g_mean": _Formula(_log_recall, lambda logs, zeros, *, true, weight:
-                       1 - np.where(zeros > 0.5, 0.0, np.exp(np.minimum(logs / (true > 0).sum(), 0)))),
+    "g_mean": _Formula(
+        _log_recall,
+        lambda logs, zeros, *, true, weight: (
+            1 - np.where(zeros > 0.5, 0.0, np.exp(np.minimum(logs / (true > 0).sum(), 0)))
+        ),
+    ),
 }
 
 
@@ -113,9 +125,17 @@ class ClassChanges:
         first[start] = True
         order = _by_class(labels[sample], classes)
         changed = labels[sample][order]
-        return ClassChanges(labels=labels, right_first=first, predicted_first=None, gamma=gamma[order],
-                            sample=sample[order], classes=changed, right=sign[order], predicted=np.zeros(len(order)),
-                            sizes=np.bincount(changed, minlength=classes))
+        return ClassChanges(
+            labels=labels,
+            right_first=first,
+            predicted_first=None,
+            gamma=gamma[order],
+            sample=sample[order],
+            classes=changed,
+            right=sign[order],
+            predicted=np.zeros(len(order)),
+            sizes=np.bincount(changed, minlength=classes),
+        )
 
     @staticmethod
     def of_envelope(labels: np.ndarray, changes: Envelope) -> "ClassChanges":
@@ -124,10 +144,17 @@ class ClassChanges:
         order = _by_class(changed, changes.classes)
         changed, sample = changed[order], changes.sample[order // 2]
         sign = np.where(order % 2, 1.0, -1.0)
-        return ClassChanges(labels=labels, right_first=changes.start == labels, predicted_first=changes.start,
-                            gamma=changes.gamma[order // 2], sample=sample, classes=changed, predicted=sign,
-                            right=sign * (labels[sample] == changed),
-                            sizes=np.bincount(changed, minlength=changes.classes))
+        return ClassChanges(
+            labels=labels,
+            right_first=changes.start == labels,
+            predicted_first=changes.start,
+            gamma=changes.gamma[order // 2],
+            sample=sample,
+            classes=changed,
+            predicted=sign,
+            right=sign * (labels[sample] == changed),
+            sizes=np.bincount(changed, minlength=changes.classes),
+        )
 
     def first(self, weights: np.ndarray) -> Totals:
         """Return the totals of each class at the start of the range, [K]."""
@@ -136,8 +163,10 @@ class ClassChanges:
     def after(self, weights: np.ndarray, first: Totals) -> Totals:
         """Return the totals of its class after each change, [S]."""
         mass = weights[self.sample]
-        right, predicted = (self._running(change * mass) + start[self.classes]
-                            for change, start in ((self.right, first.right), (self.predicted, first.predicted)))
+        right, predicted = (
+            self._running(change * mass) + start[self.classes]
+            for change, start in ((self.right, first.right), (self.predicted, first.predicted))
+        )
         return Totals(right, predicted, first.true[self.classes])
 
     def steps(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -196,13 +225,17 @@ class MetricSteps:
             true = self.labels[changes.sample]
             steps = self.cost[true, changes.new_class] - self.cost[true, changes.old_class]
             start = float(weights @ self.cost[self.labels, changes.start])
-            return _accumulate(start, self._bins(changes.gamma, cells), steps * weights[changes.sample],
-                               len(cells)) / weight
+            return (
+                _accumulate(start, self._bins(changes.gamma, cells), steps * weights[changes.sample], len(cells))
+                / weight
+            )
         formula, first = FORMULAS[self.metric], self.by_class.first(weights)
         after = self.by_class.after(weights, first)
         bins = self._bins(self.by_class.gamma, cells)
-        sums = [_accumulate(at_first.sum(), bins, self.by_class.steps(at_first, at_change), len(cells))
-                for at_first, at_change in zip(formula.terms(first, weight), formula.terms(after, weight), strict=True)]
+        sums = [
+            _accumulate(at_first.sum(), bins, self.by_class.steps(at_first, at_change), len(cells))
+            for at_first, at_change in zip(formula.terms(first, weight), formula.terms(after, weight), strict=True)
+        ]
         return formula.loss(*sums, true=first.true, weight=weight)
 
     def margins(self, cells: np.ndarray, weights: np.ndarray, floors: np.ndarray) -> np.ndarray:
@@ -282,31 +315,38 @@ def check_cost(cost: Any, classes: int) -> np.ndarray:
     if found.dtype.kind not in "fiu":
         raise LevelheadError(f"expected numbers, got {described(found)}", parameter="cost")
     if found.shape != (classes, classes):
-        raise LevelheadError(f"expected numbers [{classes}, {classes}], row true, column predicted, got shape "
-                             f"{list(found.shape)}", parameter="cost")
+        raise LevelheadError(
+            f"expected numbers [{classes}, {classes}], row true, column predicted, got shape {list(found.shape)}",
+            parameter="cost",
+        )
     found = found.astype(np.float64)
     for bad, expected in ((~np.isfinite(found), "finite numbers"), (found < 0, "0 or more")):
         if bad.any():
             row, column = np.argwhere(bad)[0]
-            raise LevelheadError(f"expected {expected}, got {found[row, column]:g} in row {row}, column {column}",
-                                 parameter="cost")
+            raise LevelheadError(
+                f"expected {expected}, got {found[row, column]:g} in row {row}, column {column}", parameter="cost"
+            )
     cheaper = found < np.diag(found)[:, None]
     if cheaper.any():
         row, column = np.argwhere(cheaper)[0]
-        raise LevelheadError(f"expected an error to cost no less than a right prediction; class {row} costs "
-                             f"{found[row, row]:g} if right, {found[row, column]:g} if called {column}",
-                             parameter="cost")
+        raise LevelheadError(
+            f"expected an error to cost no less than a right prediction; class {row} costs "
+            f"{found[row, row]:g} if right, {found[row, column]:g} if called {column}",
+            parameter="cost",
+        )
     return found
 
 
 def check_cost_given(metric: str, cost: Any) -> None:
     """Check that there is a cost matrix if, and only if, the metric is cost."""
     if metric == "cost" and cost is None:
-        raise LevelheadError("'cost' needs a cost matrix [K, K]", parameter="metric",
-                             advice=Advice("cost", None, "with it"))
+        raise LevelheadError(
+            "'cost' needs a cost matrix [K, K]", parameter="metric", advice=Advice("cost", None, "with it")
+        )
     if metric != "cost" and cost is not None:
-        raise LevelheadError(f"expected no other metric next to a cost matrix, got {metric!r}; leave out one of them",
-                             parameter="cost")
+        raise LevelheadError(
+            f"expected no other metric next to a cost matrix, got {metric!r}; leave out one of them", parameter="cost"
+        )
 
 
 def check_floors(floors: Any, labels: np.ndarray, classes: int, names: Any = None) -> np.ndarray:
@@ -323,16 +363,19 @@ def check_floors(floors: Any, labels: np.ndarray, classes: int, names: Any = Non
     except LevelheadError as error:
         raise LevelheadError(error.message, parameter="floors", advice=error.advice) from None
     except (TypeError, ValueError):
-        raise LevelheadError(f"expected a recall, or a recall for each class named, got {floors!r}",
-                             parameter="floors") from None
+        raise LevelheadError(
+            f"expected a recall, or a recall for each class named, got {floors!r}", parameter="floors"
+        ) from None
     given = [float(floors)] if mapping is None else [float(value) for value in mapping.values()]
     for value in given:
         if not 0 <= value <= 1:
             raise LevelheadError(f"expected recalls from 0 to 1, got {value:g}", parameter="floors")
     unknown = np.flatnonzero((sizes == 0) & ~np.isnan(found))
     if len(unknown):
-        raise LevelheadError(f"{title(int(unknown[0]), names)} has no sample here, so its recall is not known; leave "
-                             "out its floor", parameter="floors")
+        raise LevelheadError(
+            f"{title(int(unknown[0]), names)} has no sample here, so its recall is not known; leave out its floor",
+            parameter="floors",
+        )
     return found
 
 
@@ -346,15 +389,18 @@ def meets_floors(margins: np.ndarray) -> bool:
     return bool(margins.max() >= -_NOTHING)
 
 
-def unmet_floors(gamma: float, recall: np.ndarray, floors: np.ndarray, range: tuple[float, float],
-                 names: Any = None) -> LevelheadError:
+def unmet_floors(
+    gamma: float, recall: np.ndarray, floors: np.ndarray, range: tuple[float, float], names: Any = None
+) -> LevelheadError:
     """Return the error for floors [K] that no gamma meets, given the gamma that comes nearest and its recalls [K]."""
     short = np.nan_to_num(floors - recall, nan=-np.inf)
     worst = int(np.argmax(short))
     return LevelheadError(
         f"no gamma from {range[0]:g} to {range[1]:g} meets them; nearest is gamma = {gamma:.3f}, where "
         f"{title(worst, names)} has recall {recall[worst]:.1%}, {100 * short[worst]:.1f} points below its floor of "
-        f"{floors[worst]:.1%}; lower the floors", parameter="floors")
+        f"{floors[worst]:.1%}; lower the floors",
+        parameter="floors",
+    )
 
 
 def _accumulate(start: float, bins: np.ndarray, steps: np.ndarray, cells: int) -> np.ndarray:
@@ -362,11 +408,14 @@ def _accumulate(start: float, bins: np.ndarray, steps: np.ndarray, cells: int) -
     return start + np.cumsum(np.bincount(bins, steps, cells + 1)[:cells])
 
 
-def _totals(labels: np.ndarray, right: np.ndarray, predicted: np.ndarray | None, weights: np.ndarray,
-            classes: int) -> Totals:
-    return Totals(np.bincount(labels, weights * right, classes),
-                  np.zeros(classes) if predicted is None else np.bincount(predicted, weights, classes),
-                  np.bincount(labels, weights, classes))
+def _totals(
+    labels: np.ndarray, right: np.ndarray, predicted: np.ndarray | None, weights: np.ndarray, classes: int
+) -> Totals:
+    return Totals(
+        np.bincount(labels, weights * right, classes),
+        np.zeros(classes) if predicted is None else np.bincount(predicted, weights, classes),
+        np.bincount(labels, weights, classes),
+    )
 
 
 def _by_class(changed: np.ndarray, classes: int) -> np.ndarray:

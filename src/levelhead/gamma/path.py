@@ -142,8 +142,10 @@ class GammaPath:
     @property
     def groups(self) -> dict[str, Curve]:
         """The mean class accuracy of the many-, medium- and few-shot classes (see `counts.groups`) over gamma."""
-        return {name: self.curve(class_mean_coefficients(self.labels, self._weights, some))
-                for name, some in self._groups.items()}
+        return {
+            name: self.curve(class_mean_coefficients(self.labels, self._weights, some))
+            for name, some in self._groups.items()
+        }
 
     def right(self, gamma: float) -> np.ndarray:
         """Return whether each sample is right at gamma, [N] bool.
@@ -152,8 +154,11 @@ class GammaPath:
         array([ True,  True, False])
         """
         if not self.range[0] <= gamma <= self.range[1]:
-            raise LevelheadError(f"expected a value within [{self.range[0]:g}, {self.range[1]:g}], got {gamma:g}; "
-                                 "compute the path over a wider range", parameter="gamma")
+            raise LevelheadError(
+                f"expected a value within [{self.range[0]:g}, {self.range[1]:g}], got {gamma:g}; "
+                "compute the path over a wider range",
+                parameter="gamma",
+            )
         found = np.zeros(len(self.labels), bool)
         found[self.sample[(self.lo <= gamma) & (gamma <= self.hi)]] = True
         return found
@@ -166,11 +171,16 @@ class GammaPath:
         """
         gamma, accuracy = float(gamma), self.class_accuracy(float(gamma))
         i = int(np.searchsorted(self.gammas, gamma, side="right"))
-        return Point(gamma=gamma, error=float(self.error_curve.at(gamma)), class_accuracy=accuracy,
-                     balanced_error=float(self.balanced_error_curve.at(gamma)),
-                     groups={name: float(np.nanmean(accuracy[some])) for name, some in self._groups.items()},
-                     plateau=(float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])),
-                     metric="balanced_error", value=float(self.balanced_error_curve.at(gamma)))
+        return Point(
+            gamma=gamma,
+            error=float(self.error_curve.at(gamma)),
+            class_accuracy=accuracy,
+            balanced_error=float(self.balanced_error_curve.at(gamma)),
+            groups={name: float(np.nanmean(accuracy[some])) for name, some in self._groups.items()},
+            plateau=(float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])),
+            metric="balanced_error",
+            value=float(self.balanced_error_curve.at(gamma)),
+        )
 
     def curve_of(self, metric: Metric, *, cost: Array | None = None) -> Curve:
         """Return a metric over gamma, exact at every gamma at which it may change.
@@ -195,8 +205,13 @@ class GammaPath:
         cells = np.unique(np.append(steps.by_class.gamma, self.range[0]))
         return Curve(cells, shown(metric, steps.losses(cells, self._weights)), self.range[1])
 
-    def best(self, metric: Metric = "balanced_error", *, cost: Array | None = None,
-             floors: float | Mapping[Any, float] | None = None) -> Point:
+    def best(
+        self,
+        metric: Metric = "balanced_error",
+        *,
+        cost: Array | None = None,
+        floors: float | Mapping[Any, float] | None = None,
+    ) -> Point:
         """Return the middle of the widest plateau on which the metric is best.
 
         Args:
@@ -230,8 +245,13 @@ class GammaPath:
         """
         if not np.isfinite(gamma):
             raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
-        return np.concatenate([self.rule.scores(chunk, gamma).argmax(axis=1)
-                               for part in self.whole_logits() for _, chunk in read_chunks(part, kind=self.kind)])
+        return np.concatenate(
+            [
+                self.rule.scores(chunk, gamma).argmax(axis=1)
+                for part in self.whole_logits()
+                for _, chunk in read_chunks(part, kind=self.kind)
+            ]
+        )
 
     def confusion(self, gamma: float) -> np.ndarray:
         """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class.
@@ -265,8 +285,16 @@ class GammaPath:
         prior = target_prior(target, len(self.counts))
         return self.envelope.mismatch(prior, self._balanced_coefficients(self._weights))
 
-    def bootstrap(self, n: int, rng: np.random.Generator | int, *, metric: Metric = "balanced_error",
-                  cost: Array | None = None, stratified: bool = True, gammas: np.ndarray | None = None) -> np.ndarray:
+    def bootstrap(
+        self,
+        n: int,
+        rng: np.random.Generator | int,
+        *,
+        metric: Metric = "balanced_error",
+        cost: Array | None = None,
+        stratified: bool = True,
+        gammas: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Return n curves [n, G] of the metric, each of one resample, on the breakpoints or on given gammas.
 
         Args:
@@ -283,8 +311,9 @@ class GammaPath:
         check_cost_given(metric, cost)
         where = self.curve_of(metric, cost=cost).gammas if gammas is None else np.asarray(gammas, np.float64)
         if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
-            raise LevelheadError(f"expected numbers [G], ascending within [{self.range[0]:g}, {self.range[1]:g}]",
-                                 parameter="gammas")
+            raise LevelheadError(
+                f"expected numbers [G], ascending within [{self.range[0]:g}, {self.range[1]:g}]", parameter="gammas"
+            )
         drawn = draw_resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
         weights = (self._weights * times for times in drawn)
         if metric not in ERRORS:
@@ -314,8 +343,13 @@ class GammaPath:
 
     def plot(self, ax: "Axes | None" = None, *, gamma: float | None = None) -> "Axes":
         """Draw both errors over gamma, and mark a given gamma, on the Axes given or on new ones (extra `plot`)."""
-        return draw_errors(self.error_curve, self.balanced_error_curve, ax, gamma=gamma,
-                           title=f"{len(self.labels)} samples, {len(self.counts)} classes")
+        return draw_errors(
+            self.error_curve,
+            self.balanced_error_curve,
+            ax,
+            gamma=gamma,
+            title=f"{len(self.labels)} samples, {len(self.counts)} classes",
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the logits, and nothing that was computed from them."""
@@ -324,18 +358,26 @@ class GammaPath:
     __copy__ = __deepcopy__ = lambda self, *_: replace(self)  # a copy, unlike a pickle, keeps the logits
 
     def __repr__(self) -> str:
-        return (f"GammaPath({len(self.labels)} samples, {len(self.counts)} classes, rule {self.rule.name}, gamma "
-                f"{self.range[0]:g} to {self.range[1]:g})")
+        return (
+            f"GammaPath({len(self.labels)} samples, {len(self.counts)} classes, rule {self.rule.name}, gamma "
+            f"{self.range[0]:g} to {self.range[1]:g})"
+        )
 
     def _repr_html_(self) -> str:
         (low, high), was, best = self.range, self.at(self.range[0]), self.best()
-        rows = {"samples": f"{len(self.labels)} of {len(self.counts)} classes",
-                "gamma": f"{low:g} to {high:g}, rule {self.rule.name}, {len(self.gammas)} breakpoints",
-                "balanced error": f"{was.balanced_error:.2%} at {low:g}; lowest, {best.balanced_error:.2%}, at "
-                                  f"{best.gamma:.3f}",
-                "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {best.gamma:.3f}"}
-        return html("GammaPath", rows, picture=sparkline(self.balanced_error_curve, best.gamma),
-                    notes=["the lowest error is optimistic; levelhead.tune says what to expect on new samples"])
+        rows = {
+            "samples": f"{len(self.labels)} of {len(self.counts)} classes",
+            "gamma": f"{low:g} to {high:g}, rule {self.rule.name}, {len(self.gammas)} breakpoints",
+            "balanced error": f"{was.balanced_error:.2%} at {low:g}; lowest, {best.balanced_error:.2%}, at "
+            f"{best.gamma:.3f}",
+            "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {best.gamma:.3f}",
+        }
+        return html(
+            "GammaPath",
+            rows,
+            picture=sparkline(self.balanced_error_curve, best.gamma),
+            notes=["the lowest error is optimistic; levelhead.tune says what to expect on new samples"],
+        )
 
     @cached_property
     def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -344,11 +386,19 @@ class GammaPath:
 
     def _steps(self, metric: Metric, cost: Array | None = None) -> MetricSteps:
         if metric not in ERRORS and self.k > 1:
-            raise LevelheadError(f"expected 'error' or 'balanced_error': {metric!r} is of top-1 predictions, and this "
-                                 f"path is of top-{self.k}", parameter="metric")
-        return MetricSteps(metric, self.labels, len(self.counts), self.events,
-                           None if metric in RECALLS else self.envelope,
-                           None if cost is None else check_cost(cost, len(self.counts)))
+            raise LevelheadError(
+                f"expected 'error' or 'balanced_error': {metric!r} is of top-1 predictions, and this "
+                f"path is of top-{self.k}",
+                parameter="metric",
+            )
+        return MetricSteps(
+            metric,
+            self.labels,
+            len(self.counts),
+            self.events,
+            None if metric in RECALLS else self.envelope,
+            None if cost is None else check_cost(cost, len(self.counts)),
+        )
 
     @cached_property
     def _weights(self) -> np.ndarray:
@@ -360,8 +410,11 @@ class GammaPath:
 
     @property
     def _groups(self) -> dict[str, np.ndarray]:
-        return {name: some for name, members in groups(self.counts).items()
-                if (some := np.isin(np.arange(len(self.counts)), members) & (self._class_totals > 0)).any()}
+        return {
+            name: some
+            for name, members in groups(self.counts).items()
+            if (some := np.isin(np.arange(len(self.counts)), members) & (self._class_totals > 0)).any()
+        }
 
     def _balanced_coefficients(self, weights: np.ndarray) -> np.ndarray:
         shares = np.ones(len(self.counts)) if self.target is None else self.target
@@ -370,16 +423,31 @@ class GammaPath:
     def whole_logits(self) -> tuple[Array, ...]:
         """Return the logits, in parts [n, K]."""
         if not self.logits:
-            raise LevelheadError("this path has no logits: they are not pickled, nor kept when class shards or folds "
-                                 "are merged; compute the path again")
+            raise LevelheadError(
+                "this path has no logits: they are not pickled, nor kept when class shards or folds "
+                "are merged; compute the path again"
+            )
         return self.logits
 
 
-def gamma_path(logits: Array, labels: Array, counts: Counts, *, range: tuple[float, float] = (0.0, 2.0),
-               rule: RuleName = "rescale", k: int = 1, bias: Array | None = None, weights: Array | None = None,
-               target: Array | None = None, norms: Array | None = None, names: Sequence[str] | None = None,
-               kind: Kind = "logits", shard: tuple[Array, Array] | None = None, engine: Engine = "auto",
-               progress: RowProgress | None = None) -> GammaPath:
+def gamma_path(
+    logits: Array,
+    labels: Array,
+    counts: Counts,
+    *,
+    range: tuple[float, float] = (0.0, 2.0),
+    rule: RuleName = "rescale",
+    k: int = 1,
+    bias: Array | None = None,
+    weights: Array | None = None,
+    target: Array | None = None,
+    norms: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    shard: tuple[Array, Array] | None = None,
+    engine: Engine = "auto",
+    progress: RowProgress | None = None,
+) -> GammaPath:
     """Compute the exact path over gamma.
 
     Args:
@@ -409,5 +477,15 @@ def gamma_path(logits: Array, labels: Array, counts: Counts, *, range: tuple[flo
     masses = None if weights is None else check_weights(weights, len(labels))
     prior = None if target is None else target_prior(target, len(n), names)
     pieces = find_right(logits, labels, made, reach, k, kind=kind, engine=engine, shard=shard, progress=progress)
-    return GammaPath(*pieces, labels=labels, counts=n, rule=made, range=reach, k=k, weights=masses, target=prior,
-                     logits=() if shard is not None else (logits,), kind=kind)
+    return GammaPath(
+        *pieces,
+        labels=labels,
+        counts=n,
+        rule=made,
+        range=reach,
+        k=k,
+        weights=masses,
+        target=prior,
+        logits=() if shard is not None else (logits,),
+        kind=kind,
+    )

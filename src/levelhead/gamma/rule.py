@@ -53,21 +53,25 @@ class Rule:
         return (wide - self.bias) * self.ratios**gamma + self.bias
 
 
-def make_rule(name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None,
-              kind: Kind = "logits") -> Rule:
+def make_rule(
+    name: RuleName, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits"
+) -> Rule:
     """Return the rule of that name for checked counts [K], weight norms [K] (tau) and a kept bias [K], if any."""
     check_choice("rule", name, RULES)
     if kind == "probabilities" and name != "shift":
-        raise LevelheadError(f"{name!r} multiplies logits, which has no meaning for probabilities; use 'shift'",
-                             parameter="rule")
+        raise LevelheadError(
+            f"{name!r} multiplies logits, which has no meaning for probabilities; use 'shift'", parameter="rule"
+        )
     if norms is None and name == "tau":
-        raise LevelheadError("'tau' needs the weight norms of the head", parameter="rule",
-                             advice=Advice("norms", None, "with them"))
+        raise LevelheadError(
+            "'tau' needs the weight norms of the head", parameter="rule", advice=Advice("norms", None, "with them")
+        )
     if norms is not None and name != "tau":
         raise LevelheadError(f"only the rule tau uses them, got {name!r}", parameter="norms")
     if bias is not None and name == "shift":
-        raise LevelheadError("a bias is kept while weights are scaled, and the rule shift scales none; leave it out",
-                             parameter="bias")
+        raise LevelheadError(
+            "a bias is kept while weights are scaled, and the rule shift scales none; leave it out", parameter="bias"
+        )
     ratios = counts.max() / counts if norms is None else 1 / check_vector(norms, len(counts), "norms", positive=True)
     return Rule(name, ratios, None if bias is None else check_vector(bias, len(counts), "bias"))
 
@@ -103,11 +107,14 @@ def check_vector(values: Sequence[float] | Any, size: int, parameter: str, *, po
         raise LevelheadError(f"expected numbers, got {described(found)}", parameter=parameter)
     found = found.astype(np.float64)
     if found.shape != (size,):
-        raise LevelheadError(f"expected numbers [{size}], one per class, got shape {list(found.shape)}",
-                             parameter=parameter)
+        raise LevelheadError(
+            f"expected numbers [{size}], one per class, got shape {list(found.shape)}", parameter=parameter
+        )
     wrong = ~np.isfinite(found) | (positive & (found <= 0))
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise LevelheadError(f"expected {'positive' if positive else 'finite'} numbers, got {found[at]:g} for class "
-                             f"{at}", parameter=parameter)
+        raise LevelheadError(
+            f"expected {'positive' if positive else 'finite'} numbers, got {found[at]:g} for class {at}",
+            parameter=parameter,
+        )
     return found

@@ -23,7 +23,8 @@ def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple
         never = lo > hi
         stretches = [  # ahead before y's half-line, and after it
             (sample, np.full(len(sample), range[0]), np.where(never, stop, lo)),
-            (sample, np.where(never, stop, np.nextafter(hi, np.inf)), np.full(len(sample), stop))]
+            (sample, np.where(never, stop, np.nextafter(hi, np.inf)), np.full(len(sample), stop)),
+        ]
     else:
         a, b = a - rule.bias[true], b - rule.bias[other]
         stretches = _stretches_with_kept_bias(sample, a, b, true, other, first, rule, range)
@@ -81,11 +82,14 @@ def _stretches_with_kept_bias(sample, a, b, true, other, first, rule: Rule, rang
         change = np.flatnonzero(before != is_ahead(right))
         switch = np.full(len(a), stop)
         switch[change] = _first_change(
-            lambda g, of=change, was=before[change]: is_ahead(g, of) != was, left[change], right[change])
+            lambda g, of=change, was=before[change]: is_ahead(g, of) != was, left[change], right[change]
+        )
         switches.append(switch)
     one, two = np.minimum(*switches), np.maximum(*switches)
-    return [(sample, np.where(leads, begin, one), np.where(leads, one, two)),
-            (sample[leads], two[leads], np.full(int(leads.sum()), stop))]
+    return [
+        (sample, np.where(leads, begin, one), np.where(leads, one, two)),
+        (sample[leads], two[leads], np.full(int(leads.sum()), stop)),
+    ]
 
 
 def _first_change(changed, left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -61,14 +61,20 @@ class TuneOptions:
         check_cost_given(self.metric, self.cost)
         if self.metric in ("error", "g_mean", "worst_recall") and self.target is not None:
             weighs = "classes as they occur" if self.metric == "error" else "every class the same"
-            raise LevelheadError(f"the metric {self.metric} weighs {weighs}; leave out the target, or choose the "
-                                 "metric balanced_error", parameter="target")
+            raise LevelheadError(
+                f"the metric {self.metric} weighs {weighs}; leave out the target, or choose the metric balanced_error",
+                parameter="target",
+            )
         if self.metric not in ERRORS and self.unlabelled is not None:
-            raise LevelheadError(f"their predicted shares guide only the metrics error and balanced_error, not "
-                                 f"{self.metric}; leave them out", parameter="unlabelled")
+            raise LevelheadError(
+                f"their predicted shares guide only the metrics error and balanced_error, not "
+                f"{self.metric}; leave them out",
+                parameter="unlabelled",
+            )
         if isinstance(self.bootstrap, bool) or not isinstance(self.bootstrap, int | np.integer) or self.bootstrap < 0:
-            raise LevelheadError(f"expected a number of replicates, 0 or more, got {self.bootstrap}",
-                                 parameter="bootstrap")
+            raise LevelheadError(
+                f"expected a number of replicates, 0 or more, got {self.bootstrap}", parameter="bootstrap"
+            )
         if not 0 < self.level < 1:
             raise LevelheadError(f"expected a number between 0 and 1, got {self.level}", parameter="level")
 
@@ -87,12 +93,30 @@ class TuneOptions:
         return None if self.progress is None else partial(self.progress, name)
 
 
-def tune(logits: Array, labels: Array, counts: Counts, *, metric: Metric = "balanced_error", cost: Array | None = None,
-         floors: Floors = None, criterion: Criterion = "guided", rule: RuleName = "rescale",
-         range: tuple[float, float] = (0.0, 2.0), unlabelled: Array | None = None, target: Array | None = None,
-         chosen_on: str = "held-out", bootstrap: int = 1000, level: float = 0.95, rng: np.random.Generator | int = 0,
-         norms: Array | None = None, bias: Array | None = None, training: Array | None = None,
-         names: Sequence[str] | None = None, kind: Kind = "logits", progress: StageProgress | None = None) -> Tuned:
+def tune(
+    logits: Array,
+    labels: Array,
+    counts: Counts,
+    *,
+    metric: Metric = "balanced_error",
+    cost: Array | None = None,
+    floors: Floors = None,
+    criterion: Criterion = "guided",
+    rule: RuleName = "rescale",
+    range: tuple[float, float] = (0.0, 2.0),
+    unlabelled: Array | None = None,
+    target: Array | None = None,
+    chosen_on: str = "held-out",
+    bootstrap: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    norms: Array | None = None,
+    bias: Array | None = None,
+    training: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    progress: StageProgress | None = None,
+) -> Tuned:
     """Choose the gamma at which the criterion is lowest on held-out data, exact over the whole range.
 
     ``J(gamma) = balanced error + min(1, 20 s) * mismatch``, with s the standard error of the balanced error at its own
@@ -133,17 +157,42 @@ def tune(logits: Array, labels: Array, counts: Counts, *, metric: Metric = "bala
     >>> 0.1 < tuned.gamma < 0.4, tuned.worthwhile
     (True, True)
     """
-    options = TuneOptions(metric=metric, cost=cost, floors=floors, criterion=criterion, rule=rule, range=range,
-                          unlabelled=unlabelled, target=target, chosen_on=chosen_on, bootstrap=bootstrap, level=level,
-                          rng=rng, norms=norms, bias=bias, training=training, names=names, kind=kind, progress=progress)
+    options = TuneOptions(
+        metric=metric,
+        cost=cost,
+        floors=floors,
+        criterion=criterion,
+        rule=rule,
+        range=range,
+        unlabelled=unlabelled,
+        target=target,
+        chosen_on=chosen_on,
+        bootstrap=bootstrap,
+        level=level,
+        rng=rng,
+        norms=norms,
+        bias=bias,
+        training=training,
+        names=names,
+        kind=kind,
+        progress=progress,
+    )
     return _tune_path(_labelled_path(logits, labels, counts, options), options)
 
 
-def tune_path(path: GammaPath, *, target: Array | None = None, chosen_on: str = "held-out", bootstrap: int = 1000,
-              norms: Array | None = None, names: Sequence[str] | None = None) -> Tuned:
+def tune_path(
+    path: GammaPath,
+    *,
+    target: Array | None = None,
+    chosen_on: str = "held-out",
+    bootstrap: int = 1000,
+    norms: Array | None = None,
+    names: Sequence[str] | None = None,
+) -> Tuned:
     """Choose gamma as `tune` does, on a path that is already computed."""
-    return _tune_path(path, TuneOptions(
-        target=target, chosen_on=chosen_on, bootstrap=bootstrap, norms=norms, names=names))
+    return _tune_path(
+        path, TuneOptions(target=target, chosen_on=chosen_on, bootstrap=bootstrap, norms=norms, names=names)
+    )
 
 
 def tune_with(options: TuneOptions, logits: Array, labels: Array | None, counts: Counts) -> Tuned:
@@ -153,11 +202,22 @@ def tune_with(options: TuneOptions, logits: Array, labels: Array | None, counts:
     return _tune_path(_labelled_path(logits, labels, counts, options), options)
 
 
-def cross_fit(folds: Sequence[tuple[Array, Array, Counts]], *, metric: Metric = "balanced_error",
-              cost: Array | None = None, floors: Floors = None, criterion: Criterion = "guided",
-              rule: RuleName = "rescale", range: tuple[float, float] = (0.0, 2.0), target: Array | None = None,
-              bootstrap: int = 1000, level: float = 0.95, rng: np.random.Generator | int = 0,
-              names: Sequence[str] | None = None, kind: Kind = "logits") -> Tuned:
+def cross_fit(
+    folds: Sequence[tuple[Array, Array, Counts]],
+    *,
+    metric: Metric = "balanced_error",
+    cost: Array | None = None,
+    floors: Floors = None,
+    criterion: Criterion = "guided",
+    rule: RuleName = "rescale",
+    range: tuple[float, float] = (0.0, 2.0),
+    target: Array | None = None,
+    bootstrap: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+) -> Tuned:
     """Choose one gamma from the out-of-fold scores of cross-validation, each fold with its own training counts.
 
     Every sample contributes the interval of gammas at which its own fold's model is right. The intervals of all folds
@@ -176,9 +236,21 @@ def cross_fit(folds: Sequence[tuple[Array, Array, Counts]], *, metric: Metric = 
     >>> tuned.chosen_on, tuned.n, round(tuned.gamma, 3)
     ('out-of-fold', 5, 0.354)
     """
-    options = TuneOptions(metric=metric, cost=cost, floors=floors, criterion=criterion, rule=rule, range=range,
-                          target=target, names=names, chosen_on="out-of-fold", bootstrap=bootstrap, level=level,
-                          rng=rng, kind=kind)
+    options = TuneOptions(
+        metric=metric,
+        cost=cost,
+        floors=floors,
+        criterion=criterion,
+        rule=rule,
+        range=range,
+        target=target,
+        names=names,
+        chosen_on="out-of-fold",
+        bootstrap=bootstrap,
+        level=level,
+        rng=rng,
+        kind=kind,
+    )
     folds = list(folds)
     if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
         raise LevelheadError("expected at least one fold, each (logits [N, K], labels [N], counts)", parameter="folds")
@@ -188,8 +260,9 @@ def cross_fit(folds: Sequence[tuple[Array, Array, Counts]], *, metric: Metric = 
     binary = (diagnostics.diagnose_binary_head(path.logits[0], rule) for path in paths)
     negative = (diagnostics.diagnose_negative_logits(path.logits[0], path.labels, rule) for path in paths)
     found = [next(filter(None, each), None) for each in (binary, negative)]  # one warning for all folds
-    return _choose_gamma(pool_folds(paths), changes, options, found, stacklevel=3,
-                         counts=np.sum([path.counts for path in paths], axis=0))
+    return _choose_gamma(
+        pool_folds(paths), changes, options, found, stacklevel=3, counts=np.sum([path.counts for path in paths], axis=0)
+    )
 
 
 def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
@@ -197,15 +270,28 @@ def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
     are right is kept, but the logits, which would need one rule for all, are not."""
     sizes = sorted({len(path.counts) for path in paths})
     if len(sizes) > 1:
-        raise LevelheadError(f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} "
-                             "classes", parameter="folds")
+        raise LevelheadError(
+            f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} classes",
+            parameter="folds",
+        )
     return replace(concatenate(paths), logits=())
 
 
-def match_prior(logits: Array, counts: Counts, target: Array | None = None, *, rule: RuleName = "rescale",
-                range: tuple[float, float] = (0.0, 2.0), bootstrap: int = 1000, level: float = 0.95,
-                rng: np.random.Generator | int = 0, norms: Array | None = None, names: Sequence[str] | None = None,
-                kind: Kind = "logits", progress: StageProgress | None = None) -> Tuned:
+def match_prior(
+    logits: Array,
+    counts: Counts,
+    target: Array | None = None,
+    *,
+    rule: RuleName = "rescale",
+    range: tuple[float, float] = (0.0, 2.0),
+    bootstrap: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    norms: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    progress: StageProgress | None = None,
+) -> Tuned:
     """Choose, without labels, the gamma at which the predicted class shares are closest to the target prior.
 
     ``mismatch(gamma) = 1/2 sum_k |share_k(gamma) - target_k|``. The prior of the unlabelled data must be known.
@@ -222,9 +308,22 @@ def match_prior(logits: Array, counts: Counts, target: Array | None = None, *, r
     >>> round(tuned.gamma, 3), tuned.mismatch
     (0.604, 0.0)
     """
-    return _match_prior(logits, counts, TuneOptions(
-        target=target, rule=rule, range=range, bootstrap=bootstrap, level=level, rng=rng, norms=norms, names=names,
-        kind=kind, progress=progress))
+    return _match_prior(
+        logits,
+        counts,
+        TuneOptions(
+            target=target,
+            rule=rule,
+            range=range,
+            bootstrap=bootstrap,
+            level=level,
+            rng=rng,
+            norms=norms,
+            names=names,
+            kind=kind,
+            progress=progress,
+        ),
+    )
 
 
 def _match_prior(logits: Array, counts: Counts, options: TuneOptions) -> Tuned:
@@ -239,21 +338,47 @@ def _match_prior(logits: Array, counts: Counts, options: TuneOptions) -> Tuned:
     gamma, plateau = mismatch.grid.choose(curve.values)
     resamples = draw_resamples(np.zeros(len(logits), np.int64), options.bootstrap, np.random.default_rng(options.rng))
     gammas = np.array([mismatch.grid.choose(mismatch.values(times))[0] for times in resamples])
-    found = diagnostics.issue_warnings([
-        diagnostics.diagnose_binary_head(logits, rule), diagnostics.diagnose_norms(norms, n, rule),
-        diagnostics.diagnose_unpredicted_classes(changes.shares(0.0), target, len(logits)),
-        diagnostics.diagnose_range_end(plateau, changes.range)], stacklevel=3)
+    found = diagnostics.issue_warnings(
+        [
+            diagnostics.diagnose_binary_head(logits, rule),
+            diagnostics.diagnose_norms(norms, n, rule),
+            diagnostics.diagnose_unpredicted_classes(changes.shares(0.0), target, len(logits)),
+            diagnostics.diagnose_range_end(plateau, changes.range),
+        ],
+        stacklevel=3,
+    )
     return Tuned(
-        gamma=gamma, interval=_quantiles(gammas, options.level), rule=rule, criterion="shares", chosen_on="unlabelled",
-        n=len(logits), classes=len(n), plateau=plateau, curve=curve, criterion_curve=curve, level=options.level,
-        mismatch=float(curve.at(gamma)), mismatch_at_zero=float(curve.at(0.0)), warnings=found,
-        **_chosen_for(n, options.names))
+        gamma=gamma,
+        interval=_quantiles(gammas, options.level),
+        rule=rule,
+        criterion="shares",
+        chosen_on="unlabelled",
+        n=len(logits),
+        classes=len(n),
+        plateau=plateau,
+        curve=curve,
+        criterion_curve=curve,
+        level=options.level,
+        mismatch=float(curve.at(gamma)),
+        mismatch_at_zero=float(curve.at(0.0)),
+        warnings=found,
+        **_chosen_for(n, options.names),
+    )
 
 
 def _labelled_path(logits: Array, labels: Array, counts: Counts, options: TuneOptions) -> GammaPath:
-    return gamma_path(logits, labels, counts, range=options.range, rule=options.rule, bias=options.bias,
-                      names=options.names, kind=options.kind, norms=options.norms if options.rule == "tau" else None,
-                      progress=options.stage("path"))
+    return gamma_path(
+        logits,
+        labels,
+        counts,
+        range=options.range,
+        rule=options.rule,
+        bias=options.bias,
+        names=options.names,
+        kind=options.kind,
+        norms=options.norms if options.rule == "tau" else None,
+        progress=options.stage("path"),
+    )
 
 
 def _tune_path(path: GammaPath, options: TuneOptions) -> Tuned:
@@ -262,8 +387,9 @@ def _tune_path(path: GammaPath, options: TuneOptions) -> Tuned:
     if unlabelled is not None:
         unlabelled = as_array(unlabelled)
         if unlabelled.ndim != 2 or not len(unlabelled) or unlabelled.shape[1] != len(path.counts):
-            raise LevelheadError(f"expected logits [M, {len(path.counts)}], got shape {list(unlabelled.shape)}",
-                                 parameter="unlabelled")
+            raise LevelheadError(
+                f"expected logits [M, {len(path.counts)}], got shape {list(unlabelled.shape)}", parameter="unlabelled"
+            )
         try:
             changes = _predicted_changes(unlabelled, path, options)
         except LevelheadError as error:
@@ -271,14 +397,29 @@ def _tune_path(path: GammaPath, options: TuneOptions) -> Tuned:
     elif options.needs_predictions:
         known = path.rule.bias is None and options.progress is None
         changes = path.envelope if known else _predicted_changes(logits, path, options)
-    return _choose_gamma(path, changes, options, [
-        diagnostics.diagnose_training_rows(logits, options.training),
-        diagnostics.diagnose_norms(options.norms, path.counts, rule), diagnostics.diagnose_binary_head(logits, rule),
-        diagnostics.diagnose_negative_logits(logits, path.labels, rule)], stacklevel=4)
+    return _choose_gamma(
+        path,
+        changes,
+        options,
+        [
+            diagnostics.diagnose_training_rows(logits, options.training),
+            diagnostics.diagnose_norms(options.norms, path.counts, rule),
+            diagnostics.diagnose_binary_head(logits, rule),
+            diagnostics.diagnose_negative_logits(logits, path.labels, rule),
+        ],
+        stacklevel=4,
+    )
 
 
-def _choose_gamma(path: GammaPath, changes: Envelope | None, options: TuneOptions,
-                  found: list[diagnostics.Diagnosis], *, stacklevel: int, counts: np.ndarray | None = None) -> Tuned:
+def _choose_gamma(
+    path: GammaPath,
+    changes: Envelope | None,
+    options: TuneOptions,
+    found: list[diagnostics.Diagnosis],
+    *,
+    stacklevel: int,
+    counts: np.ndarray | None = None,
+) -> Tuned:
     """Do what `tune` and `cross_fit` share, once it is known where every sample is right; counts if not the path's."""
     sizes = np.bincount(path.labels, minlength=len(path.counts))
     occurring = options.target is None and options.metric != "balanced_error"  # classes weigh as they occur
@@ -286,46 +427,77 @@ def _choose_gamma(path: GammaPath, changes: Envelope | None, options: TuneOption
     if not shares[sizes > 0].any():
         raise LevelheadError("expected a share above 0 for some class that has a sample here", parameter="target")
     floors = None if options.floors is None else check_floors(options.floors, path.labels, len(sizes), options.names)
-    objective = Objective(path, shares, changes, unlabelled=options.unlabelled is not None, metric=options.metric,
-                          cost=None if options.cost is None else check_cost(options.cost, len(sizes)), floors=floors)
+    objective = Objective(
+        path,
+        shares,
+        changes,
+        unlabelled=options.unlabelled is not None,
+        metric=options.metric,
+        cost=None if options.cost is None else check_cost(options.cost, len(sizes)),
+        floors=floors,
+    )
     weights, grid, error = objective.weights, objective.grid, objective.error()
     strength = STRENGTH if options.guided else 0.0
     values = objective.values(error, strength=strength)
     gamma, plateau = grid.choose(values)
     if floors is not None and not meets_floors(objective.margins()):
         raise unmet_floors(gamma, path.class_accuracy(gamma), floors, path.range, options.names)
-    drawn = draw_replicates(objective, gamma, strength, options.bootstrap, np.random.default_rng(options.rng),
-                            options.stage("bootstrap"))
+    drawn = draw_replicates(
+        objective, gamma, strength, options.bootstrap, np.random.default_rng(options.rng), options.stage("bootstrap")
+    )
     now, before = path.right(gamma), path.right(0.0)
-    balanced = ([path.at(at).balanced_error for at in (0.0, gamma)] if occurring else
-                [1 - weights @ before, 1 - weights @ now])
+    balanced = (
+        [path.at(at).balanced_error for at in (0.0, gamma)] if occurring else [1 - weights @ before, 1 - weights @ now]
+    )
     losses = [objective.fixed_loss(at)(None) for at in (0.0, gamma)]
-    warnings = diagnostics.issue_warnings([
-        *found, diagnostics.diagnose_accuracy(before), diagnostics.diagnose_range_end(plateau, path.range),
-        diagnostics.diagnose_missing_classes(sizes, options.names)], stacklevel=stacklevel)
+    warnings = diagnostics.issue_warnings(
+        [
+            *found,
+            diagnostics.diagnose_accuracy(before),
+            diagnostics.diagnose_range_end(plateau, path.range),
+            diagnostics.diagnose_missing_classes(sizes, options.names),
+        ],
+        stacklevel=stacklevel,
+    )
     mismatch = None if objective.mismatch is None else grid.curve(objective.mismatch.values())
     return Tuned(
-        gamma=gamma, interval=_quantiles(drawn.gammas, options.level), rule=path.rule.name,
-        criterion=options.criterion if options.metric in ERRORS else options.metric, metric=options.metric,
-        value=shown(options.metric, losses[1]), value_at_zero=shown(options.metric, losses[0]),
+        gamma=gamma,
+        interval=_quantiles(drawn.gammas, options.level),
+        rule=path.rule.name,
+        criterion=options.criterion if options.metric in ERRORS else options.metric,
+        metric=options.metric,
+        value=shown(options.metric, losses[1]),
+        value_at_zero=shown(options.metric, losses[0]),
         floors=() if floors is None else tuple(np.nan_to_num(floors).tolist()),
         floors_met_at_zero=None if floors is None else not (path.class_accuracy(0.0) < floors).any(),
-        chosen_on=options.chosen_on, n=len(path.labels), classes=len(path.counts),
-        plateau=plateau, curve=grid.curve(shown(options.metric, error)), criterion_curve=grid.curve(values),
-        level=options.level, error=float(1 - now.mean()), balanced_error=float(balanced[1]),
-        error_at_zero=float(1 - before.mean()), balanced_error_at_zero=float(balanced[0]),
+        chosen_on=options.chosen_on,
+        n=len(path.labels),
+        classes=len(path.counts),
+        plateau=plateau,
+        curve=grid.curve(shown(options.metric, error)),
+        criterion_curve=grid.curve(values),
+        level=options.level,
+        error=float(1 - now.mean()),
+        balanced_error=float(balanced[1]),
+        error_at_zero=float(1 - before.mean()),
+        balanced_error_at_zero=float(balanced[0]),
         gain=losses[0] - losses[1] - drawn.optimism,
         gain_interval=_quantiles(drawn.gains - drawn.optimism, options.level),
         mismatch=None if mismatch is None else float(mismatch.at(gamma)),
         mismatch_at_zero=None if mismatch is None else float(mismatch.at(0.0)),
-        missing=tuple(np.flatnonzero(sizes == 0).tolist()), warnings=warnings,
-        **_chosen_for(path.counts if counts is None else counts, options.names, kept=path.rule.bias is not None))
+        missing=tuple(np.flatnonzero(sizes == 0).tolist()),
+        warnings=warnings,
+        **_chosen_for(path.counts if counts is None else counts, options.names, kept=path.rule.bias is not None),
+    )
 
 
 def _chosen_for(counts: np.ndarray, names: Sequence[str] | None, *, kept: bool = False) -> dict[str, Any]:
     """Return what a `Tuned` says of the head that it is for."""
-    return {"counts": tuple(float(n) for n in counts), "bias": "keep" if kept else "scale",
-            "names": None if names is None else tuple(map(str, names))}
+    return {
+        "counts": tuple(float(n) for n in counts),
+        "bias": "keep" if kept else "scale",
+        "names": None if names is None else tuple(map(str, names)),
+    }
 
 
 def _predicted_changes(logits: Array, path: GammaPath, options: TuneOptions) -> Envelope:
@@ -334,12 +506,24 @@ def _predicted_changes(logits: Array, path: GammaPath, options: TuneOptions) -> 
     if path.rule.bias is None:
         return compute_envelope(logits, path.rule, path.range, kind=path.kind, progress=progress)
     gammas = np.linspace(*path.range, 401)
-    table = np.concatenate([np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas])
-                            for _, chunk in read_chunks(logits, kind=path.kind, progress=progress)], axis=1)
+    table = np.concatenate(
+        [
+            np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas])
+            for _, chunk in read_chunks(logits, kind=path.kind, progress=progress)
+        ],
+        axis=1,
+    )
     step, sample = np.nonzero(table[1:] != table[:-1])
     between = (gammas[step] + gammas[step + 1]) / 2  # so that each stretch is judged at its own gamma of the 401
-    return Envelope(start=table[0], sample=sample, gamma=between, new_class=table[step + 1, sample],
-                    old_class=table[step, sample], classes=len(path.counts), range=path.range)
+    return Envelope(
+        start=table[0],
+        sample=sample,
+        gamma=between,
+        new_class=table[step + 1, sample],
+        old_class=table[step, sample],
+        classes=len(path.counts),
+        range=path.range,
+    )
 
 
 def _quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:

@@ -91,17 +91,44 @@ class Tuned:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers without the curves, as JSON can hold them."""
-        names = ("gamma", "interval", "rule", "criterion", "metric", "chosen_on", "n", "classes", "counts", "names",
-                 "bias", "plateau", "level", "value", "value_at_zero", "floors", "floors_met_at_zero", "error",
-                 "balanced_error", "error_at_zero", "balanced_error_at_zero", "gain", "gain_interval", "mismatch",
-                 "mismatch_at_zero", "missing", "warnings")
+        names = (
+            "gamma",
+            "interval",
+            "rule",
+            "criterion",
+            "metric",
+            "chosen_on",
+            "n",
+            "classes",
+            "counts",
+            "names",
+            "bias",
+            "plateau",
+            "level",
+            "value",
+            "value_at_zero",
+            "floors",
+            "floors_met_at_zero",
+            "error",
+            "balanced_error",
+            "error_at_zero",
+            "balanced_error_at_zero",
+            "gain",
+            "gain_interval",
+            "mismatch",
+            "mismatch_at_zero",
+            "missing",
+            "warnings",
+        )
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
 
     def facts(self) -> dict[str, str]:
         """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""
         source = "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
-        parts = {"gamma": f"{self.gamma:.3f}{_interval_text(self.interval, '.3f')} for rule {self.rule}, chosen on "
-                          f"{source} ({self.n} samples)"}
+        parts = {
+            "gamma": f"{self.gamma:.3f}{_interval_text(self.interval, '.3f')} for rule {self.rule}, chosen on "
+            f"{source} ({self.n} samples)"
+        }
         if self.balanced_error is not None:
             parts[self.title] = self._change(self.metric, "value")
         if self.floors:
@@ -110,8 +137,9 @@ class Tuned:
         if self.gain is not None:
             where = "these" if self.gain_interval is None else "new"  # only the bootstrap can subtract the optimism
             parts[f"gain on {where} samples"] = gain_text(self.metric, self.gain, self.gain_interval)
-        if (doubt := reason_to_keep_zero(self.gamma, self.gain, self.gain_interval,
-                                         floors_met=self.floors_met_at_zero)) is not None:
+        if (
+            doubt := reason_to_keep_zero(self.gamma, self.gain, self.gain_interval, floors_met=self.floors_met_at_zero)
+        ) is not None:
             parts["verdict"] = doubt
         if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
             parts["predicted shares"] = f"off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}"
@@ -122,11 +150,18 @@ class Tuned:
 
     def report(self) -> str:
         """Return the result as text: the curve, the numbers, and what they mean."""
-        lines = [draw_text_curve(self.curve, self.gamma, self.interval, form=value_form(self.metric)),
-                 f"{self.title} over gamma; ^ chosen, - its interval", "", *self._lines()]
+        lines = [
+            draw_text_curve(self.curve, self.gamma, self.interval, form=value_form(self.metric)),
+            f"{self.title} over gamma; ^ chosen, - its interval",
+            "",
+            *self._lines(),
+        ]
         if self.error is not None:
-            lines += [f"{kind} error on these samples {self._change(other, other)}"
-                      for kind, other in (("plain", "error"), ("balanced", "balanced_error")) if other != self.metric]
+            lines += [
+                f"{kind} error on these samples {self._change(other, other)}"
+                for kind, other in (("plain", "error"), ("balanced", "balanced_error"))
+                if other != self.metric
+            ]
         return "\n".join(lines)
 
     @property
@@ -137,16 +172,28 @@ class Tuned:
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the curve, gamma and its interval on the Axes given, or on new ones (extra `plot`), and return them."""
         where = "TEST DATA" if self.chosen_on == "test" else self.chosen_on
-        return draw_choice(self.curve, self.gamma, ax, label=self.title, interval=self.interval, level=self.level,
-                           criterion=self.criterion_curve if self.criterion == "guided" else None,
-                           title=f"{self.n} samples, chosen on {where}", in_percent="%" in value_form(self.metric))
+        return draw_choice(
+            self.curve,
+            self.gamma,
+            ax,
+            label=self.title,
+            interval=self.interval,
+            level=self.level,
+            criterion=self.criterion_curve if self.criterion == "guided" else None,
+            title=f"{self.n} samples, chosen on {where}",
+            in_percent="%" in value_form(self.metric),
+        )
 
     def __repr__(self) -> str:
         return f"Tuned({self})"
 
     def _repr_html_(self) -> str:
-        return html("Tuned", self.facts(), picture=sparkline(self.curve, self.gamma, self.interval),
-                    notes=[f"warning: {line}" for line in self.warnings])
+        return html(
+            "Tuned",
+            self.facts(),
+            picture=sparkline(self.curve, self.gamma, self.interval),
+            notes=[f"warning: {line}" for line in self.warnings],
+        )
 
     def _lines(self) -> list[str]:
         titles = {"gamma": "gamma = ", "verdict": ""}
@@ -161,12 +208,14 @@ class Tuned:
         rest = {floor for i, floor in enumerate(self.floors) if i not in self.missing}
         if len(rest) == 1:
             return f"recall of at least {rest.pop():.1%} in every class"
-        return "recall of at least " + listed([f"{floor:.1%} in {class_title(i, self.names)}"
-                                               for i, floor in enumerate(self.floors) if floor > 0])
+        return "recall of at least " + listed(
+            [f"{floor:.1%} in {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
+        )
 
 
-def reason_to_keep_zero(gamma: float, gain: float | None, interval: Sequence[float] | None, *,
-                        floors_met: bool | None = None) -> str | None:
+def reason_to_keep_zero(
+    gamma: float, gain: float | None, interval: Sequence[float] | None, *, floors_met: bool | None = None
+) -> str | None:
     """Return why 0 may be better than gamma, or None if the gain is certain or not known, or 0 fails the floors."""
     if gamma == 0 or interval is None or interval[0] > 0 or floors_met is False:
         return None

@@ -65,8 +65,10 @@ class Adjusted:
         held = {id(p) for p in self._model.parameters()}
         for path, name, parameter, _ in self._saved:
             if id(parameter) not in held:
-                raise LevelheadError(f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer"
-                                     ", or load_state_dict with assign); load the weights the model had before")
+                raise LevelheadError(
+                    f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer"
+                    ", or load_state_dict with assign); load the weights the model had before"
+                )
         with torch.no_grad():
             for _, _, parameter, original in self._saved:
                 parameter.copy_(original)
@@ -100,11 +102,23 @@ class Adjusted:
         by = f"{self.factors.min():.3g} to {self.factors.max():.3g}"
         flips = {} if self.flips is None else {"predictions rounding could flip": str(self.flips)}
         counts = f"{len(self.counts)}, of {self.counts.max():g} to {self.counts.min():g} training samples"
-        rows = {f"norms of {path or 'the head'}": f"{_range(self.before[path])} -> {_range(self.after[path])}"
-                for path in self.layers if self.rule != "shift"}
-        return html("Adjusted", {"rule": RULE_TITLES[self.rule], "gamma": f"{self.gamma:.4g}", "classes": counts,
-                                 "added to the bias" if self.rule == "shift" else "factors": by, **rows, **flips},
-                    notes=["restore() gives the old values back, bit for bit"])
+        rows = {
+            f"norms of {path or 'the head'}": f"{_range(self.before[path])} -> {_range(self.after[path])}"
+            for path in self.layers
+            if self.rule != "shift"
+        }
+        return html(
+            "Adjusted",
+            {
+                "rule": RULE_TITLES[self.rule],
+                "gamma": f"{self.gamma:.4g}",
+                "classes": counts,
+                "added to the bias" if self.rule == "shift" else "factors": by,
+                **rows,
+                **flips,
+            },
+            notes=["restore() gives the old values back, bit for bit"],
+        )
 
     def __repr__(self) -> str:
         done = [f"{path or 'head'}: {self._change(path)}" for path in self.layers]

@@ -12,8 +12,14 @@ Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
     """Return the layer if scaling a row of its weight scales that output and nothing else; else raise."""
-    reason = (_why_opaque(layer) or _why_quantized(layer) or _why_parametrized(layer) or _why_without_data(layer)
-              or _why_tied(layer, model) or _why_not_affine(layer))
+    reason = (
+        _why_opaque(layer)
+        or _why_quantized(layer)
+        or _why_parametrized(layer)
+        or _why_without_data(layer)
+        or _why_tied(layer, model)
+        or _why_not_affine(layer)
+    )
     if reason:
         raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
     assert isinstance(layer, Editable)
@@ -34,8 +40,10 @@ def check_takes_bias(path: str, layer: Editable) -> None:
         finally:
             layer.register_parameter("bias", None)
     if reason:
-        raise LevelheadError(f"cannot give {path or 'the layer'} the bias that the rule shift needs: {reason}; tune "
-                             "with the rule rescale")
+        raise LevelheadError(
+            f"cannot give {path or 'the layer'} the bias that the rule shift needs: {reason}; tune "
+            "with the rule rescale"
+        )
 
 
 def new_bias(layer: Editable) -> nn.Parameter:
@@ -71,8 +79,10 @@ def _why_parametrized(layer: nn.Module) -> str | None:
     computed = [name for name in ("weight", "bias") if parametrize.is_parametrized(layer, name)]
     old = [name for name in layer._parameters if name.endswith(("_g", "_v", "_orig"))]
     if computed or old:
-        return (f"its {(computed or ['weight'])[0]} is parametrized (weight_norm, spectral_norm, pruning or the like) "
-                "and would be computed again; remove the parametrization first")
+        return (
+            f"its {(computed or ['weight'])[0]} is parametrized (weight_norm, spectral_norm, pruning or the like) "
+            "and would be computed again; remove the parametrization first"
+        )
     if not isinstance(layer, Editable):
         return f"expected nn.Linear or a 1x1 convolution, got {type(layer).__module__}.{type(layer).__name__}"
     if not isinstance(layer._parameters.get("weight"), Tensor):
@@ -99,8 +109,10 @@ def _why_tied(layer: nn.Module, model: nn.Module) -> str | None:
             for name, q in (*other._parameters.items(), *other._buffers.items()):
                 if q is not None and (other is not layer or name != own) and (q is p or _overlap(p, q)):
                     tied = f"{path}.{name}" if path else name
-                    return (f"its weights are tied to {tied}, which would change too; untie them first (give the head "
-                            "a clone of the weights)")
+                    return (
+                        f"its weights are tied to {tied}, which would change too; untie them first (give the head "
+                        "a clone of the weights)"
+                    )
     return None
 
 
@@ -132,9 +144,15 @@ def _why_not_affine(layer: nn.Module) -> str | None:
         layer.train(training)
     bias = None if layer.bias is None else layer.bias.detach().double()
     expected = F.linear(features.flatten(1).double(), weight.detach().flatten(1).double(), bias)
-    if isinstance(given, Tensor) and given.shape[:2] == expected.shape and torch.allclose(
-            given.double().flatten(1), expected, atol=1e-2 * float(expected.abs().max())):
+    if (
+        isinstance(given, Tensor)
+        and given.shape[:2] == expected.shape
+        and torch.allclose(given.double().flatten(1), expected, atol=1e-2 * float(expected.abs().max()))
+    ):
         return None
-    what, how = (("with its hooks it", "or fails on random features; remove them first") if hooks
-                 else (f"a {type(layer).__name__}", "it may normalize its weights"))
+    what, how = (
+        ("with its hooks it", "or fails on random features; remove them first")
+        if hooks
+        else (f"a {type(layer).__name__}", "it may normalize its weights")
+    )
     return f"{what} does more than W x + b ({how}), so scaling a row need not scale its logit"

@@ -16,9 +16,26 @@ _Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one outpu
 
 # What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
 HARMLESS_MODULES = (
-    nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.Unflatten, nn.Upsample, nn.ReLU, nn.AvgPool1d,
-    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveMaxPool1d,
-    nn.AdaptiveMaxPool2d, nn.Softmax, nn.Softmax2d, nn.LogSoftmax)
+    nn.Identity,
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Flatten,
+    nn.Unflatten,
+    nn.Upsample,
+    nn.ReLU,
+    nn.AvgPool1d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d,
+    nn.MaxPool1d,
+    nn.MaxPool2d,
+    nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d,
+    nn.Softmax,
+    nn.Softmax2d,
+    nn.LogSoftmax,
+)
 
 
 def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> _Layers:
@@ -47,11 +64,18 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
     probe = None if example is None else Probe(model, example)
     if layer is None and probe is not None:
         return _proved_layers(model, probe)
-    found = (_named_layers(model, layer, classes) if layer is not None else _declared_layers(model, classes)
-             or _under_known_names(model, classes) or _only_fitting_layer(model, classes))
+    found = (
+        _named_layers(model, layer, classes)
+        if layer is not None
+        else _declared_layers(model, classes)
+        or _under_known_names(model, classes)
+        or _only_fitting_layer(model, classes)
+    )
     if probe is not None and not probe.scales(found):
-        raise LevelheadError(f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
-                             "this example; name another layer, or leave out the example if a softmax follows")
+        raise LevelheadError(
+            f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
+            "this example; name another layer, or leave out the example if a softmax follows"
+        )
     for path in found if probe is None else ():
         _check_no_norm_follows(model, path)
     return found
@@ -173,8 +197,10 @@ def _proved_layers(model: nn.Module, probe: Probe) -> _Layers:
     listed = _listing(candidates.items() or linear_layers(model))
     if not candidates:
         raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: {listed}")
-    raise LevelheadError(f"on this example no layer's rows are the model's logits one by one: {listed}; if a softmax "
-                         "or a scale follows, name the layer and leave out the example")
+    raise LevelheadError(
+        f"on this example no layer's rows are the model's logits one by one: {listed}; if a softmax "
+        "or a scale follows, name the layer and leave out the example"
+    )
 
 
 def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
@@ -248,8 +274,11 @@ def _is_norm(module: nn.Module, width: int) -> bool:
 def _check_no_rivals(model: nn.Module, found: _Layers) -> _Layers:
     """Return the same layers, if no other could feed the output next to them."""
     size = {outputs(m) for m in found.values()}
-    rivals = [(path, m) for path, m in linear_layers(model)
-              if outputs(m) in size and path not in found and not _feeds_neighbor(model, path, found)]
+    rivals = [
+        (path, m)
+        for path, m in linear_layers(model)
+        if outputs(m) in size and path not in found and not _feeds_neighbor(model, path, found)
+    ]
     if rivals:
         raise _undecided(f"{', '.join(found)} looks like the head, but {_listing(rivals)} may feed the output too")
     return found

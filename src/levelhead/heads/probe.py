@@ -45,8 +45,9 @@ class Probe:
         if (logits := self._before_and_after(layers, moved + 1.0)) is None:
             return False
         before, after = logits
-        return (_close(after[..., ~moved], before[..., ~moved], before)
-                and not _close(after[..., moved], before[..., moved], before))
+        return _close(after[..., ~moved], before[..., ~moved], before) and not _close(
+            after[..., moved], before[..., moved], before
+        )
 
     def _before_and_after(self, layers: Mapping[str, nn.Module], factors: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the logits with random weights (a head may start at zero) before and after scaling their rows.

@@ -93,7 +93,12 @@ def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = Non
 
 
 def adjust_(
-    model: nn.Module, tuned: Tuned | str | Path, *, layer: Any = None, example: Any = None, logits: Any = None,
+    model: nn.Module,
+    tuned: Tuned | str | Path,
+    *,
+    layer: Any = None,
+    example: Any = None,
+    logits: Any = None,
     again: bool = False,
 ) -> Adjusted:
     """Find the head of a torch model and adjust it in place by what was tuned: its rule, strength and counts.
@@ -127,13 +132,22 @@ def adjust_(
     found = editable_head(model, layer=layer, example=example, classes=_likely_classes(model, len(counts)))
     path, classes = next((path, len(module.weight)) for path, module in found.items())
     n = choice.counts_for(classes, _class_names(model, classes), path or "the head")
-    return _adjust_layers(model, found, n, rule=choice.rule, gamma=choice.gamma, bias=choice.bias or "scale",
-                          logits=logits, again=again)
+    return _adjust_layers(
+        model, found, n, rule=choice.rule, gamma=choice.gamma, bias=choice.bias or "scale", logits=logits, again=again
+    )
 
 
 def rescale_(
-    model: nn.Module, counts: Counts, *, gamma: float | Tuned, layer: Any = None, example: Any = None,
-    bias: BiasPolicy = "scale", missing: Missing = "error", logits: Any = None, again: bool = False,
+    model: nn.Module,
+    counts: Counts,
+    *,
+    gamma: float | Tuned,
+    layer: Any = None,
+    example: Any = None,
+    bias: BiasPolicy = "scale",
+    missing: Missing = "error",
+    logits: Any = None,
+    again: bool = False,
 ) -> Adjusted:
     """Find the head of a torch model and scale each weight vector, in place, by how rare its class is (RS).
 
@@ -168,7 +182,12 @@ def rescale_(
 
 
 def check_rescale(
-    model: nn.Module, counts: Counts, *, gamma: float | Tuned, layer: Any = None, example: Any = None,
+    model: nn.Module,
+    counts: Counts,
+    *,
+    gamma: float | Tuned,
+    layer: Any = None,
+    example: Any = None,
     missing: Missing | None = None,
 ) -> tuple[dict[str, Editable], np.ndarray, np.ndarray]:
     """Check what `rescale_` would, before training, reading no weight; return layers by path, counts, factors."""
@@ -176,22 +195,32 @@ def check_rescale(
     found = editable_head(model, layer=layer, example=example, classes=_likely_classes(model, size))
     path, classes = next((path, len(module.weight)) for path, module in found.items())
     if classes == 1:
-        raise LevelheadError(f"{path or 'the head'} gives a single logit, and scaling never moves its sign; tune with "
-                             "the rule shift on logits (0, z), the additive shift, and use lh.adjust_(model, tuned)")
+        raise LevelheadError(
+            f"{path or 'the head'} gives a single logit, and scaling never moves its sign; tune with "
+            "the rule shift on logits (0, z), the additive shift, and use lh.adjust_(model, tuned)"
+        )
     n = resolve(counts, classes, names=_class_names(model, classes), missing=missing)
     return found, n, factors(n, check_strength(gamma, "rescale", n, instead="lh.adjust_(model, tuned)"))
 
 
 def _adjust_layers(
-    model: nn.Module, found: dict[str, Editable], n: np.ndarray, *, rule: RuleName, gamma: float, bias: BiasPolicy,
-    logits: Any, again: bool,
+    model: nn.Module,
+    found: dict[str, Editable],
+    n: np.ndarray,
+    *,
+    rule: RuleName,
+    gamma: float,
+    bias: BiasPolicy,
+    logits: Any,
+    again: bool,
 ) -> Adjusted:
     """Do what `rescale_` and `adjust_` share: check everything, then change the layers and remember how they were."""
     names = _class_names(model, len(n))
     before = {path: check_finite(_head(module, names), path or "the head") for path, module in found.items()}
     if rule != "rescale" and len(found) > 1:
-        raise LevelheadError(f"{', '.join(found)} feed one output, and the rule {rule} is of one layer; tune with the "
-                             "rule rescale")
+        raise LevelheadError(
+            f"{', '.join(found)} feed one output, and the rule {rule} is of one layer; tune with the rule rescale"
+        )
     by = rule_amounts(next(iter(before.values())), rule, n, gamma)
     changes = (by != (0 if rule == "shift" else 1)).any()
     after = {path: apply_amounts(head, rule, by, bias=bias) if changes else head for path, head in before.items()}
@@ -199,14 +228,18 @@ def _adjust_layers(
         mark = next((mark for mark in reversed(getattr(module, MARKS, ())) if mark.holds(module)), None)
         if mark and not again:
             done = f"{path or 'the head'} was adjusted already ({RULE_TITLES[mark.rule]}, gamma {mark.gamma:g})"
-            raise LevelheadError(f"{done}; restore it first",
-                                 advice=Advice("again", None, "to adjust it a second time"))
+            raise LevelheadError(
+                f"{done}; restore it first", advice=Advice("again", None, "to adjust it a second time")
+            )
     grown = {path: module for path, module in found.items() if module.bias is None and after[path].bias is not None}
     for path, module in grown.items():
         check_takes_bias(path, module)
     flips = None if rule == "shift" else _warn_and_count_flips(next(iter(before.values())), by, logits)
-    saved = [(path, name, p, p.detach().clone())
-             for path, module in found.items() for name, p in module.named_parameters(recurse=False)]
+    saved = [
+        (path, name, p, p.detach().clone())
+        for path, module in found.items()
+        for name, p in module.named_parameters(recurse=False)
+    ]
     for module in grown.values():
         module.register_parameter("bias", new_bias(module))
     for path, module in found.items():
@@ -214,9 +247,19 @@ def _adjust_layers(
         if changes:
             setattr(module, MARKS, (*getattr(module, MARKS, ()), _Mark.of(module, rule, gamma)))
     old_norms, new_norms = ({path: to_numpy(head.norms) for path, head in heads.items()} for heads in (before, after))
-    return Adjusted(layers=tuple(found), gamma=gamma, counts=n, factors=by, before=old_norms, after=new_norms,
-                    rule=rule, flips=flips, _model=unwrap(model), _saved=saved,
-                    _grown=tuple(grown.values()))
+    return Adjusted(
+        layers=tuple(found),
+        gamma=gamma,
+        counts=n,
+        factors=by,
+        before=old_norms,
+        after=new_norms,
+        rule=rule,
+        flips=flips,
+        _model=unwrap(model),
+        _saved=saved,
+        _grown=tuple(grown.values()),
+    )
 
 
 def _likely_classes(model: nn.Module, size: int | None) -> int | None:
@@ -272,12 +315,20 @@ def _class_names(model: nn.Module, classes: int) -> list[str] | None:
 
 def _warn_and_count_flips(head: Head, by: np.ndarray, logits: Any) -> int | None:
     if not can_flip(head):
-        warn("the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
-             "(levelhead.shift_logits)", BinaryHeadWarning, stacklevel=4)
+        warn(
+            "the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
+            "(levelhead.shift_logits)",
+            BinaryHeadWarning,
+            stacklevel=4,
+        )
     if logits is None or head.weight.element_size() > 2:
         return None
     flips = rounding_flips(logits, by, head.weight.dtype)
     if flips:
-        warn(f"rounding the scaled weights to {head.weight.dtype} could flip {flips} of {len(logits)} predictions; "
-             "scale in float32, or scale the logits", PrecisionWarning, stacklevel=4)
+        warn(
+            f"rounding the scaled weights to {head.weight.dtype} could flip {flips} of {len(logits)} predictions; "
+            "scale in float32, or scale the logits",
+            PrecisionWarning,
+            stacklevel=4,
+        )
     return flips

@@ -132,8 +132,11 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             return np.outer(values, [-0.5, 0.5])
         model = innermost(self.estimator_)
         if values.shape[1] != size or getattr(model, "decision_function_shape", "ovr") == "ovo":
-            raise LevelheadError(f"expected {size} scores per sample, one per class, but {type(model).__name__} scores "
-                                 "pairs of classes; set its decision_function_shape to 'ovr'", parameter="estimator")
+            raise LevelheadError(
+                f"expected {size} scores per sample, one per class, but {type(model).__name__} scores "
+                "pairs of classes; set its decision_function_shape to 'ovr'",
+                parameter="estimator",
+            )
         return values
 
     def __sklearn_tags__(self):
@@ -154,8 +157,9 @@ def usable_rules(estimator: Any, rule: str) -> tuple[RuleName, ...]:
     can_rescale = len(estimator.classes_) > 2 and hasattr(estimator, "decision_function")
     if rule == "rescale" and not can_rescale:
         why = "has two classes" if len(estimator.classes_) <= 2 else "gives probabilities, without a decision_function"
-        raise LevelheadError(f"{type(innermost(estimator)).__name__} {why}, so 'rescale' cannot act on it; use 'shift'",
-                             parameter="rule")
+        raise LevelheadError(
+            f"{type(innermost(estimator)).__name__} {why}, so 'rescale' cannot act on it; use 'shift'", parameter="rule"
+        )
     if rule == "auto":
         return ("rescale", "shift") if can_rescale else ("shift",)
     return ("rescale",) if rule == "rescale" else ("shift",)
@@ -171,8 +175,10 @@ def encode_labels(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     index = {label: i for i, label in enumerate(classes.tolist())}
     unknown = [label for label in np.unique(y).tolist() if label not in index]
     if unknown:
-        raise LevelheadError(f"expected the classes the estimator was fitted on ({listed(list(index))}), got "
-                             f"{unknown[0]!r}", parameter="y")
+        raise LevelheadError(
+            f"expected the classes the estimator was fitted on ({listed(list(index))}), got {unknown[0]!r}",
+            parameter="y",
+        )
     return np.array([index[label] for label in y.tolist()], dtype=np.int64)
 
 

@@ -23,8 +23,9 @@ class BaseWVNCallback:
         self._remove()
         found = find_head(model, layer=self.layer)
         if len(found) > 1:
-            raise LevelheadError(f"the model has {len(found)} heads: {', '.join(found)}",
-                                 advice=Advice("layer", None, "to name one"))
+            raise LevelheadError(
+                f"the model has {len(found)} heads: {', '.join(found)}", advice=Advice("layer", None, "to name one")
+            )
         path, head = next(iter(found.items()))
         for optimizer in optimizers:
             if any(p is head.weight for group in optimizer.param_groups for p in group["params"]):

@@ -98,19 +98,30 @@ def score_fold(
     model = estimator if fit_params is None else fit_on(clone(estimator), X, y, trained_on, fit_params)
     known = encode_labels(model.classes_, options.classes)
     counts = np.zeros(len(options.classes), dtype=np.int64)
-    counts[known] = options.counts[known] if options.counts is not None else resolve_counts(
-        None, y if trained_on is None else y[trained_on], model.classes_, options.missing)
+    counts[known] = (
+        options.counts[known]
+        if options.counts is not None
+        else resolve_counts(None, y if trained_on is None else y[trained_on], model.classes_, options.missing)
+    )
     counts[counts == 0] = counts.max()
     X_held, y_held = _safe_indexing(X, held), y[held]
     classifier, labels = FoldClassifier(model, options, counts), encode_labels(y_held, options.classes)
     scores = classifier._class_scores(X_held)
     if options.metric is not None:
-        return ScoredFold(scores, labels, {
-            rule: gamma_path(scores, labels, counts, range=options.range, rule=rule) for rule in options.rules})
+        return ScoredFold(
+            scores,
+            labels,
+            {rule: gamma_path(scores, labels, counts, range=options.range, rule=rule) for rule in options.rules},
+        )
     params = _check_method_params(X, options.score_params, indices=held)
-    return ScoredFold(scores, labels, {
-        rule: np.array([options.scorer(classifier.at(rule, g), X_held, y_held, **params) for g in options.gammas])
-        for rule in options.rules})
+    return ScoredFold(
+        scores,
+        labels,
+        {
+            rule: np.array([options.scorer(classifier.at(rule, g), X_held, y_held, **params) for g in options.gammas])
+            for rule in options.rules
+        },
+    )
 
 
 def choose_gamma(options: FoldOptions, measured: list[Any]) -> MeasuredRule:

@@ -76,11 +76,19 @@ class RescaledClassifier(BaseRescaledClassifier):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **BaseRescaledClassifier._parameter_constraints, "gamma": [Interval(Real, None, None, closed="neither")],
+        **BaseRescaledClassifier._parameter_constraints,
+        "gamma": [Interval(Real, None, None, closed="neither")],
     }
 
-    def __init__(self, estimator: Any, *, gamma: float = 0.5, counts: Counts | None = None, missing: Missing = "error",
-                 rule: RuleChoice = "auto") -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        gamma: float = 0.5,
+        counts: Counts | None = None,
+        missing: Missing = "error",
+        rule: RuleChoice = "auto",
+    ) -> None:
         self.estimator, self.gamma, self.counts, self.missing, self.rule = estimator, gamma, counts, missing, rule
 
     @property
@@ -143,14 +151,28 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         **BaseRescaledClassifier._parameter_constraints,
         "scoring": [StrOptions(set(get_scorer_names())), callable],
         "cv": ["cv_object", StrOptions({"prefit"}), Interval(RealNotInt, 0.0, 1.0, closed="neither")],
-        "refit": ["boolean"], "n_jobs": [Integral, None], "random_state": ["random_state"],
-        "store_cv_results": ["boolean"], "range": ["array-like"],
+        "refit": ["boolean"],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "store_cv_results": ["boolean"],
+        "range": ["array-like"],
     }
 
-    def __init__(self, estimator: Any, *, scoring: str | Callable[..., float] = "balanced_accuracy", cv: Any = None,
-                 refit: bool = True, n_jobs: int | None = None, random_state: Any = None,
-                 store_cv_results: bool = False, counts: Counts | None = None, missing: Missing = "error",
-                 rule: RuleChoice = "auto", range: tuple[float, float] = (0.0, 2.0)) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        scoring: str | Callable[..., float] = "balanced_accuracy",
+        cv: Any = None,
+        refit: bool = True,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        store_cv_results: bool = False,
+        counts: Counts | None = None,
+        missing: Missing = "error",
+        rule: RuleChoice = "auto",
+        range: tuple[float, float] = (0.0, 2.0),
+    ) -> None:
         self.estimator, self.scoring, self.cv, self.refit, self.n_jobs = estimator, scoring, cv, refit, n_jobs
         self.random_state, self.store_cv_results = random_state, store_cv_results
         self.counts, self.missing, self.rule, self.range = counts, missing, rule, range
@@ -180,16 +202,26 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         plain = not routed.scorer.score and (getattr(scorer, "_sign", 0), getattr(scorer, "_kwargs", None)) == (1, {})
         metric = _EXACT.get(getattr(scorer, "_score_func", None)) if plain else None
         options = FoldOptions(
-            classes=self.classes_, rules=usable_rules(self.estimator_, self.rule), range=check_range(self.range),
-            counts=None if self.counts is None else self.counts_, missing=self.missing, metric=metric, scorer=scorer,
-            fit_params=fit_params if self.refit else None, score_params=routed.scorer.score)
+            classes=self.classes_,
+            rules=usable_rules(self.estimator_, self.rule),
+            range=check_range(self.range),
+            counts=None if self.counts is None else self.counts_,
+            missing=self.missing,
+            metric=metric,
+            scorer=scorer,
+            fit_params=fit_params if self.refit else None,
+            score_params=routed.scorer.score,
+        )
         base = given if self.refit else self.estimator_
-        folds = cast(list[ScoredFold], Parallel(n_jobs=self.n_jobs)(
-            delayed(score_fold)(options, base, X, y, *split) for split in splits))
+        folds = cast(
+            list[ScoredFold],
+            Parallel(n_jobs=self.n_jobs)(delayed(score_fold)(options, base, X, y, *split) for split in splits),
+        )
         choices = {rule: choose_gamma(options, [fold.by_rule[rule] for fold in folds]) for rule in options.rules}
         if any(np.isnan(choice.values).any() for choice in choices.values()):
-            raise LevelheadError(f"{self.scoring!r} is NaN on a fold, which may lack a class; use fewer folds",
-                                 parameter="scoring")
+            raise LevelheadError(
+                f"{self.scoring!r} is NaN on a fold, which may lack a class; use fewer folds", parameter="scoring"
+            )
         self.rule_ = max(options.rules, key=lambda rule: choices[rule].values.max())  # the first of equals
         best = choices[self.rule_]
         self.best_gamma_, self.best_score_ = best.gamma, float(best.values.max())
@@ -209,12 +241,18 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             check_is_fitted(self.estimator, "classes_", msg="cv 'prefit' needs a fitted estimator")
             return [(None, np.arange(_num_samples(X)))]
         share = isinstance(self.cv, Real) and not isinstance(self.cv, Integral)
-        cv: Any = StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state) if share else check_cv(
-            cast(Any, self.cv), y, classifier=True)
+        cv: Any = (
+            StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state)
+            if share
+            else check_cv(cast(Any, self.cv), y, classifier=True)
+        )
         splits = list(cv.split(X, y, **params))
         if not self.refit and len(splits) > 1:
-            raise LevelheadError(f"expected True with the {len(splits)} splits of cv, got False; only the model of a "
-                                 "single split can be kept", parameter="refit")
+            raise LevelheadError(
+                f"expected True with the {len(splits)} splits of cv, got False; only the model of a "
+                "single split can be kept",
+                parameter="refit",
+            )
         return splits
 
     def get_metadata_routing(self) -> MetadataRouter:

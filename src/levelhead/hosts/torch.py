@@ -54,8 +54,11 @@ class WVN:
         owned = {id(p) for group in inner.param_groups for p in group["params"]}
         for path, weight in self.weights.items():
             if id(weight) not in owned:
-                raise LevelheadError(f"does not own {path} {list(weight.shape)}; expected the optimizer of the model "
-                                     "that the layer belongs to", parameter="optimizer")
+                raise LevelheadError(
+                    f"does not own {path} {list(weight.shape)}; expected the optimizer of the model "
+                    "that the layer belongs to",
+                    parameter="optimizer",
+                )
         for path, weight in self.weights.items():
             try:  # a row that is zero, NaN or infinite has no direction
                 normalize(Head(gather(weight.detach()).flatten(1)))
@@ -112,5 +115,6 @@ def _head_weights(layer: nn.Module | Tensor) -> dict[str, Tensor]:
         return {f"{path}.weight".lstrip("."): module.weight for path, module in editable_head(layer).items()}
     if isinstance(layer, nn.Parameter) and layer.ndim >= 2:
         return {"weight": layer}
-    raise LevelheadError(f"expected a layer, its weight [K, d] or a model, got {type(layer).__name__}",
-                         parameter="layer")
+    raise LevelheadError(
+        f"expected a layer, its weight [K, d] or a model, got {type(layer).__name__}", parameter="layer"
+    )

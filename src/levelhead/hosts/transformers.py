@@ -97,8 +97,10 @@ def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
     method = method_named(method) if isinstance(method, str) else method
     other = [slot for slot in changes(method) if slot != "loss"]
     if other:
-        reason = (f"does more than change the loss: {', '.join(other)}; use WVNCallback for project, RescaleCallback "
-                  "for adjust, and `levelhead train` for the rest")
+        reason = (
+            f"does more than change the loss: {', '.join(other)}; use WVNCallback for project, RescaleCallback "
+            "for adjust, and `levelhead train` for the rest"
+        )
     elif method.head != "linear":
         reason = f"needs a {method.head} head, which pretrained models do not have"
     elif method.stages:

@@ -64,8 +64,11 @@ def column_titles(source: str | Path) -> list[str] | None:
 def may_begin_with_a_title(source: str | Path) -> bool:
     """Return whether the first cell of a .csv with one column of labels may be a title: nothing in the file says."""
     path, key = _split_key(source)
-    return (key is None and path.suffix.lower() == ".csv"
-            and csv_table.parse(text.read(path), titles=("labels",))[0] is None)
+    return (
+        key is None
+        and path.suffix.lower() == ".csv"
+        and csv_table.parse(text.read(path), titles=("labels",))[0] is None
+    )
 
 
 def file_of(source: str | Path) -> Path:
@@ -165,8 +168,9 @@ def _read_csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
         at = _column_index(key, titles or [])
         rows = [[row[at]] for row in rows]
     elif wanted == "labels" and len(rows[0]) > 1:
-        aside = (f" ({listed(titles)}); name it: {path.name}:TITLE" if titles else
-                 "; save it alone (index=False in pandas)")
+        aside = (
+            f" ({listed(titles)}); name it: {path.name}:TITLE" if titles else "; save it alone (index=False in pandas)"
+        )
         raise LevelheadError(f"expected one column of labels, got {len(rows[0])}{aside}")
     return _to_numbers(rows, wanted)
 
@@ -187,8 +191,12 @@ def _read_parquet(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
-    ".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors, ".csv": _read_csv,
-    ".parquet": _read_parquet}
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".safetensors": _read_safetensors,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}
 ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {".npz": _names_in_npz, ".safetensors": _tensors_in}
 
 
@@ -205,8 +213,9 @@ def _choose_array(path: Path, key: str | None, names: Sequence[str], wanted: str
     if key is not None and key not in names:
         raise LevelheadError(f"no array {key!r}; the file has {listed(names) or 'none'}")
     if key is None and len(names) != 1 and wanted not in names:
-        raise LevelheadError(f"expected one array, or one called {wanted!r}, got {listed(names) or 'none'}; name it: "
-                             f"{path.name}:KEY")
+        raise LevelheadError(
+            f"expected one array, or one called {wanted!r}, got {listed(names) or 'none'}; name it: {path.name}:KEY"
+        )
     return key if key is not None else names[0] if len(names) == 1 else wanted
 
 
@@ -225,8 +234,9 @@ def _to_numbers(rows: list[list[str]], wanted: str) -> np.ndarray:
             if csv_table.is_decimal_comma(cell):
                 raise LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point") from None
             if not cell and wanted == "labels":
-                raise LevelheadError(f"data row {at} is empty; give its label, or leave that sample out of the logits "
-                                     "too") from None
+                raise LevelheadError(
+                    f"data row {at} is empty; give its label, or leave that sample out of the logits too"
+                ) from None
             if not cell or len(rows[0]) > 1:
                 held = f"holds {cell!r}" if cell else "has an empty cell"
                 raise LevelheadError(f"data row {at} {held}; expected a number") from None

@@ -22,8 +22,10 @@ def read_counts(path: str | Path, *, wanted: str = "counts") -> Counts:
     if arrays.file_of(path).suffix.lower() in (".npy", *arrays.ARCHIVES):
         return arrays.read(path, wanted=wanted)
     if path.suffix.lower() not in _PARSERS:
-        raise LevelheadError(f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
-                             f"{path.suffix or 'no suffix'}")
+        raise LevelheadError(
+            f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
+            f"{path.suffix or 'no suffix'}"
+        )
     arrays.check_file(path, wanted)
     with in_file(path):
         return _PARSERS[path.suffix.lower()](text.read(path))
@@ -39,8 +41,9 @@ def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.n
     try:
         return np.array([float(share) for share in shares])
     except (TypeError, ValueError):
-        raise LevelheadError(f"expected {classes} numbers with commas between them, or a file of them, got {given!r}",
-                             parameter="target") from None
+        raise LevelheadError(
+            f"expected {classes} numbers with commas between them, or a file of them, got {given!r}", parameter="target"
+        ) from None
 
 
 def _from_json(content: str) -> Counts:
@@ -55,8 +58,11 @@ def _from_json(content: str) -> Counts:
 
 def _from_csv(content: str) -> Counts:
     first, *others = csv_table.split_cells(content)
-    titled = not text.is_number(first[-1]) or not first[0] or (
-        not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others))
+    titled = (
+        not text.is_number(first[-1])
+        or not first[0]
+        or (not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others))
+    )
     rows = others if titled else [first, *others]
     if all(len(row) == 1 for row in rows):
         return [text.number(row[0]) for row in rows]
@@ -65,5 +71,8 @@ def _from_csv(content: str) -> Counts:
     return without_repeats([(row[0], text.number(row[1])) for row in rows])
 
 
-_PARSERS = {".json": _from_json, ".csv": _from_csv,
-            ".txt": lambda content: [text.number(word) for word in content.split()]}
+_PARSERS = {
+    ".json": _from_json,
+    ".csv": _from_csv,
+    ".txt": lambda content: [text.number(word) for word in content.split()],
+}

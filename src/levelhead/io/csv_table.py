@@ -36,8 +36,10 @@ def parse(content: str, *, titles: Sequence[str | None] = ()) -> tuple[list[str]
     if not _has_index(first):
         return first if titled else None, rows
     if any(row[0] != str(i) for i, row in enumerate(rows)):
-        raise LevelheadError("the first column has no title and is not 0, 1, 2, ...; if it is an index, save the table "
-                             "without it (index=False in pandas)")
+        raise LevelheadError(
+            "the first column has no title and is not 0, 1, 2, ...; if it is an index, save the table "
+            "without it (index=False in pandas)"
+        )
     return first[1:], [row[1:] for row in rows]
 
 
@@ -76,8 +78,12 @@ def _is_numeric(cell: str) -> bool:
 def _reader(lines: Iterable[str], first: str) -> Iterator[list[str]]:
     """Return a reader of the rows of a table, whose separator its first line shows."""
     blanks = " " in first.strip() and not first.startswith(" ") and all(map(is_number, first.split()))
-    separators = [separator for separator in ";\t" if separator in first and all(
-        "," not in word or is_decimal_comma(word.strip(' "')) for word in first.split(separator))]
+    separators = [
+        separator
+        for separator in ";\t"
+        if separator in first
+        and all("," not in word or is_decimal_comma(word.strip(' "')) for word in first.split(separator))
+    ]
     return csv.reader(lines, delimiter=[*separators, " " if blanks else ","][0], skipinitialspace=True)
 
 
@@ -107,5 +113,7 @@ def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
     elif not rest or any(whole):
         return False
     shown = ",".join(first if len(first) <= 4 else [*first[:3], "..."])
-    raise LevelheadError(f"the first row, {shown}, may be titles or a sample; give the columns names, or write the "
-                         "numbers of a sample with a point (0.0)")
+    raise LevelheadError(
+        f"the first row, {shown}, may be titles or a sample; give the columns names, or write the "
+        "numbers of a sample with a point (0.0)"
+    )

@@ -45,8 +45,9 @@ def fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) in (Union, UnionType):
         return any(fits(value, part) for part in parts)
     if get_origin(hint) is tuple:
-        return (isinstance(value, tuple) and len(value) == len(each := _each(value, hint))
-                and all(map(fits, value, each)))
+        return (
+            isinstance(value, tuple) and len(value) == len(each := _each(value, hint)) and all(map(fits, value, each))
+        )
     if get_origin(hint) is dict:
         return isinstance(value, dict) and all(fits(key, parts[0]) and fits(value[key], parts[1]) for key in value)
     if isinstance(value, bool):

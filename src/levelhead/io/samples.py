@@ -28,7 +28,10 @@ class Samples:
 
 
 def read(
-    logits: Source, labels: Source | None = None, counts: Source | None = None, *,
+    logits: Source,
+    labels: Source | None = None,
+    counts: Source | None = None,
+    *,
     say: Callable[[str], None] = lambda _: None,
 ) -> Samples:
     """Read logits, labels and counts. Those not given are looked for next to the logits, under their names.
@@ -45,8 +48,10 @@ def read(
     found: dict[str, np.ndarray] = {}
     files: dict[str, Source] = {"logits": logits}
     not_given = []
-    for what, given, get in (("labels", labels, lambda file: _read_labels(file, logits, len(scores), names, say)),
-                             ("counts", counts, lambda file: _read_counts(file, logits, scores, names))):
+    for what, given, get in (
+        ("labels", labels, lambda file: _read_labels(file, logits, len(scores), names, say)),
+        ("counts", counts, lambda file: _read_counts(file, logits, scores, names)),
+    ):
         inside = arrays.array_next_to(logits, what)
         if (file := given or inside) is None:
             continue
@@ -57,8 +62,10 @@ def read(
             aside = f"{given} differs from them; leave out {given}, or {alone}"
             raise LevelheadError(f"{logits}: holds {what} too, and {aside}")
     if "counts" not in found:
-        raise LevelheadError(f"{logits}: no array 'counts' next to the logits in this file",
-                             advice=Advice("counts", None, "to give the training samples of each class"))
+        raise LevelheadError(
+            f"{logits}: no array 'counts' next to the logits in this file",
+            advice=Advice("counts", None, "to give the training samples of each class"),
+        )
     if "labels" in found:
         with in_file(files["labels"]):
             found["labels"] = check_labels(found["labels"], scores.shape[1])
@@ -78,12 +85,15 @@ def _class_indices(labels: np.ndarray, names: Sequence[str] | None) -> np.ndarra
     if labels.ndim != 1:
         raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}")
     if names is None:
-        raise LevelheadError(f"labels are names ({str(labels[0])!r}), but the logits have no column titles; give class "
-                             "indices, or logits as .csv or .parquet with one title per class")
+        raise LevelheadError(
+            f"labels are names ({str(labels[0])!r}), but the logits have no column titles; give class "
+            "indices, or logits as .csv or .parquet with one title per class"
+        )
     index = {name: i for i, name in enumerate(names)}
     if len(index) < len(names):
-        raise LevelheadError(f"labels are names, but two columns of the logits are called {first_repeated(names)!r}; "
-                             "give class indices")
+        raise LevelheadError(
+            f"labels are names, but two columns of the logits are called {first_repeated(names)!r}; give class indices"
+        )
     try:
         return np.array([index[str(label)] for label in labels])
     except KeyError as unknown:
@@ -109,8 +119,10 @@ def _read_counts(source: Source, logits: Source, scores: np.ndarray, names: Sequ
     if not isinstance(counts, dict) and getattr(counts, "ndim", 1) == 1 and len(counts) < classes:
         numbered = len(scores) > 1 and np.array_equal(scores[:, 0], np.arange(len(scores)))
         index = ", of which the first is 0, 1, 2, ...: is it an index?" if numbered else ""
-        raise LevelheadError(f"{source}: expected {classes} counts, one per class, got {len(counts)}; {logits} has "
-                             f"{classes} columns{index}")
+        raise LevelheadError(
+            f"{source}: expected {classes} counts, one per class, got {len(counts)}; {logits} has "
+            f"{classes} columns{index}"
+        )
     with in_file(source):
         return resolve(counts, classes, names=names)
 

@@ -48,8 +48,10 @@ class Snapshot:
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", resolve(self.counts, self.head.classes, names=self.head.names))
         if self.features.keys() != self.labels.keys():
-            raise LevelheadError(f"expected features and labels of the same splits, got {sorted(self.features)} and "
-                                 f"{sorted(self.labels)}")
+            raise LevelheadError(
+                f"expected features and labels of the same splits, got {sorted(self.features)} and "
+                f"{sorted(self.labels)}"
+            )
         object.__setattr__(self, "features", {split: to_numpy(x) for split, x in self.features.items()})
         object.__setattr__(self, "labels", {split: to_numpy(y) for split, y in self.labels.items()})
         for split, x in self.features.items():
@@ -83,8 +85,10 @@ class Snapshot:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "no features"
-        return (f"Snapshot({self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples, "
-                f"head {list(self.head.weight.shape)}; {splits})")
+        return (
+            f"Snapshot({self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples, "
+            f"head {list(self.head.weight.shape)}; {splits})"
+        )
 
     def _repr_html_(self) -> str:
         from ..show.html import html
@@ -130,10 +134,17 @@ class Snapshot:
             raise LevelheadError(f"{path}: expected a snapshot, as a training writes it, got another safetensors file")
         try:
             facts = json.loads(metadata)
-            splits = {part: {key.removeprefix(part): values for key, values in tensors.items() if key.startswith(part)}
-                      for part in ("features.", "labels.")}
-            return Snapshot(Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]), tensors["counts"],
-                            features=splits["features."], labels=splits["labels."], meta=facts["meta"])
+            splits = {
+                part: {key.removeprefix(part): values for key, values in tensors.items() if key.startswith(part)}
+                for part in ("features.", "labels.")
+            }
+            return Snapshot(
+                Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]),
+                tensors["counts"],
+                features=splits["features."],
+                labels=splits["labels."],
+                meta=facts["meta"],
+            )
         except (KeyError, TypeError, ValueError) as error:
             what = f"it has no {error}" if isinstance(error, KeyError) else error
             raise LevelheadError(f"{path}: not a complete snapshot ({what})") from None

@@ -78,11 +78,14 @@ class Choice:
         counts = np.array(self.counts)
         if len(counts) != max(classes, 2):
             has = "gives a single logit" if classes == 1 else f"has {classes} classes"
-            raise LevelheadError(f"{where} {has}, but gamma was tuned on {len(counts)} classes; tune on this model's "
-                                 "own logits")
+            raise LevelheadError(
+                f"{where} {has}, but gamma was tuned on {len(counts)} classes; tune on this model's own logits"
+            )
         if self.names and names and list(names) != list(self.names) and set(names) == set(self.names):
-            raise LevelheadError(f"{where} has its classes in another order ({listed(names)}) than the logits that "
-                                 f"gamma was tuned on ({listed(self.names)}); tune on this model's own logits")
+            raise LevelheadError(
+                f"{where} has its classes in another order ({listed(names)}) than the logits that "
+                f"gamma was tuned on ({listed(self.names)}); tune on this model's own logits"
+            )
         return counts.astype(np.int64) if (counts == np.floor(counts)).all() else counts
 
 
@@ -116,8 +119,11 @@ def choice_of(tuned: Any) -> Choice:
     elif hasattr(tuned, "to_dict") and hasattr(tuned, "gamma"):
         content = tuned.to_dict()
     else:
-        raise LevelheadError("expected what `tune` returned, or the path of a file that `levelhead tune` wrote, got "
-                             f"{type(tuned).__name__}", parameter="tuned")
+        raise LevelheadError(
+            "expected what `tune` returned, or the path of a file that `levelhead tune` wrote, got "
+            f"{type(tuned).__name__}",
+            parameter="tuned",
+        )
     counts = counts_of(content)
     if counts is None:
         source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
@@ -136,8 +142,13 @@ def describe_sources(
 ) -> dict[str, Any]:
     """Return what a choice was made on, for `write_tuned`: files with their sha256, counts, and how to read them."""
     given = {what: str(source) for what, source in files.items() if source is not None}
-    return {"files": given, "sha256": {what: arrays.sha256(source) for what, source in given.items()}, "kind": kind,
-            "target": target, "counts": counts.tolist()}
+    return {
+        "files": given,
+        "sha256": {what: arrays.sha256(source) for what, source in given.items()},
+        "kind": kind,
+        "target": target,
+        "counts": counts.tolist(),
+    }
 
 
 def same_counts(choice: Mapping[str, Any], counts: np.ndarray) -> bool:

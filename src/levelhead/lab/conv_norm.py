@@ -91,7 +91,7 @@ def weight_gradient(x: Tensor, g: Tensor, *, side: int, stride: int) -> Tensor:
         num_stages=1 if x.dtype == torch.float32 else PIPELINE_STAGES[_padded(inputs)],
     )  # fmt: skip
     whole = partial.sum(dim=1)  # column j of the inputs meets column j - q of the filter at pixel q of a group
-    parts = [whole[:, :, q:q + side, :, q] for q in range(tile.span)]
+    parts = [whole[:, :, q : q + side, :, q] for q in range(tile.span)]
     return parts[0].contiguous() if tile.span == 1 else parts[0] + parts[1]
 
 
@@ -115,7 +115,19 @@ class FusedConvNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx, x, residual, weight, gamma, beta, running_mean, running_var, cast_filters, stride, relu, eps, momentum,
+        ctx,
+        x,
+        residual,
+        weight,
+        gamma,
+        beta,
+        running_mean,
+        running_var,
+        cast_filters,
+        stride,
+        relu,
+        eps,
+        momentum,
         side_stream,
     ):
         y, partial = convolve(x, cast_filters, stride=stride, statistics=True)

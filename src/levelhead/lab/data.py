@@ -52,8 +52,10 @@ class Data:
             raise LevelheadError(f"{self.name}: expected at least 2 classes, got {', '.join(self.names) or 'none'}")
         for part_name, part in self.splits.items():
             if part.images.dtype != np.uint8 or part.images.ndim != 4 or 0 in part.images.shape[1:]:
-                raise LevelheadError(f"{self.name}: expected {part_name} images [N, C, H, W] of uint8, got "
-                                     f"{list(part.images.shape)} of {part.images.dtype}")
+                raise LevelheadError(
+                    f"{self.name}: expected {part_name} images [N, C, H, W] of uint8, got "
+                    f"{list(part.images.shape)} of {part.images.dtype}"
+                )
             if len(part.images) != len(part.labels):
                 raise LevelheadError(f"{self.name}: got {len(part.images)} {part_name} images but {len(part)} labels")
             try:
@@ -61,8 +63,10 @@ class Data:
             except ValueError as error:
                 raise LevelheadError(f"{self.name}, {part_name} labels of {self.classes} classes: {error}") from None
             if part.images.shape[1:] != self.shape:
-                raise LevelheadError(f"{self.name}: {part_name} images have the shape {list(part.images.shape[1:])} "
-                                     f"[C, H, W], but training images {list(self.shape)}")
+                raise LevelheadError(
+                    f"{self.name}: {part_name} images have the shape {list(part.images.shape[1:])} "
+                    f"[C, H, W], but training images {list(self.shape)}"
+                )
         for i in np.flatnonzero(self.counts == 0).tolist():
             raise LevelheadError(f"{self.name}: {title(i, self.names)} has no training image")
         if not len(self.test):
@@ -106,8 +110,13 @@ class Data:
 
 
 def imbalance(
-    data: Data, profile: Profile = "given", *, ratio: float = 1.0, subset: str | int = "first",
-    largest: int | None = None, counts: profiles.Counts | None = None,
+    data: Data,
+    profile: Profile = "given",
+    *,
+    ratio: float = 1.0,
+    subset: str | int = "first",
+    largest: int | None = None,
+    counts: profiles.Counts | None = None,
 ) -> Data:
     """Return the data with fewer training samples: as many of each class as a profile says.
 
@@ -142,8 +151,10 @@ def subset_indices(
     for i, n in enumerate(counts.tolist()):
         members = np.flatnonzero(labels == i)
         if n > len(members):
-            raise LevelheadError(f"{title(i, names)} has {len(members)} training images, but {n} are asked for; lower "
-                                 "the largest count, or use the whole data set")
+            raise LevelheadError(
+                f"{title(i, names)} has {len(members)} training images, but {n} are asked for; lower "
+                "the largest count, or use the whole data set"
+            )
         if isinstance(subset, int):
             members = np.random.default_rng([subset, i]).permutation(members)
         kept.append(members[:n])
@@ -157,8 +168,11 @@ def hold_out(data: Data, share: float, *, seed: int = 0) -> Data:
     if share == 0:
         return data
     if data.counts.min() < 2:
-        raise LevelheadError(f"{title(int(data.counts.argmin()), data.names)} has only one training image, so none can "
-                             "be held out; lower the ratio, or hold out nothing", parameter="hold_out")
+        raise LevelheadError(
+            f"{title(int(data.counts.argmin()), data.names)} has only one training image, so none can "
+            "be held out; lower the ratio, or hold out nothing",
+            parameter="hold_out",
+        )
     rest, out = split(data.train.labels, share, seed=seed)
     return replace(data, train=data.train[rest], held_out=data.train[out])
 
@@ -168,7 +182,7 @@ def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarra
     out = [np.zeros(0, np.int64)]
     for i in np.unique(labels):
         members = np.random.default_rng([seed, int(i)]).permutation(np.flatnonzero(labels == i))
-        out.append(members[:min(max(1, round(share * len(members))), len(members) - 1)])
+        out.append(members[: min(max(1, round(share * len(members))), len(members) - 1)])
     chosen = np.sort(np.concatenate(out))
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen
 
@@ -176,8 +190,10 @@ def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarra
 def train_and_test(whole: Split, path: Path, names: tuple[str, ...] | None = None) -> tuple[Split, Split]:
     """Make a fifth of the samples that a path holds the test set."""
     for i in np.flatnonzero(np.bincount(whole.labels) == 1).tolist():
-        raise LevelheadError(f"{path}: {title(i, names)} has only one image, so none is left for a test set; add "
-                             "images, or give training and test images separately")
+        raise LevelheadError(
+            f"{path}: {title(i, names)} has only one image, so none is left for a test set; add "
+            "images, or give training and test images separately"
+        )
     rest, out = split(whole.labels, 0.2)
     return whole[rest], whole[out]
 

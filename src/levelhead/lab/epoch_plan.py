@@ -41,7 +41,7 @@ class EpochPlan:
     def batches(self, size: int, start: int = 0) -> Iterator[EpochPlan]:
         """Yield mini-batches of `size` samples, beginning with batch `start`; the last one may be smaller."""
         for at in range(start * size, len(self), size):
-            yield self[at:at + size]
+            yield self[at : at + size]
 
     def __getitem__(self, part: slice) -> EpochPlan:
         return EpochPlan(*(x[part] for x in self.tensors))
@@ -62,8 +62,10 @@ def draw_plan(
     indices = np.asarray(method.sample(labels, draw, progress) if method.sample else draw.permutation(len(labels)))
     is_vector = indices.ndim == 1 and indices.size and indices.dtype.kind in "iu"
     if not is_vector or indices.min() < 0 or indices.max() >= len(labels):
-        raise LevelheadError(f"method {method.name}: expected indices of an epoch's samples, [n] from 0 to "
-                             f"{len(labels) - 1}, got {indices.dtype} of shape {list(indices.shape)}")
+        raise LevelheadError(
+            f"method {method.name}: expected indices of an epoch's samples, [n] from 0 to "
+            f"{len(labels) - 1}, got {indices.dtype} of shape {list(indices.shape)}"
+        )
     n = len(indices)
     offsets = move.integers(0, 2 * recipe.pad + 1, (n, 2))
     flips = move.random(n) < 0.5 if recipe.flip else np.zeros(n, bool)

@@ -18,8 +18,10 @@ def features(net: Net, split: Split, preprocess: Preprocess, *, batch: int = 512
     """Return what the head multiplies, [N, d], with the network in evaluation mode."""
     net.eval()
     device = next(net.parameters()).device
-    parts = [head_inputs(net, preprocess.standardized(torch.from_numpy(split.images[at:at + batch]).to(device)))
-             for at in range(0, len(split), batch)]
+    parts = [
+        head_inputs(net, preprocess.standardized(torch.from_numpy(split.images[at : at + batch]).to(device)))
+        for at in range(0, len(split), batch)
+    ]
     return torch.cat(parts).float().cpu().numpy()
 
 
@@ -28,9 +30,13 @@ def snapshot(
 ) -> Snapshot:
     """Return the head, the counts, and the features and labels of every split; `half` stores features as float16."""
     kept = {name: features(net, part, preprocess) for name, part in data.splits.items()}
-    return Snapshot(head=replace(head_of(net).numpy(), names=data.names), counts=data.counts, meta=meta or {},
-                    features={name: x.astype(np.float16) if half else x for name, x in kept.items()},
-                    labels={name: part.labels for name, part in data.splits.items()})
+    return Snapshot(
+        head=replace(head_of(net).numpy(), names=data.names),
+        counts=data.counts,
+        meta=meta or {},
+        features={name: x.astype(np.float16) if half else x for name, x in kept.items()},
+        labels={name: part.labels for name, part in data.splits.items()},
+    )
 
 
 def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:
@@ -41,7 +47,8 @@ def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:
             with np.errstate(over="ignore", invalid="ignore"):
                 logits = head.logits(features(net, part, preprocess))
             if not np.isfinite(logits).all():  # after the last step of an epoch, which no loss has seen
-                raise LevelheadError(f"the logits of {name} images are not finite: the training has diverged; lower "
-                                     "the learning rate")
+                raise LevelheadError(
+                    f"the logits of {name} images are not finite: the training has diverged; lower the learning rate"
+                )
             found[name] = float((logits.argmax(axis=1) != part.labels).mean())
     return found

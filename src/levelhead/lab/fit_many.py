@@ -43,9 +43,17 @@ def _cudnn_benchmark() -> Iterator[None]:
 
 @_cudnn_benchmark()
 def fit_many(
-    jobs: Sequence[Job], *, slots: int = 8, device: str | torch.device = "cuda", dtype: torch.dtype = torch.bfloat16,
-    compiled: bool | None = None, stacked: bool | None = None, evaluate_early: bool = True,
-    on_epoch: OnJobEpoch | None = None, on_end: OnJobState | None = None, on_save: OnJobState | None = None,
+    jobs: Sequence[Job],
+    *,
+    slots: int = 8,
+    device: str | torch.device = "cuda",
+    dtype: torch.dtype = torch.bfloat16,
+    compiled: bool | None = None,
+    stacked: bool | None = None,
+    evaluate_early: bool = True,
+    on_epoch: OnJobEpoch | None = None,
+    on_end: OnJobState | None = None,
+    on_save: OnJobState | None = None,
     save_every: float = 60.0,
 ) -> list[State]:
     """Train many networks in place, `slots` of them at a time.
@@ -94,8 +102,17 @@ def fit_many(
             data = members[0][1].data
             if id(data) not in on_device:
                 on_device[id(data)] = {name: copy_to(device, part) for name, part in data.splits.items()}
-            running.append(Pack(members, on_device[id(data)], device, dtype, compiled=compiled, stacked=stacked,
-                                evaluate_early=evaluate_early))
+            running.append(
+                Pack(
+                    members,
+                    on_device[id(data)],
+                    device,
+                    dtype,
+                    compiled=compiled,
+                    stacked=stacked,
+                    evaluate_early=evaluate_early,
+                )
+            )
         due = on_save is not None and time.monotonic() - saved >= save_every
         saved = time.monotonic() if due else saved
         for pack in running:
@@ -104,8 +121,9 @@ def fit_many(
         for pack in running:
             for position, record, state in pack.take_records():
                 if position not in failed and not isfinite(record["loss"]):
-                    failed[position] = divergence(record["loss"], record["epoch"], record["lr"],
-                                                  f" of run {position + 1} of {len(jobs)}")
+                    failed[position] = divergence(
+                        record["loss"], record["epoch"], record["lr"], f" of run {position + 1} of {len(jobs)}"
+                    )
                 if position in failed:
                     continue
                 with only_fails(position):
@@ -135,7 +153,7 @@ def _packs(jobs: Sequence[Job], most: Callable[[Job], int]) -> list[list[tuple[i
     for same in alike.values():
         same.sort(key=lambda member: (member[1].method.name, member[0]))
         size = most(same[0][1])
-        packs += [same[at:at + size] for at in range(0, len(same), size)]
+        packs += [same[at : at + size] for at in range(0, len(same), size)]
     return sorted(packs, key=lambda pack: -len(pack) * pack[0][1].recipe.epochs)
 
 

@@ -41,8 +41,10 @@ def tiny_imagenet(root: Path, *, skip_bad: bool = False) -> Data:
     """Read Tiny ImageNet: 200 classes of 500 images of 64x64. Its labeled val/ is the test set; gray becomes RGB."""
     place = next((p for p in (root / "tiny-imagenet-200", root) if (p / "wnids.txt").is_file()), None)
     if place is None:
-        raise FileNotFoundError(f"{root}: no Tiny ImageNet here; expected the folder tiny-imagenet-200 with wnids.txt, "
-                                "as unpacked from the official archive")
+        raise FileNotFoundError(
+            f"{root}: no Tiny ImageNet here; expected the folder tiny-imagenet-200 with wnids.txt, "
+            "as unpacked from the official archive"
+        )
     ids = (place / "wnids.txt").read_text(encoding="utf-8").split()
     index = {wnid: i for i, wnid in enumerate(ids)}
     train = [(file, index[wnid]) for wnid in ids for file in _images(place / "train" / wnid / "images")]
@@ -95,8 +97,10 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
     bad = [i for i, image in enumerate(decoded) if isinstance(image, str)]
     if bad and not skip_bad:
         names = listed([str(files[i]) for i in bad], 5)
-        raise LevelheadError(f"{len(bad)} of {len(files)} images cannot be read: {names} ({decoded[bad[0]]}); repair "
-                             "or remove them", advice=Advice("skip_bad", None, "to leave them out"))
+        raise LevelheadError(
+            f"{len(bad)} of {len(files)} images cannot be read: {names} ({decoded[bad[0]]}); repair or remove them",
+            advice=Advice("skip_bad", None, "to leave them out"),
+        )
     good = [i for i, image in enumerate(decoded) if not isinstance(image, str)]
     images = np.stack([decoded[i] for i in good]) if good else np.zeros((0, 3, size, size), np.uint8)  # type: ignore
     if not bad and len(images) >= CACHED_FROM:

@@ -14,7 +14,11 @@ OFFICIAL = ("cifar10", "cifar100", "tiny-imagenet")  # read from official files,
 
 
 def load(
-    data: str, root: str | Path | None = None, *, size: int = image_folder.SIZE, skip_bad: bool = False,
+    data: str,
+    root: str | Path | None = None,
+    *,
+    size: int = image_folder.SIZE,
+    skip_bad: bool = False,
     unofficial: bool = False,
 ) -> Data:
     """Read a whole data set.
@@ -42,8 +46,10 @@ def load(
         return image_folder.load(path, size=size, skip_bad=skip_bad)
     if path.exists():
         raise LevelheadError(f"{path}: expected a folder of images or an .npz file")
-    raise FileNotFoundError(f"{path}: no such file or folder; expected a folder of images, an .npz file, or one of "
-                            f"{', '.join(OFFICIAL)}, digits")
+    raise FileNotFoundError(
+        f"{path}: no such file or folder; expected a folder of images, an .npz file, or one of "
+        f"{', '.join(OFFICIAL)}, digits"
+    )
 
 
 def digits() -> Data:
@@ -78,8 +84,10 @@ def npz(path: Path) -> Data:
                 raise LevelheadError(f"got {len(whole.images)} images but {len(whole)} labels")
             train, test = train_and_test(whole, path)
         else:
-            raise LevelheadError("expected x_train, y_train, x_test, y_test, or images, labels; got "
-                                 f"{', '.join(sorted(arrays)) or 'nothing'}")
+            raise LevelheadError(
+                "expected x_train, y_train, x_test, y_test, or images, labels; got "
+                f"{', '.join(sorted(arrays)) or 'nothing'}"
+            )
     names = arrays["names"].tolist() if "names" in arrays else range(int(train.labels.max(initial=0)) + 1)
     return Data(path.stem, tuple(map(str, names)), train, test)
 
@@ -93,5 +101,6 @@ def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
         images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     elif images.ndim != 4 or images.shape[1] not in (1, 3):
         raise LevelheadError(
-            f"expected images [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3, got {list(images.shape)}")
+            f"expected images [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3, got {list(images.shape)}"
+        )
     return Split(images, check_labels(labels.ravel()))

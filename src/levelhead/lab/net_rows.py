@@ -30,10 +30,12 @@ class NetRows:
         measured = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
         self.rows, self.momentum, self.statistics = (
             torch.zeros(runs, sum(part.numel() for part in parts.values()), device=device, dtype=wide)
-            for parts in (learned, learned, measured))
+            for parts in (learned, learned, measured)
+        )
         self.shapes = [{name: part.shape for name, part in parts.items()} for parts in (learned, learned, measured)]
         self.parameter_views, self.momentum_views, self.statistic_views = self._views(
-            self.rows, self.momentum, self.statistics)
+            self.rows, self.momentum, self.statistics
+        )
         self.leaves = [view.detach().requires_grad_() for view in self.parameter_views.values()]
         at = list(self.parameter_views).index("head.weight")
         self.head, start = self.leaves[at], sum(leaf[0].numel() for leaf in self.leaves[:at])
@@ -61,8 +63,10 @@ class NetRows:
 
     def run_tensors(self, run: int, *copies: Tensor) -> list[dict[str, Tensor]]:
         """Return one run's parameters, buffers and statistics by name, from copies of the three matrices."""
-        return [{name: self._from_row_axes(view[run]).clone() for name, view in views.items()}
-                for views in self._views(*copies)]
+        return [
+            {name: self._from_row_axes(view[run]).clone() for name, view in views.items()}
+            for views in self._views(*copies)
+        ]
 
     def refresh(self) -> None:
         """Update what is derived from the rows; called before every step."""
@@ -87,8 +91,12 @@ class NetRows:
         found = []
         for matrix, shapes in zip(matrices, self.shapes, strict=True):
             columns = matrix.split([shape.numel() for shape in shapes.values()], dim=1)
-            found.append({name: c.unflatten(1, shape) if shape else c[:, 0]
-                          for (name, shape), c in zip(shapes.items(), columns, strict=True)})
+            found.append(
+                {
+                    name: c.unflatten(1, shape) if shape else c[:, 0]
+                    for (name, shape), c in zip(shapes.items(), columns, strict=True)
+                }
+            )
         return found
 
     def _to_row_axes(self, p: Tensor) -> Tensor:

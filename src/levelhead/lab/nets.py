@@ -83,8 +83,14 @@ class GlobalMean(nn.Module):
 
 
 def build(
-    net: str, classes: int, *, head: HeadKind = "linear", shape: tuple[int, int, int] = (3, 32, 32),
-    shortcut: Shortcut = "B", stem: Stem = "small", seed: int = 0,
+    net: str,
+    classes: int,
+    *,
+    head: HeadKind = "linear",
+    shape: tuple[int, int, int] = (3, 32, 32),
+    shortcut: Shortcut = "B",
+    stem: Stem = "small",
+    seed: int = 0,
 ) -> Net:
     """Build a freshly initialized network. The same arguments give the same weights, whatever the global generator.
 
@@ -166,12 +172,16 @@ def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
     except ImportError as error:
         raise ImportError(f"timm:{name} needs timm; pip install timm ({error})") from None
     except RuntimeError as error:  # the compiled operators of torchvision do not load
-        raise ImportError(f"timm:{name} needs timm, which cannot be imported here ({error}); install a torchvision "
-                          "built for this torch") from None
+        raise ImportError(
+            f"timm:{name} needs timm, which cannot be imported here ({error}); install a torchvision "
+            "built for this torch"
+        ) from None
     if not timm.is_model(name):
         near = ", ".join(timm.list_models(f"*{name.split('.')[0][:6]}*")[:5])
-        raise LevelheadError(f"timm {timm.__version__} has no model {name!r}"
-                             + (f"; similar ones are {near}" if near else ""), parameter="net")
+        raise LevelheadError(
+            f"timm {timm.__version__} has no model {name!r}" + (f"; similar ones are {near}" if near else ""),
+            parameter="net",
+        )
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
     size: dict[str, Any] = {"img_size": shape[1:]} if config is not None and config.fixed_input_size else {}
     body = timm.create_model(name, num_classes=0, in_chans=shape[0], **size)

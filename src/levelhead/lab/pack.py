@@ -48,7 +48,8 @@ class Job:
         """The epoch to begin with."""
         if self.start is not None and self.start.step:
             raise LevelheadError(
-                f"the fast engine resumes from the end of an epoch, not from step {self.start.step} in it")
+                f"the fast engine resumes from the end of an epoch, not from step {self.start.step} in it"
+            )
         return 0 if self.start is None else self.start.epoch
 
 
@@ -67,8 +68,15 @@ class Pack:
     """Runs in lockstep: the same data, recipe and first epoch, the same number of samples in every epoch."""
 
     def __init__(
-        self, members: list[tuple[int, Job]], splits: dict[str, tuple[Tensor, Tensor]], device: torch.device,
-        dtype: torch.dtype, *, compiled: bool, stacked: bool, evaluate_early: bool = True,
+        self,
+        members: list[tuple[int, Job]],
+        splits: dict[str, tuple[Tensor, Tensor]],
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        compiled: bool,
+        stacked: bool,
+        evaluate_early: bool = True,
     ):
         self.positions, self.jobs = [i for i, _ in members], [job for _, job in members]
         first = self.jobs[0]
@@ -115,8 +123,12 @@ class Pack:
         number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
         now = [each[number] for each in self.stages]
         progress = (self.epoch - now[0].first) / (now[0].end - now[0].first)
-        plans = [draw_plan(self.data.train.labels, stage.method, self.recipe, seed=job.seed, epoch=self.epoch,
-                           progress=progress) for job, stage in zip(self.jobs, now, strict=True)]
+        plans = [
+            draw_plan(
+                self.data.train.labels, stage.method, self.recipe, seed=job.seed, epoch=self.epoch, progress=progress
+            )
+            for job, stage in zip(self.jobs, now, strict=True)
+        ]
         n = {len(each) for each in plans}
         if len(n) > 1:
             raise LevelheadError(f"the runs of a pack drew epochs of {sorted(n)} samples; train them in one slot")
@@ -130,8 +142,10 @@ class Pack:
             # what a captured epoch depends on: its length, its stage, and which losses apply
             needed = (len(plans[0]), number, tuple(sum(progress >= s for s in stage.method.stages) for stage in now))
             if needed != self.captured_for:
-                self.losses = [(loss(self.data.counts, progress), len(list(same)))
-                               for loss, same in groupby(stage.method.loss for stage in now)]
+                self.losses = [
+                    (loss(self.data.counts, progress), len(list(same)))
+                    for loss, same in groupby(stage.method.loss for stage in now)
+                ]
                 self.now, self.captured_for = now, needed
                 self._capture()
             torch.manual_seed(combined_seed(self.jobs[0].seed, self.epoch))  # a net with dropout is alone in its pack
@@ -150,9 +164,15 @@ class Pack:
                 done.done.synchronize()
             names = [f"{name}_error" for name in self.eval_splits]
             for run, (loss, error, *rest) in enumerate(done.report.tolist()):
-                errors = rest[:len(names)] if done.epoch >= self.first_evaluated else [None] * len(names)
-                record = {"epoch": done.epoch + 1, "lr": done.lr, "loss": loss, "train_error": error,
-                          "norms": rest[len(names):], **dict(zip(names, errors, strict=True))}
+                errors = rest[: len(names)] if done.epoch >= self.first_evaluated else [None] * len(names)
+                record = {
+                    "epoch": done.epoch + 1,
+                    "lr": done.lr,
+                    "loss": loss,
+                    "train_error": error,
+                    "norms": rest[len(names) :],
+                    **dict(zip(names, errors, strict=True)),
+                }
                 records.append((self.positions[run], record, self._state(run, done) if done.kept else None))
         return records
 
@@ -164,8 +184,10 @@ class Pack:
         if self.stream is not None:
             self.stream.synchronize()
         self.step_graph = self.last_graph = self.eval_graph = _do_nothing
-        return {position: State(self.epoch, 0, on_host(job.net.state_dict()), {})
-                for position, job in zip(self.positions, self.jobs, strict=True)}
+        return {
+            position: State(self.epoch, 0, on_host(job.net.state_dict()), {})
+            for position, job in zip(self.positions, self.jobs, strict=True)
+        }
 
     def run_steps(self) -> None:
         """Take the steps of an epoch."""
@@ -199,7 +221,7 @@ class Pack:
             self._steps(*self._slice(self.replayed_length, self.length))
         self.report[:, :2] = self.seen / self.length
         head = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)
-        self.report[:, 2 + len(self.eval_splits):] = torch.where(self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1))
+        self.report[:, 2 + len(self.eval_splits) :] = torch.where(self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1))
 
     def _step(self, x: Tensor, labels: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
         """Take one step; return each sample's loss, and whether it was wrong, [R, B]."""
@@ -272,8 +294,10 @@ class Pack:
         kept = (self.nets.rows, self.nets.momentum, self.nets.statistics) if self.keep_state else ()
         if self.stream is None:
             return PendingEpoch(self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None)
-        report, *copies = (torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
-                           for x in (self.report, *kept))
+        report, *copies = (
+            torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+            for x in (self.report, *kept)
+        )
         done = torch.cuda.Event()
         done.record(self.stream)
         return PendingEpoch(self.epoch, lr, report, tuple(copies), done)

@@ -18,11 +18,14 @@ class Preprocess:
     def __init__(self, recipe: Recipe, data: Data, dtype: torch.dtype = torch.float32):
         mean, std = (recipe.mean, recipe.std) if recipe.mean and recipe.std else data.mean_std
         if len(mean) != data.shape[0]:
-            raise LevelheadError(f"recipe {recipe.name} has a mean and std for {len(mean)} channels, but the images "
-                                 f"have {data.shape[0]}; leave them out of the recipe to have them measured")
+            raise LevelheadError(
+                f"recipe {recipe.name} has a mean and std for {len(mean)} channels, but the images "
+                f"have {data.shape[0]}; leave them out of the recipe to have them measured"
+            )
         if recipe.augment == "trivial" and data.shape[0] not in (1, 3):
-            raise LevelheadError(f"recipe {recipe.name}: augment: 'trivial' needs images with 1 or 3 channels, got "
-                                 f"{data.shape[0]}")
+            raise LevelheadError(
+                f"recipe {recipe.name}: augment: 'trivial' needs images with 1 or 3 channels, got {data.shape[0]}"
+            )
         self.augment = recipe.augment
         self.pad, self.cutout, self.mean, self.std, self.dtype = recipe.pad, recipe.cutout, mean, std, dtype
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
@@ -74,7 +77,8 @@ def standardize(
     """
     if not len(mean) == len(std) == images.shape[1]:
         raise LevelheadError(
-            f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}")
+            f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}"
+        )
     wide = torch.promote_types(dtype, torch.float32)
     mean, std = (torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std))
     return ((images.to(wide) / 255 - mean) / std).to(dtype)

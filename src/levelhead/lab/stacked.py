@@ -65,25 +65,48 @@ class StackedConvNorm:
     ) -> tuple[Tensor, Tensor]:
         """Map x [R, B, H, W, C] to the result, and to x for its other readers."""
         if self.side_stream is None:
-            outs = [self._one_run(run, x[run], None if residual is None else residual[run], relu, training)
-                    for run in range(len(x))]
+            outs = [
+                self._one_run(run, x[run], None if residual is None else residual[run], relu, training)
+                for run in range(len(x))
+            ]
             return torch.stack(outs), x
         from . import conv_norm
 
         if training:
             return conv_norm.FusedConvNorm.apply(  # type: ignore[return-value]
-                x, residual, self.filters, self.gamma, self.beta, self.running_mean, self.running_var,
-                self.cast_filters, self.stride, relu, self.eps, self.momentum, self.side_stream)
+                x,
+                residual,
+                self.filters,
+                self.gamma,
+                self.beta,
+                self.running_mean,
+                self.running_var,
+                self.cast_filters,
+                self.stride,
+                relu,
+                self.eps,
+                self.momentum,
+                self.side_stream,
+            )
         scale = self.gamma * torch.rsqrt(self.running_var + self.eps)
         affine = scale, self.beta - self.running_mean * scale
         return conv_norm.convolve(
-            x, self.cast_filters, stride=self.stride, affine=affine, residual=residual, relu=relu)[0], x
+            x, self.cast_filters, stride=self.stride, affine=affine, residual=residual, relu=relu
+        )[0], x
 
     def _one_run(self, run: int, x: Tensor, residual: Tensor | None, relu: bool, training: bool) -> Tensor:
         filters = self.filters[run].permute(3, 2, 0, 1).to(x.dtype)
         y = F.conv2d(x.permute(0, 3, 1, 2), filters, stride=self.stride, padding=filters.shape[2] // 2)
-        y = F.batch_norm(y, self.running_mean[run], self.running_var[run], self.gamma[run], self.beta[run],
-                         training, self.momentum, self.eps).permute(0, 2, 3, 1)
+        y = F.batch_norm(
+            y,
+            self.running_mean[run],
+            self.running_var[run],
+            self.gamma[run],
+            self.beta[run],
+            training,
+            self.momentum,
+            self.eps,
+        ).permute(0, 2, 3, 1)
         y = y if residual is None else y + residual
         return F.relu(y) if relu else y
 
@@ -127,7 +150,7 @@ class StackedNets(NetRows):
         at = 0
         while at < len(parts):
             name, part = parts[at]
-            if kinds[at:at + 3] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU]:
+            if kinds[at : at + 3] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU]:
                 norm = self._conv_norm(f"body.{name}", part, f"body.{parts[at + 1][0]}", parts[at + 1][1])
                 yield lambda x, training, norm=norm: norm(x, training=training)[0]
                 at += 2
@@ -153,7 +176,7 @@ class StackedNets(NetRows):
             if norm is not None:
                 x, _ = norm(x, training=training, relu=False)
             elif isinstance(by, PadShortcut):
-                x = F.pad(x[:, :, ::by.stride, ::by.stride], (by.before, by.after))
+                x = F.pad(x[:, :, :: by.stride, :: by.stride], (by.before, by.after))
             return second(y, residual=x, training=training)[0]
 
         return layer
@@ -172,10 +195,15 @@ class StackedNets(NetRows):
         return StackedConvNorm(
             filters=filters,
             cast_filters=torch.as_strided(self.cast_rows, filters.shape, filters.stride(), filters.storage_offset()),
-            gamma=leaf[f"{norm_name}.weight"], beta=leaf[f"{norm_name}.bias"],
+            gamma=leaf[f"{norm_name}.weight"],
+            beta=leaf[f"{norm_name}.bias"],
             running_mean=self.statistic_views[f"{norm_name}.running_mean"],
             running_var=self.statistic_views[f"{norm_name}.running_var"],
-            stride=conv.stride[0], eps=norm.eps, momentum=norm.momentum or 0.0, side_stream=self.side_stream)
+            stride=conv.stride[0],
+            eps=norm.eps,
+            momentum=norm.momentum or 0.0,
+            side_stream=self.side_stream,
+        )
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:

@@ -66,8 +66,15 @@ OnEpoch = Callable[[State, dict[str, Any]], None]
 
 
 def fit(
-    net: Net, data: Data, recipe: Recipe, method: Method, *, seed: int = 0, start: State | None = None,
-    on_step: OnStep | None = None, on_epoch: OnEpoch | None = None,
+    net: Net,
+    data: Data,
+    recipe: Recipe,
+    method: Method,
+    *,
+    seed: int = 0,
+    start: State | None = None,
+    on_step: OnStep | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> State:
     """Train a network in place, and return the State after the last step.
 
@@ -95,8 +102,14 @@ def fit(
 
 
 def _train(
-    net: Net, data: Data, recipe: Recipe, stage: Stage, seed: int, state: State,
-    on_step: OnStep | None, on_epoch: OnEpoch | None,
+    net: Net,
+    data: Data,
+    recipe: Recipe,
+    stage: Stage,
+    seed: int,
+    state: State,
+    on_step: OnStep | None,
+    on_epoch: OnEpoch | None,
 ) -> State:
     device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
     distributed = dist.is_available() and dist.is_initialized()  # under torchrun
@@ -114,18 +127,18 @@ def _train(
         plan = draw_plan(data.train.labels, method, recipe, seed=seed, epoch=epoch, progress=progress).to(device)
         seen = state.seen.to(device)
         model.train(not stage.head_only)
-        for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):     # sample a mini-batch
+        for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):  # sample a mini-batch
             optimizer.param_groups[0]["lr"] = stage.lr(epoch, step * recipe.batch / len(plan))
-            torch.manual_seed(combined_seed(seed, epoch, step))                               # for dropout
+            torch.manual_seed(combined_seed(seed, epoch, step))  # for dropout
             part, weight = process_share(batch, rank, world)
             y = labels[part.indices]
             logits = model(preprocess.augmented(images, part))
             losses = check_losses(loss_function(logits, y), y, method)
             optimizer.zero_grad()
-            (losses.sum() * weight).backward()                                                # gradient of the mean
-            _project_(net, method, "before")                                                  # (the released code)
-            optimizer.step()                                                                  # step
-            _project_(net, method, "after")                                                   # w_i <- w_i / ||w_i||
+            (losses.sum() * weight).backward()  # gradient of the mean
+            _project_(net, method, "before")  # (the released code)
+            optimizer.step()  # step
+            _project_(net, method, "after")  # w_i <- w_i / ||w_i||
             seen = seen + _tally(losses, logits, y, weight > 0, world)
             if on_step is not None:
                 on_step(lambda: _state(net, optimizer, epoch, step + 1, seen))  # noqa: B023, called here only
@@ -134,8 +147,16 @@ def _train(
             raise divergence(loss, epoch + 1, lr)
         state = _state(net, optimizer, epoch + 1, 0)
         if on_epoch is not None:
-            on_epoch(state, {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n,
-                             "norms": head_of(net).norms.tolist()})
+            on_epoch(
+                state,
+                {
+                    "epoch": epoch + 1,
+                    "lr": lr,
+                    "loss": loss / n,
+                    "train_error": wrong / n,
+                    "norms": head_of(net).norms.tolist(),
+                },
+            )
     return state
 
 
@@ -149,8 +170,10 @@ def _project_(net: Net, method: Method, order: str) -> None:
 def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
     """Return the losses if there is one per label: the gradient of a mean of means would be too small."""
     if losses.shape != labels.shape:
-        raise LevelheadError(f"method {method.name}: expected one loss per sample, {list(labels.shape)}, got "
-                             f"{list(losses.shape)}; a loss of torch needs reduction='none'")
+        raise LevelheadError(
+            f"method {method.name}: expected one loss per sample, {list(labels.shape)}, got "
+            f"{list(losses.shape)}; a loss of torch needs reduction='none'"
+        )
     return losses
 
 
@@ -166,8 +189,13 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
 
 def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
     learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.SGD(learning.values(), lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov,
-                                weight_decay=recipe.weight_decay)
+    optimizer = torch.optim.SGD(
+        learning.values(),
+        lr=recipe.lr,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        weight_decay=recipe.weight_decay,
+    )
     for name in learning.keys() & state.momentum.keys():  # the fast engine keeps those of frozen parameters too
         optimizer.state[learning[name]]["momentum_buffer"] = state.momentum[name].to(learning[name].device).clone()
     return optimizer
@@ -203,5 +231,6 @@ def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool, world:
 
 def divergence(loss: float, epoch: int, lr: float, run: str = "") -> LevelheadError:
     """Return the error for a loss that is not finite."""
-    return LevelheadError(f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning "
-                          f"rate (it was {lr:g})")
+    return LevelheadError(
+        f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning rate (it was {lr:g})"
+    )

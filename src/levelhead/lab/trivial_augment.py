@@ -13,8 +13,22 @@ from itertools import product
 import torch
 from torch import Tensor
 
-OPERATIONS = ("Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
-              "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize")
+OPERATIONS = (
+    "Identity",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Sharpness",
+    "Posterize",
+    "Solarize",
+    "AutoContrast",
+    "Equalize",
+)
 MAGNITUDE_BINS = 31
 
 
@@ -55,18 +69,28 @@ class _Tables:
 def _tables(height: int, width: int, device: torch.device) -> _Tables:
     places = list(product(OPERATIONS, range(MAGNITUDE_BINS), (1, -1)))
     matrices = torch.tensor([_matrix(*place, height, width) for place in places])
-    factors = torch.tensor([1 + sign * _magnitude(operation, number) if operation in OPERATIONS[6:10] else 1.0
-                            for operation, number, sign in places])
+    factors = torch.tensor(
+        [
+            1 + sign * _magnitude(operation, number) if operation in OPERATIONS[6:10] else 1.0
+            for operation, number, sign in places
+        ]
+    )
     curves = torch.tensor([_curve(operation, number) for operation, number, _ in places[::2]], dtype=torch.uint8)
     shape = len(OPERATIONS), MAGNITUDE_BINS
-    return _Tables(matrices.view(*shape, 2, 6).to(device), factors.view(*shape, 2).to(device),
-                   curves.view(*shape, 256).to(device))
+    return _Tables(
+        matrices.view(*shape, 2, 6).to(device), factors.view(*shape, 2).to(device), curves.view(*shape, 256).to(device)
+    )
 
 
 def _magnitude(operation: str, number: int) -> float:
     """Return the magnitude of a bin, in the float32 of torchvision."""
-    first, last = {"TranslateX": (0, 32), "TranslateY": (0, 32), "Rotate": (0, 135), "Posterize": (8, 2),
-                   "Solarize": (255, 0)}.get(operation, (0, 0.99))
+    first, last = {
+        "TranslateX": (0, 32),
+        "TranslateY": (0, 32),
+        "Rotate": (0, 135),
+        "Posterize": (8, 2),
+        "Solarize": (255, 0),
+    }.get(operation, (0, 0.99))
     return torch.linspace(first, last, MAGNITUDE_BINS)[number].item()
 
 
@@ -119,8 +143,9 @@ def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
     around = rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:] + 4 * x[:, 1:-1, 1:-1]
     smooth[:, 1:-1, 1:-1] = (2 * around + 13) // 26
 
-    brightness, color, contrast = ((operations == OPERATIONS.index(name))[:, None, None, None]
-                                   for name in ("Brightness", "Color", "Contrast"))
+    brightness, color, contrast = (
+        (operations == OPERATIONS.index(name))[:, None, None, None] for name in ("Brightness", "Color", "Contrast")
+    )
     degenerate = torch.where(color, grey[..., None], smooth)
     degenerate = torch.where(contrast, mean.int()[:, None, None, None], degenerate).masked_fill(brightness, 0)
     blended = degenerate + factors[:, None, None, None] * (x - degenerate)  # in float32, and cut off, as in Pillow

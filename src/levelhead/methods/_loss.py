@@ -34,8 +34,9 @@ class ClassConstant:
         import torch
 
         if logits.shape[-1] != len(self.values):
-            raise LevelheadError(f"expected {len(self.values)} classes, one per count, got {logits.shape[-1]}",
-                                 parameter="logits")
+            raise LevelheadError(
+                f"expected {len(self.values)} classes, one per count, got {logits.shape[-1]}", parameter="logits"
+            )
         key = logits.device, torch.promote_types(logits.dtype, torch.float32)
         if key not in self._tensors:
             self._tensors[key] = torch.as_tensor(self.values, device=key[0], dtype=key[1])
@@ -48,8 +49,10 @@ class ClassConstant:
 def check_label_shape(logits: Tensor, labels: Tensor) -> None:
     """Check that there is one label per row of logits. Only shapes are read."""
     if labels.shape != logits.shape[:-1]:
-        raise LevelheadError(f"expected shape {list(logits.shape[:-1])}, one class index per row of logits, got "
-                             f"{list(labels.shape)}", parameter="labels")
+        raise LevelheadError(
+            f"expected shape {list(logits.shape[:-1])}, one class index per row of logits, got {list(labels.shape)}",
+            parameter="labels",
+        )
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -70,8 +73,11 @@ def value_at_label(values: Tensor, labels: Tensor) -> Tensor:
         wrong = labels[(labels < 0) | (labels >= values.shape[-1])] if labels.device.type == "cpu" else labels[:0]
         if not len(wrong):
             raise
-        raise LevelheadError(f"expected classes from 0 to {values.shape[-1] - 1}, got {wrong[0]}; leave out samples "
-                             "that should not count", parameter="labels") from None
+        raise LevelheadError(
+            f"expected classes from 0 to {values.shape[-1] - 1}, got {wrong[0]}; leave out samples "
+            "that should not count",
+            parameter="labels",
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,8 +38,15 @@ def reference(method: Method) -> str:
 
 def method_facts(method: Method) -> dict[str, Any]:
     """Return everything about a method that JSON can hold."""
-    return {"name": method.name, "title": method.title, "changes": changes(method), "head": method.head,
-            "trained_as": method.trained_as or method.name, "reference": reference(method), "card": method.card or ""}
+    return {
+        "name": method.name,
+        "title": method.title,
+        "changes": changes(method),
+        "head": method.head,
+        "trained_as": method.trained_as or method.name,
+        "reference": reference(method),
+        "card": method.card or "",
+    }
 
 
 def format_card(method: Method) -> str:

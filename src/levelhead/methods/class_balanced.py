@@ -42,8 +42,9 @@ def class_balanced_loss(counts: Counts, progress: float = 0.0, *, beta: float = 
     return WeightedLoss(ClassConstant(class_balanced_weights(counts, beta)))
 
 
-def class_balanced_focal_loss(counts: Counts, progress: float = 0.0, *, beta: float = 0.9999,
-                              focus: float = 1.0) -> Loss:
+def class_balanced_focal_loss(
+    counts: Counts, progress: float = 0.0, *, beta: float = 0.9999, focus: float = 1.0
+) -> Loss:
     """Divide the focal loss by the class's effective number."""
     return WeightedLoss(ClassConstant(class_balanced_weights(counts, beta)), FocalLoss(focus))
 

@@ -54,8 +54,9 @@ def ldam_loss(counts: Counts, progress: float = 0.0, *, largest: float = 0.5, sc
     return LDAMLoss(ClassConstant(ldam_margins(counts, largest)), scale)
 
 
-def ldam_drw_loss(counts: Counts, progress: float = 0.0, *, largest: float = 0.5, scale: float = 30.0,
-                  beta: float = 0.9999) -> Loss:
+def ldam_drw_loss(
+    counts: Counts, progress: float = 0.0, *, largest: float = 0.5, scale: float = 30.0, beta: float = 0.9999
+) -> Loss:
     """Divide LDAM by the class's effective number in the last fifth."""
     plain = ldam_loss(counts, largest=largest, scale=scale)
     return plain if progress < DEFERRED else WeightedLoss(ClassConstant(class_balanced_weights(counts, beta)), plain)

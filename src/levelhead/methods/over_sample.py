@@ -20,8 +20,13 @@ from .baseline import baseline_loss
 from .method import Method
 
 
-def over_sample(labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0, *,
-                epoch: Literal["same", "largest"] = "same") -> np.ndarray:
+def over_sample(
+    labels: np.ndarray,
+    generator: np.random.Generator,
+    progress: float = 0.0,
+    *,
+    epoch: Literal["same", "largest"] = "same",
+) -> np.ndarray:
     """Draw every class equally often.
 
     >>> labels = np.array([0, 0, 0, 0, 0, 1])

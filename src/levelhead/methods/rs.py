@@ -40,5 +40,11 @@ def plus_rs(method: Method) -> Method:
     if method.adjust is not None:
         raise LevelheadError(f"{method.name} already adjusts the head after training; RS cannot follow")
     card = "\n\n".join(part.strip() for part in (method.card, __doc__) if part)
-    return replace(method, name=f"{method.name}+rs", title=f"{method.title}+RS", adjust=rescale_head,
-                   trained_as=method.name, card=card)
+    return replace(
+        method,
+        name=f"{method.name}+rs",
+        title=f"{method.title}+RS",
+        adjust=rescale_head,
+        trained_as=method.name,
+        card=card,
+    )

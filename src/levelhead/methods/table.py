@@ -16,12 +16,28 @@ from . import (
 from .method import Method
 from .rs import plus_rs
 
-METHODS: dict[str, Method] = {method.name: method for method in (
-    # Table 1
-    baseline.METHOD, over_sample.METHOD, under_sample.METHOD, re_weighting.METHOD, focal.METHOD, class_balanced.METHOD,
-    ldam.METHOD, plus_rs(baseline.METHOD), plus_rs(wvn.METHOD),
-    # variants of its rows
-    wvn.METHOD, wvn.WVN_RELEASED, plus_rs(wvn.WVN_RELEASED), class_balanced.FOCAL, ldam.DRW,
-    # beyond the paper
-    balanced_softmax.METHOD, tau_norm.METHOD, crt.METHOD,
-)}
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        # Table 1
+        baseline.METHOD,
+        over_sample.METHOD,
+        under_sample.METHOD,
+        re_weighting.METHOD,
+        focal.METHOD,
+        class_balanced.METHOD,
+        ldam.METHOD,
+        plus_rs(baseline.METHOD),
+        plus_rs(wvn.METHOD),
+        # variants of its rows
+        wvn.METHOD,
+        wvn.WVN_RELEASED,
+        plus_rs(wvn.WVN_RELEASED),
+        class_balanced.FOCAL,
+        ldam.DRW,
+        # beyond the paper
+        balanced_softmax.METHOD,
+        tau_norm.METHOD,
+        crt.METHOD,
+    )
+}

@@ -45,8 +45,10 @@ def load_records(results: str | Path) -> list[Record]:
         official, own = official_sha256(record["column"], record["hold_out"]), record.get("data_sha256")
         if own and official and own != official:
             split = next(title for title in official if own.get(title) != official[title])
-            raise LevelheadError(f"{record['name']}.json: its {split} images or labels are not those of the official "
-                                 f"files for {record['column']}; remove the record and train it again on those files")
+            raise LevelheadError(
+                f"{record['name']}.json: its {split} images or labels are not those of the official "
+                f"files for {record['column']}; remove the record and train it again on those files"
+            )
     return found
 
 
@@ -60,7 +62,7 @@ def companion_gamma(records: Sequence[Record], column: str, method: str) -> floa
 
 def value_at(curve: Sequence[float], gamma: float) -> float:
     """Return a curve's value at the point of the grid nearest to gamma."""
-    return curve[int(np.abs(GRID[:len(curve)] - gamma).argmin())]
+    return curve[int(np.abs(GRID[: len(curve)] - gamma).argmin())]
 
 
 # The sources of gamma: (all records, one of them) -> gamma, or None where it is not known.
@@ -73,8 +75,9 @@ PAPER_GAMMA = "gamma of the paper"  # stated for Table 2 alone
 # The other readings of a cell: one record -> error, or None where it is not known.
 READINGS: dict[str, Callable[[Record], float | None]] = {
     "last epoch": lambda record: record["error"],
-    "best epoch on test": lambda record:  # the last epoch is measured again, in full precision
-        min(record["best_epoch"]["error"], record["error"]) if record["best_epoch"] else None,
+    "best epoch on test": lambda record: (  # the last epoch is measured again, in full precision
+        min(record["best_epoch"]["error"], record["error"]) if record["best_epoch"] else None
+    ),
     "oracle": lambda record: (record["oracle"] or {}).get("error"),
 }
 
@@ -88,15 +91,19 @@ def full_runs(records: Sequence[Record], column: str, method: str) -> list[Recor
 
 def cell(records: Sequence[Record], column: str, method: str, reading: str = "last epoch") -> Cell:
     """Return a cell by one reading: a key of `READINGS` or, after RS, a key of `GAMMAS` or `PAPER_GAMMA`."""
-    errors = [READINGS[reading](record) if reading in READINGS else _error_after_rs(records, record, reading)
-              for record in full_runs(records, column, method)]
+    errors = [
+        READINGS[reading](record) if reading in READINGS else _error_after_rs(records, record, reading)
+        for record in full_runs(records, column, method)
+    ]
     return Cell(tuple(100 * error for error in errors if error is not None))
 
 
 def top5_cell(records: Sequence[Record], column: str, method: str, gamma: str | None = None) -> Cell:
     """Return the top-5 errors of the network or, after RS, with a gamma from `GAMMAS` or `PAPER_GAMMA`."""
-    found = [(record["top"], _gamma(records, record, gamma) if gamma else 0.0)
-             for record in full_runs(records, column, method)]
+    found = [
+        (record["top"], _gamma(records, record, gamma) if gamma else 0.0)
+        for record in full_runs(records, column, method)
+    ]
     return Cell(tuple(100 * value_at(top["curve"], at) for top, at in found if top and at is not None))
 
 

@@ -1,6 +1,6 @@
 """Write the sha256 of the data of every column into tables.toml, from the official files.
 
-    python -m levelhead.paper.column_sha256 FOLDER_OF_THE_DATA_SETS
+python -m levelhead.paper.column_sha256 FOLDER_OF_THE_DATA_SETS
 """
 
 import sys
@@ -27,8 +27,10 @@ def column_digests(root: str | Path) -> dict[str, dict[str, str]]:
 def write_digests(digests: dict[str, dict[str, str]], path: Path = _TABLES_FILE) -> None:
     """Replace the end of tables.toml, from its mark on."""
     kept = path.read_text(encoding="utf-8").partition(_MARK)[0].rstrip("\n")
-    rows = [f'"{column}" = {{ ' + ", ".join(f'"{split}" = "{sha256}"' for split, sha256 in splits.items()) + " }"
-            for column, splits in digests.items()]
+    rows = [
+        f'"{column}" = {{ ' + ", ".join(f'"{split}" = "{sha256}"' for split, sha256 in splits.items()) + " }"
+        for column, splits in digests.items()
+    ]
     atomic.write(path, "\n".join([kept, "", _MARK.rstrip("\n"), *rows, ""]))
 
 

@@ -28,20 +28,37 @@ def draw_boundary(sources: Sources) -> Drawn:
     rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
     figure, axes = style.panels(3, height=3.0)
     colors = style.shades(len(counts))
-    for panel, name, method, head in zip(axes[0], ("Baseline", "WVN", f"WVN+RS, gamma = {GAMMA:g}"),
-                                         ("baseline", "wvn", "wvn"), (*heads.values(), rescaled), strict=True):
+    for panel, name, method, head in zip(
+        axes[0],
+        ("Baseline", "WVN", f"WVN+RS, gamma = {GAMMA:g}"),
+        ("baseline", "wvn", "wvn"),
+        (*heads.values(), rescaled),
+        strict=True,
+    ):
         x, y = np.array(networks[method]["features"]), np.array(networks[method]["labels"])
         _sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
         recall = right[y == counts.argmin()].mean()
         style.set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}")
     handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
-    figure.legend(handles, [f"digit {k}, {n} samples" for k, n in enumerate(counts)], frameon=False,
-                  loc="outside lower center", ncols=len(counts), fontsize=8.5, handletextpad=0.1, columnspacing=1.2)
-    return Drawn(figure, f"Decision regions, weight vectors and {len(y)} test samples of networks with two features, "
-                 f"trained on {len(counts)} of scikit-learn's digits with a long tail of {counts.max()} to "
-                 f"{counts.min()} samples (seed 0 of {networks['seeds']}); weight vectors are drawn to one scale in "
-                 "each panel.", (boundary_leans(networks),))
+    figure.legend(
+        handles,
+        [f"digit {k}, {n} samples" for k, n in enumerate(counts)],
+        frameon=False,
+        loc="outside lower center",
+        ncols=len(counts),
+        fontsize=8.5,
+        handletextpad=0.1,
+        columnspacing=1.2,
+    )
+    return Drawn(
+        figure,
+        f"Decision regions, weight vectors and {len(y)} test samples of networks with two features, "
+        f"trained on {len(counts)} of scikit-learn's digits with a long tail of {counts.max()} to "
+        f"{counts.min()} samples (seed 0 of {networks['seeds']}); weight vectors are drawn to one scale in "
+        "each panel.",
+        (boundary_leans(networks),),
+    )
 
 
 def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[Any]) -> None:
@@ -73,8 +90,12 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     figure, axes = style.panels(3, height=2.9, sharey=True)
     counts = found[0]["counts"]
     at = np.arange(len(counts))
-    for panel, key, name in zip(axes[0], ("sigma_train", "sigma_test", "center_gap"),
-                                ("sigma, train", "sigma, test", "angle between centers"), strict=True):
+    for panel, key, name in zip(
+        axes[0],
+        ("sigma_train", "sigma_test", "center_gap"),
+        ("sigma, train", "sigma, test", "angle between centers"),
+        strict=True,
+    ):
         values = np.array([r["geometry"][key] for r in found], float)
         if balanced:
             same = np.mean([r["geometry"][key] for r in balanced], axis=0)
@@ -88,11 +109,17 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     axes[0, 0].legend(frameon=False, fontsize=8.5, loc="upper left")
     axes[0, 1].set_xlabel("training samples of the class")
     beside = f", and of {style.network_count(balanced)} on balanced data" if balanced else ""
-    return Drawn(figure, "Angular spread of each class's features at training and at test time, and the angle between "
-                 f"their centers, baseline on {column_title(column)}: dots are {style.network_count(found)}, the "
-                 f"line their mean{beside}.",
-                 (train_clusters_grow(sources.records), rare_test_clusters_are_wider(sources.records),
-                  centers_drift_apart(sources.records)))
+    return Drawn(
+        figure,
+        "Angular spread of each class's features at training and at test time, and the angle between "
+        f"their centers, baseline on {column_title(column)}: dots are {style.network_count(found)}, the "
+        f"line their mean{beside}.",
+        (
+            train_clusters_grow(sources.records),
+            rare_test_clusters_are_wider(sources.records),
+            centers_drift_apart(sources.records),
+        ),
+    )
 
 
 def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
@@ -105,15 +132,25 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
     pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
     parts = [(split, k) for split in ("train", "test") for k in pair]
     most = {"train": int(snapshot.counts.min()), "test": TEST_POINTS}
-    chosen = [snapshot.features[split][snapshot.labels[split] == k][:most[split]] for split, k in parts]
+    chosen = [snapshot.features[split][snapshot.labels[split] == k][: most[split]] for split, k in parts]
     x = adjust.unit(np.concatenate(chosen).astype(np.float64))
     places = TSNE(random_state=seed, init="pca", perplexity=30).fit_transform(x)
     edges = np.cumsum([0, *map(len, chosen)])
     names = snapshot.head.names or range(snapshot.head.classes)
-    return {"of": head_digest(snapshot), "seed": seed, "names": [str(names[k]) for k in pair],
-            "counts": [int(snapshot.counts[k]) for k in pair],
-            "points": {split: [np.round(places[edges[i]:edges[i + 1]], 1).tolist()
-                               for i, part in enumerate(parts) if part[0] == split] for split in ("train", "test")}}
+    return {
+        "of": head_digest(snapshot),
+        "seed": seed,
+        "names": [str(names[k]) for k in pair],
+        "counts": [int(snapshot.counts[k]) for k in pair],
+        "points": {
+            split: [
+                np.round(places[edges[i] : edges[i + 1]], 1).tolist()
+                for i, part in enumerate(parts)
+                if part[0] == split
+            ]
+            for split in ("train", "test")
+        },
+    }
 
 
 def head_digest(snapshot: Snapshot) -> str:
@@ -129,16 +166,22 @@ def draw_tsne(sources: Sources) -> Drawn:
     figure, axes = style.panels(2, height=3.4, sharex=True, sharey=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=True):
         for places, color, name, n in zip(points[split], (style.BASELINE, style.WVN), names, counts, strict=True):
-            panel.scatter(*np.array(places).T, s=14, color=color, alpha=0.65, lw=0,
-                          label=f"{name}, {n:,} training samples")
+            panel.scatter(
+                *np.array(places).T, s=14, color=color, alpha=0.65, lw=0, label=f"{name}, {n:,} training samples"
+            )
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set_visible(True)
         marked = "; + those of training" * (split == "test")
         style.set_title(panel, f"{split}, {len(points[split][0])} of each{marked}")
     for places in points["train"]:
         axes[0, 1].scatter(*np.array(places).T, s=9, color="#111827", marker="+", lw=0.6)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2,
-                  fontsize=8.5)
-    return Drawn(figure, f"One t-SNE map of train and test features of the most and the least frequent class "
-                 f"({names[0]} and {names[1]}), baseline on CIFAR-10, ratio {int(counts[0] / counts[1])}, the shipped "
-                 "snapshot.", (rare_class_is_scattered(sources.snapshot("baseline")),))
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2, fontsize=8.5
+    )
+    return Drawn(
+        figure,
+        f"One t-SNE map of train and test features of the most and the least frequent class "
+        f"({names[0]} and {names[1]}), baseline on CIFAR-10, ratio {int(counts[0] / counts[1])}, the shipped "
+        "snapshot.",
+        (rare_class_is_scattered(sources.snapshot("baseline")),),
+    )

@@ -34,21 +34,33 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
     for at in [epoch for epoch in first["identity"]["recipe"]["milestones"] if epoch < epochs[-1]]:
         for one in (above, below):
             one.axvline(at, color=style.LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
-        above.annotate(" lr decays", (at, 0), xycoords=("data", "axes fraction"), xytext=(0, 3),
-                       textcoords="offset points", fontsize=8, color=style.GRAY)
+        above.annotate(
+            " lr decays",
+            (at, 0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            fontsize=8,
+            color=style.GRAY,
+        )
     names = {f"{n:,} samples" if k == 0 else f"{n:,}": (norms[-1, k], colors[k]) for k, n in enumerate(counts)}
     style.label_line_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
     style.set_title(above, f"{column_title(column)}: each class by its training samples")
     seed = f"seed {first['seed']}"
-    return Drawn(figure, f"Norms of the weight vectors of the baseline on {column_title(column)}, epoch by epoch "
-                 f"({seed}), and their rank correlation with the counts ({style.network_count(found)}; bold: {seed}).",
-                 (norms_align_late(sources.records, column),))
+    return Drawn(
+        figure,
+        f"Norms of the weight vectors of the baseline on {column_title(column)}, epoch by epoch "
+        f"({seed}), and their rank correlation with the counts ({style.network_count(found)}; bold: {seed}).",
+        (norms_align_late(sources.records, column),),
+    )
 
 
 def draw_relative_norms(sources: Sources) -> Drawn:
     """Draw Figure 2: each norm over the largest of its network, the most frequent class first, at each ratio."""
-    of = {data: [c for c in table1_columns(data) if full_runs(sources.records, c, "baseline")]
-          for data in ("cifar10", "cifar100")}
+    of = {
+        data: [c for c in table1_columns(data) if full_runs(sources.records, c, "baseline")]
+        for data in ("cifar10", "cifar100")
+    }
     of = {data: columns for data, columns in of.items() if len(columns) > 1}
     if not of:
         raise MissingSource("no records of the baseline at two ratios of one data set")
@@ -65,7 +77,7 @@ def draw_relative_norms(sources: Sources) -> Drawn:
             at = np.arange(1, len(values) + 1)
             if len(values) > 20:  # neighbors in groups of five: single classes vary
                 panel.plot(at, values, color=color, lw=0.5, alpha=0.35)
-                at, values = (x[:len(x) // 5 * 5].reshape(-1, 5).mean(axis=1) for x in (at, values))
+                at, values = (x[: len(x) // 5 * 5].reshape(-1, 5).mean(axis=1) for x in (at, values))
             panel.plot(at, values, color=color, lw=1.7, marker="o" if len(at) <= 10 else None, ms=3)
             ends[f"ratio {column.split(':')[1]}" if not ends else column.split(":")[1]] = (values[-1], color)
         classes = len(found[0]["counts"])
@@ -74,10 +86,14 @@ def draw_relative_norms(sources: Sources) -> Drawn:
         style.set_title(panel, DATA_TITLES[data])
         style.label_line_ends(panel, classes, ends, gap=0.02 * classes)
     axes[0, 0].set_ylabel("norm / largest norm")
-    return Drawn(figure, "Norm of each class's weight vector over the largest one's, baseline, mean over seeds "
-                 f"({networks_drawn} networks in all)" + "; on CIFAR-100 bold lines are means of five neighbors"
-                 * ("cifar100" in of) + ".",
-                 (norm_follows_frequency(sources.records), norms_part_with_ratio(sources.records)))
+    return Drawn(
+        figure,
+        "Norm of each class's weight vector over the largest one's, baseline, mean over seeds "
+        f"({networks_drawn} networks in all)"
+        + "; on CIFAR-100 bold lines are means of five neighbors" * ("cifar100" in of)
+        + ".",
+        (norm_follows_frequency(sources.records), norms_part_with_ratio(sources.records)),
+    )
 
 
 def draw_step_norms(sources: Sources) -> Drawn:
@@ -91,20 +107,32 @@ def draw_step_norms(sources: Sources) -> Drawn:
             part = n == count
             panel.plot(at[part], values[part], "o", ms=2.6, color=color, alpha=0.7, mew=0)
             panel.hlines(values[part].mean(), at[part][0], at[part][-1], color=color, lw=1.5)
-            panel.annotate(f"{count} samples each", (at[part].mean(), 0.04), ha="center", fontsize=8.5, color=color,
-                           xycoords=("data", "axes fraction"))
+            panel.annotate(
+                f"{count} samples each",
+                (at[part].mean(), 0.04),
+                ha="center",
+                fontsize=8.5,
+                color=color,
+                xycoords=("data", "axes fraction"),
+            )
         panel.set(xlabel="class", ylim=(0, 1.05), xlim=(0, len(values) + 1))
         style.set_title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
     axes[0, 0].set_ylabel("norm / largest norm")
     trained = " and ".join(style.network_count(same) for same in found)
-    return Drawn(figure, "Norm of each of the 200 weight vectors over the largest one's, baseline on Tiny ImageNet "
-                 f"with step imbalance; lines are means of a half ({trained}).", (step_norms_part(sources.records),))
+    return Drawn(
+        figure,
+        "Norm of each of the 200 weight vectors over the largest one's, baseline on Tiny ImageNet "
+        f"with step imbalance; lines are means of a half ({trained}).",
+        (step_norms_part(sources.records),),
+    )
 
 
 def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
     """Draw a figure of the supplement: norms with and without over-sampling."""
-    rows = {"over-sampled": (sources.runs(column, "over-sample"), style.WVN),
-            "baseline": (sources.runs(column), style.BASELINE)}
+    rows = {
+        "over-sampled": (sources.runs(column, "over-sample"), style.WVN),
+        "baseline": (sources.runs(column), style.BASELINE),
+    }
     balanced = full_runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
     if balanced:
         rows["balanced data"] = (balanced, style.GRAY)
@@ -116,17 +144,27 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
         panel.plot(at, values, color=color, lw=1.7, marker="o", ms=3.5)
         ends[name] = (values[-1], color)
     counts = rows["baseline"][0][0]["counts"]
-    panel.set(xlabel="training samples of the class", ylabel="norm / largest norm", ylim=(0, 1.05),
-              xlim=(1, len(counts)))
+    panel.set(
+        xlabel="training samples of the class", ylabel="norm / largest norm", ylim=(0, 1.05), xlim=(1, len(counts))
+    )
     panel.set_xticks(range(1, len(counts) + 1), [f"{n:,}" for n in sorted(counts, reverse=True)])
     style.label_line_ends(panel, len(counts), ends, gap=0.1)
     style.set_title(panel, column_title(column))
     trained = ", ".join(f"{name} {style.network_count(found)}" for name, (found, _) in rows.items())
-    return Drawn(figure, f"Norm of each class's weight vector over the largest one's on {column_title(column)}, with "
-                 f"and without over-sampling: {trained}.", (over_sampling_levels(sources.records, column),))
+    return Drawn(
+        figure,
+        f"Norm of each class's weight vector over the largest one's on {column_title(column)}, with "
+        f"and without over-sampling: {trained}.",
+        (over_sampling_levels(sources.records, column),),
+    )
 
 
 def _relative_norms(records: Sequence[Record]) -> np.ndarray:
     """Return each norm over the largest, the most frequent class first, mean over runs, [K]."""
-    return np.mean([np.asarray(r["norms"])[np.argsort(-np.asarray(r["counts"]), kind="stable")] / max(r["norms"])
-                    for r in records], axis=0)
+    return np.mean(
+        [
+            np.asarray(r["norms"])[np.argsort(-np.asarray(r["counts"]), kind="stable")] / max(r["norms"])
+            for r in records
+        ],
+        axis=0,
+    )

@@ -83,8 +83,17 @@ def label_line_ends(axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], 
     places = move_apart([ends[name][0] for name in names], apart)
     places = [y - max(0.0, places[-1] - high) for y in places]
     for name, y in zip(names, places, strict=True):
-        axes.annotate(name, (x, ends[name][0]), xytext=(x + gap, y), textcoords="data", color=ends[name][1],
-                      fontsize=size, va="center", ha="left", annotation_clip=False)
+        axes.annotate(
+            name,
+            (x, ends[name][0]),
+            xytext=(x + gap, y),
+            textcoords="data",
+            color=ends[name][1],
+            fontsize=size,
+            va="center",
+            ha="left",
+            annotation_clip=False,
+        )
 
 
 def move_apart(values: Sequence[float], apart: float) -> list[float]:

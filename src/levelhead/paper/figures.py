@@ -29,8 +29,12 @@ FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
 
 
 def write(
-    results: str | Path, out: str | Path, snapshots: Mapping[str, Snapshot] | None = None, *,
-    page: str | Path | None = None, say: Callable[[str], None] = print,
+    results: str | Path,
+    out: str | Path,
+    snapshots: Mapping[str, Snapshot] | None = None,
+    *,
+    page: str | Path | None = None,
+    say: Callable[[str], None] = print,
 ) -> list[Path]:
     """Draw every figure as SVG and PNG, and name those whose sources are missing; return the pictures written.
 
@@ -63,6 +67,7 @@ def collect_sources(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources
     What is not kept yet, or was computed from another snapshot, is made and kept: the networks with two features in two
     minutes, the t-SNE map in seconds.
     """
+
     def two_features() -> dict[str, Any]:
         from .two_features import train_two_features
 
@@ -80,8 +85,11 @@ def figure_section(title: str, drawn: Drawn, picture: str) -> str:
     `picture` is the figure's path from the page, without .png or .svg.
     """
     lines = [f"### {title}", "", f"![{title}]({picture}.png)", "", f"*{drawn.caption}* ([SVG]({picture}.svg))", ""]
-    lines += [f"- The paper: {f.says} **{_capitalized(f.outcome)}**: {f.seen}. ({_capitalized(f.rule)}.)"
-              for f in drawn.findings if f]
+    lines += [
+        f"- The paper: {f.says} **{_capitalized(f.outcome)}**: {f.seen}. ({_capitalized(f.rule)}.)"
+        for f in drawn.findings
+        if f
+    ]
     return "\n".join(lines).rstrip()
 
 

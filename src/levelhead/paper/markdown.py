@@ -41,10 +41,12 @@ def _marks(name: str) -> tuple[str, str]:
 
 def every_table(records: Sequence[Record]) -> dict[str, str]:
     """Return the paper's tables by title, our numbers next to the published ones."""
-    return {"Table 1, CIFAR-10: error in %": table1(records, "cifar10"),
-            "Table 1, CIFAR-100: error in %": table1(records, "cifar100"),
-            "Table 2, Tiny ImageNet: error in %": table2(records),
-            "Table 3, CIFAR-10: RS beside the oracle head, error in %": table3(records)}
+    return {
+        "Table 1, CIFAR-10: error in %": table1(records, "cifar10"),
+        "Table 1, CIFAR-100: error in %": table1(records, "cifar100"),
+        "Table 2, Tiny ImageNet: error in %": table2(records),
+        "Table 3, CIFAR-10: RS beside the oracle head, error in %": table3(records),
+    }
 
 
 def table1(records: Sequence[Record], data: str) -> str:
@@ -95,8 +97,10 @@ def table2(records: Sequence[Record]) -> str:
     columns, rows = table["columns"], list[tuple[str, list[str]]]()
 
     def ours(title: str, method: str, gamma: str | None = None) -> list[tuple[Cell, Cell]]:
-        pairs = [(cell(records, column, method, gamma or "last epoch"), top5_cell(records, column, method, gamma))
-                 for column in columns]
+        pairs = [
+            (cell(records, column, method, gamma or "last epoch"), top5_cell(records, column, method, gamma))
+            for column in columns
+        ]
         rows.append((title, [f"{first.text} / {top.text}" if first.errors else "" for first, top in pairs]))
         return pairs
 
@@ -110,9 +114,13 @@ def table2(records: Sequence[Record]) -> str:
             cells = ours(f"{title}, {PAPER_GAMMA}, {table['gamma']:g}", method, PAPER_GAMMA)
         rows.append((f"*{title}, published*", [_both(*one) for one in zip(cells, row["published"], strict=True)]))
     ours("WVN alone", "wvn")
-    rows += [(f"{METHODS[method].title}, best epoch on test (top-1)",
-              _texts([cell(records, column, method, "best epoch on test") for column in columns]))
-             for method in REPEATED]
+    rows += [
+        (
+            f"{METHODS[method].title}, best epoch on test (top-1)",
+            _texts([cell(records, column, method, "best epoch on test") for column in columns]),
+        )
+        for method in REPEATED
+    ]
     rows += _regrets(records, columns)
     return markdown_table(["top-1 / top-5", *(_profile(column) for column in columns)], rows)
 
@@ -131,16 +139,21 @@ def table3(records: Sequence[Record]) -> str:
 
     def closed(reading: str) -> list[str]:
         triples = zip(ours("last epoch"), ours(reading), ours("oracle"), strict=True)
-        shares = [share_of_gap(*(mean(one.errors) for one in three)) if all(one.errors for one in three) else None
-                  for three in triples]
+        shares = [
+            share_of_gap(*(mean(one.errors) for one in three)) if all(one.errors for one in three) else None
+            for three in triples
+        ]
         return ["" if share is None else f"{share:.0%}" for share in shares]
 
     held, oracle = ours("gamma from a hold-out"), ours("oracle")
-    rows = [("network alone", _texts(ours("last epoch"))),
-            *((f"+RS, {gamma}", _texts(ours(gamma))) for gamma in GAMMAS),
-            ("*+RS, published*", beside(held, "rs")),
-            ("+oracle head", _texts(oracle)), ("*+oracle head, published*", beside(oracle, "oracle")),
-            *((f"gap closed by RS, {gamma}", closed(gamma)) for gamma in GAMMAS)]
+    rows = [
+        ("network alone", _texts(ours("last epoch"))),
+        *((f"+RS, {gamma}", _texts(ours(gamma))) for gamma in GAMMAS),
+        ("*+RS, published*", beside(held, "rs")),
+        ("+oracle head", _texts(oracle)),
+        ("*+oracle head, published*", beside(oracle, "oracle")),
+        *((f"gap closed by RS, {gamma}", closed(gamma)) for gamma in GAMMAS),
+    ]
     titles = [f"{METHODS[method].title}, ratio {column.split(':')[1]}" for column, method in columns]
     return markdown_table(["", *titles], rows)
 
@@ -160,12 +173,16 @@ def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: st
         return f"{100 * error:.2f}" + ("" if share is None else f" ({share:.0%})")
 
     titles = {"rescale": "RS", "tau": "tau-normalization", "shift": "shift", "rescale-then-shift": "RS, then shift"}
-    rows = [("network alone", ["" if r is None else f"{100 * r['error']:.2f}" for r in found]),
-            *((title, ["" if r is None else text(r, r["held_out"][rule]["error"]) for r in found])
-              for rule, title in titles.items()),
-            ("nearest class mean", ["" if r is None else text(r, r["nearest_mean_error"]) for r in found]),
-            ("oracle head", [f"{100 * r['oracle']['error']:.2f}" if r and r["oracle"] else "" for r in found]),
-            ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found])]
+    rows = [
+        ("network alone", ["" if r is None else f"{100 * r['error']:.2f}" for r in found]),
+        *(
+            (title, ["" if r is None else text(r, r["held_out"][rule]["error"]) for r in found])
+            for rule, title in titles.items()
+        ),
+        ("nearest class mean", ["" if r is None else text(r, r["nearest_mean_error"]) for r in found]),
+        ("oracle head", [f"{100 * r['oracle']['error']:.2f}" if r and r["oracle"] else "" for r in found]),
+        ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found]),
+    ]
     data = columns[0].rpartition("/")[2].split(":")[0]
     return markdown_table([f"{DATA_TITLES[data]}, {METHODS[method].title}", *map(_profile, columns)], rows)
 
@@ -174,8 +191,10 @@ def other_recipe_table(records: Sequence[Record], columns: Sequence[str], method
     """Return methods, alone and after RS, in columns that the paper lacks; empty without a record."""
     rows, titles = [], {"last epoch": "", **{gamma: f"+RS, {gamma}" for gamma in GAMMAS}}
     for method in methods:
-        rows += [(METHODS[method].title + title, _texts([cell(records, column, method, reading) for column in columns]))
-                 for reading, title in titles.items()]
+        rows += [
+            (METHODS[method].title + title, _texts([cell(records, column, method, reading) for column in columns]))
+            for reading, title in titles.items()
+        ]
     head = [f"{DATA_TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
     return markdown_table(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
 
@@ -196,12 +215,15 @@ def _profile(column: str) -> str:
 
 def _regrets(records: Sequence[Record], columns: Sequence[str]) -> list[tuple[str, list[str]]]:
     def regret(column: str, method: str) -> str:
-        held, best = (cell(records, column, method, gamma).errors
-                      for gamma in ("gamma from a hold-out", "best gamma on test"))
+        held, best = (
+            cell(records, column, method, gamma).errors for gamma in ("gamma from a hold-out", "best gamma on test")
+        )
         return f"{mean(held) - mean(best):.2f}" if held else ""
 
-    return [(f"{METHODS[method].title}+RS: regret of the hold-out's gamma",
-             [regret(column, method) for column in columns]) for method in REPEATED]
+    return [
+        (f"{METHODS[method].title}+RS: regret of the hold-out's gamma", [regret(column, method) for column in columns])
+        for method in REPEATED
+    ]
 
 
 def _texts(cells: Sequence[Cell]) -> list[str]:

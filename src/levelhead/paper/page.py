@@ -16,8 +16,13 @@ from .trainings import trainings
 
 
 def write(
-    results: str | Path, page: str | Path, images: str | Path, snapshots: Mapping[str, Snapshot] | None = None, *,
-    readme: str | Path | None = None, say: Callable[[str], None] = print,
+    results: str | Path,
+    page: str | Path,
+    images: str | Path,
+    snapshots: Mapping[str, Snapshot] | None = None,
+    *,
+    readme: str | Path | None = None,
+    say: Callable[[str], None] = print,
 ) -> list[Path]:
     """Fill every place of the page and draw its figures; return the pictures written.
 
@@ -44,8 +49,14 @@ def draw_figures(
     with quiet():
         if page.is_file():
             readme = page.parent.parent / "README.md"  # of this project; another's has no such place
-            written = write(results.parent, page, pictures, shipped_snapshots(), say=say,
-                            readme=readme if markdown.has_place(readme, "reproduction") else None)
+            written = write(
+                results.parent,
+                page,
+                pictures,
+                shipped_snapshots(),
+                say=say,
+                readme=readme if markdown.has_place(readme, "reproduction") else None,
+            )
         else:
             written = figures.write(results.parent, pictures, shipped_snapshots(), say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
@@ -64,8 +75,10 @@ def places(records: Sequence[Record]) -> dict[str, str]:
         "table1-cifar100": markdown.table1(records, "cifar100"),
         "table2": markdown.table2(records),
         "table3": markdown.table3(records),
-        **{f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
-           for table in ("table1", "table2", "table3")},
+        **{
+            f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
+            for table in ("table1", "table2", "table3")
+        },
         "beyond": _joined(markdown.post_hoc_table(records, same, method) for same in sets for method in REPEATED),
         **{table: other_recipe_tables(records, table) for table in ("strong", "frontier")},
     }
@@ -74,25 +87,39 @@ def places(records: Sequence[Record]) -> dict[str, str]:
 def other_recipe_tables(records: Sequence[Record], table: str) -> str:
     """Return what a table of another recipe has, and every adjustment of its networks."""
     columns, methods = tables()[table]["columns"], repeated_methods(table)
-    return _joined([markdown.other_recipe_table(records, columns, methods), *(
-        markdown.post_hoc_table(records, [column for column in columns if f"/{data}:" in column], method)
-        for data in ("cifar10", "cifar100") for method in methods)])
+    return _joined(
+        [
+            markdown.other_recipe_table(records, columns, methods),
+            *(
+                markdown.post_hoc_table(records, [column for column in columns if f"/{data}:" in column], method)
+                for data in ("cifar10", "cifar100")
+                for method in methods
+            ),
+        ]
+    )
 
 
 def claims_table(records: Sequence[Record]) -> str:
     """Return the claims as Markdown: outcome, number and rule of each, then those that did not reproduce."""
     judged = {claim: claim(records) for claim in CLAIMS}
     found = [finding for finding in judged.values() if finding]
-    without = [claim.__name__.replace("_", " ").replace("rs ", "RS ").replace("wvn", "WVN")
-               for claim, finding in judged.items() if not finding]
+    without = [
+        claim.__name__.replace("_", " ").replace("rs ", "RS ").replace("wvn", "WVN")
+        for claim, finding in judged.items()
+        if not finding
+    ]
     if not found:
         return "No claim has its records yet."
     rows = [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found]
     lines = [markdown.markdown_table(["the paper", "we see", "number", "rule"], rows)]
     for outcome, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
         short = [f for f in found if f.outcome == outcome]
-        lines += ["", f"{title}:" if short else f"{title}: none.", *([""] * bool(short)),
-                  *(f"- {f.says} We saw: {f.seen}." for f in short)]
+        lines += [
+            "",
+            f"{title}:" if short else f"{title}: none.",
+            *([""] * bool(short)),
+            *(f"- {f.says} We saw: {f.seen}." for f in short),
+        ]
     if without:
         lines += ["", f"Not judged yet, because records are missing: {', '.join(without)}."]
     return "\n".join(lines)
@@ -105,10 +132,24 @@ def setup_table() -> str:
     recipes = [spec.resolve_recipe() for spec in specs]
     epochs = [dict.fromkeys(one.resolve_recipe().epochs for one in every if one.data == spec.data) for spec in specs]
     stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
-    rows = [("network", [spec.resolve_net() for spec in specs]), ("first layer", [stems[spec.stem] for spec in specs]),
-            ("recipe", [one.name for one in recipes]), ("epochs", [", ".join(map(str, one)) for one in epochs])]
-    for key in ("batch", "lr", "momentum", "weight_decay", "schedule", "milestones", "lr_decay", "warmup", "pad",
-                "flip"):
+    rows = [
+        ("network", [spec.resolve_net() for spec in specs]),
+        ("first layer", [stems[spec.stem] for spec in specs]),
+        ("recipe", [one.name for one in recipes]),
+        ("epochs", [", ".join(map(str, one)) for one in epochs]),
+    ]
+    for key in (
+        "batch",
+        "lr",
+        "momentum",
+        "weight_decay",
+        "schedule",
+        "milestones",
+        "lr_decay",
+        "warmup",
+        "pad",
+        "flip",
+    ):
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
     return markdown.markdown_table(["", *DATA_TITLES.values()], rows)
@@ -118,18 +159,28 @@ def cost_table(records: Sequence[Record]) -> str:
     """Return how many networks were trained, on which device, and each run's share of the device's hours."""
     if not records:
         return "No network has a record yet."
-    rows = [(title, _spent(these)) for data, title in DATA_TITLES.items()
-            if (these := [r for r in records if r["column"].split("/")[-1].split(":")[0] == data])]
+    rows = [
+        (title, _spent(these))
+        for data, title in DATA_TITLES.items()
+        if (these := [r for r in records if r["column"].split("/")[-1].split(":")[0] == data])
+    ]
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
     table = markdown.markdown_table(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
     there = {record.get("name") for record in records}
-    planned = (("Table 1", trainings("table1")), ("Table 2", trainings("table2")),
-               ("the stronger recipe", trainings("strong")), ("the recipe frontier", trainings("frontier")))
-    present = [f"{sum(training.name in there for training in wanted)} of {len(wanted)} of {title}"
-               for title, wanted in planned]
-    return (f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
-            f"time. Networks that have a record so far: {', '.join(present)}; a cell without one is empty.")
+    planned = (
+        ("Table 1", trainings("table1")),
+        ("Table 2", trainings("table2")),
+        ("the stronger recipe", trainings("strong")),
+        ("the recipe frontier", trainings("frontier")),
+    )
+    present = [
+        f"{sum(training.name in there for training in wanted)} of {len(wanted)} of {title}" for title, wanted in planned
+    ]
+    return (
+        f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
+        f"time. Networks that have a record so far: {', '.join(present)}; a cell without one is empty."
+    )
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -21,27 +21,40 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
     found: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
     norms = to_numpy(snapshot.head.norms)
     for rule, reach in RANGES.items():
-        tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts, rule=rule, norms=norms,
-                     range=reach)
+        tuned = tune(
+            snapshot.logits("held-out"),
+            snapshot.labels["held-out"],
+            snapshot.counts,
+            rule=rule,
+            norms=norms,
+            range=reach,
+        )
         interval = None if tuned.interval is None else [round(end, 4) for end in tuned.interval]
         on_test = path_on_test(snapshot, rule)
-        found[rule] = {**errors_at(on_test, tuned.gamma), "interval": interval,
-                       "best": errors_at(on_test, on_test.best("error").gamma)}
+        found[rule] = {
+            **errors_at(on_test, tuned.gamma),
+            "interval": interval,
+            "best": errors_at(on_test, on_test.best("error").gamma),
+        }
     return {**found, "rescale-then-shift": _rescale_then_shift(snapshot)}
 
 
 def path_on_test(snapshot: Snapshot, rule: RuleName = "rescale") -> GammaPath:
     """Return the exact path of a rule over the test split."""
     norms = to_numpy(snapshot.head.norms) if rule == "tau" else None
-    return gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=rule, norms=norms,
-                      range=RANGES[rule])
+    return gamma_path(
+        snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=rule, norms=norms, range=RANGES[rule]
+    )
 
 
 def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
     """Return a strength and the errors there."""
     point = path.at(float(strength))
-    return {"gamma": round(float(strength), 4), "error": round(point.error, 6),
-            "balanced_error": round(point.balanced_error, 6)}
+    return {
+        "gamma": round(float(strength), 4),
+        "error": round(point.error, 6),
+        "balanced_error": round(point.balanced_error, 6),
+    }
 
 
 def nearest_mean_error(snapshot: Snapshot) -> float:
@@ -59,8 +72,12 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
     if snapshot.head.weight.size > len(snapshot.labels["test"]):
         return None
     found = geometry.oracle_head(snapshot.features["test"], snapshot.labels["test"], snapshot.head.classes)
-    return {"error": round(found.error, 6), "loss": round(found.loss, 6), "gradient": float(f"{found.gradient:.1e}"),
-            "steps": found.steps}
+    return {
+        "error": round(found.error, 6),
+        "loss": round(found.loss, 6),
+        "gradient": float(f"{found.gradient:.1e}"),
+        "steps": found.steps,
+    }
 
 
 def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
@@ -72,9 +89,12 @@ def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
         scaled = held * adjust.factors(counts, gamma)
         return tune(scaled, labels["held-out"], counts, rule="shift", range=RANGES["shift"], bootstrap=0)
 
-    gamma, found = min(((gamma, tuned(float(gamma))) for gamma in RESCALE_STRENGTHS),
-                       key=lambda pair: pair[1].criterion_curve.values.min())
-    shifted = gamma_path(test * adjust.factors(counts, float(gamma)), labels["test"], counts, rule="shift",
-                         range=RANGES["shift"])
+    gamma, found = min(
+        ((gamma, tuned(float(gamma))) for gamma in RESCALE_STRENGTHS),
+        key=lambda pair: pair[1].criterion_curve.values.min(),
+    )
+    shifted = gamma_path(
+        test * adjust.factors(counts, float(gamma)), labels["test"], counts, rule="shift", range=RANGES["shift"]
+    )
     chosen = errors_at(shifted, found.gamma)
     return {**chosen, "gamma": round(float(gamma), 4), "tau": chosen["gamma"]}

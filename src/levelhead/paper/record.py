@@ -66,10 +66,12 @@ def shipped_snapshots() -> dict[str, Snapshot]:
 
 def _geometry(snapshot: Snapshot) -> dict[str, Any]:
     classes = snapshot.head.classes
-    splits = {name: (snapshot.features[name], snapshot.labels[name])
-              for name in ("train", "test") if name in snapshot.labels}
-    found: dict[str, Any] = {f"sigma_{name}": _list(geometry.angular_sigma(*split, classes), 2)
-                             for name, split in splits.items()}
+    splits = {
+        name: (snapshot.features[name], snapshot.labels[name]) for name in ("train", "test") if name in snapshot.labels
+    }
+    found: dict[str, Any] = {
+        f"sigma_{name}": _list(geometry.angular_sigma(*split, classes), 2) for name, split in splits.items()
+    }
     if "train" in splits:
         found["center_gap"] = _list(geometry.center_gap(splits["train"], splits["test"], classes), 2)
     return found

@@ -58,24 +58,45 @@ def reproduce_table(
     """Train what a table lacks, unless it is a dry run; return what is missing, as JSON and as text."""
     check_choice("table", table, TABLES)
     root, results = options.root, options.results
-    wanted = trainings(table, root=root and str(root), seeds=options.seeds, only=options.only,
-                       unofficial=options.unofficial)
+    wanted = trainings(
+        table, root=root and str(root), seeds=options.seeds, only=options.only, unofficial=options.unofficial
+    )
     before = left = missing(wanted, results)
     if before and not options.dry_run:
         if root is None:
-            raise LevelheadError(f"{table} lacks {len(before)} networks, and the data sets are needed to train them",
-                                 advice=Advice("root", None, "to name their folder"))
+            raise LevelheadError(
+                f"{table} lacks {len(before)} networks, and the data sets are needed to train them",
+                advice=Advice("root", None, "to name their folder"),
+            )
         until = None if options.minutes is None else 60 * options.minutes
-        with (graceful_stop(lambda: f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a "
-                            "record", say), epoch_progress(show=show) as report):
-            train_missing(before, results, options.runs, slots=options.slots, executor=options.executor, until=until,
-                          say=say, report=report)
+        with (
+            graceful_stop(
+                lambda: f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record", say
+            ),
+            epoch_progress(show=show) as report,
+        ):
+            train_missing(
+                before,
+                results,
+                options.runs,
+                slots=options.slots,
+                executor=options.executor,
+                until=until,
+                say=say,
+                report=report,
+            )
         left = missing(wanted, results)
         if left and until is None:
-            raise LevelheadError(f"{len(left)} of {len(before)} networks were not trained, for the reasons above; run "
-                                 "the same command again to resume")
-    found = {"table": table, "trainings": len(wanted), "missing": [training.name for training in left],
-             "minutes": round(expected_seconds(left) / 60, 1)}
+            raise LevelheadError(
+                f"{len(left)} of {len(before)} networks were not trained, for the reasons above; run "
+                "the same command again to resume"
+            )
+    found = {
+        "table": table,
+        "trainings": len(wanted),
+        "missing": [training.name for training in left],
+        "minutes": round(expected_seconds(left) / 60, 1),
+    }
     lines = [f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min" for training in left]
     rest = f"the others take about {found['minutes']:g} minutes on one H200" if left else "nothing to train"
     lines += [f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; {rest}"]
@@ -93,9 +114,16 @@ def expected_seconds(wanted: Sequence[Training]) -> float:
 
 
 def train_missing(
-    wanted: Sequence[Training], results: str | Path, runs: str | Path = "runs", *, slots: int = 16,
-    executor: TableExecutor = "local", device: str = "cuda", until: float | None = None,
-    say: Callable[[str], None] = print, report: EpochProgress | None = None,
+    wanted: Sequence[Training],
+    results: str | Path,
+    runs: str | Path = "runs",
+    *,
+    slots: int = 16,
+    executor: TableExecutor = "local",
+    device: str = "cuda",
+    until: float | None = None,
+    say: Callable[[str], None] = print,
+    report: EpochProgress | None = None,
 ) -> int:
     """Train those without a record, as many at a time as fit; return the number of records written.
 
@@ -132,17 +160,24 @@ def train_missing(
             of_group = sum(training.images for training in group)
             done = [(training, Run.of(training.spec, runs)) for training in group]
             with interrupts_blocked():
-                records += [others.submit(keep_record, training, run, seconds * training.images / of_group, results)
-                            for training, run in done if run.finished]
+                records += [
+                    others.submit(keep_record, training, run, seconds * training.images / of_group, results)
+                    for training, run in done
+                    if run.finished
+                ]
             images += of_group
             left = (total - images) / images * (time.monotonic() - began)
-            say(f"{names}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
-                f"{left:.0f} s{ended.error and f'; {ended.error}'}")
+            say(
+                f"{names}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
+                f"{left:.0f} s{ended.error and f'; {ended.error}'}"
+            )
         for made in records:
             made.result()
     if len(records) < len(todo):
-        say(f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; run the same "
-            "command again to resume")
+        say(
+            f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; run the same "
+            "command again to resume"
+        )
     return len(records)
 
 
@@ -162,21 +197,40 @@ def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _train_group(
-    group: list[Training], *, runs: Path, slots: int, device: str, say: Callable[[str], None] = print,
+    group: list[Training],
+    *,
+    runs: Path,
+    slots: int,
+    device: str,
+    say: Callable[[str], None] = print,
     report: EpochProgress | None = None,
 ) -> None:
     """Train one group; a run that diverges does not stop the others."""
     tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
-    run_packed([training.spec for training in group], runs, slots=slots, device=device, half=True,
-               evaluate_early=False, say=say, report=tell)
+    run_packed(
+        [training.spec for training in group],
+        runs,
+        slots=slots,
+        device=device,
+        half=True,
+        evaluate_early=False,
+        say=say,
+        report=tell,
+    )
 
 
 def keep_record(training: Training, run: Run, seconds: float, results: Path) -> None:
     """Make the record of a finished run, and write it."""
     keys = ("identity", "seed", "versions", "device", "counts")
-    facts = {"name": training.name, "column": training.column, "method": training.spec.method,
-             "hold_out": training.spec.hold_out, "seconds": round(seconds, 1), **{key: run.facts[key] for key in keys},
-             "data_sha256": run.facts.get("split_sha256")}
+    facts = {
+        "name": training.name,
+        "column": training.column,
+        "method": training.spec.method,
+        "hold_out": training.spec.hold_out,
+        "seconds": round(seconds, 1),
+        **{key: run.facts[key] for key in keys},
+        "data_sha256": run.facts.get("split_sha256"),
+    }
     with quiet():  # the record itself says what the warnings would
         record = make_record(run.snapshot, run.log, facts, top=5 if training.spec.data == "tiny-imagenet" else None)
     write_record(results / f"{training.name}.json", record)
@@ -198,7 +252,7 @@ def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Trainin
     for training in wanted:
         columns.setdefault(training.column, []).append(training)
     order = {training.name: i for i, training in enumerate(wanted)}
-    chunks = [same[at:at + slots] for same in columns.values() for at in range(0, len(same), slots)]
+    chunks = [same[at : at + slots] for same in columns.values() for at in range(0, len(same), slots)]
     found: list[list[Training]] = []
     for chunk in sorted(chunks, key=lambda chunk: order[chunk[0].name]):
         if found and len(found[-1]) + len(chunk) <= slots:  # one column does not fill the device

@@ -39,7 +39,12 @@ class Training:
 
 
 def trainings(
-    table: PaperTable, *, root: str | None = None, seeds: int = 3, only: Sequence[str] = (), dtype: str = "bfloat16",
+    table: PaperTable,
+    *,
+    root: str | None = None,
+    seeds: int = 3,
+    only: Sequence[str] = (),
+    dtype: str = "bfloat16",
     unofficial: bool = False,
 ) -> list[Training]:
     """Return every training that a table needs, once.
@@ -66,9 +71,11 @@ def trainings(
         if not any(_matches(training, cell) for training in found):
             columns = dict.fromkeys(training.column for training in found)
             methods = dict.fromkeys(training.spec.method for training in found)
-            raise LevelheadError(f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, and * matches anything; the "
-                                 f"columns are {', '.join(columns)}; the methods are {', '.join(methods)}",
-                                 parameter="only")
+            raise LevelheadError(
+                f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, and * matches anything; the "
+                f"columns are {', '.join(columns)}; the methods are {', '.join(methods)}",
+                parameter="only",
+            )
     return [t for t in found if not only or any(_matches(t, cell) for cell in only)]
 
 
@@ -98,8 +105,18 @@ def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None
     if data == "tiny-imagenet":  # what the paper leaves open for Table 2 and we chose: recipe, stem and epochs
         table = tables()["table2"]
         ours = {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
-    return Spec(data, root=root, method=method, profile="given" if ratio == "1" else shape, ratio=float(ratio),
-                hold_out=hold_out, seed=seed, engine="fast", dtype=dtype, **ours)  # type: ignore[arg-type]
+    return Spec(
+        data,
+        root=root,
+        method=method,
+        profile="given" if ratio == "1" else shape,
+        ratio=float(ratio),
+        hold_out=hold_out,
+        seed=seed,
+        engine="fast",
+        dtype=dtype,  # type: ignore[arg-type]
+        **ours,
+    )
 
 
 def _matches(training: Training, cell: str) -> bool:

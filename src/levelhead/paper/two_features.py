@@ -42,8 +42,11 @@ def train_two_features(
                 net = Net(nn.Sequential(body, nn.Linear(64, 2)), nn.Linear(2, data.classes, bias=False))
             fit(net, data, schedule, METHODS[name], seed=seed)
             kept.append(snapshot(net, data, Preprocess(schedule, data)))
-        found[name] = {"weights": [_rounded(one.head.weight, 4) for one in kept],
-                       "features": _rounded(kept[0].features["test"], 2), "labels": kept[0].labels["test"].tolist()}
+        found[name] = {
+            "weights": [_rounded(one.head.weight, 4) for one in kept],
+            "features": _rounded(kept[0].features["test"], 2),
+            "labels": kept[0].labels["test"].tolist(),
+        }
     return found
 
 

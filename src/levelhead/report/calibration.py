@@ -45,8 +45,12 @@ def reliability(path: GammaPath, logits: Array, gamma: float, temperature: float
             parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])
     n, confidence, found = np.sum(parts, axis=0)
     some = np.maximum(n, 1)
-    return {"n": n.astype(int).tolist(), "confidence": (confidence / some).round(6).tolist(),
-            "right": (found / some).round(6).tolist(), "error": float(np.abs(confidence - found).sum() / n.sum())}
+    return {
+        "n": n.astype(int).tolist(),
+        "confidence": (confidence / some).round(6).tolist(),
+        "right": (found / some).round(6).tolist(),
+        "error": float(np.abs(confidence - found).sum() / n.sum()),
+    }
 
 
 def calibration(
@@ -58,6 +62,11 @@ def calibration(
     rows = np.sort(np.random.default_rng(0).choice(len(known), size, replace=False))
     _, some = next(read_chunks(np.asarray(source[rows]), kind=path.kind, size=1 << 60))
     temperature = fit_temperature(path.rule.scores(some, gamma), known[rows])
-    return {"before": reliability(path, logits, 0.0), "after": reliability(path, logits, gamma),
-            "tempered": reliability(path, logits, gamma, temperature), "temperature": temperature,
-            "fitted_on": len(rows), "fitted_apart": held_out is not None}
+    return {
+        "before": reliability(path, logits, 0.0),
+        "after": reliability(path, logits, gamma),
+        "tempered": reliability(path, logits, gamma, temperature),
+        "temperature": temperature,
+        "fitted_on": len(rows),
+        "fitted_apart": held_out is not None,
+    }

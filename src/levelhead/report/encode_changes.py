@@ -46,5 +46,8 @@ def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: n
     parts = (changes.start[order], np.bincount(stop, minlength=len(stops)), delta, new_class)
     # whole numbers below 2^32 as all lowest bytes, then all next ones: the high bytes are nearly all 0
     planes = b"".join(part.astype("<u4").view(np.uint8).reshape(-1, 4).T.tobytes() for part in parts)
-    return {"samples": np.bincount(labels, minlength=classes).tolist(), "events": len(stop),
-            "data": base64.b64encode(zlib.compress(planes)).decode("ascii")}
+    return {
+        "samples": np.bincount(labels, minlength=classes).tolist(),
+        "events": len(stop),
+        "data": base64.b64encode(zlib.compress(planes)).decode("ascii"),
+    }

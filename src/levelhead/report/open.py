@@ -22,8 +22,15 @@ from .subject import ChoiceRecord, Subject, of_logits, of_snapshot
 
 
 def of_file(
-    path: str | Path, *, labels: Path | None = None, counts_file: Path | None = None, tuned: Path | None = None,
-    gamma: float | None = None, rule: RuleName | None = None, chosen_on: str = "held-out", bootstrap: int = 1000,
+    path: str | Path,
+    *,
+    labels: Path | None = None,
+    counts_file: Path | None = None,
+    tuned: Path | None = None,
+    gamma: float | None = None,
+    rule: RuleName | None = None,
+    chosen_on: str = "held-out",
+    bootstrap: int = 1000,
     say: Callable[[str], None] = lambda _: None,
 ) -> Subject:
     """Return the subject of a run's folder, a snapshot, a tuned.json, or a file of logits.
@@ -63,16 +70,27 @@ def of_file(
     if place.suffix == ".safetensors" and "levelhead.snapshot" in read_header(place).metadata:
         return of_snapshot(Snapshot.load(place), title=place.stem, facts=_with_sha256({"snapshot": place}), **given)
     if not arrays.has_known_suffix(place):
-        raise LevelheadError(f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as "
-                             f"{', '.join(arrays.FORMATS)}")
+        raise LevelheadError(
+            f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
+        )
     if (choice or given)["rule"] == "tau":
-        raise LevelheadError(f"{path}: the rule 'tau' needs the weight norms of a head, and logits have none; give a "
-                             "run's folder or a snapshot")
+        raise LevelheadError(
+            f"{path}: the rule 'tau' needs the weight norms of a head, and logits have none; give a "
+            "run's folder or a snapshot"
+        )
     found = samples.read(place, labels, counts_file, say=say)
     own = choice is not None and choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(place)
-    return of_logits(found.logits, found.labels, found.counts, names=found.names, facts=_with_sha256(found.files),
-                     title=place.stem, samples=chosen_on, apart=gamma is not None or (choice is not None and not own),
-                     **given)
+    return of_logits(
+        found.logits,
+        found.labels,
+        found.counts,
+        names=found.names,
+        facts=_with_sha256(found.files),
+        title=place.stem,
+        samples=chosen_on,
+        apart=gamma is not None or (choice is not None and not own),
+        **given,
+    )
 
 
 def of_run(folder: Path, **given: Any) -> Subject:
@@ -99,8 +117,14 @@ def of_run(folder: Path, **given: Any) -> Subject:
     spec = made.get("spec", made)
     facts = {key: str(spec[key]) for key in ("data", "method", "ratio", "net", "recipe", "seed") if spec.get(key)}
     facts |= {f"trained with {key}": str(value) for key, value in made.get("versions", {}).items()}
-    return of_snapshot(run.snapshot, title=folder.name, log=run.log, model=str(folder / "model.safetensors"),
-                       facts=facts | _with_sha256({"snapshot": folder / "snapshot.safetensors"}), **given)
+    return of_snapshot(
+        run.snapshot,
+        title=folder.name,
+        log=run.log,
+        model=str(folder / "model.safetensors"),
+        facts=facts | _with_sha256({"snapshot": folder / "snapshot.safetensors"}),
+        **given,
+    )
 
 
 def of_tuned(path: Path) -> Subject:
@@ -108,27 +132,38 @@ def of_tuned(path: Path) -> Subject:
     choice = read_choice(path)
     sources = choice.get("sources")
     if not sources:
-        facts = _with_sha256({"tuned": path}) | {"note": "this file does not name its logits; tune again with this "
-                                                         "version of levelhead for the whole page"}
+        facts = _with_sha256({"tuned": path}) | {
+            "note": "this file does not name its logits; tune again with this version of levelhead for the whole page"
+        }
         counts = np.ones(choice.get("classes") or 2, np.int64)
         return Subject(path.stem, counts, choice, facts=facts, tuned_file=str(path))
     found: dict[str, Path] = {}
     for key, name in sources["files"].items():  # relative to the current folder or to that of the tuned.json
         places = [place for place in (Path(name), path.parent / name) if arrays.file_of(place).is_file()]
         if not places:
-            raise FileNotFoundError(f"{path}: no such file {name}, which holds its {key}; give the logits themselves, "
-                                    "and this file as tuned")
+            raise FileNotFoundError(
+                f"{path}: no such file {name}, which holds its {key}; give the logits themselves, "
+                "and this file as tuned"
+            )
         found[key] = places[0]
         if sources["sha256"][key] != arrays.sha256(places[0]):
-            raise LevelheadError(f"{path}: gamma was chosen on other {key} than {places[0]} now holds (another "
-                                 "sha256); tune again")
+            raise LevelheadError(
+                f"{path}: gamma was chosen on other {key} than {places[0]} now holds (another sha256); tune again"
+            )
     subject = of_choice(choice, **found, target=sources["target"], kind=sources["kind"], title=path.stem)
     return replace(subject, tuned_file=str(path))
 
 
 def of_choice(
-    tuned: Tuned | ChoiceRecord, *, logits: Path, labels: Path | None = None, counts: Path, norms: Path | None = None,
-    target: str | None = None, kind: Kind = "logits", title: str | None = None,
+    tuned: Tuned | ChoiceRecord,
+    *,
+    logits: Path,
+    labels: Path | None = None,
+    counts: Path,
+    norms: Path | None = None,
+    target: str | None = None,
+    kind: Kind = "logits",
+    title: str | None = None,
 ) -> Subject:
     """Return the subject of a choice, on the files it was made on.
 
@@ -150,10 +185,19 @@ def of_choice(
     """
     choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
     found = samples.read(logits, labels, counts)
-    return of_logits(found.logits, found.labels, found.counts, names=found.names, facts=_with_sha256(found.files),
-                     target=None if target is None else target_shares(target, found.names, len(found.counts)),
-                     norms=None if norms is None else arrays.read(norms, wanted="norms"), kind=kind, tuned=choice,
-                     title=title or logits.stem, samples=choice["chosen_on"])
+    return of_logits(
+        found.logits,
+        found.labels,
+        found.counts,
+        names=found.names,
+        facts=_with_sha256(found.files),
+        target=None if target is None else target_shares(target, found.names, len(found.counts)),
+        norms=None if norms is None else arrays.read(norms, wanted="norms"),
+        kind=kind,
+        tuned=choice,
+        title=title or logits.stem,
+        samples=choice["chosen_on"],
+    )
 
 
 def is_records(path: str | Path) -> bool:

@@ -26,8 +26,18 @@ from .page_data import code_to_copy, page_data
 from .subject import Subject
 from .verdict import RULE_SENTENCES, Number, percent_text, verdict
 
-SCRIPTS = ("format.js", "engine.js", "chart.js", "curve.js", "classes.js", "confusion.js", "head.js", "calibration.js",
-           "compare.js", "page.js")
+SCRIPTS = (
+    "format.js",
+    "engine.js",
+    "chart.js",
+    "curve.js",
+    "classes.js",
+    "confusion.js",
+    "head.js",
+    "calibration.js",
+    "compare.js",
+    "page.js",
+)
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,9 @@ class PageTable:
         >>> PageTable.of_markdown("t", "| ratio | 100 |\\n|---|---|\\n| *WVN, published* | *20.17* |").rows
         [['WVN, published', '20.17']]
         """
-        header, _, *rows = [[cell.replace("*", "").strip() for cell in line.strip("|").split("|")]
-                            for line in text.strip().splitlines()]
+        header, _, *rows = [
+            [cell.replace("*", "").strip() for cell in line.strip("|").split("|")] for line in text.strip().splitlines()
+        ]
         return PageTable(title, header, rows, note)
 
 
@@ -86,23 +97,44 @@ def render_page(subjects: Sequence[Subject], *, tables: Sequence[PageTable] = ()
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    words = Environment(loader=PackageLoader("levelhead.report", ""), autoescape=True, undefined=StrictUndefined,
-                        trim_blocks=True, lstrip_blocks=True)
+    words = Environment(
+        loader=PackageLoader("levelhead.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     words.filters |= {"percent": percent_text, "points": signed_points}
-    script = "(() => {\n\"use strict\";\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
+    script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
     content = {"step": STEP, "subjects": [page_data(subject) for subject in subjects]}
     data = json.dumps(content, separators=(",", ":"), allow_nan=False)
     for sign in "&<>":  # so that data cannot end the element around it, whatever a class is called
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     return words.get_template("page.html").render(
-        subjects=[{"subject": subject, "verdict": verdict(subject), "rule": RULE_SENTENCES[subject.choice["rule"]],
-                   "code": code_to_copy(subject)} for subject in subjects],
-        tables=tables, data=Markup(data), command=command, scripts=map(Markup, scripts), styles=map(Markup, styles),
+        subjects=[
+            {
+                "subject": subject,
+                "verdict": verdict(subject),
+                "rule": RULE_SENTENCES[subject.choice["rule"]],
+                "code": code_to_copy(subject),
+            }
+            for subject in subjects
+        ],
+        tables=tables,
+        data=Markup(data),
+        command=command,
+        scripts=map(Markup, scripts),
+        styles=map(Markup, styles),
         policy=f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; img-src data:; "
-               "base-uri 'none'; form-action 'none'",
-        made={"levelhead": __version__, "Python": platform.python_version(), "numpy": np.__version__,
-              "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())})
+        "base-uri 'none'; form-action 'none'",
+        made={
+            "levelhead": __version__,
+            "Python": platform.python_version(),
+            "numpy": np.__version__,
+            "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        },
+    )
 
 
 def signed_points(number: Number) -> str:

@@ -114,7 +114,7 @@ class Subject:
         """The rarer and the more frequent half, by training counts, of the classes with samples."""
         order = self.present[np.argsort(self.counts[self.present], kind="stable")]
         size = max(1, len(order) // 2)
-        return np.sort(order[:size]), np.sort(order[len(order) - size:])
+        return np.sort(order[:size]), np.sort(order[len(order) - size :])
 
     @cached_property
     def groups(self) -> dict[str, list[int]]:
@@ -133,9 +133,16 @@ class Subject:
 
 
 def of_snapshot(
-    snapshot: Snapshot, *, title: str = "snapshot", gamma: float | None = None, rule: RuleName = "rescale",
-    tuned: Tuned | ChoiceRecord | None = None, log: Sequence[dict[str, Any]] = (), facts: dict[str, str] | None = None,
-    bootstrap: int = 1000, model: str = "model.safetensors",
+    snapshot: Snapshot,
+    *,
+    title: str = "snapshot",
+    gamma: float | None = None,
+    rule: RuleName = "rescale",
+    tuned: Tuned | ChoiceRecord | None = None,
+    log: Sequence[dict[str, Any]] = (),
+    facts: dict[str, str] | None = None,
+    bootstrap: int = 1000,
+    model: str = "model.safetensors",
 ) -> Subject:
     """Return the subject of a training's snapshot, shown on its test split or, without one, on its held-out split.
 
@@ -156,8 +163,10 @@ def of_snapshot(
     """
     shown = next((split for split in ("test", "held-out") if split in snapshot.features), None)
     if shown is None:
-        raise LevelheadError(f"{title}: expected a snapshot with a test or held-out split, got "
-                             f"{', '.join(snapshot.features) or 'none'}; train with a hold-out")
+        raise LevelheadError(
+            f"{title}: expected a snapshot with a test or held-out split, got "
+            f"{', '.join(snapshot.features) or 'none'}; train with a hold-out"
+        )
     head, names = snapshot.head.numpy(), snapshot.head.names
     held_out = (snapshot.logits("held-out"), snapshot.labels["held-out"]) if "held-out" in snapshot.features else None
     choice = _choice(gamma, rule, tuned)
@@ -167,18 +176,48 @@ def of_snapshot(
         choice = found.to_dict()
     norms = head.norms if (rule if choice is None else choice["rule"]) == "tau" else None
     return of_logits(
-        snapshot.logits(shown), snapshot.labels[shown], snapshot.counts, title=title, rule=rule, tuned=choice,
-        names=names, norms=norms, samples=shown, apart=shown == "test" or gamma is not None, log=log, head=head,
-        held_out=held_out if shown == "test" else None, facts=facts, bootstrap=bootstrap, model=model, blind=True)
+        snapshot.logits(shown),
+        snapshot.labels[shown],
+        snapshot.counts,
+        title=title,
+        rule=rule,
+        tuned=choice,
+        names=names,
+        norms=norms,
+        samples=shown,
+        apart=shown == "test" or gamma is not None,
+        log=log,
+        head=head,
+        held_out=held_out if shown == "test" else None,
+        facts=facts,
+        bootstrap=bootstrap,
+        model=model,
+        blind=True,
+    )
 
 
 def of_logits(
-    logits: Array, labels: Array | None, counts: Counts, *, title: str = "model", gamma: float | None = None,
-    rule: RuleName = "rescale", tuned: Tuned | ChoiceRecord | None = None, names: Sequence[str] | None = None,
-    target: Array | None = None, norms: Array | None = None, kind: Kind = "logits", samples: str = "held-out",
-    apart: bool = False, blind: bool = False, bootstrap: int = 1000, head: Head | None = None,
-    log: Sequence[dict[str, Any]] = (), held_out: tuple[Array, np.ndarray] | None = None,
-    facts: dict[str, str] | None = None, model: str = "model.safetensors",
+    logits: Array,
+    labels: Array | None,
+    counts: Counts,
+    *,
+    title: str = "model",
+    gamma: float | None = None,
+    rule: RuleName = "rescale",
+    tuned: Tuned | ChoiceRecord | None = None,
+    names: Sequence[str] | None = None,
+    target: Array | None = None,
+    norms: Array | None = None,
+    kind: Kind = "logits",
+    samples: str = "held-out",
+    apart: bool = False,
+    blind: bool = False,
+    bootstrap: int = 1000,
+    head: Head | None = None,
+    log: Sequence[dict[str, Any]] = (),
+    held_out: tuple[Array, np.ndarray] | None = None,
+    facts: dict[str, str] | None = None,
+    model: str = "model.safetensors",
 ) -> Subject:
     """Return the subject of a model's logits on samples that it was not trained on.
 
@@ -205,8 +244,13 @@ def of_logits(
     rule, reach = (rule, RANGE) if choice is None else (choice["rule"], (0.0, max(RANGE[1], 1.25 * choice["gamma"])))
     made = make_rule(rule, n, norms=norms if rule == "tau" else None)
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
-    path = None if labels is None else gamma_path(logits, labels, n, range=reach, rule=rule, kind=kind, target=prior,
-                                                  norms=norms if rule == "tau" else None)
+    path = (
+        None
+        if labels is None
+        else gamma_path(
+            logits, labels, n, range=reach, rule=rule, kind=kind, target=prior, norms=norms if rule == "tau" else None
+        )
+    )
     if choice is None:
         times = min(bootstrap, MAX_RESAMPLED // len(logits))
         with quiet():  # the page shows the warnings
@@ -217,8 +261,22 @@ def of_logits(
         choice = found.to_dict()
     changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
     return Subject(
-        title=title, counts=n, choice=choice, path=path, changes=changes, logits=logits, samples=samples, apart=apart,
-        names=names, target=prior, held_out=held_out, head=head, log=log, facts=facts or {}, model=model)
+        title=title,
+        counts=n,
+        choice=choice,
+        path=path,
+        changes=changes,
+        logits=logits,
+        samples=samples,
+        apart=apart,
+        names=names,
+        target=prior,
+        held_out=held_out,
+        head=head,
+        log=log,
+        facts=facts or {},
+        model=model,
+    )
 
 
 def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | ChoiceRecord | None) -> ChoiceRecord | None:
@@ -227,6 +285,8 @@ def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | ChoiceRecord | N
     if choice is None:
         return None
     if not 0 <= choice["gamma"] <= LARGEST_GAMMA:
-        raise LevelheadError(f"expected a gamma from 0 to {LARGEST_GAMMA:g}, got {choice['gamma']:g}",
-                             parameter="tuned" if gamma is None else "gamma")
+        raise LevelheadError(
+            f"expected a gamma from 0 to {LARGEST_GAMMA:g}, got {choice['gamma']:g}",
+            parameter="tuned" if gamma is None else "gamma",
+        )
     return choice | {"gamma": float(choice["gamma"])}

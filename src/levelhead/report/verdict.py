@@ -12,9 +12,11 @@ from .subject import Subject
 
 Status = Literal["ship", "unclear", "keep", "warn"]
 SMALL_GAIN = 0.01  # one point of balanced error
-RULE_SENTENCES = {"rescale": "each class's weight vector is multiplied by (largest count / its count)^gamma",
-                  "tau": "each class's weight vector is divided by its norm^gamma",
-                  "shift": "gamma times log(largest count / its count) is added to each class's score"}
+RULE_SENTENCES = {
+    "rescale": "each class's weight vector is multiplied by (largest count / its count)^gamma",
+    "tau": "each class's weight vector is divided by its norm^gamma",
+    "shift": "gamma times log(largest count / its count) is added to each class's score",
+}
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,10 @@ def verdict(subject: Subject) -> Verdict:
     low, high = corrected or gain(before, after, path.labels, subject.mass, subject.level)[1:]
     was, now = path.at(0.0), path.at(gamma)
     rare, common = ([float(np.nanmean(x.class_accuracy[half])) for x in (was, now)] for half in subject.halves)
-    mix = [1 - float(np.nansum(subject.counts * x.class_accuracy) / subject.counts[subject.present].sum())
-           for x in (was, now)]
+    mix = [
+        1 - float(np.nansum(subject.counts * x.class_accuracy) / subject.counts[subject.present].sum())
+        for x in (was, now)
+    ]
     weights = "every class weighs the same" if subject.target is None else "classes weigh as the target says"
     half, of = ("class", "") if subject.classes == 2 else ("half", " of the classes")
     numbers = (
@@ -82,11 +86,14 @@ def verdict(subject: Subject) -> Verdict:
     changes = [f"from {percent_text(number.before)} to {percent_text(number.after)}" for number in numbers]
     changed, lower = bool((before != after).any()), was.balanced_error - now.balanced_error
     status, headline = _decide(subject, low, high, changed, lower)
-    lines = {"What changes": f"The recall of the rarer {half}{of} goes {changes[2]}, that of the more frequent "
-                             f"{half} {changes[3]}. The error goes {changes[1]}, the balanced error {changes[0]}.",
-             "How certain": _certainty(low, high, subject.level),
-             "Who pays": _who_pays(subject, was.class_accuracy, now.class_accuracy),
-             "If imbalance stays": _if_imbalance_stays(mix, subject), "How gamma was chosen": _how_chosen(subject)}
+    lines = {
+        "What changes": f"The recall of the rarer {half}{of} goes {changes[2]}, that of the more frequent "
+        f"{half} {changes[3]}. The error goes {changes[1]}, the balanced error {changes[0]}.",
+        "How certain": _certainty(low, high, subject.level),
+        "Who pays": _who_pays(subject, was.class_accuracy, now.class_accuracy),
+        "If imbalance stays": _if_imbalance_stays(mix, subject),
+        "How gamma was chosen": _how_chosen(subject),
+    }
     return Verdict(status, headline, lines, numbers, _alarms(subject))
 
 
@@ -111,9 +118,13 @@ def _decide(subject: Subject, low: float, high: float, changed: bool, lower: flo
 
 
 def _certainty(low: float, high: float, level: float) -> str:
-    change = (f"between {100 * low:.2f} and {100 * high:.2f} points lower" if low > 0 else
-              f"between {-100 * high:.2f} and {-100 * low:.2f} points higher" if high < 0 else
-              f"anywhere from {100 * high:.2f} points lower to {-100 * low:.2f} points higher")
+    change = (
+        f"between {100 * low:.2f} and {100 * high:.2f} points lower"
+        if low > 0
+        else f"between {-100 * high:.2f} and {-100 * low:.2f} points higher"
+        if high < 0
+        else f"anywhere from {100 * high:.2f} points lower to {-100 * low:.2f} points higher"
+    )
     return f"On new samples like these, the balanced error will be {change} ({100 * level:g} % confidence)."
 
 
@@ -124,15 +135,19 @@ def _who_pays(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
         return "Nobody: no class has a lower recall than before."
     # the name is cut if it is long, and isolated from the text direction of the rest
     name = f"“\N{FIRST STRONG ISOLATE}{short(subject.name(worst), 60)}\N{POP DIRECTIONAL ISOLATE}”"
-    return (f"{losers:,} of {len(subject.present):,} classes have a lower recall than before, most of all {name}, from "
-            f"{percent_text(was[worst])} to {percent_text(now[worst])}.")
+    return (
+        f"{losers:,} of {len(subject.present):,} classes have a lower recall than before, most of all {name}, from "
+        f"{percent_text(was[worst])} to {percent_text(now[worst])}."
+    )
 
 
 def _if_imbalance_stays(mix: list[float], subject: Subject) -> str:
     if np.all(subject.counts == subject.counts[0]):
         return "The training counts are all equal, so there is no imbalance to level."
-    text = (f"Where classes are as imbalanced as in training, expect the error to go from {percent_text(mix[0])} to "
-            f"{percent_text(mix[1])}")
+    text = (
+        f"Where classes are as imbalanced as in training, expect the error to go from {percent_text(mix[0])} to "
+        f"{percent_text(mix[1])}"
+    )
     keep = ". If the model will be used there, and no class matters more than another, keep it as it is."
     return text + (keep if mix[1] > mix[0] else ", which is no worse.")
 
@@ -145,8 +160,10 @@ def _how_chosen(subject: Subject) -> str:
         chosen = f"gamma = {subject.gamma:g} was given by hand"
     elif on == "unlabelled":
         equally = "" if subject.target is not None else " (all equally often)"
-        chosen = (f"gamma = {subject.gamma:.3f}{likely} was chosen on {n}samples without their labels, so that each "
-                  f"class is predicted as often as it is assumed to occur{equally}")
+        chosen = (
+            f"gamma = {subject.gamma:.3f}{likely} was chosen on {n}samples without their labels, so that each "
+            f"class is predicted as often as it is assumed to occur{equally}"
+        )
     else:
         what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(on, f"{on} samples")
         metric = choice.get("metric") or "balanced_error"
@@ -159,32 +176,43 @@ def _how_chosen(subject: Subject) -> str:
         no_part = "" if on in ("given", "unlabelled") else " that had no part in the choice"
         total = f"{len(subject.path.labels):,} {subject.samples} samples"
         return f"{chosen}; every number here is measured on {total}{no_part}."
-    return (f"{chosen}, and the numbers here are measured on the same samples; the estimate for new samples allows for "
-            "that.")
+    return (
+        f"{chosen}, and the numbers here are measured on the same samples; the estimate for new samples allows for "
+        "that."
+    )
 
 
 def _alarms(subject: Subject) -> tuple[str, ...]:
-    on_test = ("Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they cannot be "
-               "reported as a test result. Choose gamma on held-out samples instead.")
+    on_test = (
+        "Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they cannot be "
+        "reported as a test result. Choose gamma on held-out samples instead."
+    )
     return (on_test,) * (subject.choice["chosen_on"] == "test") + tuple(map(str, subject.choice.get("warnings") or ()))
 
 
 def _verdict_without_labels(subject: Subject) -> Verdict:
     """Return the verdict from the choice alone, where labels or logits are missing."""
     choice, known, lines = subject.choice, subject.gain_interval, {"How gamma was chosen": _how_chosen(subject)}
-    titles = {"balanced_error": ("Balanced error", "every class weighs the same"), "error": ("Error", ""),
-              "mismatch": ("Predicted shares off target", "0 %: every class is predicted as often as it should be")}
-    numbers = {key: Number(key, title, choice[f"{key}_at_zero"], choice[key], note=note)
-               for key, (title, note) in titles.items()
-               if choice.get(key) is not None and choice.get(f"{key}_at_zero") is not None}
+    titles = {
+        "balanced_error": ("Balanced error", "every class weighs the same"),
+        "error": ("Error", ""),
+        "mismatch": ("Predicted shares off target", "0 %: every class is predicted as often as it should be"),
+    }
+    numbers = {
+        key: Number(key, title, choice[f"{key}_at_zero"], choice[key], note=note)
+        for key, (title, note) in titles.items()
+        if choice.get(key) is not None and choice.get(f"{key}_at_zero") is not None
+    }
     balanced = numbers.get("balanced_error")
     if known is not None and choice.get("n") and balanced:
         status, headline = _decide(subject, *known, choice["gamma"] != 0, balanced.before - balanced.after)
         lines["How certain"] = _certainty(*known, subject.level)
     else:
         status, headline = "unclear", "No decision without labels: label a few samples and evaluate on them first"
-        lines["What is missing"] = ("Without labels it is not known how often the model is right, before or after. "
-                                    "This page shows how often each class is predicted.")
+        lines["What is missing"] = (
+            "Without labels it is not known how often the model is right, before or after. "
+            "This page shows how often each class is predicted."
+        )
     return Verdict(status, headline, lines, tuple(numbers.values()), _alarms(subject))
 
 

@@ -27,8 +27,9 @@ def write(folder: Path, state: State) -> Path:
         earlier = checkpoints_in(folder)
         kept = f"the last good checkpoint, {earlier[0].name}, is kept" if earlier else "there is no earlier one"
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
-        raise OSError(f"{folder}: cannot write a checkpoint, {reason}; {kept}; make room and run the same command "
-                      "again to resume") from error
+        raise OSError(
+            f"{folder}: cannot write a checkpoint, {reason}; {kept}; make room and run the same command again to resume"
+        ) from error
     for old in checkpoints_in(folder)[2:]:
         old.unlink(missing_ok=True)
     return path
@@ -41,8 +42,10 @@ def read(path: Path) -> State:
     if _checksum(content) != checksum:
         raise LevelheadError(f"{path}: damaged, its checksum is {_checksum(content)}, not {checksum} as in its name")
     tensors = from_bytes(content)
-    weights, momentum = ({name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
-                         for part in ("weights/", "momentum/"))
+    weights, momentum = (
+        {name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
+        for part in ("weights/", "momentum/")
+    )
     return State(int(epoch), int(step), weights, momentum, tensors["seen"])
 
 
@@ -61,8 +64,9 @@ def latest(folder: Path, *, mid_epoch: bool = True) -> tuple[State | None, list[
         if mid_epoch or not state.step:
             return state, damaged
     if damaged and len(damaged) == len(checkpoints_in(folder)):
-        raise LevelheadError(f"{folder}: every checkpoint is damaged ({len(damaged)}: {damaged[0]}); move the folder "
-                             "away to train again")
+        raise LevelheadError(
+            f"{folder}: every checkpoint is damaged ({len(damaged)}: {damaged[0]}); move the folder away to train again"
+        )
     return None, damaged
 
 

@@ -36,20 +36,36 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the head, ready for JSON."""
-        return {"names": list(self.names), "counts": self.counts.tolist(), "rule": self.rule, "gamma": self.gamma,
-                "tuned": None if self.tuned is None else self.tuned.to_dict(),
-                "before": _to_json(self.before), "after": _to_json(self.after)}
+        return {
+            "names": list(self.names),
+            "counts": self.counts.tolist(),
+            "rule": self.rule,
+            "gamma": self.gamma,
+            "tuned": None if self.tuned is None else self.tuned.to_dict(),
+            "before": _to_json(self.before),
+            "after": _to_json(self.after),
+        }
 
     def text(self, *, most: int = 20) -> str:
         """Return a table for people: errors, groups and, if there are at most `most`, classes."""
         a, b = self.before, self.after
-        worst = (f"worst recall ({self.names[a.worst_class]}; {self.names[b.worst_class]})",
-                 a.worst_recall, b.worst_recall)
+        worst = (
+            f"worst recall ({self.names[a.worst_class]}; {self.names[b.worst_class]})",
+            a.worst_recall,
+            b.worst_recall,
+        )
         groups = [(f"recall of {group}-shot classes", a.groups[group], b.groups[group]) for group in a.groups]
-        classes = [(f"recall of {name} (n = {n})", *recalls) for name, n, *recalls in
-                   zip(self.names, self.counts, a.recall, b.recall, strict=True)]
-        rows = [(f"error (n = {a.n})", a.error, b.error), ("balanced error", a.balanced_error, b.balanced_error), worst,
-                *groups, *(classes if len(classes) <= most else [])]
+        classes = [
+            (f"recall of {name} (n = {n})", *recalls)
+            for name, n, *recalls in zip(self.names, self.counts, a.recall, b.recall, strict=True)
+        ]
+        rows = [
+            (f"error (n = {a.n})", a.error, b.error),
+            ("balanced error", a.balanced_error, b.balanced_error),
+            worst,
+            *groups,
+            *(classes if len(classes) <= most else []),
+        ]
         width, adjusted = max(len(title) for title, *_ in rows), f"with {RULE_TITLES[self.rule]}"
         last = max(13, len(adjusted) + 2)
         lines = [f"{'test set':{width}}{'as trained':>13}{adjusted:>{last}}"]
@@ -65,17 +81,38 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: RuleName =
     tuned, head, counts = None, snapshot.head, snapshot.counts
     if gamma is None:
         if "held-out" not in snapshot.features:
-            raise LevelheadError("this run was trained without held-out samples to choose gamma on",
-                                 advice=Advice("gamma", None, "to set its strength"))
+            raise LevelheadError(
+                "this run was trained without held-out samples to choose gamma on",
+                advice=Advice("gamma", None, "to set its strength"),
+            )
         with quiet():  # tuned.warnings has them
-            tuned = tune(snapshot.logits("held-out"), snapshot.labels["held-out"], counts, rule=rule,
-                         norms=head.norms, names=head.names)
+            tuned = tune(
+                snapshot.logits("held-out"),
+                snapshot.labels["held-out"],
+                counts,
+                rule=rule,
+                norms=head.norms,
+                names=head.names,
+            )
         gamma = tuned.gamma
-    leveled = (tau_normalize(head, gamma) if rule == "tau" else shift_logits(head, counts, gamma) if rule == "shift"
-               else rescale(head, counts, gamma=gamma))
+    leveled = (
+        tau_normalize(head, gamma)
+        if rule == "tau"
+        else shift_logits(head, counts, gamma)
+        if rule == "shift"
+        else rescale(head, counts, gamma=gamma)
+    )
     before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
-    return Evaluation(rule=rule, names=tuple(head.names or map(str, range(head.classes))), counts=counts,
-                      gamma=float(gamma), tuned=tuned, head=leveled, before=before, after=after)
+    return Evaluation(
+        rule=rule,
+        names=tuple(head.names or map(str, range(head.classes))),
+        counts=counts,
+        gamma=float(gamma),
+        tuned=tuned,
+        head=leveled,
+        before=before,
+        after=after,
+    )
 
 
 def rule_for(method: Method) -> RuleName:
@@ -83,11 +120,15 @@ def rule_for(method: Method) -> RuleName:
     if method.adjust is tau_normalize_head:
         return "tau"
     if method.adjust not in (None, rescale_head):
-        raise LevelheadError(f"method {method.name}: its adjust is neither RS nor tau-normalization, so its strength "
-                             "cannot be chosen here; train without it, and apply it to the head of the run's snapshot")
+        raise LevelheadError(
+            f"method {method.name}: its adjust is neither RS nor tau-normalization, so its strength "
+            "cannot be chosen here; train without it, and apply it to the head of the run's snapshot"
+        )
     return "rescale"
 
 
 def _to_json(measures: Measures) -> dict[str, Any]:
-    return {key: [None if math.isnan(x) else x for x in value] if isinstance(value, list) else value
-            for key, value in to_plain(measures).items()}
+    return {
+        key: [None if math.isnan(x) else x for x in value] if isinstance(value, list) else value
+        for key, value in to_plain(measures).items()
+    }

@@ -31,8 +31,14 @@ class Classifier(nn.Module):
     def __init__(self, facts: dict[str, Any], *, bias: bool = False):
         super().__init__()
         channels = [len(facts["mean"]), 1, 1]
-        net = build(facts["net"], len(facts["names"]), head="linear", shape=tuple(facts["shape"]),
-                    shortcut=facts["shortcut"], stem=facts["stem"])
+        net = build(
+            facts["net"],
+            len(facts["names"]),
+            head="linear",
+            shape=tuple(facts["shape"]),
+            shortcut=facts["shortcut"],
+            stem=facts["stem"],
+        )
         self.unit_features = facts["head"] == "cosine"
         self.register_buffer("mean", 255 * torch.tensor(facts["mean"]).reshape(channels))
         self.register_buffer("std", 255 * torch.tensor(facts["std"]).reshape(channels))
@@ -77,9 +83,16 @@ def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any]) -> Pat
     with tempfile.TemporaryDirectory() as folder:
         trained = Path(folder) / path.name
         trained.write_bytes(content)
-        rescale_file(trained, path, adjusted["counts"], gamma=adjusted["gamma"], rule=adjusted["rule"],
-                     head="logits" if path.suffix == ".onnx" else "head",  # the output that it feeds, or its layer
-                     original=False, force=True)
+        rescale_file(
+            trained,
+            path,
+            adjusted["counts"],
+            gamma=adjusted["gamma"],
+            rule=adjusted["rule"],
+            head="logits" if path.suffix == ".onnx" else "head",  # the output that it feeds, or its layer
+            original=False,
+            force=True,
+        )
     return path
 
 
@@ -100,6 +113,7 @@ def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # by the exporter that needs no other package
         file = Path(folder) / "model.onnx"
-        torch.onnx.export(model, (example,), file, dynamo=False, input_names=["images"], output_names=["logits"],
-                          dynamic_axes=axes)
+        torch.onnx.export(
+            model, (example,), file, dynamo=False, input_names=["images"], output_names=["logits"], dynamic_axes=axes
+        )
         return file.read_bytes()

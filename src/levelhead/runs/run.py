@@ -20,9 +20,19 @@ from .session import TrainingSession, check_finished, lock_folder
 from .spec import Spec
 
 
-def run(spec: Spec, runs: str | Path = "runs", *, name: str | None = None, report: EpochProgress | None = None,
-        say: Callable[[str], None] = print, data: Data | None = None, device: str | None = None,
-        save_every: float = 60.0, save_steps: int | None = None, half: bool = False) -> Run:
+def run(
+    spec: Spec,
+    runs: str | Path = "runs",
+    *,
+    name: str | None = None,
+    report: EpochProgress | None = None,
+    say: Callable[[str], None] = print,
+    data: Data | None = None,
+    device: str | None = None,
+    save_every: float = 60.0,
+    save_steps: int | None = None,
+    half: bool = False,
+) -> Run:
     """Train what a spec asks for; resume a run that was interrupted; leave a finished one as it is.
 
     Args:
@@ -41,11 +51,21 @@ def run(spec: Spec, runs: str | Path = "runs", *, name: str | None = None, repor
     place, writes = _join_processes(device)
     if spec.engine == "fast" or (spec.engine == "auto" and place.type == "cuda" and not dist.is_initialized()):
         reports = None if report is None else lambda _, record: report(record)
-        return run_packed([spec], runs, names=[name], report=reports, say=say, data=[data], device=str(place),
-                          save_every=save_every, half=half)[0]
+        return run_packed(
+            [spec],
+            runs,
+            names=[name],
+            report=reports,
+            say=say,
+            data=[data],
+            device=str(place),
+            save_every=save_every,
+            half=half,
+        )[0]
     if spec.dtype == "bfloat16":
-        raise LevelheadError("the plain engine trains in float32 or float64; bfloat16 needs the fast engine, on CUDA",
-                             parameter="dtype")
+        raise LevelheadError(
+            "the plain engine trains in float32 or float64; bfloat16 needs the fast engine, on CUDA", parameter="dtype"
+        )
     session = TrainingSession(found, spec, data or spec.load(), place, writes=writes, half=half, report=report)
     with lock_folder(found, writes=writes):
         if found.finished:  # by another process, before we held the lock
@@ -63,18 +83,36 @@ def run(spec: Spec, runs: str | Path = "runs", *, name: str | None = None, repor
                 session.end_epoch(record)
                 saver.save(state)
 
-        fit(session.net, session.data, session.recipe, session.method, seed=spec.seed, start=start,
-            on_step=saver, on_epoch=on_epoch)
+        fit(
+            session.net,
+            session.data,
+            session.recipe,
+            session.method,
+            seed=spec.seed,
+            start=start,
+            on_step=saver,
+            on_epoch=on_epoch,
+        )
         if writes:
             session.finish()
         _wait_for_all()
     return found
 
 
-def run_packed(specs: Sequence[Spec], runs: str | Path = "runs", *, names: Sequence[str | None] | None = None,
-               slots: int = 8, report: Callable[[int, dict[str, Any]], None] | None = None,
-               say: Callable[[str], None] = print, data: Sequence[Data | None] | None = None, device: str = "cuda",
-               save_every: float = 60.0, half: bool = False, evaluate_early: bool = True) -> list[Run]:
+def run_packed(
+    specs: Sequence[Spec],
+    runs: str | Path = "runs",
+    *,
+    names: Sequence[str | None] | None = None,
+    slots: int = 8,
+    report: Callable[[int, dict[str, Any]], None] | None = None,
+    say: Callable[[str], None] = print,
+    data: Sequence[Data | None] | None = None,
+    device: str = "cuda",
+    save_every: float = 60.0,
+    half: bool = False,
+    evaluate_early: bool = True,
+) -> list[Run]:
     """Train many specs at once on one device with the fast engine; resume those begun, leave finished ones as they are.
 
     Args:
@@ -110,22 +148,33 @@ def run_packed(specs: Sequence[Spec], runs: str | Path = "runs", *, names: Seque
             for session in part:
                 start = _latest_checkpoint(session.folder, say, mid_epoch=False)
                 if start is None and checkpoint.checkpoints_in(session.folder):
-                    say(f"{session.folder}: the fast engine cannot resume inside an epoch, and every checkpoint is "
-                        "inside one; training from the start")
+                    say(
+                        f"{session.folder}: the fast engine cannot resume inside an epoch, and every checkpoint is "
+                        "inside one; training from the start"
+                    )
                 session.resume_from(start)
                 jobs.append(Job(session.net, session.data, session.recipe, session.method, session.spec.seed, start))
-            fit_many(jobs, slots=slots, device=device, dtype=getattr(torch, dtype), evaluate_early=evaluate_early,
-                     on_epoch=lambda i, record, part=part: part[i].end_epoch(record),
-                     on_end=lambda i, _, part=part: part[i].finish(), save_every=save_every,
-                     on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state))
+            fit_many(
+                jobs,
+                slots=slots,
+                device=device,
+                dtype=getattr(torch, dtype),
+                evaluate_early=evaluate_early,
+                on_epoch=lambda i, record, part=part: part[i].end_epoch(record),
+                on_end=lambda i, _, part=part: part[i].finish(),
+                save_every=save_every,
+                on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state),
+            )
     return found
 
 
 def check_device(device: str) -> None:
     """Raise LevelheadError if torch does not see the device."""
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise LevelheadError("packed networks are trained on a CUDA GPU, and torch does not see one; on a CPU, train "
-                             "with `levelhead train`, or sweep with the executor local")
+        raise LevelheadError(
+            "packed networks are trained on a CUDA GPU, and torch does not see one; on a CPU, train "
+            "with `levelhead train`, or sweep with the executor local"
+        )
 
 
 def _latest_checkpoint(folder: Path, say: Callable[[str], None], *, mid_epoch: bool = True) -> State | None:

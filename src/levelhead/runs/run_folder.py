@@ -1,12 +1,12 @@
 """A run's folder and what can be read from it, without torch.
 
-    runs/<name>-<key of the spec>/
-        spec.json               what was asked for, and on what: versions, threads, memory format, counts, data's sha256
-        log.jsonl               one line per epoch: losses, errors, head norms
-        checkpoint-*            the last two, checksummed
-        model.safetensors       the trained network
-        snapshot.safetensors    head, counts, features and labels of every split: all that is needed after training
-        done.json               the result and the sha256 of the two files above; a run that has it is finished
+runs/<name>-<key of the spec>/
+    spec.json               what was asked for, and on what: versions, threads, memory format, counts, data's sha256
+    log.jsonl               one line per epoch: losses, errors, head norms
+    checkpoint-*            the last two, checksummed
+    model.safetensors       the trained network
+    snapshot.safetensors    head, counts, features and labels of every split: all that is needed after training
+    done.json               the result and the sha256 of the two files above; a run that has it is finished
 """
 
 import json
@@ -81,8 +81,10 @@ class Run:
         """Return a file whose sha256 is the one in done.json; results of older versions have none."""
         path, vouched = self.path / name, self.result.get("sha256", {}).get(name)
         if vouched not in (None, file_sha256(path)):
-            raise LevelheadError(f"{path}: not the file that the run wrote: its sha256 is not the one in done.json; "
-                                 "move the folder away to train again")
+            raise LevelheadError(
+                f"{path}: not the file that the run wrote: its sha256 is not the one in done.json; "
+                "move the folder away to train again"
+            )
         return path
 
     def _finished_file(self, name: str) -> Path:

@@ -33,14 +33,30 @@ class TrainingSession:
     Hold `lock_folder` from `begin` on. Under torchrun only one process writes. The other options are those of `run`.
     """
 
-    def __init__(self, run: Run, spec: Spec, data: Data, device: torch.device, *, writes: bool = True,
-                 half: bool = False, report: EpochProgress | None = None):
+    def __init__(
+        self,
+        run: Run,
+        spec: Spec,
+        data: Data,
+        device: torch.device,
+        *,
+        writes: bool = True,
+        half: bool = False,
+        report: EpochProgress | None = None,
+    ):
         self.run, self.folder, self.spec, self.data = run, run.path, spec, data
         self.device, self.writes, self.half, self.report = device, writes, half, report
         dtype = torch.float32 if spec.dtype == "bfloat16" else getattr(torch, spec.dtype)  # master weights
         self.recipe, self.method = spec.resolve_recipe(), spec.resolve_method()
-        self.net = build(spec.resolve_net(), data.classes, head=self.method.head, shape=data.shape,
-                         shortcut=spec.shortcut, stem=spec.stem, seed=spec.seed).to(device, dtype)
+        self.net = build(
+            spec.resolve_net(),
+            data.classes,
+            head=self.method.head,
+            shape=data.shape,
+            shortcut=spec.shortcut,
+            stem=spec.stem,
+            seed=spec.seed,
+        ).to(device, dtype)
         self.preprocess = Preprocess(self.recipe, data, dtype)
         self.epochs = stages(self.recipe, self.method)[-1].end
         self.began = time.monotonic()
@@ -55,23 +71,36 @@ class TrainingSession:
             for name, now in (("torch", version("torch")), ("levelhead", __version__)):
                 before = facts.get("versions", {}).get(name, now)
                 if before != now:
-                    say(f"{self.folder}: begun with {name} {before}, resumed with {now}: the result may differ in its "
-                        "last bits")
+                    say(
+                        f"{self.folder}: begun with {name} {before}, resumed with {now}: the result may differ in its "
+                        "last bits"
+                    )
         elif self.writes:
             atomic.write(self.folder / "spec.json", json.dumps(self._describe(), indent=2).encode())
 
     def _describe(self) -> dict[str, Any]:
         """Return the content of spec.json."""
         spec, data, packages = self.spec, self.data, ("torch", "numpy", "safetensors")
-        return {"spec": spec.to_dict(), "identity": spec.identity(), "seed": spec.seed,
-                "versions": {"levelhead": __version__, "python": platform.python_version(),
-                             **{package: version(package) for package in packages}},
-                "machine": platform.machine(),
-                "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
-                "threads": torch.get_num_threads(), "memory_format": "channels_last",
-                "counts": data.counts.tolist(), "names": list(data.names), "shape": list(data.shape),
-                "sizes": {title: len(part) for title, part in data.splits.items()}, "data_sha256": data.sha256,
-                "split_sha256": {title: part.sha256 for title, part in data.splits.items()}}
+        return {
+            "spec": spec.to_dict(),
+            "identity": spec.identity(),
+            "seed": spec.seed,
+            "versions": {
+                "levelhead": __version__,
+                "python": platform.python_version(),
+                **{package: version(package) for package in packages},
+            },
+            "machine": platform.machine(),
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "threads": torch.get_num_threads(),
+            "memory_format": "channels_last",
+            "counts": data.counts.tolist(),
+            "names": list(data.names),
+            "shape": list(data.shape),
+            "sizes": {title: len(part) for title, part in data.splits.items()},
+            "data_sha256": data.sha256,
+            "split_sha256": {title: part.sha256 for title, part in data.splits.items()},
+        }
 
     def resume_from(self, start: State | None) -> None:
         """Resume from a State: keep the records of the epochs before it and remove files that are half written.
@@ -80,8 +109,10 @@ class TrainingSession:
         """
         done = [] if start is None else [record for record in self.run.log if record["epoch"] <= start.epoch]
         if start is not None and len(done) != start.epoch:
-            raise LevelheadError(f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} "
-                                 "epochs before the last checkpoint; move the folder away to train again")
+            raise LevelheadError(
+                f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} "
+                "epochs before the last checkpoint; move the folder away to train again"
+            )
         checkpoint.remove_newer(self.folder, start)
         for scratch in self.folder.glob("*.tmp"):
             scratch.unlink()
@@ -99,8 +130,10 @@ class TrainingSession:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise OSError(f"{self.folder}: cannot write the log ({error.strerror}); make room and run the same command "
-                          "again to resume") from error
+            raise OSError(
+                f"{self.folder}: cannot write the log ({error.strerror}); make room and run the same command "
+                "again to resume"
+            ) from error
         if self.report is not None:
             self.report(record)
 
@@ -108,24 +141,37 @@ class TrainingSession:
         """Write the network, the snapshot and, last, the result."""
         seconds, net = round(time.monotonic() - self.began, 3), self.net
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
-        facts = {"levelhead": __version__, "net": self.spec.resolve_net(), "head": self.method.head,
-                 "shortcut": self.spec.shortcut, "stem": self.spec.stem, "shape": self.data.shape,
-                 "method": self.spec.trained_as, "counts": self.data.counts.tolist(), "names": list(self.data.names),
-                 "mean": self.preprocess.mean, "std": self.preprocess.std}
+        facts = {
+            "levelhead": __version__,
+            "net": self.spec.resolve_net(),
+            "head": self.method.head,
+            "shortcut": self.spec.shortcut,
+            "stem": self.spec.stem,
+            "shape": self.data.shape,
+            "method": self.spec.trained_as,
+            "counts": self.data.counts.tolist(),
+            "names": list(self.data.names),
+            "mean": self.preprocess.mean,
+            "std": self.preprocess.std,
+        }
         meta = {"spec": self.spec.to_dict(), "seconds": seconds}
-        result = {key: value for key, value in self.run.log[-1].items()
-                  if key.endswith("error") or key in ("epoch", "loss")}
+        result = {
+            key: value for key, value in self.run.log[-1].items() if key.endswith("error") or key in ("epoch", "loss")
+        }
         result |= {"seconds": seconds, "parameters": parameter_count(net)}
         try:
             atomic.write(self.folder / "model.safetensors", to_bytes(weights, {MODEL_KEY: json.dumps(facts)}))
             kept = snapshot(net, self.data, self.preprocess, meta=meta, half=self.half)
             kept.save(self.folder / "snapshot.safetensors")
-            result["sha256"] = {name: file_sha256(self.folder / name)
-                                for name in ("model.safetensors", "snapshot.safetensors")}
+            result["sha256"] = {
+                name: file_sha256(self.folder / name) for name in ("model.safetensors", "snapshot.safetensors")
+            }
             atomic.write(self.folder / "done.json", json.dumps(result, indent=2).encode())
         except OSError as error:
-            raise OSError(f"{self.folder}: trained, but the result cannot be written ({error.strerror}); make room and "
-                          "run the same command again") from error
+            raise OSError(
+                f"{self.folder}: trained, but the result cannot be written ({error.strerror}); make room and "
+                "run the same command again"
+            ) from error
 
 
 class BusyError(LevelheadError):
@@ -169,11 +215,15 @@ def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
     key = next((key for key in {**stated, **asked} if stated.get(key) != asked.get(key)), None)
     what_to_do = "choose another name for the new run, or move this folder away"
     if key is not None:
-        raise LevelheadError(f"{run.path}: a run with other settings is here: its {key} is {stated.get(key)!r}, not "
-                             f"{asked.get(key)!r}; {what_to_do}")
+        raise LevelheadError(
+            f"{run.path}: a run with other settings is here: its {key} is {stated.get(key)!r}, not "
+            f"{asked.get(key)!r}; {what_to_do}"
+        )
     if data is not None and data.sha256 != facts["data_sha256"]:
-        raise LevelheadError(f"{run.path}: a run with the same settings on other data is here (it had "
-                             f"{facts['sizes']}; now images or labels differ); {what_to_do}")
+        raise LevelheadError(
+            f"{run.path}: a run with the same settings on other data is here (it had "
+            f"{facts['sizes']}; now images or labels differ); {what_to_do}"
+        )
 
 
 def _complete_facts(run: Run) -> dict[str, Any]:
@@ -181,6 +231,7 @@ def _complete_facts(run: Run) -> dict[str, Any]:
     facts = run.facts
     for key in ("spec", "identity", "threads", "sizes", "data_sha256"):
         if key not in facts:
-            raise LevelheadError(f"{run.path / 'spec.json'}: damaged, it has no {key}; move the folder away to train "
-                                 "again")
+            raise LevelheadError(
+                f"{run.path / 'spec.json'}: damaged, it has no {key}; move the folder away to train again"
+            )
     return facts

@@ -105,8 +105,14 @@ class Spec:
         read = _load_once if self.data in OFFICIAL else load
         whole = read(self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial)
         named = self.counts is not None and isinstance(self.counts[0], tuple)
-        part = imbalance(whole, self.profile, ratio=self.ratio, subset=self.resolve_subset(), largest=self.largest,
-                         counts=dict(self.counts) if named else self.counts)  # type: ignore[arg-type]
+        part = imbalance(
+            whole,
+            self.profile,
+            ratio=self.ratio,
+            subset=self.resolve_subset(),
+            largest=self.largest,
+            counts=dict(self.counts) if named else self.counts,  # type: ignore[arg-type]
+        )
         return hold_out(part, self.hold_out)
 
     @property
@@ -117,8 +123,19 @@ class Spec:
     @property
     def data_key(self) -> tuple[Any, ...]:
         """What `load` depends on: specs with equal keys train on the same data."""
-        return (self.data, self.root, self.profile, self.ratio, self.resolve_subset(), self.largest, self.counts,
-                self.hold_out, self.size, self.skip_bad, self.unofficial)
+        return (
+            self.data,
+            self.root,
+            self.profile,
+            self.ratio,
+            self.resolve_subset(),
+            self.largest,
+            self.counts,
+            self.hold_out,
+            self.size,
+            self.skip_bad,
+            self.unofficial,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as run folders hold them: `counts` is written as `wanted`, its first name."""
@@ -129,9 +146,13 @@ class Spec:
         facts = self.to_dict()
         for key in ("root", "skip_bad", "unofficial", "epochs"):
             del facts[key]
-        facts |= {"data": Path(self.data).name or Path(self.data).resolve().name, "net": self.resolve_net(),
-                  "method": Path(self.trained_as).name, "recipe": asdict(self.resolve_recipe()),
-                  "subset": self.resolve_subset()}
+        facts |= {
+            "data": Path(self.data).name or Path(self.data).resolve().name,
+            "net": self.resolve_net(),
+            "method": Path(self.trained_as).name,
+            "recipe": asdict(self.resolve_recipe()),
+            "subset": self.resolve_subset(),
+        }
         for field, default in (("cutout", 0), ("augment", "none")):  # as in runs older than these fields
             if facts["recipe"][field] == default:
                 del facts["recipe"][field]

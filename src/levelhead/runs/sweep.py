@@ -48,7 +48,7 @@ def read_grid(path: str | Path) -> list[Spec]:
         if value == []:
             raise LevelheadError(f"{path}: {key} has no values; give one, or leave it out")
     if "data" not in grid:
-        raise LevelheadError(f"{path}: expected data = ..., such as \"digits\" or a folder of images")
+        raise LevelheadError(f'{path}: expected data = ..., such as "digits" or a folder of images')
     if "ratio" in grid:
         grid.setdefault("profile", "long-tail")
     values = [value if isinstance(value, list) else [value] for value in grid.values()]
@@ -67,9 +67,16 @@ class Outcome:
     error: str | None = None
 
 
-def sweep(specs: Sequence[Spec], runs: str | Path = "runs", *, executor: Executor = "local", workers: int = 2,
-          tries: int = 3, report: Callable[[Spec, str], None] | None = None,
-          options: dict[str, Any] | None = None) -> list[Outcome]:
+def sweep(
+    specs: Sequence[Spec],
+    runs: str | Path = "runs",
+    *,
+    executor: Executor = "local",
+    workers: int = 2,
+    tries: int = 3,
+    report: Callable[[Spec, str], None] | None = None,
+    options: dict[str, Any] | None = None,
+) -> list[Outcome]:
     """Train every spec that is not finished; return one Outcome per spec, in order.
 
     Specs that share a training (Baseline and Baseline+RS) are trained once. A spec that fails does not stop the others,
@@ -136,8 +143,9 @@ def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[
         run(spec, runs, **options)
 
 
-def sweep_grid(path: Path, runs: Path, *, executor: Executor, workers: int,
-               say: Callable[[str], None]) -> tuple[dict[str, Any], str]:
+def sweep_grid(
+    path: Path, runs: Path, *, executor: Executor, workers: int, say: Callable[[str], None]
+) -> tuple[dict[str, Any], str]:
     """Train what a grid lacks, evaluate all of it, and return the result for programs, and the same for people."""
     specs, done = read_grid(path), 0
     for spec in specs:
@@ -166,11 +174,19 @@ def sweep_grid(path: Path, runs: Path, *, executor: Executor, workers: int,
 def sweep_row(outcome: Outcome) -> dict[str, Any]:
     """Return a finished run's errors on its test set: as trained and, if it has held-out samples, leveled."""
     snapshot, spec = outcome.run.snapshot, outcome.spec
-    found = evaluate(snapshot, gamma=None if "held-out" in snapshot.features else 0.0,
-                     rule=rule_for(spec.resolve_method()))
+    found = evaluate(
+        snapshot, gamma=None if "held-out" in snapshot.features else 0.0, rule=rule_for(spec.resolve_method())
+    )
     leveled = None if found.tuned is None else found.after.error
-    return {"run": str(outcome.run.path), "method": spec.method, "ratio": spec.ratio, "seed": spec.seed,
-            "error": found.before.error, "gamma": found.gamma, "leveled_error": leveled}
+    return {
+        "run": str(outcome.run.path),
+        "method": spec.method,
+        "ratio": spec.ratio,
+        "seed": spec.seed,
+        "error": found.before.error,
+        "gamma": found.gamma,
+        "leveled_error": leveled,
+    }
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

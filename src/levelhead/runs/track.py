@@ -71,8 +71,11 @@ def _mlflow(folder: Path, spec: Spec) -> Start:
         mlflow.MlflowClient().search_experiments(max_results=1)
     except mlflow.MlflowException as error:
         reason = " ".join(error.message.split())
-        raise LevelheadError(f"{mlflow.get_tracking_uri()} does not accept runs ({reason}); set the variable "
-                             "MLFLOW_TRACKING_URI to a server or sqlite:///FILE.db", parameter="track") from None
+        raise LevelheadError(
+            f"{mlflow.get_tracking_uri()} does not accept runs ({reason}); set the variable "
+            "MLFLOW_TRACKING_URI to a server or sqlite:///FILE.db",
+            parameter="track",
+        ) from None
 
     def start() -> tuple[Log, Callable[[str], None]]:
         mlflow.start_run(run_name=folder.name)

@@ -43,8 +43,9 @@ class TrainOptions:
             raise LevelheadError(f"expected a finite gamma, got {self.gamma}", parameter="gamma")
 
 
-def imbalance_fields(*, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None,
-                     subset: str | None) -> dict[str, Any]:
+def imbalance_fields(
+    *, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None, subset: str | None
+) -> dict[str, Any]:
     """Return the fields of a Spec that say which samples to keep; `counts` is a file."""
     if ratio is not None and counts is not None:
         raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
@@ -61,12 +62,18 @@ def imbalance_fields(*, ratio: float | None, profile: Profile, counts: Path | No
         if len(found) == 0:
             raise LevelheadError(f"{counts}: expected one count per class, got none")
         kept = tuple(found.items() if isinstance(found, dict) else np.asarray(found, object).tolist())
-    return {"profile": "given" if ratio is None else profile, "ratio": 1.0 if ratio is None else ratio,
-            "largest": largest, "counts": kept, "subset": int(subset) if subset and subset.isdigit() else subset}
+    return {
+        "profile": "given" if ratio is None else profile,
+        "ratio": 1.0 if ratio is None else ratio,
+        "largest": largest,
+        "counts": kept,
+        "subset": int(subset) if subset and subset.isdigit() else subset,
+    }
 
 
-def train_and_evaluate(spec: Spec, runs: str | Path = "runs", options: TrainOptions | None = None, *,
-                       say: Callable[[str], None] = print) -> tuple[dict[str, Any], str]:
+def train_and_evaluate(
+    spec: Spec, runs: str | Path = "runs", options: TrainOptions | None = None, *, say: Callable[[str], None] = print
+) -> tuple[dict[str, Any], str]:
     """Train a spec, choose gamma on its held-out samples, write leveled.safetensors and leveled.onnx.
 
     Return the result for programs, and the same for people; under torchrun, empty except in the first process.
@@ -83,8 +90,10 @@ def train_and_evaluate(spec: Spec, runs: str | Path = "runs", options: TrainOpti
         return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
 
     with graceful_stop(summary, say if first else lambda line: None):
-        with (epoch_progress(show=options.show and first) as draw,
-              tracker(options.track if first else None, folder, spec) as log):
+        with (
+            epoch_progress(show=options.show and first) as draw,
+            tracker(options.track if first else None, folder, spec) as log,
+        ):
 
             def report(record: dict[str, Any]) -> None:
                 draw(record)
@@ -104,9 +113,15 @@ def evaluate_and_export(trained: Run, spec: Spec, gamma: float | None = None) ->
     adjusted = {"rule": rule, "gamma": found.gamma, "counts": snapshot.counts.tolist()}
     files = [str(file) for file in export(trained.path, snapshot.head, adjusted=adjusted)]
     result = {"run": str(trained.path), **facts, **found.to_dict(), "files": files}
-    lines = [f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
-             "", found.text(), ""]
+    lines = [
+        f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
+        "",
+        found.text(),
+        "",
+    ]
     if not_chosen:
-        lines.append("no samples were held out to choose gamma on, so the head is as trained; train with a hold-out, "
-                     "or give gamma")
+        lines.append(
+            "no samples were held out to choose gamma on, so the head is as trained; train with a hold-out, "
+            "or give gamma"
+        )
     return result, "\n".join([*lines, f"the {'leveled ' * bool(found.gamma)}model: {', '.join(files)}"])

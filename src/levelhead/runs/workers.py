@@ -35,9 +35,16 @@ class TaskEnd(Generic[Task]):
     error: str = ""
 
 
-def run_tasks(tasks: Iterable[Task], do: Callable[[Task], Any], *, where: Where, workers: int | None = None,
-              tries: int = 3, until: float | None = None,
-              device: str | None = None) -> Generator[TaskEnd[Task], None, None]:
+def run_tasks(
+    tasks: Iterable[Task],
+    do: Callable[[Task], Any],
+    *,
+    where: Where,
+    workers: int | None = None,
+    tries: int = 3,
+    until: float | None = None,
+    device: str | None = None,
+) -> Generator[TaskEnd[Task], None, None]:
     """Do every task, in order, as many at a time as there are workers; yield each as it ends.
 
     A task that fails does not stop the others. However the generator is left, workers still busy are told to stop.
@@ -158,8 +165,10 @@ class _Ray:
         gpu = "GPU" in resources if device is None else device.startswith("cuda")
         available = int(resources.get("GPU" if gpu else "CPU", 0))
         if not available:
-            raise LevelheadError(f"this Ray cluster has no {'GPU' if gpu else 'CPU'}; connect to one that has "
-                                 "(RAY_ADDRESS), or use the executor local")
+            raise LevelheadError(
+                f"this Ray cluster has no {'GPU' if gpu else 'CPU'}; connect to one that has "
+                "(RAY_ADDRESS), or use the executor local"
+            )
         self.ray, self.workers = ray, workers or available
         self.task: Any = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_do_task)
 

@@ -7,7 +7,12 @@ from .style import ACCENT, percent
 
 
 def draw_text_curve(
-    curve: Curve, gamma: float, interval: tuple[float, float] | None = None, *, width: int = 64, height: int = 8,
+    curve: Curve,
+    gamma: float,
+    interval: tuple[float, float] | None = None,
+    *,
+    width: int = 64,
+    height: int = 8,
     form: str = ".2%",
 ) -> str:
     """Draw a curve in a few lines of characters. Each column shows the mean over a stretch of gammas.
@@ -33,15 +38,24 @@ def draw_text_curve(
     first, last = (width, 0) if interval is None else map(column, interval)
     axis = "".join("^" if c == column(gamma) else "-" if first <= c <= last else " " for c in range(width))
     left, right = f"{low:g}", f"{high:g}"
-    axis = axis if axis[: len(left)].strip() else left + axis[len(left):]
-    axis = axis if axis[-len(right):].strip() else axis[: -len(right)] + right
+    axis = axis if axis[: len(left)].strip() else left + axis[len(left) :]
+    axis = axis if axis[-len(right) :].strip() else axis[: -len(right)] + right
     blank = " " * margin
-    return "\n".join([*(f"{label:>{margin}} |{row}" for label, row in zip(labels, rows, strict=True)),
-                      f"{blank} +{'-' * (width - 1)}", f"{blank} {axis}"])
+    return "\n".join(
+        [
+            *(f"{label:>{margin}} |{row}" for label, row in zip(labels, rows, strict=True)),
+            f"{blank} +{'-' * (width - 1)}",
+            f"{blank} {axis}",
+        ]
+    )
 
 
 def sparkline(
-    curve: Curve, gamma: float | None = None, interval: tuple[float, float] | None = None, *, width: int = 220,
+    curve: Curve,
+    gamma: float | None = None,
+    interval: tuple[float, float] | None = None,
+    *,
+    width: int = 220,
     height: int = 48,
 ) -> str:
     """Draw a curve as an inline SVG in the color of the text around it, with gamma and its interval marked.
@@ -58,8 +72,10 @@ def sparkline(
     a, b = (0.0, 0.0) if interval is None else map(x, interval)
     span = f'<rect x="{a:.1f}" y="0" width="{b - a:.1f}" height="{height}" fill="{ACCENT}" opacity="0.2"/>' * (b > a)
     mark = "" if gamma is None else f'<path d="M{x(gamma):.1f} 0V{height}" stroke="{ACCENT}" stroke-width="1.5"/>'
-    return (f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
-            f'{span}<polyline points="{points}" fill="none" stroke="currentColor"/>{mark}</svg>')
+    return (
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
+        f'{span}<polyline points="{points}" fill="none" stroke="currentColor"/>{mark}</svg>'
+    )
 
 
 def _column_means(curve: Curve, width: int) -> np.ndarray:

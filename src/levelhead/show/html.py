@@ -15,7 +15,10 @@ def html(title: str, rows: Mapping[str, str], *, notes: Iterable[str] = (), pict
     '<div><strong>Tuned</strong><table><tr><th ...>chosen on</th><td ...>&lt;b&gt;test</td></tr></table><div><small>a
     &amp; b</small></div></div>'
     """
-    cells = "".join(f'<tr><th style="text-align:left;white-space:nowrap">{escape(name)}</th>'
-                    f'<td style="text-align:left">{escape(value)}</td></tr>' for name, value in rows.items())
+    cells = "".join(
+        f'<tr><th style="text-align:left;white-space:nowrap">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(value)}</td></tr>'
+        for name, value in rows.items()
+    )
     below = "".join(f"<div><small>{escape(note)}</small></div>" for note in notes)
     return f"<div><strong>{escape(title)}</strong><table>{cells}</table>{picture}{below}</div>"

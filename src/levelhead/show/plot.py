@@ -24,7 +24,7 @@ _DATELESS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".p
 
 
 def draw_errors(
-    error: Curve, balanced_error: Curve, ax: Axes | None = None, *, gamma: float | None = None, title: str = "",
+    error: Curve, balanced_error: Curve, ax: Axes | None = None, *, gamma: float | None = None, title: str = ""
 ) -> Axes:
     """Draw every step of the error and the balanced error over gamma. Dots mark gamma = 0 and the gamma given."""
     axes = _axes(ax)
@@ -38,8 +38,16 @@ def draw_errors(
 
 
 def draw_choice(
-    curve: Curve, gamma: float, ax: Axes | None = None, *, label: str, criterion: Curve | None = None,
-    interval: tuple[float, float] | None = None, level: float = 0.95, title: str = "", in_percent: bool = True,
+    curve: Curve,
+    gamma: float,
+    ax: Axes | None = None,
+    *,
+    label: str,
+    criterion: Curve | None = None,
+    interval: tuple[float, float] | None = None,
+    level: float = 0.95,
+    title: str = "",
+    in_percent: bool = True,
 ) -> Axes:
     """Draw the curve of a chosen gamma, what was minimized if that is another, gamma and its interval."""
     axes, factor = _axes(ax), 100 if in_percent else 1
@@ -55,7 +63,11 @@ def draw_choice(
 
 
 def draw_norms(
-    counts: np.ndarray, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], ax: Axes | None = None, *,
+    counts: np.ndarray,
+    before: Mapping[str, np.ndarray],
+    after: Mapping[str, np.ndarray],
+    ax: Axes | None = None,
+    *,
     title: str = "",
 ) -> Axes:
     """Draw the norm of each class's weight vector against its count, before and after, for each layer."""
@@ -76,8 +88,13 @@ def draw_norms(
 
 
 def draw_recall(
-    recall: np.ndarray, counts: np.ndarray, ax: Axes | None = None, *, after: np.ndarray | None = None,
-    names: Sequence[str] | None = None, title: str = "",
+    recall: np.ndarray,
+    counts: np.ndarray,
+    ax: Axes | None = None,
+    *,
+    after: np.ndarray | None = None,
+    names: Sequence[str] | None = None,
+    title: str = "",
 ) -> Axes:
     """Draw the recall of each class, the most frequent class first, and with `after` its recall after an adjustment.
 
@@ -147,8 +164,9 @@ def headless() -> Any:
     """Return pyplot set up to draw to files. Only for programs of our own, since it changes settings."""
     library = pyplot()
     library.switch_backend("agg")
-    library.rcParams.update({"svg.hashsalt": "levelhead", "axes.spines.top": False, "axes.spines.right": False,
-                             "font.size": 10})
+    library.rcParams.update(
+        {"svg.hashsalt": "levelhead", "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
+    )
     return library
 
 

@@ -20,8 +20,11 @@ def copy_progress(path: str | Path) -> Iterator[ByteProgress | None]:
     path = Path(path)
     files = list(path.parent.iterdir() if path.name.endswith(".json") else path.iterdir() if path.is_dir() else [path])
     size = sum(file.stat().st_size for file in files if file.is_file())
-    with _bar(lambda rich: (rich.TextColumn("copying"), rich.BarColumn(), rich.DownloadColumn(),
-                            rich.TransferSpeedColumn()), show=size >= LARGE_FILE, transient=True) as bar:
+    with _bar(
+        lambda rich: (rich.TextColumn("copying"), rich.BarColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn()),
+        show=size >= LARGE_FILE,
+        transient=True,
+    ) as bar:
         task = bar and bar.add_task("copying", total=size)
         yield bar and (lambda done: bar.advance(task, done))
 
@@ -29,8 +32,11 @@ def copy_progress(path: str | Path) -> Iterator[ByteProgress | None]:
 @contextmanager
 def stage_progress(numbers: int) -> Iterator[StageProgress | None]:
     """Show how much of each stage of a tuning is done, for logits of so many numbers."""
-    with _bar(lambda rich: (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TimeRemainingColumn()),
-              show=numbers >= LARGE_LOGITS, transient=True) as bar:
+    with _bar(
+        lambda rich: (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TimeRemainingColumn()),
+        show=numbers >= LARGE_LOGITS,
+        transient=True,
+    ) as bar:
         tasks: dict[str, Any] = {}
 
         def update(stage: str, done: int, total: int) -> None:
@@ -54,8 +60,11 @@ def epoch_progress(*, show: bool = True) -> Iterator[EpochProgress]:
             title = record.get("title", "training")
             if title not in tasks:  # the first epoch of a resumed run is not its first
                 tasks[title] = bar.add_task(title, total=record["of"], completed=record["epoch"] - 1, facts="")
-            errors = [f"{key.removesuffix('_error')} {100 * value:.1f} %" for key, value in record.items()
-                      if key.endswith("_error") and value is not None]
+            errors = [
+                f"{key.removesuffix('_error')} {100 * value:.1f} %"
+                for key, value in record.items()
+                if key.endswith("_error") and value is not None
+            ]
             facts = f"error {', '.join(errors)}; loss {record['loss']:.3f}"
             bar.update(tasks[title], completed=record["epoch"], facts=facts)
 
@@ -66,9 +75,14 @@ def _epoch_columns(rich: Any) -> tuple[Any, ...]:
     from rich.table import Column
 
     rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # a narrow terminal has no room for it
-    return (rich.TextColumn("{task.description}"), rich.BarColumn(12), rich.MofNCompleteColumn(),
-            rich.TextColumn("epochs,"), rich.TimeRemainingColumn(),
-            rich.TextColumn("left; {task.fields[facts]}", table_column=rest))
+    return (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(12),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("epochs,"),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("left; {task.fields[facts]}", table_column=rest),
+    )
 
 
 @contextmanager
