@@ -38,6 +38,7 @@ def test_every_public_name_but_the_modules_survives_pickle():
     assert pickle.loads(pickle.dumps(lh.METHODS)).keys() == lh.METHODS.keys()
 
 
+@pytest.mark.slow
 def test_every_public_name_survives_cloudpickle():
     cloudpickle = pytest.importorskip("cloudpickle")
     names = sorted(lh.__all__)

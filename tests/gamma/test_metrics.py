@@ -73,6 +73,7 @@ def cells(*curves) -> list[float]:
     return [float((a + b) / 2) for a, b in pairwise(edges) if b - a > 1e-9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("metric", METRICS)
 @given(st.integers(0, 10_000), st.booleans(), st.booleans())
@@ -180,6 +181,7 @@ def test_every_metric_has_intervals_of_gamma_and_gain_and_a_report(metric):
     assert html.escape(tuned.title) in tuned._repr_html_()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["macro_f1", "cost"])
 def test_the_interval_of_the_gain_is_that_of_a_bootstrap_by_hand(metric):
     logits, labels = bent(1, (400, 300, 200, 100))
@@ -216,6 +218,7 @@ def test_folds_are_pooled_for_other_metrics_too():
     assert (pooled.gamma, pooled.value) == pytest.approx((one.gamma, one.value))
 
 
+@pytest.mark.slow
 def test_a_kept_bias_can_be_tuned_by_another_metric():
     logits, labels = bent(3)
     bias = np.array([0.5, 0.2, -0.1, 0.0])

@@ -10,6 +10,7 @@ from levelhead import factors
 from levelhead.hosts.lightning import RescaleCallback, WVNCallback
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.*:FutureWarning"),
 ]

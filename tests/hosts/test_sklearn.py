@@ -175,6 +175,7 @@ def test_negative_scores_give_a_warning_and_shifting_helps(tail):
     assert after > before + 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", ["balanced_accuracy", "f1_macro"])
 def test_auto_shifts_where_shifting_does_better_on_held_out_scores(scoring, tail):
     X, y, _, _ = tail
@@ -183,6 +184,7 @@ def test_auto_shifts_where_shifting_does_better_on_held_out_scores(scoring, tail
     assert (auto.rule_, auto.best_gamma_, auto.best_score_) == ("shift", shift.best_gamma_, shift.best_score_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", ["balanced_accuracy", "f1_macro"])
 def test_auto_rescales_where_weight_vectors_of_rare_classes_are_short(scoring, tail):
     _, _, X, y = tail
@@ -260,6 +262,7 @@ def test_the_exact_curve_agrees_with_predictions_fold_by_fold(scoring, base, tai
     assert tuned.best_score_ >= max(score(gamma) for gamma in np.linspace(0, 2, 9)) - 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", ["neg_log_loss", make_scorer(f1_score, average="macro")], ids=str)
 def test_any_other_scorer_is_asked_at_every_candidate(scoring, tail):
     X, y, _, _ = tail
@@ -292,6 +295,7 @@ def test_balanced_data_leaves_the_model_as_it_is(tail):
     np.testing.assert_array_equal(tuned.predict(X), LogisticRegression().fit(X[keep], y[keep]).predict(X))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::levelhead.NegativeLogitsWarning")
 @pytest.mark.parametrize(
     ("scoring", "base"),

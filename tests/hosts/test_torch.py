@@ -80,6 +80,7 @@ def test_weights_are_normalized_at_once_and_the_bias_is_left_alone():
     assert torch.equal(model[2].bias, bias)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
 @pytest.mark.parametrize("how", [{"foreach": True}, {"fused": True}, {"foreach": False}, {"compiled": True}])
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, inside torch.compile

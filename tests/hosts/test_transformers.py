@@ -18,6 +18,8 @@ from transformers import (
 from levelhead import METHODS, factors
 from levelhead.hosts.transformers import RescaleCallback, WVNCallback, compute_loss_func
 
+pytestmark = pytest.mark.slow  # each trains, and the library takes seconds to import
+
 NAMES = ["often", "seldom", "rare"]
 COUNTS = {"rare": 2, "often": 30, "seldom": 8}
 DRAW = torch.Generator().manual_seed(0)
@@ -133,7 +135,6 @@ def test_training_equals_a_loop_written_by_hand(tmp_path, order):
     torch.testing.assert_close(model.classifier.weight, weight, **CLOSE)
 
 
-@pytest.mark.slow
 def test_a_resumed_training_equals_one_never_stopped(tmp_path):
     whole, second, watch = network(), network(seed=1), Watch()
     options = {"save_strategy": "steps", "save_steps": 4}
@@ -202,7 +203,6 @@ def test_a_second_training_starts_from_the_head_before_rescaling(tmp_path):
     assert watch.heads[0].norm(dim=1).tolist() == pytest.approx(plain, rel=1e-6)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_was_loaded_is_not_overwritten(tmp_path):
     model, watch, options = network(), Watch(), {"save_strategy": "steps", "save_steps": 4}
     callback = RescaleCallback(COUNTS, gamma=0.5)
@@ -227,7 +227,6 @@ def test_bad_counts_or_layers_are_refused_before_the_first_step(tmp_path, counts
     assert watch.heads == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["class-balanced", "balanced-softmax"])
 def test_accumulated_batches_train_as_one_batch_does(tmp_path, method):
     """20 samples in steps of 8, 8 and 4: a mean of means would weigh the last step's batches wrongly."""

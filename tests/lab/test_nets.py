@@ -102,6 +102,7 @@ def timm():
     return pytest.importorskip("timm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shape"), [("resnet10t", (1, 32, 32)), ("vit_tiny_patch16_224", (3, 32, 32))])
 def test_any_timm_model_gives_features_and_a_head(timm, name, shape):
     net = nets.build(f"timm:{name}", 6, shape=shape)

@@ -92,6 +92,7 @@ def dropping_net() -> Net:
     return Net(Dropping(), nn.Linear(8, 3, bias=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["wvn", "over-sample", "ldam-drw", "crt"])
 def test_resuming_from_any_step_ends_with_the_same_bits(method):
     states = []

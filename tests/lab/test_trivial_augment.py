@@ -201,6 +201,7 @@ def test_images_with_two_channels_are_refused():
         Preprocess(find_recipe("frontier"), Data("odd", ("a", "b"), part, part))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 3])
 def test_the_fast_engine_equals_the_plain_loop_under_the_recipe(slots, monkeypatch):
     monkeypatch.setattr(pack, "STEPS_PER_GRAPH", 2)

@@ -165,6 +165,7 @@ def test_stacked_batches_give_the_values_of_each(batch, name):
     torch.testing.assert_close(stacked.flatten(), loss(*batch), **EXACT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_compile_to_one_graph_cold_and_warm(batch, name):
     for warm in (False, True):

@@ -15,6 +15,8 @@ from levelhead.show.plot import pyplot
 
 from .made import made
 
+pytestmark = pytest.mark.slow  # drawing takes seconds
+
 
 @pytest.fixture(autouse=True)
 def _closed():
