@@ -1,6 +1,7 @@
 """The trainings planned are those the paper's tables need; a training with a record is not repeated."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ from levelhead.methods import METHODS
 from levelhead.paper.cells import load_records
 from levelhead.paper.reproduce import (
     ReproduceOptions,
+    _record_makers,
     expected_seconds,
     group_trainings,
     missing,
@@ -301,6 +303,15 @@ def test_networks_that_were_not_trained_are_an_error(tmp_path, monkeypatch):
     options = ReproduceOptions(tmp_path, ["cifar10:100:baseline"], seeds=1, results=tmp_path / "r", runs=tmp_path)
     with pytest.raises(ValueError, match="2 of 2 networks were not trained, for the reasons above"):
         reproduce_table("table1", options, say=print)
+
+
+@pytest.mark.slow
+def test_makers_of_records_compute_with_one_thread_and_leave_the_settings_alone(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    with _record_makers(1) as others:
+        assert others.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
+    assert (os.environ["OMP_NUM_THREADS"], os.environ.get("MKL_NUM_THREADS")) == ("3", None)
 
 
 @pytest.mark.slow

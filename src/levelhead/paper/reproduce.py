@@ -187,13 +187,18 @@ def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
 
     Each computes with one thread: with as many threads as cores each, they would starve the training next to them.
     """
-    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ |= dict.fromkeys(names, "1")  # each process reads them when it starts, at its first task
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=exit_with_parent) as others:
         try:
             yield others
         except KeyboardInterrupt:
             others.shutdown(cancel_futures=True)
             raise
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _train_group(
