@@ -15,4 +15,5 @@ per_class: one value per class, given by class
 head_names: the names of heads in models
 array: operations on which numpy and torch differ
 atomic: atomic file replacement
+regular_file: files that are read, regular and unchanged
 """

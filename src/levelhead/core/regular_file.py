@@ -1,0 +1,77 @@
+"""Files that are read: regular ones only, and the same from the first byte to the last.
+
+A pipe would wait forever for its writer and a device may never end, so both are refused before they are opened.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import LevelheadError
+
+Stamp = tuple[int, int, int, int]  # device, inode, size, time of the last change
+
+_OTHER_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+
+
+def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
+    """Check that a path leads to a regular file, without opening it.
+
+    Args:
+        path: of the file; links are followed.
+        wanted: what the file should hold, for messages.
+
+    Returns:
+        What identifies the content of the file now, for `check_unchanged`.
+
+    >>> check_regular_file("/dev/null", "counts")
+    Traceback (most recent call last):
+    levelhead.core.errors.LevelheadError: /dev/null: a device; expected a regular file that holds counts
+    """
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"{path}: no such file; expected {wanted}") from None
+    except ValueError as error:  # a name with a null byte
+        raise LevelheadError(f"{str(path)!r}: not the name of a file ({error})") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(f"{path}: a folder; expected a file of {wanted.removeprefix('a file of ')}")
+    if not stat.S_ISREG(found.st_mode):
+        kind = _OTHER_KINDS.get(stat.S_IFMT(found.st_mode), "not a regular file")
+        raise LevelheadError(f"{path}: {kind}; expected a regular file that holds {wanted}")
+    return _stamp(found)
+
+
+def check_unchanged(path: str | Path, stamp: Stamp) -> None:
+    """Check that a file is still the one that `check_regular_file` saw.
+
+    Args:
+        path: of the file.
+        stamp: what `check_regular_file` returned.
+
+    >>> check_unchanged(__file__, check_regular_file(__file__))
+    """
+    try:
+        same = _stamp(os.stat(path)) == stamp
+    except OSError:
+        same = False
+    if not same:
+        raise LevelheadError(f"{path}: changed while it was read; try again when nothing writes to it")
+
+
+@contextmanager
+def unchanged_while_read(path: str | Path, wanted: str = "a file") -> Iterator[None]:
+    """Check before the block that a path is a regular file and, if the block ends well, that it is still the same.
+
+    >>> with unchanged_while_read(__file__):
+    ...     content = Path(__file__).read_bytes()
+    """
+    stamp = check_regular_file(path, wanted)
+    yield
+    check_unchanged(path, stamp)
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
