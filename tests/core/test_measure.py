@@ -102,6 +102,14 @@ def test_a_calibrated_model_has_no_calibration_error_and_a_confident_wrong_one_h
     assert m.calibration_error(np.array([[50.0, 0.0]] * 4), [1, 1, 1, 1]) == pytest.approx(1)
 
 
+def test_a_weight_counts_a_sample_so_often():
+    times = np.arange(len(LABELS)) % 3 + 1
+    repeated = m.fit_temperature(np.repeat(LOGITS, times, axis=0), np.repeat(LABELS, times))
+    assert m.fit_temperature(LOGITS, LABELS, weights=times) == pytest.approx(repeated, rel=1e-3)
+    expected = m.negative_log_likelihood(np.repeat(LOGITS, times, axis=0), np.repeat(LABELS, times), temperature=2.0)
+    assert m.negative_log_likelihood(LOGITS, LABELS, temperature=2.0, weights=times) == pytest.approx(expected)
+
+
 def test_the_negative_share_is_that_of_true_classes():
     assert m.negative_share(np.array([[-1.0, 2.0], [3.0, -1.0], [-5.0, -1.0]]), [0, 0, 1]) == pytest.approx(2 / 3)
 

@@ -166,14 +166,17 @@ def log_softmax(logits: Array) -> np.ndarray:
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
-def negative_log_likelihood(logits: Array, labels: Array, *, temperature: float = 1.0) -> float:
-    """Return the mean of ``-log p(true class)``, with logits divided by the temperature.
+def negative_log_likelihood(
+    logits: Array, labels: Array, *, temperature: float = 1.0, weights: Array | None = None
+) -> float:
+    """Return the mean of ``-log p(true class)``, with logits divided by the temperature and samples weighted, [N].
 
     >>> round(negative_log_likelihood(np.array([[5.0, 5.0]]), [0]), 4)
     0.6931
     """
     scores, labels = _log_probabilities(logits, labels, temperature)
-    return float(-np.take_along_axis(scores, labels[:, None], axis=1).mean())
+    losses = -np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+    return float(losses.mean() if weights is None else np.average(losses, weights=to_numpy(weights)))
 
 
 def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperature: float = 1.0) -> float:
@@ -192,8 +195,12 @@ def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperatu
     return float(np.abs(gap).sum() / len(correct))
 
 
-def fit_temperature(logits: Array, labels: Array, *, low: float = 0.05, high: float = 20.0) -> float:
+def fit_temperature(
+    logits: Array, labels: Array, *, low: float = 0.05, high: float = 20.0, weights: Array | None = None
+) -> float:
     """Return the temperature of least negative log-likelihood on held-out data, between `low` and `high`.
+
+    With weights [N], samples count so often: ``1 / n_k`` for those of class k makes it right for a uniform prior.
 
     >>> round(fit_temperature(np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]]), [0, 0, 1]), 3)  # 2 / log 2
     2.885
@@ -202,7 +209,7 @@ def fit_temperature(logits: Array, labels: Array, *, low: float = 0.05, high: fl
     return float(
         np.exp(
             _golden_section(
-                lambda t: negative_log_likelihood(values, labels, temperature=float(np.exp(t))),
+                lambda t: negative_log_likelihood(values, labels, temperature=float(np.exp(t)), weights=weights),
                 np.log(low),
                 np.log(high),
             )
