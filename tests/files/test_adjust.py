@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -21,12 +22,14 @@ from levelhead.core.warnings import quiet
 from levelhead.files.adjust import adjust_file, check_worthwhile
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import format_of, locate_head
+from levelhead.files.note import check_note
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
 
 K, D = 5, 16
 COUNTS = np.array([1000, 300, 90, 9, 2])
-RULES = ("rescale", "tau", "shift")
+RULES = ("rescale", "tau", "shift", "rescale+shift", "vector")
+SCALE, OFFSET = (1.0, 1.4, 2.0, 3.1, 4.0), (-0.3, 0.0, 0.5, 1.0, 2.0)  # of the rules with numbers for each class
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2000, D)).astype(np.float32)
 raw = numpy_helper.from_array
@@ -41,8 +44,10 @@ def made(bias=True, rows=K, dtype=np.float32) -> lh.Head:
 def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
     norms = np.ones(len(counts)) if rule == "tau" else None
     with quiet():
-        found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=rule, norms=norms, bootstrap=0)
-    return replace(found, gamma=gamma, **changes)
+        path_rule = rule if rule in RULES[:3] else "shift"
+        found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, norms=norms, bootstrap=0)
+    parts = {} if rule in RULES[:3] else {"scale": SCALE, "offset": OFFSET}
+    return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
 
 
 def tensors(head):
@@ -87,6 +92,8 @@ def digest(path):
 def on_logits(logits, rule, gamma, head, counts=COUNTS):
     """The rule on plain logits, in float64: the truth that every other place is compared with."""
     norms, rarity = np.linalg.norm(head.weight.astype(float), axis=1), counts.max() / counts
+    if rule not in RULES[:3]:
+        return logits * SCALE + OFFSET
     return {"rescale": logits * rarity**gamma, "tau": logits / norms**gamma, "shift": logits + gamma * np.log(rarity)}[
         rule
     ]
@@ -101,7 +108,7 @@ def test_one_decision_predicts_the_same_classes_wherever_it_is_applied(tmp_path,
     answers = {"Head": lh.adjust(head, tuned).logits(X)}
     for suffix, save in SAVE.items():
         save(head, tmp_path / f"m{suffix}")
-        if rule == "shift" and not bias and suffix != ".onnx":
+        if rule not in ("rescale", "tau") and not bias and suffix != ".onnx":
             continue
         adjust_file(tmp_path / f"m{suffix}", tmp_path / f"o{suffix}", tuned)
         answers[suffix] = format_of(tmp_path / f"o{suffix}").read(tmp_path / f"o{suffix}").logits(X)
@@ -129,13 +136,45 @@ def test_the_adjustment_is_recorded_and_undone_byte_for_byte(tmp_path, suffix, r
     note = locate_head(out).note
     assert (note["rule"], note["gamma"], note["counts"]) == (rule, 0.4, COUNTS.tolist())
     assert any(f"adjusted before: {rule}, gamma 0.4" in text for text in inspect_file(out).warnings)
-    with pytest.raises(lh.LevelheadError, match=rf"was adjusted before \({rule}, gamma 0.4\); undo that first"):
+    with pytest.raises(lh.LevelheadError, match=rf"was adjusted before \({re.escape(rule)}, gamma 0.4\); undo that first"):
         adjust_file(out, back, tuned_for("rescale"))
     adjust_file(out, tmp_path / f"twice{suffix}", tuned_for("rescale"), again=True)
     assert undo_file(out, back).exact
     assert digest(back) == digest(path)
     undo_file(tmp_path / f"twice{suffix}", tmp_path / f"once{suffix}")
     assert digest(tmp_path / f"once{suffix}") == digest(out)
+    os.remove(f"{out}.original")
+    assert not undo_file(out, back, force=True).exact  # without the kept bytes, by the recorded numbers
+    for name in ("weight", "bias"):
+        was, now = (getattr(format_of(file).read(file), name) for file in (path, back))
+        np.testing.assert_allclose(now, was, atol=1e-5)
+
+
+def test_a_damaged_record_of_two_parts_is_refused(tmp_path):
+    save_file(tensors(made()), tmp_path / "m.safetensors")
+    adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned_for("vector"))
+    note = locate_head(tmp_path / "o.safetensors").note
+    assert (note["factors"], note["offset"]) == (list(SCALE), list(OFFSET))
+    for change in ({"offset": OFFSET[:2]}, {"offset": "x"}, {"rule": "shift"}, {"offset": [float("nan")] * K}):
+        with pytest.raises(lh.LevelheadError, match="record of an earlier adjustment is damaged"):
+            check_note(note | change, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scale": (1.0, 2.0)}, "scale: expected 5, one per class, got 2"),
+        ({"scale": ()}, "the rule vector needs a scale and an offset for each class"),
+        ({"scale": (1.0, 1.0, 1.0, 1.0, -1.0)}, "scale: expected positive numbers"),
+        ({"offset": (0.0, 0.0, 0.0, 0.0, float("inf"))}, "offset: expected a list of numbers"),
+        ({"counts": (5.0, 4.0, 3.0), "classes": 3, "scale": SCALE[:3], "offset": OFFSET[:3]}, "tuned on 3 classes"),
+    ],
+)
+def test_a_choice_that_does_not_fit_changes_nothing(tmp_path, changes, message):
+    save_file(tensors(made()), tmp_path / "m.safetensors")
+    with pytest.raises(lh.LevelheadError, match=message):
+        adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned_for("vector", **changes))
+    assert not (tmp_path / "o.safetensors").exists()
 
 
 # A new bias in ONNX

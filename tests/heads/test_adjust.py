@@ -19,7 +19,8 @@ from levelhead.heads.torch import read
 from levelhead.io.tuned_json import write_tuned
 
 COUNTS = np.array([400, 100, 25, 4])
-RULES = ("rescale", "tau", "shift")
+RULES = ("rescale", "tau", "shift", "rescale+shift", "vector")
+PARTS = {"scale": (1.0, 1.4, 2.0, 3.1), "offset": (-0.3, 0.0, 0.5, 2.0)}  # of the rules with numbers for each class
 X = np.random.default_rng(0).standard_normal((500, 8))
 
 
@@ -31,9 +32,15 @@ def made(bias=True, rows=4, seed=0) -> lh.Head:
 def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
     """A choice of this rule with a gamma of ours: `match_prior` of a few logits, whatever it finds."""
     norms = np.ones(len(counts)) if rule == "tau" else None
-    logits = np.eye(len(counts)) + 1
+    logits, path_rule = np.eye(len(counts)) + 1, rule if rule in RULES[:3] else "shift"
     with quiet():
-        return replace(lh.match_prior(logits, counts, rule=rule, norms=norms, bootstrap=0), gamma=gamma, **changes)
+        found = lh.match_prior(logits, counts, rule=path_rule, norms=norms, bootstrap=0)
+    parts = (
+        {}
+        if rule in RULES[:3]
+        else {name: values if gamma else (float(name == "scale"),) * 4 for name, values in PARTS.items()}
+    )
+    return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
 
 
 def by_hand(logits, rule, gamma, norms, counts=COUNTS):
@@ -42,7 +49,7 @@ def by_hand(logits, rule, gamma, norms, counts=COUNTS):
         "rescale": lambda: logits * (counts.max() / counts) ** gamma,
         "tau": lambda: logits / norms**gamma,
         "shift": lambda: logits + gamma * np.log(counts.max() / counts),
-    }[rule]()
+    }.get(rule, lambda: logits * PARTS["scale"] + PARTS["offset"])()
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])

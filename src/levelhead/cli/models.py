@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..core.choices import BiasPolicy, Criterion, Kind, Metric, Missing, RuleName
+from ..core.choices import BiasPolicy, Criterion, Kind, Metric, Missing, PathRule
 from .common import Force, Json, Page, app, say, show, typed_command
 
 COUNTS = "Training samples per class, in a .json, .csv, .npy, .npz, .safetensors or .txt file."
@@ -94,7 +94,7 @@ def rescale(
     gamma: Annotated[float | None, typer.Option(help="Strength, as `levelhead tune` chooses it; 0 is none.")] = None,
     tuned: Annotated[Path | None, typer.Option(help="Instead of --gamma: what `levelhead tune` wrote.")] = None,
     rule: Annotated[
-        RuleName | None,
+        PathRule | None,
         typer.Option(
             help="rescale: w_i <- (n_max / n_i)^gamma w_i, the default; tau: w_i <- w_i / "
             "||w_i||^gamma; shift: b_i <- b_i + gamma log(n_max / n_i)."
@@ -148,7 +148,7 @@ def tune(
         Path | None, typer.Option(help=f"[N]. {IN_LOGITS} Without labels, predicted shares are matched to --target.")
     ] = None,
     unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment, to choose better.")] = None,
-    rule: Annotated[RuleName, typer.Option(help="shift: l_k + gamma log(n_max / n_k); tau needs --norms.")] = "rescale",
+    rule: Annotated[PathRule, typer.Option(help="shift: l_k + gamma log(n_max / n_k); tau needs --norms.")] = "rescale",
     metric: Annotated[Metric, typer.Option(help="What to improve; cost needs --cost.")] = "balanced_error",
     cost: Annotated[
         Path | None, typer.Option(help="[K, K], row true, column predicted: the metric is then the mean cost.")
@@ -245,7 +245,7 @@ def report(
     counts: Annotated[Path | None, typer.Option(help=f"For logits. {COUNTS} {IN_LOGITS}")] = None,
     tuned: Annotated[Path | None, typer.Option(help="A gamma that `levelhead tune -o` chose on other samples.")] = None,
     gamma: Annotated[float | None, typer.Option(help="A gamma of your own. Otherwise `tune` chooses it.")] = None,
-    rule: Annotated[RuleName | None, typer.Option(help="Default: rescale. tau needs a run or a snapshot.")] = None,
+    rule: Annotated[PathRule | None, typer.Option(help="Default: rescale. tau needs a run or a snapshot.")] = None,
     chosen_on: ChosenOn = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 1000,
     force: Force = False,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..core.choices import Executor, PaperTable, RuleName, Tracker, TrainingDtype, TrainingEngine
+from ..core.choices import Executor, PaperTable, PathRule, Tracker, TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
 from .common import Force, Json, Page, app, show, typed_command
 
@@ -141,7 +141,7 @@ def sweep(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     gamma: Annotated[float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")] = None,
-    rule: Annotated[RuleName, typer.Option(help="RS, tau-normalization or a shift of the logits.")] = "rescale",
+    rule: Annotated[PathRule, typer.Option(help="RS, tau-normalization or a shift of the logits.")] = "rescale",
     report: Page = None,
     force: Force = False,
     as_json: Json = False,

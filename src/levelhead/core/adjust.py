@@ -1,18 +1,54 @@
 """Adjustments of a head: pure functions Head -> Head, one equation each."""
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 
 from .array import Array, is_torch, narrow, row_norms, scale_rows, to_numpy, widen
-from .choices import BiasPolicy, Missing, RuleName
+from .choices import BiasPolicy, Missing, PathRule, RuleName
 from .counts import Counts, resolve
 from .errors import LevelheadError, check_choice
 from .head import Head, check_finite
 
-RULES: tuple[RuleName, ...] = ("rescale", "tau", "shift")
-RULE_TITLES: dict[RuleName, str] = {"rescale": "RS", "tau": "tau-normalization", "shift": "logit shift"}
+RULES: tuple[PathRule, ...] = get_args(PathRule)
+RULE_TITLES: dict[RuleName, str] = {
+    "rescale": "RS",
+    "tau": "tau-normalization",
+    "shift": "logit shift",
+    "rescale+shift": "RS, then shift",
+    "vector": "vector scaling",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Amounts:
+    """What an adjustment does to each class: ``score_k = scale_k logit_k + offset_k``.
+
+    Args:
+        scale, offset: [K] in float64; None where nothing is multiplied, or nothing added.
+
+    >>> Amounts(offset=np.array([0.0, 2.0])).changes, Amounts(scale=np.ones(2)).changes
+    (True, False)
+    """
+
+    scale: np.ndarray | None = None
+    offset: np.ndarray | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything changes."""
+        return bool(
+            (self.scale is not None and (self.scale != 1).any()) or (self.offset is not None and self.offset.any())
+        )
+
+    @property
+    def first(self) -> np.ndarray:
+        """What each weight vector is multiplied by or, where none is, what is added to each bias, [K]."""
+        found = self.offset if self.scale is None else self.scale
+        assert found is not None
+        return found
 
 
 def factors(counts: Counts, gamma: float, *, missing: Missing = "error") -> np.ndarray:
@@ -105,7 +141,8 @@ def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head
 
     Reference: Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition, 2020.
     """
-    return _scale(head, rule_amounts(check_finite(head), "tau", None, check_strength(tau, "tau", name="tau")), bias)
+    by = rule_amounts(check_finite(head), "tau", None, check_strength(tau, "tau", name="tau"))
+    return apply_amounts(head, by, bias=bias)
 
 
 def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missing = "error") -> Head:
@@ -128,22 +165,34 @@ def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missi
     Reference: Menon et al., Long-tail Learning via Logit Adjustment, 2021.
     """
     n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
-    return _shift(head, rule_amounts(head, "shift", n, check_strength(tau, "shift", n, name="tau")))
+    return apply_amounts(head, rule_amounts(head, "shift", n, check_strength(tau, "shift", n, name="tau")))
 
 
-def rule_amounts(head: Head, rule: RuleName, counts: np.ndarray | None, strength: float) -> np.ndarray:
-    """Return what a rule multiplies each row of a head by or, for `shift`, what it adds to each bias, [K] in float64.
+def rule_amounts(
+    head: Head,
+    rule: RuleName,
+    counts: np.ndarray | None,
+    strength: float,
+    *,
+    scale: Sequence[float] | np.ndarray = (),
+    offset: Sequence[float] | np.ndarray = (),
+) -> Amounts:
+    """Return what a rule multiplies each row of a head by and what it adds to each bias.
 
     A head with one logit z, which is positive for the second of two classes, is shifted by ``log(n_0 / n_1)``: that is
     the shift of the logits (0, z). Scaling never moves its sign.
 
     Args:
         head: weight [K, d], finite.
-        rule: `rescale`, `tau` or `shift`.
+        rule: of one strength (`rescale`, `tau`, `shift`), or another, which has numbers of its own.
         counts: [K], or [2] for a head with one logit; `tau` needs none.
         strength: gamma, a finite number.
+        scale, offset: [K], for rules of more than one strength.
 
-    >>> rule_amounts(Head(np.ones((1, 3))), "shift", np.array([900, 100]), 0.5)
+    Returns:
+        The factors and what is added, each None where there is none.
+
+    >>> rule_amounts(Head(np.ones((1, 3))), "shift", np.array([900, 100]), 0.5).offset
     array([1.09861229])
     """
     one_logit = head.classes == 1 and counts is not None and len(counts) == 2
@@ -153,17 +202,21 @@ def rule_amounts(head: Head, rule: RuleName, counts: np.ndarray | None, strength
             "its sign; use the rule shift"
         )
     if rule == "tau":
-        return _positive_norms(head) ** -strength
+        return Amounts(scale=_positive_norms(head) ** -strength)
+    if rule not in RULES:
+        return _given_amounts(head, rule, scale, offset)
     assert counts is not None
     if rule == "rescale":
-        return _factors(counts, strength)
+        return Amounts(scale=_factors(counts, strength))
     rarity = counts[:1] / counts[1:] if one_logit else counts.max() / counts
-    return strength * np.log(rarity)
+    return Amounts(offset=strength * np.log(rarity))
 
 
-def apply_amounts(head: Head, rule: RuleName, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
-    """Return the head multiplied or, for `shift`, moved by what `rule_amounts` gave."""
-    return _shift(check_finite(head), by) if rule == "shift" else scale(head, by, bias=bias)
+def apply_amounts(head: Head, by: Amounts, *, bias: BiasPolicy = "scale") -> Head:
+    """Return the head multiplied and then moved by what `rule_amounts` gave."""
+    if by.scale is not None:
+        head = scale(head, by.scale, bias=bias)
+    return head if by.offset is None else _shift(check_finite(head), by.offset)
 
 
 def check_strength(
@@ -215,6 +268,19 @@ def can_flip(head: Head) -> bool:
         rows = np.column_stack([rows, to_numpy(widen(head.bias))])
     inner, lengths = float(rows[0] @ rows[-1]), np.linalg.norm(rows, axis=1)
     return head.classes == 2 and not inner <= -(1 - 1e-6) * float(lengths[0] * lengths[1])
+
+
+def _given_amounts(head: Head, rule: RuleName, scale: Any, offset: Any) -> Amounts:
+    """Return numbers that were chosen for each class, checked."""
+    found = [np.asarray(values, np.float64) for values in (scale, offset)]
+    if any(values.shape != (head.classes,) or not np.isfinite(values).all() for values in found):
+        raise LevelheadError(
+            f"the rule {rule} needs a finite scale and offset for each of {head.classes} classes, got "
+            f"{found[0].size} and {found[1].size}; tune again"
+        )
+    if not (found[0] > 0).all():
+        raise LevelheadError(f"the rule {rule} needs positive scales, got {found[0].min():g}; tune again")
+    return Amounts(*found)
 
 
 def _factors(n: np.ndarray, gamma: float) -> np.ndarray:

@@ -32,7 +32,7 @@ def adjust_file(
     Args:
         path, out, head, original, force, again, logits, progress: as in `rescale_file`.
         tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
-            The rule `shift` needs a head with a bias, but in an ONNX file, which gets one.
+            A rule that adds needs a head with a bias, but in an ONNX file, which gets one.
 
     Returns:
         What was done: the files, the rule, what each class was multiplied by or moved by.
@@ -59,6 +59,8 @@ def adjust_file(
         n,
         gamma=choice.gamma,
         rule=choice.rule,
+        scale=choice.scale,
+        offset=choice.offset,
         bias=choice.bias or "scale",
         original=original,
         force=force,

@@ -51,6 +51,7 @@ def rescale_text(done: RescaleResult) -> str:
             "the logit" if one_logit else _row_title(i, done.names),
             "/".join(f"{n:g}" for n in done.counts) if one_logit else f"{done.counts[i]:.15g}",
             *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)),
+            "" if done.offset is None else f"{done.offset[i]:.4g}",
         ]
         for i in order
     ]
@@ -58,7 +59,7 @@ def rescale_text(done: RescaleResult) -> str:
         f"{done.path} -> {done.out}",
         f"  {', '.join(done.head)}: {RULE_TITLES[done.rule]}, gamma {done.gamma:g}{policy}",
         "",
-        *_table(["class", "count", "norm before", "after", "shift" if shift else "factor"], rows),
+        *_table(["class", "count", "norm before", "after", "shift" if shift else "factor", "then shift"], rows),
         "",
     ]
     if done.original:

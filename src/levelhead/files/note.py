@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RULES
+from ..core.adjust import RULE_TITLES, RULES
 from ..core.errors import LevelheadError
 
 Note = Mapping[str, Any]
 TEXTS = ("version", "rule", "bias", "sha256")
 # The entries of a note in a file's metadata: {name there: field}. A snapshot's entries have the same prefix; those are
 # not a note's.
-NOTE = {f"levelhead.{field}": field for field in (*TEXTS, "gamma", "counts", "head", "factors", "before")}
+NOTE = {f"levelhead.{field}": field for field in (*TEXTS, "gamma", "counts", "head", "factors", "offset", "before")}
 
 
 def note_entries(note: Note) -> dict[str, str]:
@@ -41,7 +41,10 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
     try:
         factors = np.array(note["factors"], np.float64)
         valid = (
-            note["rule"] in RULES
+            note["rule"] in RULE_TITLES
+            and (note["rule"] in RULES) == ("offset" not in note)
+            and np.isfinite(np.array(note.get("offset", factors), np.float64)).all()
+            and len(note.get("offset", factors)) == len(factors)
             and note["bias"] in ("scale", "keep")
             and np.isfinite([*factors, float(note["gamma"])]).all()
             and (note["rule"] == "shift" or factors.all())

@@ -1,6 +1,6 @@
 """Adjust the head of a model's file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULES, apply_amounts, can_flip, check_strength, rule_amounts
+from ..core.adjust import RULES, Amounts, apply_amounts, can_flip, check_strength, rule_amounts
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, Missing, RuleName
 from ..core.counts import Counts, resolve
@@ -35,6 +35,7 @@ class RescaleResult:
         rule, gamma, bias: what was done; bias is None if the head has none.
         counts, factors: [K]; for the rule `shift`, factors are what was added to the bias. A head with one logit has
             two counts.
+        offset: [K], what was added to each bias after it was multiplied; None for rules of one strength.
         before, after: [K], lengths of the weight vectors of the first layer.
         sha256: of each changed file as it was, by its new name.
         names: class names, where known.
@@ -55,6 +56,7 @@ class RescaleResult:
     after: np.ndarray
     sha256: Mapping[str, str]
     names: tuple[str, ...] | None = None
+    offset: np.ndarray | None = None
     flips: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -150,15 +152,17 @@ def write_adjusted(
     logits: Array | None,
     chosen: Mapping[str, Any] | None,
     progress: ByteProgress | None,
+    scale: Sequence[float] = (),
+    offset: Sequence[float] = (),
 ) -> RescaleResult:
     """Do what `rescale_file` and `adjust_file` share, once the head is found and the counts [K] are checked."""
     heads = [load(layer, found.names) for layer in found.layers]
-    by = rule_amounts(heads[0], rule, n, gamma)
-    changes = rule != "shift" or by.any()  # a shift by 0 needs no new bias
-    adjusted = [apply_amounts(one, rule, by, bias=bias) if changes else one for one in heads]
+    by = rule_amounts(heads[0], rule, n, gamma, scale=scale, offset=offset)
+    adjusted = [apply_amounts(one, by, bias=bias) if by.changes else one for one in heads]  # 0 needs no new bias
+    offset_after = None if by.scale is None else by.offset
     for layer, before, after in zip(found.layers, heads, adjusted, strict=True):
         _check_not_lost(layer, before, after)
-    flips = None if logits is None else _count_flips(found.layers[0], check_logits(logits), by, rule)
+    flips = None if logits is None else _count_flips(found.layers[0], check_logits(logits), by)
     out = output_path(path, out, found.folder)
     note = {
         "version": __version__,
@@ -167,8 +171,10 @@ def write_adjusted(
         "bias": bias,
         "counts": n.tolist(),
         "head": list(found.keys),
-        "factors": by.tolist(),
-    } | ({"before": found.note} if found.note else {})
+        "factors": by.first.tolist(),
+    }
+    note |= {} if offset_after is None else {"offset": offset_after.tolist()}
+    note |= {"before": found.note} if found.note else {}
     kept = format_of(path).save(found, adjusted, out, note=note, keep=original, force=force, progress=progress)
     return RescaleResult(
         path=str(path),
@@ -179,7 +185,8 @@ def write_adjusted(
         gamma=gamma,
         bias=None if heads[0].bias is None else bias,
         counts=n,
-        factors=by,
+        factors=by.first,
+        offset=offset_after,
         before=_norms(heads[0]),
         after=_norms(adjusted[0]),
         sha256={name: o.sha256 for name, o in kept.items()},
@@ -219,7 +226,7 @@ def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool) -> None:
     for reason, applies in reasons.items():
         if rule != "rescale" and applies:
             raise LevelheadError(f"{where} {reason}, and the rule {rule} does not fit that; use the rule rescale")
-    if rule == "shift" and first.bias is None and form.add_bias is None:
+    if rule not in ("rescale", "tau") and first.bias is None and form.add_bias is None:
         raise LevelheadError(
             f"{where} has no bias to shift, and a {form.name} file cannot hold one that the model "
             "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
@@ -242,11 +249,11 @@ def _check_not_lost(layer: LayerSpans, before: Head, after: Head) -> None:
         raise LevelheadError(f"{where} would become 0 in {name}: use a gamma nearer to 0, or save it in float32 first")
 
 
-def _count_flips(layer: LayerSpans, logits: np.ndarray, by: np.ndarray, rule: RuleName) -> int | None:
+def _count_flips(layer: LayerSpans, logits: np.ndarray, by: Amounts) -> int | None:
     if layer.classes > 1 and logits.shape[1] != layer.classes:
         raise LevelheadError(f"expected [N, {layer.classes}], got {list(logits.shape)}", parameter="logits")
     dtype = layer.weight.dtype
-    return rounding_flips(logits, by, HALVES[dtype]) if rule != "shift" and dtype in HALVES else None
+    return rounding_flips(logits, by.first, HALVES[dtype]) if by.offset is None and dtype in HALVES else None
 
 
 def _norms(head: Head) -> np.ndarray:
@@ -268,7 +275,7 @@ def _notes(
         )
     ):
         notes.append(f"where gamma was chosen, {doubt}")
-    if rule != "shift" and not can_flip(head):
+    if rule in ("rescale", "tau") and not can_flip(head):
         notes.append(
             "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"
         )

@@ -115,4 +115,8 @@ def _divide(path: Path, head: Head, note: Note) -> Head:
         if head.bias is None:
             raise LevelheadError(f"{path}: its record is of a shift, but its head has no bias")
         return replace(head, bias=(head.bias - by).astype(head.bias.dtype))
+    if "offset" in note:
+        if head.bias is None:
+            raise LevelheadError(f"{path}: its record adds to a bias, but its head has none")
+        head = replace(head, bias=(head.bias - np.array(note["offset"])).astype(head.bias.dtype))
     return scale(head, 1 / by, bias=note["bias"])

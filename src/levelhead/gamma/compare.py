@@ -17,7 +17,7 @@ from .criterion import Objective
 from .path import GammaPath, gamma_path
 from .rule import check_range
 
-_TITLES = {"none": "none (gamma = 0)", **RULE_TITLES, "rescale+shift": "RS, then shift"}
+_TITLES = {"none": "none (gamma = 0)", **RULE_TITLES}
 
 
 @dataclass(frozen=True)

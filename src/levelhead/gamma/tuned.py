@@ -19,13 +19,48 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
+class Candidate:
+    """One rule that was tried: what it chose on all samples, and how well it does on samples it was not fitted on.
+
+    Args:
+        rule: `none` (the model as it is), `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
+        gamma, second: the strength that it chooses on all samples; of `rescale+shift`, also that of the shift.
+        value: the metric, cross-fitted: each sample is scored by a fit without it.
+        gain: how much better that is than the model as it is; above 0 is better, whatever the metric.
+        interval: of the gain; None if it is not known.
+        curve: the metric over gamma on all samples; None for rules that are not a path.
+
+    >>> Candidate("shift", 1.0, value=0.2, gain=0.05, interval=(0.01, 0.09)).to_dict()["gain"]
+    0.05
+    """
+
+    rule: str
+    gamma: float
+    value: float
+    gain: float
+    interval: tuple[float, float] | None = None
+    second: float | None = None
+    curve: Curve | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers without the curve, as JSON can hold them."""
+        interval = None if self.interval is None else list(self.interval)
+        kept = ("rule", "gamma", "second", "value", "gain")
+        return {name: getattr(self, name) for name in kept} | {"interval": interval}
+
+
+@dataclass(frozen=True, eq=False)
 class Tuned:
     """A chosen gamma: what `tune`, `cross_fit` and `match_prior` return. Errors, gains and shares are not in percent.
 
     Args:
         gamma: the middle of the plateau on which the criterion is lowest.
         interval: of gamma, over bootstrap replicates of the whole choice; None without a bootstrap.
-        rule: what gamma does: `rescale`, `tau` or `shift`.
+        rule: what was chosen: `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
+        scale, offset: [K] each, for the last two rules: ``score_k = scale_k logit_k + offset_k``; else ().
+        second: the strength of the shift in `rescale+shift`, whose gamma is that of rescaling.
+        temperature: divide the adjusted scores by it for calibrated probabilities; None without labels.
+        candidates, why: each rule that was tried, with its cross-fitted value; why this one was chosen.
         criterion: what was minimized: `guided`, `balanced_error`, another metric, or `shares` (no labels).
         metric: what the gain is measured in: `balanced_error`, `error`, `macro_f1`, ..., or `cost`.
         value, value_at_zero: the metric at gamma and at 0 on these samples; None without labels.
@@ -80,6 +115,12 @@ class Tuned:
     counts: tuple[float, ...] = ()
     names: tuple[str, ...] | None = None
     bias: BiasPolicy = "scale"
+    scale: tuple[float, ...] = ()
+    offset: tuple[float, ...] = ()
+    second: float | None = None
+    temperature: float | None = None
+    candidates: tuple[Candidate, ...] = ()
+    why: str = ""
 
     @property
     def worthwhile(self) -> bool:
@@ -119,8 +160,14 @@ class Tuned:
             "mismatch_at_zero",
             "missing",
             "warnings",
+            "scale",
+            "offset",
+            "second",
+            "temperature",
+            "why",
         )
-        return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
+        found = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
+        return found | {"candidates": [candidate.to_dict() for candidate in self.candidates]}
 
     def facts(self) -> dict[str, str]:
         """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""

@@ -11,11 +11,13 @@ from ..io.tuned_json import choice_of
 def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
     """Adjust a head by what was tuned: its rule, at its strength, with the counts that it was chosen with.
 
-    ===========  ===========================================
-    ``rescale``  ``w_i, b_i <- (n_1 / n_i)^gamma (w_i, b_i)``
-    ``tau``      ``w_i, b_i <- (w_i, b_i) / ||w_i||^gamma``
-    ``shift``    ``b_i <- b_i + gamma log(n_1 / n_i)``
-    ===========  ===========================================
+    =================  ================================================
+    ``rescale``        ``w_i, b_i <- (n_1 / n_i)^gamma (w_i, b_i)``
+    ``tau``            ``w_i, b_i <- (w_i, b_i) / ||w_i||^gamma``
+    ``shift``          ``b_i <- b_i + gamma log(n_1 / n_i)``
+    ``rescale+shift``  ``w_i, b_i <- scale_i (w_i, b_i) + (0, offset_i)``
+    ``vector``         the same, with a scale and an offset of its own for each class
+    =================  ================================================
 
     It does so also where the gain is uncertain; `tuned.worthwhile` says whether it is not.
 
@@ -25,7 +27,7 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
         tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
 
     Returns:
-        A new head; for `shift` with a bias.
+        A new head, with a bias unless the rule only scales.
 
     >>> import numpy as np
     >>> from levelhead import match_prior
@@ -36,5 +38,5 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
     """
     choice = choice_of(tuned)
     counts = choice.counts_for(check_finite(head).classes, head.names, "the head")
-    by = rule_amounts(head, choice.rule, counts, choice.gamma)
-    return apply_amounts(head, choice.rule, by, bias=choice.bias or "scale")
+    by = rule_amounts(head, choice.rule, counts, choice.gamma, scale=choice.scale, offset=choice.offset)
+    return apply_amounts(head, by, bias=choice.bias or "scale")

@@ -33,7 +33,8 @@ class Adjusted:
         counts: [K], training samples of each class.
         factors: [K], what each weight vector was multiplied by; for the rule `shift`, what was added to each bias.
         before, after: {path: [K]}, lengths of the weight vectors.
-        rule: `rescale`, `tau` or `shift`.
+        rule: `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
+        offset: [K], what was added to each bias after it was multiplied; None for rules of one strength.
         flips: how many of the predictions given could change by rounding to half precision; None if not asked.
 
     >>> from levelhead import rescale_
@@ -54,6 +55,7 @@ class Adjusted:
     before: Mapping[str, np.ndarray]
     after: Mapping[str, np.ndarray]
     rule: RuleName = "rescale"
+    offset: np.ndarray | None = None
     flips: int | None = None
     _model: nn.Module = field(default_factory=nn.Module)
     _saved: list[tuple[str, str, nn.Parameter, Tensor]] = field(default_factory=list)
@@ -114,6 +116,7 @@ class Adjusted:
                 "gamma": f"{self.gamma:.4g}",
                 "classes": counts,
                 "added to the bias" if self.rule == "shift" else "factors": by,
+                **({} if self.offset is None else {"added to the bias": _range(self.offset)}),
                 **rows,
                 **flips,
             },
@@ -129,9 +132,11 @@ class Adjusted:
         return "" if self.rule == "rescale" else f"{self.rule}, "
 
     def _change(self, path: str) -> str:
+        added = self.factors if self.rule == "shift" else self.offset
+        bias = "" if added is None else f"bias {'..'.join(f'{x:+.3g}' for x in sorted({added.min(), added.max()}))}"
         if self.rule == "shift":
-            return f"bias {'..'.join(f'{x:+.3g}' for x in sorted({self.factors.min(), self.factors.max()}))}"
-        return f"norms {_range(self.before[path])} -> {_range(self.after[path])}"
+            return bias
+        return f"norms {_range(self.before[path])} -> {_range(self.after[path])}{bias and f', {bias}'}"
 
 
 def _range(norms: np.ndarray) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,7 +106,7 @@ def adjust_(
     The rules are those of `adjust`. Parameters keep their identity, so optimizers, gradients and wrappers stay valid.
     If anything is wrong, nothing is changed. It does so also where the gain is uncertain; ask `tuned.worthwhile` first.
 
-    A layer without a bias gets one for the rule `shift`: a new parameter, in the state dict too, which `restore()`
+    A layer without a bias gets one if the rule adds to it: a new parameter, in the state dict too, which `restore()`
     takes out again. An optimizer made before does not know it.
 
     Args:
@@ -133,7 +133,16 @@ def adjust_(
     path, classes = next((path, len(module.weight)) for path, module in found.items())
     n = choice.counts_for(classes, _class_names(model, classes), path or "the head")
     return _adjust_layers(
-        model, found, n, rule=choice.rule, gamma=choice.gamma, bias=choice.bias or "scale", logits=logits, again=again
+        model,
+        found,
+        n,
+        rule=choice.rule,
+        gamma=choice.gamma,
+        scale=choice.scale,
+        offset=choice.offset,
+        bias=choice.bias or "scale",
+        logits=logits,
+        again=again,
     )
 
 
@@ -213,6 +222,8 @@ def _adjust_layers(
     bias: BiasPolicy,
     logits: Any,
     again: bool,
+    scale: Sequence[float] = (),
+    offset: Sequence[float] = (),
 ) -> Adjusted:
     """Do what `rescale_` and `adjust_` share: check everything, then change the layers and remember how they were."""
     names = _class_names(model, len(n))
@@ -221,9 +232,8 @@ def _adjust_layers(
         raise LevelheadError(
             f"{', '.join(found)} feed one output, and the rule {rule} is of one layer; tune with the rule rescale"
         )
-    by = rule_amounts(next(iter(before.values())), rule, n, gamma)
-    changes = (by != (0 if rule == "shift" else 1)).any()
-    after = {path: apply_amounts(head, rule, by, bias=bias) if changes else head for path, head in before.items()}
+    by = rule_amounts(next(iter(before.values())), rule, n, gamma, scale=scale, offset=offset)
+    after = {path: apply_amounts(head, by, bias=bias) if by.changes else head for path, head in before.items()}
     for path, module in found.items():
         mark = next((mark for mark in reversed(getattr(module, MARKS, ())) if mark.holds(module)), None)
         if mark and not again:
@@ -234,7 +244,7 @@ def _adjust_layers(
     grown = {path: module for path, module in found.items() if module.bias is None and after[path].bias is not None}
     for path, module in grown.items():
         check_takes_bias(path, module)
-    flips = None if rule == "shift" else _warn_and_count_flips(next(iter(before.values())), by, logits)
+    flips = None if by.offset is not None else _warn_and_count_flips(next(iter(before.values())), by.first, logits)
     saved = [
         (path, name, p, p.detach().clone())
         for path, module in found.items()
@@ -244,14 +254,15 @@ def _adjust_layers(
         module.register_parameter("bias", new_bias(module))
     for path, module in found.items():
         _write(path, module, after[path])
-        if changes:
+        if by.changes:
             setattr(module, MARKS, (*getattr(module, MARKS, ()), _Mark.of(module, rule, gamma)))
     old_norms, new_norms = ({path: to_numpy(head.norms) for path, head in heads.items()} for heads in (before, after))
     return Adjusted(
         layers=tuple(found),
         gamma=gamma,
         counts=n,
-        factors=by,
+        factors=by.first,
+        offset=None if by.scale is None else by.offset,
         before=old_norms,
         after=new_norms,
         rule=rule,

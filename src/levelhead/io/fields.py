@@ -40,6 +40,8 @@ def convert_fields_(record: Any, *, but: str = "") -> None:
 def fits(value: Any, hint: Any) -> bool:
     """Return whether a value has the annotated type. An int is a float too, if it is finite; a bool is neither."""
     parts = get_args(hint)
+    if hint is Any:
+        return True
     if get_origin(hint) is Literal:
         return value in parts
     if get_origin(hint) in (Union, UnionType):

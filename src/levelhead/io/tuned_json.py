@@ -56,6 +56,12 @@ class Choice:
     bias: BiasPolicy | None = None
     floors_met_at_zero: bool | None = None
     metric: Metric | None = None
+    scale: tuple[float, ...] = ()
+    offset: tuple[float, ...] = ()
+    second: float | None = None
+    temperature: float | None = None
+    candidates: tuple[dict[str, Any], ...] = ()
+    why: str = ""
 
     def __post_init__(self) -> None:
         convert_fields_(self)
@@ -64,9 +70,20 @@ class Choice:
         for name, value in (("n", self.n), ("classes", self.classes)):
             if value is not None and value < 1:
                 raise LevelheadError(f"expected at least 1, got {value}", parameter=name)
+        if self.rule in ("rescale+shift", "vector") and not (self.scale and self.offset):
+            raise LevelheadError(f"the rule {self.rule} needs a scale and an offset for each class")
+        if self.scale and min(self.scale) <= 0:
+            raise LevelheadError(f"expected positive numbers, got {list(self.scale)}", parameter="scale")
+        if self.temperature is not None and self.temperature <= 0:
+            raise LevelheadError(f"expected a number above 0, got {self.temperature:g}", parameter="temperature")
         if self.counts and min(self.counts) <= 0:
             raise LevelheadError(f"expected positive numbers, got {list(self.counts)}", parameter="counts")
-        for name, values in (("counts", self.counts), ("names", self.names)):
+        for name, values in (
+            ("counts", self.counts),
+            ("names", self.names),
+            ("scale", self.scale),
+            ("offset", self.offset),
+        ):
             if values and self.classes not in (None, len(values)):
                 raise LevelheadError(f"expected {self.classes}, one per class, got {len(values)}", parameter=name)
 
