@@ -1,8 +1,8 @@
 """Where in a file a head's numbers lie: a head as byte ranges. What safetensors, ONNX and state dicts share."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
+from ..core.regular_file import Stamp
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from .edits import Edit
 
@@ -75,6 +76,7 @@ class LocatedHead:
     path: Path  # the file that stands for the model
     layers: tuple[LayerSpans, ...]  # more than one where several feed one output
     files: tuple[Path, ...]  # all files of the model, `path` first
+    stamps: Mapping[Path, Stamp] = field(default_factory=dict)  # what each file was when it was read
     note: dict[str, Any] | None = None  # what an earlier `rescale` recorded in the file
     folder: bool = False  # whether the model is a folder of files and is written as one
     detail: Any = None  # whatever the format needs to write the file again

@@ -2,8 +2,13 @@
 
 Such a file is a zip of uncompressed storages. The head's storages are changed where they lie, with their checksums, and
 the note becomes one more record of the zip, which torch does not look at.
+
+torch is given the file's pickle in an archive whose storages are empty, and says by their offsets which of them each
+tensor has. Where that storage lies in the file, and how long it is, the file's own directory says. Loading the file
+itself on `meta` would compute that, as if torch had written the archive.
 """
 
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -11,13 +16,15 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 from warnings import catch_warnings
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
+from ..core.regular_file import check_regular_file
 from .edits import Edit
 from .find import find_layers
 from .format import Format
 from .note import Note, check_note
+from .pickle_check import check_pickle
 from .spans import LocatedHead, Span
 from .zip import Archive
 
@@ -31,15 +38,19 @@ HOW_TO_SAVE = "save model.state_dict() with torch.save"
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a state dict, or in one that lies under a usual name in a checkpoint."""
+    stamp = check_regular_file(path, "a state dict")
     archive = _open(path)
-    spans = dict(_spans(path, _load(path)))
+    value, storages = _load(archive)
+    spans = dict(_spans(archive, storages, value, "", {id(value)}))
     if not spans:
         raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
     layers = find_layers(path, spans, named=named, classes=classes)
     for span in (span for layer in layers for span in layer.spans):
         if archive.record_at(span.offset) is None:
             raise LevelheadError(f"{path}: {span.key} is not stored as plain bytes; {HOW_TO_SAVE}")
-    return LocatedHead(path=path, layers=layers, files=(path,), note=_note(archive), detail=archive)
+    return LocatedHead(
+        path=path, layers=layers, files=(path,), stamps={path: stamp}, note=_note(archive), detail=archive
+    )
 
 
 def _complete(
@@ -61,56 +72,94 @@ def _note(archive: Archive) -> dict[str, Any] | None:
     return check_note(note, archive.path)
 
 
-def _spans(path: Path, value: Any, prefix: str = "") -> Iterator[tuple[str, Span]]:
+def _spans(
+    archive: Archive, storages: Mapping[int, ZipInfo], value: Any, prefix: str, seen: set[int]
+) -> Iterator[tuple[str, Span]]:
     """Yield every tensor of a state dict with its key, which begins with the name of a state dict in a checkpoint."""
     for key, inner in value.items() if isinstance(value, Mapping) else ():
         if isinstance(inner, Mapping) and key in INSIDE:
-            yield from _spans(path, inner, f"{prefix}{key}.")
+            if id(inner) in seen:  # perhaps it holds itself
+                raise LevelheadError(f"{archive.path}: {prefix}{key} is there twice; {HOW_TO_SAVE}")
+            seen.add(id(inner))
+            yield from _spans(archive, storages, inner, f"{prefix}{key}.", seen)
         elif hasattr(inner, "untyped_storage") and isinstance(key, str):
-            yield prefix + key, _span(path, prefix + key, inner)
+            yield prefix + key, _span(archive, storages, prefix + key, inner)
 
 
-def _span(path: Path, key: str, tensor: Any) -> Span:
-    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: Any) -> Span:
+    """Return where the numbers of a tensor are: in the record of its storage, which must have the storage's size."""
+    path, dtype, shape = archive.path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
     if str(tensor.layout) != "torch.strided":
         return Span(key, path, 0, f"{dtype}, sparse", shape)
-    start = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
-    if start is None:
-        raise LevelheadError(f"{path}: this torch does not say where a file's tensors are; use torch 2.7 or newer")
+    storage = tensor.untyped_storage()
+    record = storages.get(getattr(storage, "_checkpoint_offset", -1))
+    if record is None:
+        return Span(key, path, 0, f"{dtype}, without data", shape)
+    if record.file_size != (size := storage.nbytes()):
+        what = f"expected {size} bytes in its record {archive.inside(record)}, got {record.file_size}"
+        raise LevelheadError(f"{path}: {key}: {what}; {HOW_TO_SAVE}")
     turned = len(shape) == 2 and tensor.stride() == (1, shape[0]) and not tensor.is_contiguous()
     stored = TORCH_DTYPES.get(dtype, dtype) if tensor.is_contiguous() or turned else f"{dtype}, not contiguous"
-    offset = start + tensor.storage_offset() * tensor.element_size()
+    offset = archive.data_at[record.filename] + tensor.storage_offset() * tensor.element_size()
     return Span(key, path, offset, stored, shape[::-1] if turned else shape, turned)
 
 
-def _load(path: Path) -> Any:
-    """Open a file as torch would, but load no data of it and run no code."""
+def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
+    """Return what torch would load, on `meta` and running no code, and the record of each storage by its offset there.
+
+    None of the file's data is loaded.
+    """
+    path = archive.path
     try:
         import torch
     except ImportError:
         raise ImportError(f"reading {path.suffix} needs torch: pip install 'levelhead[torch]'") from None
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7):
+        raise LevelheadError(f"{path}: this torch does not say where a file's tensors are; use torch 2.7 or newer")
     try:
-        with catch_warnings(action="ignore", category=UserWarning):  # torch's, of its own deprecated storages
-            return torch.load(path, weights_only=True, map_location="meta")
+        pickled, order = archive.unpack("data.pkl"), archive.find("byteorder") and archive.unpack("byteorder", 10)
+        check_pickle(pickled)
+        if order not in (None, b"little"):
+            raise LevelheadError("expected little-endian numbers, got a file of a big-endian machine")
+    except (BadZipFile, LevelheadError) as error:
+        raise LevelheadError(f"{path}: cut short, or not a state dict ({error}); {HOW_TO_SAVE}") from None
+    skeleton, storages = _skeleton(archive, pickled)
+    try:
+        with catch_warnings(action="ignore"):  # torch's, of its own deprecated storages and of protocols
+            return torch.load(skeleton, weights_only=True, map_location="meta"), storages
     except UnpicklingError as error:
         kind = re.search(r"(?:Unsupported global: GLOBAL|Unsupported class|GLOBAL) ([\w.]+)", str(error))
         what = f"needs {kind[1]} to open" if kind else "cannot be opened by weights_only"
         raise LevelheadError(f"{path}: {what}, which would run its code; {HOW_TO_SAVE}") from None
     except NotImplementedError:  # raised by meta tensors, which hold no data
         raise LevelheadError(f"{path}: holds quantized tensors; adjust the model before quantizing") from None
-    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # of any kind, as a damaged pickle calls torch's functions with any arguments
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise LevelheadError(f"{path}: cut short, or not a state dict ({reason}); {HOW_TO_SAVE}") from None
+
+
+def _skeleton(archive: Archive, pickled: bytes) -> tuple[io.BytesIO, dict[int, ZipInfo]]:
+    """Return the archive with its pickle and all storages empty, and the record of each by its offset in that."""
+    file, storages = io.BytesIO(), {}
+    with ZipFile(file, "w") as made:
+        made.writestr("archive/data.pkl", pickled)
+        for record in archive.records:
+            if (name := archive.inside(record)).startswith("data/"):
+                made.writestr(f"archive/{name}", b"")
+                storages[made.start_dir] = record  # an empty record ends where its data would begin
+        made.writestr("archive/version", b"3\n")
+    file.seek(0)
+    return file, storages
 
 
 def _open(path: Path) -> Archive:
     try:
         archive = Archive(path)
-    except BadZipFile:
+    except BadZipFile as error:
         with path.open("rb") as file:
             start = file.read(2)
         old = start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-        what = "a pickle or torch's format before 1.6" if old else "cut short, or not a state dict"
+        what = "a pickle or torch's format before 1.6" if old else f"cut short, or not a state dict ({error})"
         raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
     if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.names):
         raise LevelheadError(f"{path}: a TorchScript or export archive, which holds code; {HOW_TO_SAVE}")
@@ -123,6 +172,6 @@ FORMAT = Format(
     find=_find,
     files=lambda path: (path,),
     complete=_complete,
-    check=_load,
+    check=lambda path: _load(_open(path)),
     note=lambda path: _note(_open(path)),
 )

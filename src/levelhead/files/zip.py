@@ -1,7 +1,9 @@
 """A zip file, changed in place: bytes of stored records with their checksums, and a record of our own at the end."""
 
+import lzma
 import struct
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -15,59 +17,127 @@ END = struct.Struct("<4s4H2IH")
 END64 = struct.Struct("<4sQ2H2I4Q")
 LOCATOR = struct.Struct("<4sIQI")
 LONGEST_RECORD = 100_000_000  # bytes of a record of our own: more than a note on a million classes has
+LONGEST_UNPACKED = 10_000_000  # bytes of a compressed record of torch, which itself stores records as they are
+ENCRYPTED = 0x01
 DESCRIBED = 0x08  # flag: the checksum follows the data
 UTF8 = 0x800
 
 
 class Archive:
-    """The records of a zip file, and the edits that change them; anything else raises BadZipFile."""
+    """The records of a zip file in one folder, and the edits that change them; anything else raises BadZipFile.
+
+    Names differ in more than their case, as torch does not tell cases apart. No two records share bytes of the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, path.stat().st_size
-        with ZipFile(path) as zip_file, path.open("rb") as file:
-            self.records = zip_file.infolist()
-            self.start = zip_file.start_dir
-            if zip_file.comment:
-                raise BadZipFile("it has a comment")
-            self.data_at = {one.filename: _data_at(file, one) for one in self.records}
-            file.seek(self.start)
-            self.tail = file.read()
+        try:
+            with ZipFile(path) as zip_file, path.open("rb") as file:
+                self.records = zip_file.infolist()
+                self.start = zip_file.start_dir
+                if zip_file.comment:
+                    raise BadZipFile("it has a comment")
+                self.data_at = {one.filename: _data_at(file, one) for one in self.records}
+                file.seek(self.start)
+                self.tail = file.read()
+        except (ValueError, NotImplementedError, OverflowError, struct.error) as error:
+            raise BadZipFile(str(error)) from None
+        self.by_name = {one.filename: one for one in self.records}
+        self._check_names()
+        try:
+            self._check_apart()
+        except struct.error as error:
+            raise BadZipFile(str(error)) from None
+        self.folder = self.records[0].filename.partition("/")[0]
 
     @property
     def names(self) -> list[str]:
         return [one.filename for one in self.records]
 
+    def _check_names(self) -> None:
+        if not self.records or not all("/" in name.strip("/") or name.endswith("/") for name in self.names):
+            raise BadZipFile("its records are not in a folder")
+        seen: set[str] = set()
+        for one in self.records:
+            if one.filename.lower() in seen:
+                raise BadZipFile(f"two records are called {one.filename}")
+            if one.filename != one.orig_filename:
+                raise BadZipFile(f"a record is called {one.orig_filename!r}")
+            seen.add(one.filename.lower())
+
+    def _check_apart(self) -> None:
+        """Check that each record ends before the next begins, and that all offsets count from the file's first byte."""
+        *_, listed_at, _ = END.unpack(self.tail[-END.size :])
+        if listed_at == 0xFFFFFFFF:
+            *_, listed_at = END64.unpack(self.tail[-END.size - LOCATOR.size - END64.size : -END.size - LOCATOR.size])
+        ranges = sorted((one.header_offset, self.data_at[one.filename] + _stored_size(one)) for one in self.records)
+        if ranges[0][0] != 0 or listed_at != self.start:
+            raise BadZipFile("something precedes its first record")
+        if any(end > start for (_, end), (start, _) in pairwise([*ranges, (self.start, 0)])):
+            raise BadZipFile("two records share bytes")
+
+    def find(self, name: str) -> ZipInfo | None:
+        """Return a record by its name without the folder that torch puts everything in, or None."""
+        return self.by_name.get(f"{self.folder}/{name}")
+
+    def inside(self, one: ZipInfo) -> str:
+        """Return a record's name without the folder."""
+        return one.filename.removeprefix(f"{self.folder}/")
+
+    def is_plain(self, one: ZipInfo) -> bool:
+        """Return whether a record's data lie in the file as they are."""
+        return one.compress_type == ZIP_STORED and not one.flag_bits & ENCRYPTED and one.file_size == one.compress_size
+
     def record_at(self, offset: int) -> ZipInfo | None:
         """Return the stored record whose data this byte of the file belongs to."""
         for one in self.records:
             first = self.data_at[one.filename]
-            if first <= offset < first + max(1, one.file_size) and one.compress_type == ZIP_STORED:
+            if first <= offset < first + max(1, one.file_size) and self.is_plain(one):
                 return one
         return None
 
     def read(self, name: str) -> bytes | None:
-        """Read a record of our own, by its name without the folder that torch puts everything in; None if not there."""
-        one = next((one for one in self.records if one.filename.partition("/")[2] == name), None)
+        """Read a record of our own, by its name without the folder; None if not there."""
+        one = self.find(name)
         if one is None:
             return None
-        if one.compress_type != ZIP_STORED or one.file_size > LONGEST_RECORD:  # a few bytes may stand for gigabytes
+        if not self.is_plain(one) or one.file_size > LONGEST_RECORD:  # a few bytes may stand for gigabytes
             reason = f"its record {name} is compressed or too long, so it is not ours"
             raise LevelheadError(f"{self.path}: {reason}; save the model again without it")
         with self.path.open("rb") as file:
             file.seek(self.data_at[one.filename])
             return file.read(one.file_size)
 
+    def unpack(self, name: str, longest: int = LONGEST_UNPACKED) -> bytes:
+        """Read a record that another program may have compressed, unless it unpacks to more bytes than `longest`."""
+        one = self.find(name)
+        if one is None:
+            raise BadZipFile(f"no record {name}")
+        if not self.is_plain(one) and one.file_size > longest:
+            raise LevelheadError(f"{self.path}: its record {name} is compressed and too long ({one.file_size} bytes)")
+        try:
+            with ZipFile(self.path) as zip_file, zip_file.open(one) as record:
+                return record.read(one.file_size + 1)  # more bytes than it states are not read
+        except (RuntimeError, NotImplementedError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            raise BadZipFile(f"its record {name} cannot be read: {error}") from None
+
     def patched(self, edits: list[Edit], record: tuple[str, bytes | None] | None) -> list[Edit]:
         """Add to edits of records' data the checksums and our own record (None as its data takes it out)."""
         extra, sums = [], {}
         for one in {id(one): one for edit in edits if (one := self.record_at(edit.offset))}.values():
             sums[one.header_offset] = crc = self._crc(one, edits)
-            behind = self.data_at[one.filename] + one.file_size + 4
-            place = behind if one.flag_bits & DESCRIBED else one.header_offset + 14
+            place = self._crc_behind(one) if one.flag_bits & DESCRIBED else one.header_offset + 14
             extra.append(Edit(place, 4, struct.pack("<I", crc)))
         if not sums and record is None:
             return edits
         return [*edits, *extra, Edit(self.start, self.size - self.start, self._new_tail(sums, record))]
+
+    def _crc_behind(self, one: ZipInfo) -> int:
+        """Return where after its data a record's checksum is: most programs put a signature before it."""
+        behind = self.data_at[one.filename] + one.file_size
+        with self.path.open("rb") as file:
+            file.seek(behind)
+            return behind + (4 if file.read(4) == b"PK\x07\x08" else 0)
 
     def _crc(self, one: ZipInfo, edits: list[Edit]) -> int:
         """Return the checksum of a record once edited."""
@@ -94,14 +164,18 @@ class Archive:
             return b"".join(entries) + self.tail[at:]
         body = b""
         if record[1] is not None:
-            folder = self.records[0].filename.partition("/")[0]
-            body, entry = _stored(f"{folder}/{record[0]}".encode(), record[1], self.start)
+            body, entry = _stored(f"{self.folder}/{record[0]}".encode(), record[1], self.start)
             entries.append(entry)
         listed, start = b"".join(entries), self.start + len(body)
         ends = END64.pack(b"PK\x06\x06", 44, 45, 45, 0, 0, len(entries), len(entries), len(listed), start)
         ends += LOCATOR.pack(b"PK\x06\x07", 0, start + len(listed), 1)
         small = min(len(entries), 0xFFFF), min(len(listed), 0xFFFFFFFF), min(start, 0xFFFFFFFF)
         return body + listed + ends + END.pack(b"PK\x05\x06", 0, 0, small[0], *small, 0)
+
+
+def _stored_size(one: ZipInfo) -> int:
+    """Return how many bytes a record's data take, with the checksum and sizes that may follow them."""
+    return one.compress_size + (12 if one.flag_bits & DESCRIBED else 0)
 
 
 def _data_at(file: BinaryIO, one: ZipInfo) -> int:
