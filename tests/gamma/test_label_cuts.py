@@ -1,0 +1,107 @@
+"""The best threshold of one label, against every threshold tried by hand with scikit-learn's metrics."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+
+from levelhead.core.curve import METRICS
+from levelhead.gamma.label_cuts import SAME_LOSS, LabelCuts, label_loss
+
+COST = np.array([[0.5, 2.0], [7.0, 1.0]])
+
+
+def by_hand(metric, truth, predicted, cost=COST):
+    """The loss of 0/1 predictions, by scikit-learn or by its definition."""
+    recalls = sk.recall_score(truth, predicted, pos_label=1), sk.recall_score(truth, predicted, pos_label=0)
+    return {
+        "error": lambda: 1 - sk.accuracy_score(truth, predicted),
+        "balanced_error": lambda: 1 - sk.balanced_accuracy_score(truth, predicted),
+        "macro_f1": lambda: 1 - sk.f1_score(truth, predicted, zero_division=0),
+        "mcc": lambda: 1 - sk.matthews_corrcoef(truth, predicted),
+        "kappa": lambda: 1 - sk.cohen_kappa_score(truth, predicted),
+        "g_mean": lambda: 1 - np.sqrt(recalls[0] * recalls[1]),
+        "worst_recall": lambda: 1 - min(recalls),
+        "cost": lambda: cost[truth, predicted].mean(),
+    }[metric]()
+
+
+def thresholds(z):
+    """One threshold of every kind: between neighbors, above all and below all."""
+    values = np.unique(z)
+    return np.concatenate([[values[0] - 1], (values[1:] + values[:-1]) / 2, [values[-1] + 1]])
+
+
+def sample(seed, n=40, ties=True):
+    rng = np.random.default_rng(seed)
+    y = rng.random(n) < 0.3
+    y[:2] = True, False
+    z = 1.5 * y + rng.normal(size=n) - 2
+    return (np.round(2 * z) / 2 if ties else z), y.astype(int)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("ties", [True, False], ids=["ties", "no ties"])
+@pytest.mark.parametrize("floor", [0.0, 0.7, 1.0])
+def test_the_offset_is_as_good_as_the_best_of_all_thresholds(metric, ties, floor):
+    for seed in range(8):
+        z, y = sample(seed, ties=ties)
+        cuts = LabelCuts.of(z, y.astype(bool))
+        losses = label_loss(metric, cuts.recall, cuts.alarms, cuts.share, COST)
+        tried = [(by_hand(metric, y, (z > t).astype(int)), (z > t)[y == 1].mean()) for t in thresholds(z)]
+        best = min(loss for loss, recall in tried if recall >= floor - 1e-12)
+        offset = cuts.offset(np.where(cuts.recall >= floor - 1e-12, losses, np.inf))
+        predicted = (z + offset > 0).astype(int)
+        assert by_hand(metric, y, predicted) == pytest.approx(best, abs=1e-9)
+        assert predicted[y == 1].mean() >= floor - 1e-12
+        assert losses[cuts.cut(offset)] == pytest.approx(best, abs=1e-9)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-3, 3), st.booleans(), st.integers(1, 4)), min_size=4, max_size=12),
+    st.sampled_from(METRICS),
+    st.sampled_from([0.0, 0.5]),
+)
+@settings(max_examples=150)
+def test_some_contender_is_best_for_any_weights(rows, metric, floor):
+    z, y, weight = (np.array(column) for column in zip(*rows, strict=True))
+    if y.all() or not y.any():
+        return
+    cuts = LabelCuts.of(z.astype(float), y)
+    recall, alarms = (
+        np.array([weight[part & (z > t)].sum() for t in [*np.unique(z)[::-1], -9]]) / weight[part].sum()
+        for part in (y, ~y)
+    )
+    losses = label_loss(metric, recall, alarms, weight[y].sum() / weight.sum(), COST)
+    losses = np.where(recall >= floor, losses, np.inf)
+    assert losses[cuts.contenders].min() <= losses.min() + 1e-12
+
+
+def test_an_offset_that_gains_nothing_is_0():
+    cuts = LabelCuts.of(np.array([3.0, 1.0, -1.0]), np.array([True, True, False]))
+    assert cuts.offset(label_loss("error", cuts.recall, cuts.alarms, cuts.share)) == 0
+
+
+def test_the_offset_is_the_middle_of_the_widest_range():
+    z, y = np.array([-1.0, -2.0, -6.0, -7.0]), np.array([True, False, True, False])
+    cuts = LabelCuts.of(z, y)
+    losses = label_loss("balanced_error", cuts.recall, cuts.alarms, cuts.share)
+    np.testing.assert_allclose(losses, [0.5, 0.25, 0.5, 0.25, 0.5])
+    assert cuts.offset(losses) == 1.5  # both ranges are 1 wide: the first
+    assert cuts.offset(np.array([1, 1, 0, 0, 1])) == 4.5  # -2 to -7
+    assert cuts.offset(np.array([0, 1, 1, 1, 1])) == 0  # as it is: nothing is predicted
+    assert cuts.offset(np.array([1, 1, 1, 1, 0])) == 8  # below all: as far as they are apart on average, halved
+
+
+def test_neighboring_floats_are_separated():
+    low = -1.0
+    high = np.nextafter(low, 0)
+    cuts = LabelCuts.of(np.array([high, low]), np.array([True, False]))
+    offset = cuts.offset(np.array([1.0, 0.0, 1.0]))
+    assert high + offset > 0
+    assert not low + offset > 0
+
+
+def test_the_tolerance_is_below_what_one_sample_changes():
+    assert 1 / 10**9 > SAME_LOSS
