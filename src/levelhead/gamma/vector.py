@@ -1,0 +1,271 @@
+"""Class-balanced vector scaling: a scale and an offset per class, fitted on held-out scores.
+
+``score_k = scale_k * logit_k + offset_k``. With ``z = logits / T``, and m_k and d_k the mean and the standard
+deviation of column k, the scores are ``z_k + log(prior_k / n_k) + a_k (z_k - m_k) / d_k + c_k``. T is the temperature
+of least log loss where classes weigh as in training. At a = c = 0 the scores are those of the counts' shift at 1, which
+is all that a calibrated model needs. The 2 K numbers a and c minimize
+
+    ``sum_i w_i (logsumexp(scores_i) - scores_i[y_i]) + ridge / 2 sum_k (a_k^2 + c_k^2)``
+
+where the weights w of the samples of class k sum to prior_k. So the penalty is on how far the scores move from the
+counts' shift, whatever the units of the logits. The sum is convex. Newton's steps, found by conjugate gradients, need
+no table of second derivatives. The ridge is the one of `RIDGES` with the least cross-fitted log loss.
+
+Reference: Guo et al., On Calibration of Modern Neural Networks, 2017; Alexandari et al., Maximum Likelihood with
+Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation, 2020.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ..core.errors import LevelheadError
+from ..core.measure import fit_temperature, log_softmax
+
+RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift itself
+_FOLDS = 5
+_LEAST_SHARE = 1e-6  # a class that never occurs has an offset that is low but finite
+_LEAST_SCALE = 0.05  # of the common scale: a class whose own logit hardly counts, or counts against it, is overfitted
+
+
+@dataclass(frozen=True, eq=False)
+class VectorFit:
+    """A fitted scale and offset per class.
+
+    Args:
+        scale, offset: [K], of the logits as they were given.
+        ridge, temperature: chosen by cross-fitting; of the logits where classes weigh as in training.
+        cross_fitted: [N, K], scores of each sample by fits to other samples, with a ridge chosen on other samples.
+    """
+
+    scale: np.ndarray
+    offset: np.ndarray
+    ridge: float
+    temperature: float
+    cross_fitted: np.ndarray
+
+    def scores(self, logits: np.ndarray) -> np.ndarray:
+        """Return the scores [N, K] of logits [N, K]."""
+        return self.scale * logits + self.offset
+
+
+def fit_vector(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    counts: np.ndarray,
+    *,
+    prior: np.ndarray | None = None,
+    ridges: tuple[float, ...] = RIDGES,
+    rng: np.random.Generator | int = 0,
+) -> VectorFit:
+    """Fit a scale and an offset per class to held-out scores, by log loss with a ridge toward the counts' shift.
+
+    Args:
+        logits, labels: [N, K], finite; [N], of samples the model was not trained on.
+        counts: [K], training samples of each class.
+        prior: [K], the weight of each class, sums to 1; uniform if not given. Classes without a sample keep the shift.
+        ridges: strengths of the penalty to choose from, descending.
+        rng: a generator, or a seed, for the folds.
+
+    Returns:
+        Scale and offset, and the cross-fitted scores by which they can be judged.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat(np.arange(3), [400, 100, 40])
+    >>> logits = (4 * np.eye(3)[labels] + 2 * rng.normal(size=(540, 3)) + np.log([1000, 250, 100])) * [2.0, 1.0, 0.5]
+    >>> fit_vector(logits, labels, np.array([1000, 250, 100])).scale.round(1)  # undoes 2, 1 and 0.5
+    array([0.4, 0.8, 1.5])
+    """
+    wide, rng = logits.astype(np.float64), np.random.default_rng(rng)
+    sizes = np.bincount(labels, minlength=len(counts))
+    if sizes.max() < 2:
+        raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
+    prior = np.full(len(counts), 1 / len(counts)) if prior is None else prior
+    fold = _stratified_folds(labels, rng)
+    scores = np.empty((len(ridges), *wide.shape))
+    for left_out in np.unique(fold):
+        held = fold == left_out
+        for i, (scale, offset) in enumerate(_fit_path(_loss(wide[~held], labels[~held], counts, prior), ridges)):
+            scores[i, held] = scale * wide[held] + offset
+    whole = _loss(wide, labels, counts, prior)
+    losses = np.stack([-log_softmax(each)[np.arange(len(labels)), labels] * whole.weights for each in scores])
+    cross_fitted = np.empty_like(wide)
+    for left_out in np.unique(fold):
+        held = fold == left_out
+        cross_fitted[held] = scores[losses[:, ~held].sum(axis=1).argmin(), held]
+    best = int(losses.sum(axis=1).argmin())
+    scale, offset = _fit_path(whole, ridges[: best + 1])[-1]
+    return VectorFit(scale, offset, float(ridges[best]), 1 / whole.inverse, cross_fitted)
+
+
+def smooth_votes(probabilities: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:
+    """Return ``log(p + smoothing)`` [N, K] of probabilities, and the smoothing.
+
+    Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no scale and offset can use.
+    If not given, the smoothing is the least positive probability if there are zeros, and 0 otherwise.
+
+    >>> smooth_votes(np.array([[1.0, 0.0], [0.75, 0.25]]))[1]
+    0.25
+    """
+    values = np.asarray(probabilities, np.float64)
+    if smoothing is None:
+        smoothing = float(values[values > 0].min()) if (values == 0).any() else 0.0
+    return np.log(np.maximum(values + smoothing, np.finfo(np.float64).tiny)), smoothing
+
+
+@dataclass(frozen=True, eq=False)
+class VectorLoss:
+    """The penalized log loss of held-out samples, as a function of parameters [2, K]: a and c of the module's formula.
+
+    Args:
+        logits, labels: [N, K] in float64; [N].
+        weights: [N], sum to 1.
+        shift: [K], ``log(prior_k / n_k)``.
+        inverse: 1 / T.
+        ridge: strength of the penalty.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    shift: np.ndarray
+    inverse: float
+    ridge: float = 0.0
+
+    @cached_property
+    def columns(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weighted mean and standard deviation of the calibrated logits, [K] each; 1 if a column is constant."""
+        mean = self.weights @ self.calibrated
+        spread = np.sqrt(self.weights @ (self.calibrated - mean) ** 2)
+        return mean, np.where(spread > 1e-9 * (1 + np.abs(mean)), spread, 1.0)
+
+    @cached_property
+    def calibrated(self) -> np.ndarray:
+        """``logits / T``, [N, K]."""
+        return self.inverse * self.logits
+
+    @cached_property
+    def standard(self) -> np.ndarray:
+        """The calibrated logits with columns of mean 0 and standard deviation 1, [N, K]."""
+        mean, spread = self.columns
+        return (self.calibrated - mean) / spread
+
+    @cached_property
+    def free(self) -> np.ndarray:
+        """Whether a class has a sample, [K]. All others stay at the counts' shift."""
+        return np.bincount(self.labels, self.weights, len(self.shift)) > 0
+
+    def scores(self, parameters: np.ndarray) -> np.ndarray:
+        """Return scores [N, K]."""
+        a, c = parameters
+        return self.calibrated + self.shift + a * self.standard + c
+
+    def value(self, parameters: np.ndarray) -> float:
+        """Return the loss with its penalty."""
+        true = log_softmax(self.scores(parameters))[np.arange(len(self.labels)), self.labels]
+        return float(0.5 * (self.ridge * parameters**2).sum() - self.weights @ true)
+
+    def gradient(self, parameters: np.ndarray) -> np.ndarray:
+        """Return the derivatives by the parameters, [2, K]."""
+        slope = np.exp(log_softmax(self.scores(parameters)))
+        slope[np.arange(len(self.labels)), self.labels] -= 1
+        return self._collect(slope) + self.ridge * parameters
+
+    def curvature(self, parameters: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return what multiplies a direction [2, K] by the second derivatives."""
+        probability = np.exp(log_softmax(self.scores(parameters)))
+
+        def product(direction: np.ndarray) -> np.ndarray:
+            moved = probability * (direction[0] * self.standard + direction[1])
+            moved -= probability * moved.sum(axis=1, keepdims=True)
+            return self._collect(moved) + self.ridge * direction
+
+        return product
+
+    def minimum(self, parameters: np.ndarray | None = None) -> np.ndarray:
+        """Return the parameters [2, K] of least loss, from those given or from 0."""
+        found = np.zeros((2, len(self.shift))) if parameters is None else parameters * self.free
+        value = self.value(found)
+        for _ in range(100):
+            gradient = self.gradient(found)
+            if np.abs(gradient).max() < 1e-7:
+                break
+            step, size = _solve(self.curvature(found), -gradient), 1.0
+            decrease = float((gradient * step).sum())
+            while (lower := self.value(found + size * step)) > value + 1e-4 * size * decrease and size > 1e-8:
+                size /= 2
+            if lower >= value:
+                break
+            found, value = found + size * step, lower
+        return found
+
+    def affine(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return scale and offset, [K] each, of the logits as they were given."""
+        (mean, spread), (a, c) = self.columns, parameters
+        return self.inverse * (1 + a / spread), self.shift + c - a * mean / spread
+
+    def _collect(self, by_score: np.ndarray) -> np.ndarray:
+        """Return derivatives by the parameters, [2, K], from those by the scores of each sample, [N, K]."""
+        return self.free * np.stack(
+            [np.einsum("i,ik,ik->k", self.weights, by_score, self.standard), self.weights @ by_score]
+        )
+
+
+def _solve(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:
+    """Return x with ``product(x) = right`` by conjugate gradients, to a hundredth of the right side's length."""
+    found, rest = np.zeros_like(right), right
+    direction, length = rest, float((rest * rest).sum())
+    least = 1e-4 * length
+    for _ in range(2 * right.size):
+        along = product(direction)
+        bend = float((direction * along).sum())
+        if bend <= 0:
+            break
+        found = found + length / bend * direction
+        rest = rest - length / bend * along
+        length, before = float((rest * rest).sum()), length
+        if length < least:
+            break
+        direction = rest + length / before * direction
+    return found if found.any() else right
+
+
+def _loss(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, prior: np.ndarray) -> VectorLoss:
+    """Return the loss of some samples, with the temperature at which they are calibrated for the training counts."""
+    spread = np.sqrt(np.mean((logits - logits.mean(axis=1, keepdims=True)) ** 2)) or 1.0
+    temperature = fit_temperature(
+        logits, labels, low=0.02 * spread, high=20 * spread, weights=_class_weights(labels, counts / counts.sum())
+    )
+    shift = np.log(np.maximum(prior, _LEAST_SHARE) * counts.max() / counts)
+    return VectorLoss(logits, labels, _class_weights(labels, prior), shift, 1 / temperature)
+
+
+def _class_weights(labels: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Return weights [N] that sum to 1: those of class k in the proportion of prior_k, if it has a sample."""
+    sizes = np.bincount(labels, minlength=len(prior))
+    weights = (prior / np.maximum(sizes, 1))[labels]
+    return weights / weights.sum()
+
+
+def _fit_path(loss: VectorLoss, ridges: tuple[float, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return scale and offset at each of the descending ridges; if a scale is too small, those of the ridge before."""
+    start = np.zeros((2, len(loss.shift)))
+    found = []
+    for ridge in ridges:
+        fitted = replace(loss, ridge=ridge).minimum(start) if np.isfinite(ridge) else start
+        if loss.affine(fitted)[0].min() >= _LEAST_SCALE * loss.inverse:
+            start = fitted
+        found.append(loss.affine(start))
+    return found
+
+
+def _stratified_folds(labels: np.ndarray, rng: np.random.Generator, folds: int = _FOLDS) -> np.ndarray:
+    """Return the fold of each sample, [N]: those of a class are dealt in a random order, from a random fold on."""
+    order = np.lexsort((rng.random(len(labels)), labels))
+    sizes = np.bincount(labels)
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    fold = np.empty(len(labels), np.int64)
+    fold[order] = (rank + rng.integers(folds, size=len(sizes))[labels[order]]) % folds
+    return fold
