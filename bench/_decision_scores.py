@@ -1,0 +1,109 @@
+"""Scores of the study of decisions: every model on every split, trained once and kept in a folder."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from _decision_models import MODELS, TRAININGS, Job, fit_scores
+from _decision_sets import FILES, Split, open_wheel, read_set, split_digits, split_set, split_shipped
+
+from levelhead.core import atomic
+
+SHIPPED = "CIFAR-10-LT, shipped"
+SMALL = ("balance", "cleveland", "ecoli", "glass", "new-thyroid")  # fewer than 700 samples: three times the splits
+SETS = {SHIPPED: ("baseline", "wvn"), "digits": MODELS, **dict.fromkeys(FILES, MODELS)}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One model on one split: scores of hold-out and test, [N, K], and what the other trainings predict, [N]."""
+
+    counts: np.ndarray
+    held_out: np.ndarray
+    held_out_labels: np.ndarray
+    test: np.ndarray
+    test_labels: np.ndarray
+    predicted: dict[str, np.ndarray]
+
+
+def load_scores(folder: Path, name: str, model: str) -> Iterator[Scores]:
+    """Return a model's scores of each split of a set, as `make_scores` left them."""
+    with np.load(_file(folder, name, model)) as found:
+        for seed in range(int(found["seeds"])):
+            own = {key.split("/", 1)[1]: found[key] for key in found.files if key.startswith(f"{seed}/")}
+            yield Scores(
+                **{key: own[key] for key in ("counts", "held_out", "held_out_labels", "test", "test_labels")},
+                predicted={key: own[key] for key in TRAININGS[1:] if key in own},
+            )
+
+
+def make_scores(root: Path, folder: Path, seeds: int, jobs: int) -> None:
+    """Train every model on every split of every set of which the folder has no scores yet."""
+    open_wheel(root).close()
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = [(name, model) for name, models in SETS.items() for model in models]
+    missing = sorted((cell for cell in cells if not _file(folder, *cell).is_file()), key=lambda cell: _cost(cell[1]))
+    with ProcessPoolExecutor(jobs) as pool:
+        started = [pool.submit(_make_cell, root, folder, *cell, seeds) for cell in missing]
+        for cell, future in zip(missing, started, strict=True):
+            future.result()
+            print(*cell, "trained", flush=True)
+
+
+def _cost(model: str) -> int:
+    """Return the rank of a model by how long it trains."""
+    return MODELS.index(model) if model in MODELS else -1
+
+
+def _make_cell(root: Path, folder: Path, name: str, model: str, seeds: int) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of solvers that stop at their limit of steps, as in practice
+    splits = _splits(root, name, model, seeds)
+    kept = {"seeds": np.array(len(splits))}
+    for seed, split in enumerate(splits):
+        kept |= {
+            f"{seed}/counts": split.counts,
+            f"{seed}/held_out": split.held_out[0],
+            f"{seed}/held_out_labels": split.held_out[1],
+            f"{seed}/test": split.test[0],
+            f"{seed}/test_labels": split.test[1],
+        }
+    work = [
+        (seed, Job(training, split.train, (split.held_out[0], split.test[0]), seed))
+        for seed, split in enumerate(splits)
+        if split.train is not None
+        for training in TRAININGS
+    ]
+    found = fit_scores(model, [job for _, job in work]) if work else []
+    for (seed, job), (held_out, test) in zip(work, found, strict=True):
+        if job.training == "plain":
+            kept |= {f"{seed}/held_out": held_out, f"{seed}/test": test}
+        else:
+            kept[f"{seed}/{job.training}"] = test.argmax(axis=1)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **kept)
+    atomic.write(_file(folder, name, model), buffer.getvalue())
+
+
+def _splits(root: Path, name: str, model: str, seeds: int) -> list[Split]:
+    seeds *= 3 if name in SMALL else 1
+    if name == SHIPPED:
+        return [split_shipped(model, seed) for seed in range(seeds)]
+    if name == "digits":
+        return [split_digits(seed) for seed in range(seeds)]
+    with open_wheel(root) as wheel:
+        features, labels = read_set(wheel, name)
+    return [split_set(features, labels, seed) for seed in range(seeds)]
+
+
+def _file(folder: Path, name: str, model: str) -> Path:
+    plain = lambda text: text.replace(", ", "-").replace(" ", "-").lower()  # noqa: E731
+    return folder / f"{plain(name)}+{plain(model)}.npz"
