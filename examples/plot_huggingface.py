@@ -95,7 +95,7 @@ trainings = {
 y, rows, choices = np.array([row["labels"] for row in test]), [], {}
 for name, trainer in trainings.items():
     logits, seen, _ = trainer.predict(held_out)
-    tuned = choices[name] = lh.tune(logits, seen, counts)
+    tuned = choices[name] = lh.tune(logits, seen, counts, rule="rescale")
     path = lh.gamma_path(trainer.predict(test).predictions, y, counts)
     rows.append((name, tuned.gamma, path.at(0.0), path.at(tuned.gamma)))
 
@@ -121,8 +121,9 @@ for name, gamma, before, after in rows:
 # %%
 # What ``RescaleCallback(counts, gamma=...)`` would have done at the end of ``train`` can be done to
 # a trained model at any time. AdamW is the Trainer's optimizer, and under Adam the norms of a head
-# need not follow the counts; where they fall as counts grow, ``lh.tune(..., norms=...)`` warns, and
-# ``rule="shift"`` is the way out.
+# need not follow the counts; where they fall as counts grow, ``lh.tune(..., norms=...)`` warns.
+# ``rule="auto"`` compares the rules on the held-out logits, and ``LevelCallback(tuned)`` or
+# ``lh.adjust_(model, tuned)`` applies what it chose.
 
 model = trainings["WVN"].model
 adjusted = lh.rescale_(model, counts, gamma=choices["WVN"].gamma)

@@ -3,8 +3,8 @@ Lightning: two callbacks
 ========================
 
 ``WVNCallback`` keeps the head's weight vectors at unit length through ``fit``, at every real
-optimizer step, with accumulated batches and mixed precision too. ``RescaleCallback`` levels the
-head once, when ``fit`` has ended. The module itself stays as it is.
+optimizer step, with accumulated batches and mixed precision too. ``LevelCallback`` levels the head
+once, when ``fit`` has ended. The module itself stays as it is.
 """
 
 import logging
@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import levelhead as lh
-from levelhead.hosts.lightning import RescaleCallback, WVNCallback
+from levelhead.hosts.lightning import LevelCallback, WVNCallback
 
 torch.set_num_threads(1)
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -80,7 +80,7 @@ model = fit(WVNCallback("net.2"))
 print("norms:", model.net[2].weight.norm(dim=1).detach().numpy().round(3))
 
 # %%
-# gamma is chosen on held-out logits, when the training is over.
+# Rule and strength are chosen on held-out logits, when the training is over.
 
 with torch.no_grad():
     as_trained = model(images[test]).numpy()
@@ -91,27 +91,27 @@ tuned.plot()
 plt.show()
 
 # %%
-# From now on gamma is known, and the next training of the same kind can end with RS: checkpoints
-# hold the head as it was trained, so that training can go on from them, and the module in memory
-# has the leveled one. (The gamma of one training is a good guess for the next, no more: tune again
-# if you can.)
+# From now on rule and strength are known, and the next training of the same kind can end with them:
+# checkpoints hold the head as it was trained, so that training can go on from them, and the module in
+# memory has the leveled one. (What one training needs is a good guess for the next, no more: tune
+# again if you can.)
 
-rescale = RescaleCallback(counts, gamma=tuned.gamma, layer="net.2")
-model = fit(WVNCallback("net.2"), rescale)
-print(rescale.adjusted)
+level = LevelCallback(tuned, layer="net.2")
+model = fit(WVNCallback("net.2"), level)
+print(level.adjusted)
 with torch.no_grad():
     leveled = model(images[test]).numpy()
 
 # %%
-# On 500 test images. Both trainings began with the same seed, so that only the head's scaling tells
+# On 500 test images. Both trainings began with the same seed, so that only the leveling tells
 # them apart. The interval of the gain above says how much of such a difference a hundred held-out
 # images can promise.
 
 y = digits.target[test]
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for i, (name, logits, color) in enumerate((("WVN", as_trained, "#94a3b8"), ("WVN + RS", leveled, "#c2410c"))):
+for i, (name, logits, color) in enumerate((("WVN", as_trained, "#94a3b8"), ("WVN, leveled", leveled, "#c2410c"))):
     error = lh.measure.error(logits, y)
-    print(f"{name:9} test error {error:.1%}")
+    print(f"{name:12} test error {error:.1%}")
     axes.bar(
         np.arange(10) + 0.4 * i,
         100 * lh.measure.recall(logits, y),

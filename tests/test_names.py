@@ -8,7 +8,7 @@ import levelhead
 
 SOURCE = Path(levelhead.__file__).parent
 CONTRACTS = {"METHOD", "FORMAT", "read", "write", "load"}  # every method, file format and reader has its own
-TWINS = {"WVNCallback", "RescaleCallback"}  # the same callback for another trainer
+TWINS = {"WVNCallback", "LevelCallback", "RescaleCallback"}  # the same callback for another trainer
 
 
 def public_names(path: Path) -> set[str]:

@@ -1,13 +1,16 @@
 """The callbacks in a real Lightning trainer, against loops written by hand."""
 
+from dataclasses import replace
+
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from levelhead import factors
-from levelhead.hosts.lightning import RescaleCallback, WVNCallback
+from levelhead import factors, match_prior
+from levelhead.hosts.lightning import LevelCallback, RescaleCallback, WVNCallback
 
 pytestmark = [
     pytest.mark.slow,
@@ -261,3 +264,52 @@ def test_a_head_that_the_first_batch_builds_is_rescaled_at_the_end(tmp_path):
     fit(module, tmp_path, callback)
     assert callback.adjusted.factors == pytest.approx(factors(COUNTS, 0.5))
     assert module.fc.weight.norm(dim=1).tolist() == pytest.approx(callback.adjusted.after["fc"])
+
+
+def choice(rule):
+    """A choice of the rule, from unlabelled scores; where a rule has a number per class, those."""
+    simple = rule if rule in ("rescale", "shift") else "shift"
+    scores = 3 + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)).numpy() + np.array([2.0, 1.0, 0.0])
+    tuned = match_prior(scores, COUNTS, rule=simple, bootstrap=0)
+    return tuned if simple == rule else replace(tuned, rule=rule, scale=(1.0, 1.5, 2.0), offset=(0.0, 0.5, -1.0))
+
+
+def expected_scores(tuned, logits):
+    rarity = np.array([1.0, 30 / 8, 15.0])
+    if tuned.rule == "shift":
+        return logits + tuned.gamma * np.log(rarity)
+    return logits * rarity**tuned.gamma if tuned.rule == "rescale" else logits * tuned.scale + np.array(tuned.offset)
+
+
+@pytest.mark.parametrize("rule", ["rescale", "shift", "rescale+shift"])
+def test_a_choice_of_any_rule_is_applied_when_the_fit_has_ended(tmp_path, rule):
+    tuned, plain, module = choice(rule), Net(), Net()
+    assert tuned.gamma > 0.05
+    callback = LevelCallback(tuned=tuned, layer="fc")
+    fit(plain, tmp_path)
+    fit(module, tmp_path, callback)
+    found, trained = (net(X).detach().numpy() for net in (module, plain))
+    np.testing.assert_allclose(found, expected_scores(tuned, trained), rtol=1e-4, atol=1e-5)
+    assert callback.adjusted.rule == rule
+    callback.adjusted.restore()
+    assert torch.equal(module.fc.weight, plain.fc.weight)
+    assert module.fc.bias is None
+
+
+def test_a_second_fit_starts_from_the_head_before_its_shift(tmp_path):
+    module, callback, watch = Net(), LevelCallback(choice("shift")), Watch()
+    fit(module, tmp_path, callback)
+    shifted = module.fc.bias.detach().clone()
+    trained = module.fc.weight.detach().clone()
+    fit(module, tmp_path, callback, watch)
+    assert torch.equal(watch.heads[0], trained)
+    assert torch.equal(module.fc.bias, shifted)  # once, not twice
+
+
+def test_a_choice_for_other_classes_is_refused_before_the_first_step(tmp_path):
+    watch = Watch()
+    with pytest.raises(ValueError, match="fc has 3 classes, but gamma was tuned on 2 classes"):
+        fit(Net(), tmp_path, LevelCallback(match_prior([[4.0, 2.0], [4.0, 1.0]], [9, 3], bootstrap=0)), watch)
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        fit(Net(), tmp_path, LevelCallback(tmp_path / "tuned.json"), watch)
+    assert watch.norms == []

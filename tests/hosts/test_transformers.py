@@ -15,8 +15,8 @@ from transformers import (
     default_data_collator,
 )
 
-from levelhead import METHODS, factors
-from levelhead.hosts.transformers import RescaleCallback, WVNCallback, compute_loss_func
+from levelhead import METHODS, factors, match_prior
+from levelhead.hosts.transformers import LevelCallback, RescaleCallback, WVNCallback, compute_loss_func
 
 pytestmark = pytest.mark.slow  # each trains, and the library takes seconds to import
 
@@ -283,3 +283,25 @@ def test_losses_can_be_pickled():
 def test_methods_that_do_more_than_change_the_loss_are_refused(method, message):
     with pytest.raises(ValueError, match=message):
         compute_loss_func(method, [30, 8, 2])
+
+
+def test_a_tuned_shift_is_applied_when_the_training_has_ended(tmp_path):
+    scores = 3 + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)) + torch.tensor([2.0, 1.0, 0.0])
+    tuned = match_prior(scores, [30, 8, 2], rule="shift", names=NAMES, bootstrap=0)
+    assert tuned.gamma > 0.1
+    plain, model, callback, watch = network(), network(), LevelCallback(tuned), Watch()
+    trainer(plain, tmp_path).train()
+    trainer(model, tmp_path, callback).train()
+    by = tuned.gamma * torch.tensor([1.0, 30 / 8, 15.0]).log()
+    torch.testing.assert_close(model.classifier.bias, plain.classifier.bias + by, **CLOSE)
+    assert torch.equal(model.classifier.weight, plain.classifier.weight)
+    trainer(model, tmp_path, callback, watch).train()  # from the head as trained, and shifted once more at its end
+    assert torch.equal(watch.heads[0], plain.classifier.weight)
+    assert callback.adjusted.rule == "shift"
+
+
+def test_a_choice_with_classes_in_another_order_is_refused_before_the_first_step(tmp_path):
+    tuned = match_prior([[4.0, 2.0, 1.0], [4.0, 1.0, 3.0]], [30, 8, 2], names=NAMES[::-1], bootstrap=0)
+    watch = Watch()
+    with pytest.raises(ValueError, match="classes in another order"):
+        trainer(network(), tmp_path, LevelCallback(tuned), watch).train()

@@ -21,7 +21,7 @@ from ..core.head import Head, check_finite
 from ..core.precision import rounding_flips
 from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..gamma.tuned import Tuned
-from ..io.tuned_json import choice_of
+from ..io.tuned_json import Choice, choice_of
 from .adjusted import Adjusted
 from .editable import Editable, check_editable, check_takes_bias, new_bias
 from .find import find_head, linear_layers, outputs, unwrap
@@ -127,11 +127,7 @@ def adjust_(
     >>> model[0].bias is None
     True
     """
-    choice = choice_of(tuned)
-    counts = choice.counts or ()
-    found = editable_head(model, layer=layer, example=example, classes=_likely_classes(model, len(counts)))
-    path, classes = next((path, len(module.weight)) for path, module in found.items())
-    n = choice.counts_for(classes, _class_names(model, classes), path or "the head")
+    found, choice, n = check_adjust(model, tuned, layer=layer, example=example)
     return _adjust_layers(
         model,
         found,
@@ -144,6 +140,17 @@ def adjust_(
         logits=logits,
         again=again,
     )
+
+
+def check_adjust(
+    model: nn.Module, tuned: Tuned | str | Path, *, layer: Any = None, example: Any = None
+) -> tuple[dict[str, Editable], Choice, np.ndarray]:
+    """Check that a choice is for the model, before training, reading no weight; return layers, choice, counts."""
+    choice = choice_of(tuned)
+    classes = _likely_classes(model, len(choice.counts or ()))
+    found = editable_head(model, layer=layer, example=example, classes=classes)
+    path, size = next((path, len(module.weight)) for path, module in found.items())
+    return found, choice, choice.counts_for(size, _class_names(model, size), path or "the head")
 
 
 def rescale_(

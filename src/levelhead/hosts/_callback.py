@@ -1,13 +1,15 @@
-"""What the callbacks of all trainers share: WVN at the optimizer of the head, and RS when training has ended."""
+"""What the callbacks of all trainers share: WVN at the optimizer of the head, and leveling when training has ended."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from ..core.counts import Counts
 from ..core.errors import Advice, LevelheadError
-from ..heads.torch import Adjusted, check_rescale, find_head, rescale_, unwrap
+from ..gamma.tuned import Tuned
+from ..heads.torch import Adjusted, adjust_, check_adjust, check_rescale, find_head, rescale_, unwrap
 from .torch import WVN, Order
 
 
@@ -39,21 +41,27 @@ class BaseWVNCallback:
         self.hook = None
 
 
-class BaseRescaleCallback:
-    """RS at the end of a training, undone before the next one starts. `adjusted` is None in between."""
+class BaseLevelCallback:
+    """A choice applied at the end of a training, undone before the next one starts. `adjusted` is None in between."""
 
-    def __init__(self, counts: Counts, gamma: float, *, layer: str | None = None) -> None:
-        self.counts, self.gamma, self.layer = counts, gamma, layer
+    def __init__(self, tuned: Tuned | str | Path, *, layer: str | None = None) -> None:
+        self.tuned, self.layer = tuned, layer
         self.adjusted: Adjusted | None = None
         self._written: list[tuple[nn.Parameter, int]] = []
 
     def _check(self, model: nn.Module) -> None:
-        """Refuse early what `_rescale` would refuse after training, unless a lazy layer has yet to make its weight."""
+        """Refuse early what `_apply` would refuse after training, unless a lazy layer has yet to make its weight."""
         if not any(isinstance(p, nn.parameter.UninitializedParameter) for p in model.parameters()):
-            check_rescale(model, self.counts, gamma=self.gamma, layer=self.layer)
+            self._check_head(model)
 
-    def _rescale(self, model: nn.Module) -> None:
-        self.adjusted = rescale_(model, self.counts, gamma=self.gamma, layer=self.layer)
+    def _check_head(self, model: nn.Module) -> None:
+        check_adjust(model, self.tuned, layer=self.layer)
+
+    def _adjust_head(self, model: nn.Module) -> Adjusted:
+        return adjust_(model, self.tuned, layer=self.layer)
+
+    def _apply(self, model: nn.Module) -> None:
+        self.adjusted = self._adjust_head(model)
         heads = [unwrap(model).get_submodule(path) for path in self.adjusted.layers]
         self._written = [(p, p._version) for head in heads for p in head.parameters(recurse=False)]
 
@@ -62,3 +70,17 @@ class BaseRescaleCallback:
         if self.adjusted is not None and all(p._version == version for p, version in self._written):
             self.adjusted.restore()
         self.adjusted, self._written = None, []
+
+
+class BaseRescaleCallback(BaseLevelCallback):
+    """RS at a strength of one's own at the end of a training."""
+
+    def __init__(self, counts: Counts, gamma: float | Tuned, *, layer: str | None = None) -> None:
+        self.counts, self.gamma, self.layer = counts, gamma, layer
+        self.adjusted, self._written = None, []
+
+    def _check_head(self, model: nn.Module) -> None:
+        check_rescale(model, self.counts, gamma=self.gamma, layer=self.layer)
+
+    def _adjust_head(self, model: nn.Module) -> Adjusted:
+        return rescale_(model, self.counts, gamma=self.gamma, layer=self.layer)

@@ -1,11 +1,11 @@
-"""WVN and RS as Lightning callbacks.
+"""WVN and leveling as Lightning callbacks.
 
-``Trainer(callbacks=[WVNCallback("model.fc"), RescaleCallback(counts, gamma=0.5, layer="model.fc")])``
+``Trainer(callbacks=[WVNCallback("model.fc"), LevelCallback("tuned.json", layer="model.fc")])``
 """
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ._callback import BaseRescaleCallback, BaseWVNCallback
+from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
 
 
 class WVNCallback(BaseWVNCallback, Callback):
@@ -34,7 +34,37 @@ class WVNCallback(BaseWVNCallback, Callback):
         self._remove()
 
 
-class RescaleCallback(BaseRescaleCallback, Callback):
+class LevelCallback(BaseLevelCallback, Callback):
+    """Adjust the head once, when `fit` has ended, by what was tuned: its rule, strength and counts, as `adjust_` does.
+
+    Checkpoints of the fit are written before. They hold the head as it was trained, so that training can resume from
+    them, and `trainer.test(ckpt_path="best")` tests that head. The module in memory, and whatever is saved of it from
+    then on (`trainer.save_checkpoint`), has the leveled head, with a bias where the rule needs one. The next `fit`
+    starts from the head as trained. A choice or a layer that does not fit the model is an error before the first step.
+
+    Args:
+        tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
+        layer: path of the head within the LightningModule, if it is not found or not unique.
+
+    Attributes:
+        adjusted: what was done to the head, with `restore()`; None before the end of a fit.
+
+    >>> LevelCallback("tuned.json", layer="model.fc").layer
+    'model.fc'
+    """
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit":
+            self._restore()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check(pl_module)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._apply(pl_module)
+
+
+class RescaleCallback(BaseRescaleCallback, LevelCallback):
     """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``.
 
     Checkpoints of the fit are written before RS. They hold the head as it was trained, so that training can resume from
@@ -55,13 +85,3 @@ class RescaleCallback(BaseRescaleCallback, Callback):
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if stage == "fit":
-            self._restore()
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._check(pl_module)
-
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._rescale(pl_module)

@@ -1,4 +1,4 @@
-"""WVN, RS and our losses in the Hugging Face Trainer: two callbacks and a `compute_loss_func`."""
+"""WVN, leveling and our losses in the Hugging Face Trainer: callbacks and a `compute_loss_func`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from ..core.errors import LevelheadError
 from ..methods.card import changes
 from ..methods.lookup import method_named
 from ..methods.method import Loss, Method
-from ._callback import BaseRescaleCallback, BaseWVNCallback
+from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
 
 
 class WVNCallback(BaseWVNCallback, TrainerCallback):
@@ -37,7 +37,36 @@ class WVNCallback(BaseWVNCallback, TrainerCallback):
         self._remove()
 
 
-class RescaleCallback(BaseRescaleCallback, TrainerCallback):
+class LevelCallback(BaseLevelCallback, TrainerCallback):
+    """Adjust the head once, when `train` has ended, by what was tuned (rule, strength, counts), as `adjust_` does.
+
+    It comes after every checkpoint of the training, and after `load_best_model_at_end` has loaded the best one.
+    Checkpoints hold the head as it was trained, so that training can resume from them. The model in memory, and what
+    `trainer.save_model` writes, has the leveled head. A head without a bias gets one where the rule needs it, which
+    `from_pretrained` of its architecture does not expect: save `torch.nn.Module.state_dict` then, or export to ONNX.
+    The next `train` starts from the head as trained. A choice or a layer that does not fit the model is an error before
+    the first step.
+
+    Args:
+        tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
+        layer: path of the head, if it is not found or not unique.
+
+    Attributes:
+        adjusted: what was done to the head, with `restore()`; None before the end of a training.
+
+    >>> LevelCallback("tuned.json", layer="classifier.out_proj").layer
+    'classifier.out_proj'
+    """
+
+    def on_train_begin(self, *_: Any, model: Any, **__: Any) -> None:  # type: ignore[override]
+        self._restore()
+        self._check(model)
+
+    def on_train_end(self, *_: Any, model: Any, **__: Any) -> None:  # type: ignore[override]
+        self._apply(model)
+
+
+class RescaleCallback(BaseRescaleCallback, LevelCallback):
     """Rescale the head once, when `train` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``.
 
     RS comes after every checkpoint of the training, and after `load_best_model_at_end` has loaded the best one.
@@ -58,13 +87,6 @@ class RescaleCallback(BaseRescaleCallback, TrainerCallback):
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-
-    def on_train_begin(self, *_: Any, model: Any, **__: Any) -> None:  # type: ignore[override]
-        self._restore()
-        self._check(model)
-
-    def on_train_end(self, *_: Any, model: Any, **__: Any) -> None:  # type: ignore[override]
-        self._rescale(model)
 
 
 @dataclass(frozen=True, eq=False)
