@@ -150,7 +150,7 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
         (("--rule", "cosine"), "invalid value for '--rule': 'cosine' is not one of 'rescale', 'tau', 'shift' ("),
         (("--rule", "tau"), "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
         (("--target", "much"), "--target: expected 4 numbers with commas between them, or a file of them, got 'much'"),
-        (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), but the logits have no column titles"),
+        (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), but class names are not known here"),
         (("--plot", "curve.jpg"), "curve.jpg: expected a picture as .png, .svg, .pdf, got .jpg"),
         (("--criterion", "f1"), "invalid value for '--criterion': 'f1' is not one of 'guided', 'balanced_error'"),
         (("--bootstrap", "-1"), "--bootstrap: expected a number of replicates, 0 or more, got -1"),

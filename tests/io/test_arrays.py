@@ -15,9 +15,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from levelhead import LevelheadError
-from levelhead.io.arrays import FORMATS, column_titles, read
+from levelhead.io.arrays import FORMATS, read
+from levelhead.io.table import TABLE_SUFFIXES, read_table
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+
+
+def column_titles(path):
+    return read_table(path).class_titles if path.suffix in TABLE_SUFFIXES else None
 
 
 def write(path, values):
@@ -28,9 +33,17 @@ def write(path, values):
         np.savez(path, logits=values, labels=np.arange(len(values)))
     elif path.suffix == ".safetensors":
         save_file({"logits": values, "labels": np.arange(len(values))}, path)
-    elif path.suffix == ".csv":
+    elif path.suffix in (".csv", ".tsv"):
         with path.open("w", newline="") as file:
-            csv.writer(file).writerows([["cat", "dog", "owl"], *values.tolist()])
+            separator = "\t" if path.suffix == ".tsv" else ","
+            csv.writer(file, delimiter=separator).writerows([["cat", "dog", "owl"], *values.tolist()])
+    elif path.suffix in (".pt", ".pth"):
+        torch = pytest.importorskip("torch")
+        torch.save({"logits": torch.tensor(values), "labels": torch.arange(len(values))}, path)
+    elif path.suffix == ".txt":
+        np.savetxt(path, values)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(values.tolist()))
     else:
         pyarrow = pytest.importorskip("pyarrow")
         from pyarrow import parquet
@@ -43,7 +56,7 @@ def write(path, values):
 def test_every_format_gives_back_what_was_written(tmp_path, suffix):
     path = write(tmp_path / f"x{suffix}", LOGITS)
     np.testing.assert_array_equal(np.asarray(read(path), np.float32), LOGITS)
-    assert column_titles(path) == (["cat", "dog", "owl"] if suffix in (".csv", ".parquet") else None)
+    assert column_titles(path) == (["cat", "dog", "owl"] if suffix in TABLE_SUFFIXES else None)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
@@ -179,12 +192,16 @@ def _claiming(path, shape, said=None):
 @pytest.mark.parametrize(
     ("name", "make", "message"),
     [
-        ("x.pkl", lambda path: path.write_bytes(b"x"), "as .npy, .npz, .safetensors, .csv, .parquet, got .pkl"),
+        (
+            "x.pkl",
+            lambda path: path.write_bytes(b"x"),
+            ".npz, .safetensors, .csv, .tsv, .parquet, .pt, .pth, .txt, .json, got .pkl",
+        ),
         ("x.npy", lambda path: None, "no such file; expected logits"),
         ("x.npy", lambda path: path.write_bytes(b""), "the file is empty"),
         ("x.npy", _pickled, "the file holds Python objects"),
-        ("x.npy", _truncated, "not a file of logits"),
-        ("x.npz", lambda path: path.write_bytes(b"PK broken"), "not a file of logits"),
+        ("x.npy", _truncated, "cut short: x.npy, float32 [7, 3], needs 212 bytes, got 192"),
+        ("x.npz", lambda path: path.write_bytes(b"PK broken"), "a damaged .npz file (File is not a zip file)"),
         ("x.npz", lambda path: _under_another_name(path, np.save), "this is an .npy file; rename it to end in .npy"),
         ("x.npy", lambda path: _under_another_name(path, np.savez), "this is an .npz file; rename it to end in .npz"),
         (
@@ -192,8 +209,12 @@ def _claiming(path, shape, said=None):
             lambda path: _claiming(path, (10**12, 10)),
             "cut short: 'logits', float64 [1000000000000, 10], needs 80000000000128 bytes, got 128",
         ),
-        ("x.npz", lambda path: _claiming(path, (10**13, 10), said=10**15), "too large for the memory of this machine"),
-        ("x.npz", _text_in_a_zip, "not a file of logits"),
+        (
+            "x.npz",
+            lambda path: _claiming(path, (10**13, 10), said=10**15),
+            "128 compressed bytes claim to hold 1000000000000000, which is refused; save them uncompressed",
+        ),
+        ("x.npz", _text_in_a_zip, "'logits' is not an array of numpy"),
         (
             "x.safetensors",
             lambda path: path.write_bytes(struct.pack("<Q", 99) + b"{}"),
@@ -223,11 +244,11 @@ def _claiming(path, shape, said=None):
         ),
         (
             "x.csv",
-            lambda path: path.write_text("y,0,1\n2,0.5,1.5\n"),
-            "x.csv: the first row holds 'y' next to numbers; expected only names or only numbers",
+            lambda path: path.write_text("name,0,1\n2,0.5,1.5\n"),
+            "x.csv: the first row holds 'name' next to numbers; expected only names or only numbers",
         ),
         ("x.csv", lambda path: path.write_text("a" * 200_000), "x.csv: field larger than field limit"),
-        ("x.parquet", lambda path: path.write_bytes(b"nothing"), "not a file of logits"),
+        ("x.parquet", lambda path: path.write_bytes(b"nothing"), "not a sound .parquet file"),
     ],
 )
 def test_an_unreadable_file_is_named_with_what_is_wrong(tmp_path, name, make, message):

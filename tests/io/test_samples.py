@@ -115,7 +115,7 @@ def test_labels_by_name_need_distinct_column_titles(tmp_path, monkeypatch):
     Path("x.csv").write_text("cat,dog,cat\n1,2,3\n")
     Path("y.csv").write_text("cat\n")
     np.save("c.npy", COUNTS)
-    with pytest.raises(ValueError, match=r"y\.csv: labels are names, but two columns of the logits are called 'cat'"):
+    with pytest.raises(ValueError, match=r"y\.csv: labels are names, but two classes are called 'cat'"):
         read("x.csv", "y.csv", "c.npy")
 
 
@@ -172,7 +172,7 @@ def test_a_title_over_labels_that_are_names_is_not_a_label(saved, title):
 
 def test_a_misspelled_first_label_is_not_a_title(saved):
     Path("y.csv").write_text("Cat\ndog\nowl\ncat\n")
-    with pytest.raises(ValueError, match=r"y\.csv: unknown class 'Cat'; the columns of the logits are cat, dog, owl"):
+    with pytest.raises(ValueError, match=r"y\.csv: unknown labels 'Cat'; the classes are cat, dog, owl"):
         read("named.csv", "y.csv", "c.npy")
 
 

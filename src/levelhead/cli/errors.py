@@ -12,7 +12,8 @@ import typer
 from ..core.errors import LevelheadError
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
-EXPECTED = (ValueError, OSError, ImportError, UsageError)  # reported in one line; any other error is a bug of ours
+# Reported in one line; any other error is a bug of ours.
+EXPECTED = (ValueError, OSError, ImportError, MemoryError, UsageError)
 EXTRAS = {
     "torch": "torch",
     "sklearn": "sklearn",
@@ -41,6 +42,9 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
         return f"this needs {error.name}: pip install 'levelhead[{EXTRAS[error.name]}]'"
     if isinstance(error, OSError) and error.strerror:
         return ": ".join([*([str(error.filename)] if error.filename is not None else []), error.strerror.lower()])
+    if isinstance(error, MemoryError):
+        reason = f" ({error})" if str(error) else ""
+        return f"not enough memory on this machine{reason}; give fewer samples, or free some memory"
     if isinstance(error, LevelheadError):
         return in_cli_words(error, options_of(group.commands[name]) if name else {})
     return " ".join(str(error).split()) or type(error).__name__

@@ -3,6 +3,7 @@
 head: `Head`, the last linear layer of a classifier
 adjust: the adjustments of a head, one equation each
 counts: training samples of each class
+class_names: labels that are names of classes
 measure: errors, recalls and calibration of predictions
 geometry: angles and lengths of weight vectors and features
 errors: `LevelheadError`, and the checks that several rooms share
@@ -15,5 +16,6 @@ per_class: one value per class, given by class
 head_names: the names of heads in models
 array: operations on which numpy and torch differ
 atomic: atomic file replacement
+scratch: temporary files and folders, and those that a killed process left
 regular_file: files that are read, regular and unchanged
 """

@@ -3,10 +3,14 @@
 snapshot: `Snapshot`, what is left of a training
 
 samples: logits, labels and counts, from one file or several
-arrays: one array of a .npy, .npz, .safetensors, .csv or .parquet file
+arrays: one array of a file of any known format
 counts_file: one number per class
+names_file: class names
 tuned_json: a gamma that `levelhead tune` chose
+table: tables of predictions, and what their columns are
 csv_table: CSV as other programs write it
+numpy_file: .npy and .npz
+torch_file: tensors that torch.save wrote
 safetensors_file: the header of a safetensors file
 text: text files and numbers in them
 fields: dataclass fields checked by their annotations

@@ -1,20 +1,21 @@
-"""Arrays from files: .npy, .npz, .safetensors, .csv, .parquet. No code in a file is run; large files are mapped.
+"""Arrays from files of numpy, safetensors, torch, tables, text and JSON. No code in a file is run.
 
-`FILE:KEY` names one array of a file that holds several.
+`FILE:KEY` names one array of a file that holds several, or one column of a table. Large files are mapped.
 """
 
 import hashlib
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from ..core.errors import LevelheadError, in_file
 from ..core.per_class import listed
+from ..core.regular_file import check_regular_file, unchanged_while_read
 from . import csv_table, safetensors_file, text
+from .numpy_file import check_magic, names_in_npz, read_npy, read_npz
+from .table import TABLE_SUFFIXES, find_columns, read_table
+from .torch_file import read_tensors
 
 
 def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
@@ -22,48 +23,21 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
 
     `wanted` is what the array holds, for messages; also the key to use if the file holds several arrays.
     """
-    path, key = _split_key(source)
+    path, key = split_key(source)
     reader = FORMATS.get(path.suffix.lower())
     if reader is None:
         raise LevelheadError(f"{path}: expected {wanted} as {', '.join(FORMATS)}, got {path.suffix or 'no suffix'}")
-    check_file(path, wanted)
-    try:
-        with in_file(path):
+    with in_file(path), unchanged_while_read(path, wanted):
+        try:
             return reader(path, key, wanted)
-    except LevelheadError:
-        raise
-    except (ValueError, EOFError, BadZipFile) as error:
-        if any(words in str(error) for words in ("Python objects", "Object arrays")):  # as numpy says it
-            aside = "perhaps lists of different lengths; save plain numbers"
-            raise LevelheadError(f"{path}: the file holds Python objects, {aside}") from None
-        raise LevelheadError(f"{path}: not a file of {wanted} ({error})") from None
-    except MemoryError as error:
-        aside = f"({error}); save it as .npy, which is not read at once"
-        raise LevelheadError(f"{path}: too large for the memory of this machine {aside}") from None
-
-
-def check_file(path: Path, wanted: str) -> None:
-    """Check that the path is a file; `wanted` is what it should hold, for messages."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: a folder; expected a file of {wanted}")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected {wanted}")
-
-
-def column_titles(source: str | Path) -> list[str] | None:
-    """Return the column titles of a .csv or .parquet file if they are names, else None."""
-    path, key = _split_key(source)
-    if key is not None or path.suffix.lower() not in (".csv", ".parquet") or not path.is_file():
-        return None
-    if path.suffix.lower() == ".csv":
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return csv_table.column_names(file)
-    return _parquet_module(path).read_schema(path).names
+        except MemoryError as error:
+            aside = f"({error or 'out of memory'}); save it as .npy, which is not read at once"
+            raise LevelheadError(f"too large for the memory of this machine {aside}") from None
 
 
 def may_begin_with_a_title(source: str | Path) -> bool:
     """Return whether the first cell of a .csv with one column of labels may be a title: nothing in the file says."""
-    path, key = _split_key(source)
+    path, key = split_key(source)
     return (
         key is None
         and path.suffix.lower() == ".csv"
@@ -73,7 +47,7 @@ def may_begin_with_a_title(source: str | Path) -> bool:
 
 def file_of(source: str | Path) -> Path:
     """Return the file of FILE or FILE:KEY."""
-    return _split_key(source)[0]
+    return split_key(source)[0]
 
 
 def has_known_suffix(source: str | Path) -> bool:
@@ -83,10 +57,12 @@ def has_known_suffix(source: str | Path) -> bool:
 
 def array_next_to(source: str | Path, wanted: str) -> Path | None:
     """Return FILE:wanted if FILE holds an array of that name and others, else None; also None for FILE:KEY."""
-    path, key = _split_key(source)
-    if key is not None or path.suffix.lower() not in ARCHIVES or not path.is_file():
+    path, key = split_key(source)
+    if key is not None or path.suffix.lower() not in ARCHIVES:
         return None
-    names = ARCHIVES[path.suffix.lower()](path)
+    check_regular_file(path, wanted)
+    with in_file(path):
+        names = ARCHIVES[path.suffix.lower()](path)
     return Path(f"{path}:{wanted}") if wanted in names and len(names) > 1 else None
 
 
@@ -96,49 +72,35 @@ def sha256(source: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def split_key(source: str | Path) -> tuple[Path, str | None]:
+    """Return file and key of FILE or FILE:KEY; a file whose own name holds the colon comes first.
+
+    >>> split_key("scores.npz:logits")[1], split_key("scores.npz")[1]
+    ('logits', None)
+    """
+    words = str(source).split(":")
+    for i in range(1, len(words)):
+        stem = Path(":".join(words[:i]))
+        if stem.suffix.lower() in FORMATS and not _exists(Path(source)):
+            return stem, ":".join(words[i:])
+    return Path(source), None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that is too long, or not one
+        return False
+
+
 def _read_npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    if key is not None:
-        raise LevelheadError(f"the file holds one array without a key; leave out :{key}")
-    _check_magic(path, ".npy")
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    _check_no_key(key)
+    return read_npy(path)
 
 
 def _read_npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    name = _choose_array(path, key, _names_in_npz(path), wanted)
-    with np.load(path, allow_pickle=False) as archive:
-        _check_length(archive.zip, name)
-        return archive[name]
-
-
-def _check_length(archive: ZipFile, name: str) -> None:
-    """Check that an array of an .npz is as long as its header says: numpy allocates that much before it reads."""
-    member = archive.getinfo(name if name in archive.NameToInfo else f"{name}.npy")
-    with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        if version > (2, 0):  # records with field names beyond Latin-1
-            return
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = header(file)
-        claimed = file.tell() + dtype.itemsize * math.prod(shape)
-    if claimed > (size := member.file_size) and not dtype.hasobject:
-        raise LevelheadError(f"cut short: {name!r}, {dtype} {list(shape)}, needs {claimed} bytes, got {size}")
-
-
-def _names_in_npz(path: Path) -> list[str]:
-    _check_magic(path, ".npz")
-    with np.load(path, allow_pickle=False) as archive:
-        return archive.files
-
-
-def _check_magic(path: Path, suffix: str) -> None:
-    """Check the first bytes of a file: numpy would take others for a pickle, and say how to run that."""
-    with path.open("rb") as file:
-        first = file.read(6)
-    actual = ".npy" if first == b"\x93NUMPY" else ".npz" if first.startswith(b"PK") else None
-    if actual is None:
-        raise LevelheadError(f"not an {suffix} file" if first else "the file is empty")
-    if actual != suffix:
-        raise LevelheadError(f"this is an {actual} file; rename it to end in {actual}")
+    check_magic(path, ".npz")
+    return read_npz(path, _choose_array(path, key, names_in_npz(path), wanted))
 
 
 def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -162,51 +124,99 @@ def _tensors_in(path: Path) -> dict[str, safetensors_file.StoredTensor]:
     return tensors
 
 
-def _read_csv(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    titles, rows = csv_table.parse(text.read(path), titles=(wanted, key))
+def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    table = read_table(path, titles=(wanted, key))
     if key is not None:
-        at = _column_index(key, titles or [])
-        rows = [[row[at]] for row in rows]
-    elif wanted == "labels" and len(rows[0]) > 1:
-        aside = (
-            f" ({listed(titles)}); name it: {path.name}:TITLE" if titles else "; save it alone (index=False in pandas)"
-        )
-        raise LevelheadError(f"expected one column of labels, got {len(rows[0])}{aside}")
-    return _to_numbers(rows, wanted)
+        values = table.column(key)
+    elif len(table.columns) == 1:  # labels, or lists of logits
+        values = table.columns[0]
+    elif wanted != "labels":
+        return table.numbers(find_columns(table).logits if wanted == "logits" else range(len(table.columns)))
+    else:
+        title = find_columns(table).label
+        if title is None:
+            how = f" ({listed(table.titles)}); name it: {path.name}:TITLE" if table.titles else ""
+            how = how or "; save it alone (index=False in pandas)"
+            raise LevelheadError(f"expected one column of labels, got {len(table.columns)}{how}")
+        values = table.column(title)
+    return values if values.dtype.kind in "iufb" else _check_text(values, wanted)
 
 
-def _read_parquet(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    table = _parquet_module(path).read_table(path)
-    if key is not None:
-        table = table.select([table.column_names[_column_index(key, table.column_names)]])
-    columns = [column.to_numpy() for column in table.itercolumns()]
-    if not columns:
-        raise LevelheadError("the file has no columns")
-    if len(columns) > 1:
-        return np.column_stack(columns)
-    only = columns[0]  # labels, or lists of logits
-    if only.dtype != object:
-        return only
-    return np.stack(only) if isinstance(only[0], np.ndarray) else only.astype(str)  # type: ignore[arg-type]
+def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
+    """Return a column of names, after checking that no cell is empty or a number with a decimal comma."""
+    for at, cell in enumerate(values.tolist()):
+        if csv_table.is_decimal_comma(cell):
+            raise LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point")
+        if not cell:
+            held = "is empty; give its label, or leave that sample out of the logits too"
+            raise LevelheadError(
+                f"data row {at} {held if wanted == 'labels' else 'has an empty cell; expected a number'}"
+            )
+    return values
+
+
+def _read_torch(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    tensors = read_tensors(path)
+    if list(tensors) == [""]:
+        _check_no_key(key)
+        return tensors[""]
+    if key is None and wanted not in tensors:  # the only one of its shape
+        shaped = [name for name, values in tensors.items() if values.ndim == (2 if wanted == "logits" else 1)]
+        key = shaped[0] if len(shaped) == 1 else None
+    return tensors[_choose_array(path, key, list(tensors), wanted)]
+
+
+def _read_text(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    """Return the rows of numbers of a text file, or its words, one per line."""
+    _check_no_key(key)
+    lines = [line.strip() for line in text.read(path).splitlines()]
+    rows = [line.replace(",", " ").split() for line in lines if line]
+    if all(text.is_number(word) for row in rows for word in row) and len({len(row) for row in rows}) == 1:
+        values = np.array(rows, dtype=np.float64)
+        return values[:, 0] if values.shape[1] == 1 else values[0] if len(rows) == 1 and wanted != "logits" else values
+    return _check_text(np.array([line for line in lines if line]), wanted)
+
+
+def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    """Return a JSON list as an array, or the one under a key of an object."""
+    value = text.parse_json(text.read(path))
+    if isinstance(value, Mapping):
+        value = value[_choose_array(path, key, list(value), wanted)]
+    elif key is not None:
+        _check_no_key(key)
+    try:
+        values = np.array(value)
+    except (ValueError, OverflowError):
+        raise LevelheadError("expected rows of one length") from None
+    if not isinstance(value, list) or values.dtype.kind not in "iufbU":
+        raise LevelheadError(f"expected a list of {wanted}")
+    return values
+
+
+def _names_in_torch(path: Path) -> list[str]:
+    return list(read_tensors(path))
 
 
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".safetensors": _read_safetensors,
-    ".csv": _read_csv,
-    ".parquet": _read_parquet,
+    **dict.fromkeys(TABLE_SUFFIXES, _read_table),
+    **dict.fromkeys((".pt", ".pth"), _read_torch),
+    ".txt": _read_text,
+    ".json": _read_json,
 }
-ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {".npz": _names_in_npz, ".safetensors": _tensors_in}
+ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {
+    ".npz": names_in_npz,
+    ".safetensors": _tensors_in,
+    ".pt": _names_in_torch,
+    ".pth": _names_in_torch,
+}
 
 
-def _split_key(source: str | Path) -> tuple[Path, str | None]:
-    """Return file and key of FILE or FILE:KEY; a file whose own name holds the colon comes first."""
-    path = Path(source)
-    stem, colon, key = str(source).rpartition(":")
-    if colon and not path.exists() and Path(stem).suffix.lower() in FORMATS:
-        return Path(stem), key
-    return path, None
+def _check_no_key(key: str | None) -> None:
+    if key is not None:
+        raise LevelheadError(f"the file holds one array without a key; leave out :{key}")
 
 
 def _choose_array(path: Path, key: str | None, names: Sequence[str], wanted: str) -> str:
@@ -217,36 +227,3 @@ def _choose_array(path: Path, key: str | None, names: Sequence[str], wanted: str
             f"expected one array, or one called {wanted!r}, got {listed(names) or 'none'}; name it: {path.name}:KEY"
         )
     return key if key is not None else names[0] if len(names) == 1 else wanted
-
-
-def _column_index(key: str, names: Sequence[str]) -> int:
-    if key not in names:
-        raise LevelheadError(f"no column {key!r}; the file has {listed(names) or 'no titles'}")
-    return list(names).index(key)
-
-
-def _to_numbers(rows: list[list[str]], wanted: str) -> np.ndarray:
-    """Return cells as numbers [N, K], or [N] if there is one column; a single column of names stays text."""
-    try:
-        values = np.array(rows, dtype=np.float64)
-    except ValueError:
-        for at, cell in ((i, cell) for i, row in enumerate(rows) for cell in row if not text.is_number(cell)):
-            if csv_table.is_decimal_comma(cell):
-                raise LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point") from None
-            if not cell and wanted == "labels":
-                raise LevelheadError(
-                    f"data row {at} is empty; give its label, or leave that sample out of the logits too"
-                ) from None
-            if not cell or len(rows[0]) > 1:
-                held = f"holds {cell!r}" if cell else "has an empty cell"
-                raise LevelheadError(f"data row {at} {held}; expected a number") from None
-        return np.array([row[0] for row in rows])
-    return values[:, 0] if values.shape[1] == 1 else values
-
-
-def _parquet_module(path: Path) -> Any:
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise ImportError(f"{path}: reading .parquet needs pyarrow; pip install 'levelhead[parquet]'") from None
-    return parquet

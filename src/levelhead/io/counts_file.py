@@ -1,78 +1,157 @@
 """One number per class from a file: training samples of each class, or shares of the classes."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..core.counts import Counts
 from ..core.errors import LevelheadError, in_file
-from ..core.per_class import in_order, without_repeats
+from ..core.per_class import in_order, listed, without_repeats
 from . import arrays, csv_table, text
+from .table import find_columns, read_table
 
 
-def read_counts(path: str | Path, *, wanted: str = "counts") -> Counts:
+def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
     """Return the numbers of a file, as a list or {class: n}; `counts.resolve` checks them once the classes are known.
 
-    A file is .json (a list or {class: n}), .csv (rows of class,n or of one number), .txt (numbers), .npy, or an .npz or
-    .safetensors with an array of the name that is wanted.
+    Args:
+        source: "4000,2000,500" or "cat=4000,dog=2000"; or FILE or FILE:KEY: .json (a list, {class: n}, or either under
+            the name that is wanted), .csv, .tsv or .parquet (class and n, or one column), .txt, .npy, or an .npz,
+            .safetensors or .pt with an array of that name. The file may also hold the labels of the training samples,
+            in one column or under a title such as `label`.
+        wanted: what the numbers are, for messages.
+
+    >>> read_counts("4000, 2000, 500")
+    [4000.0, 2000.0, 500.0]
     """
-    path = Path(path)
-    if arrays.file_of(path).suffix.lower() in (".npy", *arrays.ARCHIVES):
-        return arrays.read(path, wanted=wanted)
-    if path.suffix.lower() not in _PARSERS:
-        raise LevelheadError(
-            f"{path}: expected {wanted} as .json, .csv, .npy, .npz, .safetensors or .txt, got "
-            f"{path.suffix or 'no suffix'}"
-        )
-    arrays.check_file(path, wanted)
-    with in_file(path):
-        return _PARSERS[path.suffix.lower()](text.read(path))
+    if is_inline(source):
+        return _from_words(str(source).split(","))
+    path, key = arrays.split_key(source)
+    suffix = path.suffix.lower()
+    if suffix not in arrays.FORMATS:
+        known = ", ".join(arrays.FORMATS)
+        raise LevelheadError(f"{path}: expected {wanted} as {known}, or with commas, got {suffix or 'no suffix'}")
+    if key is None and suffix in _PARSERS:
+        with in_file(path):
+            return _PARSERS[suffix](text.read(path, wanted), wanted)
+    if key is None and suffix == ".parquet":
+        arrays.check_regular_file(path, wanted)
+        with in_file(path):
+            return _from_parquet(path)
+    return _with_whole_numbers(arrays.read(source, wanted=wanted))
+
+
+def is_inline(source: str | Path) -> bool:
+    """Return whether counts are given themselves, with commas between them, and not the name of a file.
+
+    >>> is_inline("400,100"), is_inline("counts.json")
+    (True, False)
+    """
+    words = [word.rpartition("=")[2] for word in str(source).split(",")]
+    return len(words) > 1 and all(map(text.is_number, words))
 
 
 def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.ndarray:
     """Return shares [K] from "0.5,0.3,0.2", or from a file with a list or {class: share}."""
-    is_file = Path(given).suffix.lower() in (*_PARSERS, ".npy")
+    is_file = arrays.has_known_suffix(given)
     shares = read_counts(given, wanted="shares") if is_file else given.split(",")
     if isinstance(shares, dict):
         with in_file(given):
             return in_order(shares, classes, names, what="share")
     try:
         return np.array([float(share) for share in shares])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise LevelheadError(
             f"expected {classes} numbers with commas between them, or a file of them, got {given!r}", parameter="target"
         ) from None
 
 
-def _from_json(content: str) -> Counts:
-    try:
-        value = json.loads(content, object_pairs_hook=without_repeats)
-    except json.JSONDecodeError as error:
-        raise LevelheadError(f"not JSON ({error})") from None
+def _from_words(words: list[str]) -> Counts:
+    pairs = [(name.strip(), text.number(n)) for name, _, n in (word.rpartition("=") for word in words)]
+    return without_repeats(pairs) if all(name for name, _ in pairs) else [n for _, n in pairs]
+
+
+def _from_json(content: str, wanted: str) -> Counts:
+    value = text.parse_json(content, without_repeats)
+    if isinstance(value, Mapping) and isinstance(value.get(wanted), Mapping | list):
+        value = value[wanted]
     if not isinstance(value, list | dict):
         raise LevelheadError("expected a list of counts or {class: n}")
+    for item in value if isinstance(value, list) else value.values():
+        if isinstance(item, list | dict):
+            raise LevelheadError("expected a list of counts or {class: n}, got one inside another")
     return value
 
 
-def _from_csv(content: str) -> Counts:
-    first, *others = csv_table.split_cells(content)
+def _from_csv(content: str, wanted: str) -> Counts:
+    return _from_rows(csv_table.split_cells(content))
+
+
+def _from_rows(rows: list[list[str]]) -> Counts:
+    first, *others = rows
     titled = (
         not text.is_number(first[-1])
         or not first[0]
         or (not text.is_number(first[0]) and others and all(text.is_number(row[0]) for row in others))
     )
+    label = next((i for i, cell in enumerate(first) if cell.lower() in csv_table.LABEL_TITLES), None)
+    if label is not None and others and (label > 0 or len(first) != 2):  # of each sample; label,n are counts
+        if any(len(row) != len(first) for row in others):
+            raise LevelheadError(f"expected {len(first)} cells in each row, as there are titles")
+        return _labels([row[label] for row in others])
+    if all(len(row) == 1 for row in rows) and not any(text.is_number(row[0]) for row in rows):
+        return _labels([row[0] for row in rows])
     rows = others if titled else [first, *others]
     if all(len(row) == 1 for row in rows):
-        return [text.number(row[0]) for row in rows]
+        return _with_whole_numbers(np.array([text.number(row[0]) for row in rows]))
     if any(len(row) != 2 for row in rows):
         raise LevelheadError("expected rows of class,n")
     return without_repeats([(row[0], text.number(row[1])) for row in rows])
 
 
-_PARSERS = {
+def _from_parquet(path: Path) -> Counts:
+    table = read_table(path)
+    if len(table.columns) == 1:
+        return _with_whole_numbers(table.columns[0])
+    label = find_columns(table).label
+    if label is not None and (table.titles or []).index(label) + len(table.columns) != 2:
+        return _with_whole_numbers(table.column(label))
+    if len(table.columns) == 2:
+        return without_repeats(zip(*(column.tolist() for column in table.columns), strict=True))
+    raise LevelheadError(f"expected the columns class and n, or one of labels, got {listed(table.titles or [])}")
+
+
+def _from_txt(content: str, wanted: str) -> Counts:
+    lines = [line.strip() for line in content.splitlines() if line.strip()]
+    if len(lines) > 1 and not any(map(text.is_number, lines)) and not any("," in line for line in lines):
+        return _labels(lines)
+    return _with_whole_numbers(np.array([text.number(word) for word in content.replace(",", " ").split()]))
+
+
+def _labels(cells: list[str]) -> np.ndarray:
+    """Return labels to be counted: class indices, or names."""
+    if all(map(text.is_number, cells)):
+        return _with_whole_numbers(np.array([float(cell) for cell in cells]))
+    return np.array(cells)
+
+
+def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
+    """Return floats as integers if all are whole: only integers may be labels to be counted."""
+    if (
+        values.dtype.kind == "f"
+        and values.size
+        and (np.abs(values) < 2**53).all()
+        and (values == np.floor(values)).all()
+    ):
+        return values.astype(np.int64)
+    return values
+
+
+_PARSERS: dict[str, Any] = {
     ".json": _from_json,
     ".csv": _from_csv,
-    ".txt": lambda content: [text.number(word) for word in content.split()],
+    ".tsv": lambda content, wanted: _from_rows(csv_table.split_cells(content, "\t")),
+    ".txt": _from_txt,
 }

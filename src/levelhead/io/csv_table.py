@@ -8,7 +8,6 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
-from itertools import chain
 
 from ..core.errors import LevelheadError
 from .text import is_number
@@ -16,15 +15,21 @@ from .text import is_number
 _WHOLE = re.compile(r"[+-]?\d+")
 
 
-def parse(content: str, *, titles: Sequence[str | None] = ()) -> tuple[list[str] | None, list[list[str]]]:
+LABEL_TITLES = ("label", "labels", "y", "target", "targets", "y_true", "true_label", "ground_truth", "gt")
+
+
+def parse(
+    content: str, *, titles: Sequence[str | None] = (), separator: str | None = None
+) -> tuple[list[str] | None, list[list[str]]]:
     """Return the titles of a table, if it has any, and its rows, all of one length, without the index.
 
-    A single column of names may be titled as in `titles`; any other first cell is a name.
+    A single column of names may be titled as in `titles`; any other first cell is a name. The first row shows the
+    separator if it is not given.
 
     >>> parse("0,1\\n0.5,1\\n")
     (['0', '1'], [['0.5', '1']])
     """
-    first, *rest = split_cells(content)
+    first, *rest = split_cells(content, separator)
     titled = first[0] in titles or _is_title(first[0], rest) if len(first) == 1 else _are_titles(first, rest)
     rows = rest if titled else [first, *rest]
     if not rows:
@@ -43,27 +48,24 @@ def parse(content: str, *, titles: Sequence[str | None] = ()) -> tuple[list[str]
     return first[1:], [row[1:] for row in rows]
 
 
-def column_names(lines: Iterable[str]) -> list[str] | None:
-    """Return the titles of a table if they are names, else None. Reads no more lines than it needs."""
-    lines = (line for line in lines if line.strip())
-    line = next(lines, "")
-    first = next(_reader(chain([line], lines), line), [])
-    first = [cell.strip() for cell in (first[1:] if _has_index(first) else first)]
-    return None if not first or any(map(_is_numeric, first)) else first
-
-
-def split_cells(content: str) -> list[list[str]]:
+def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
     """Return the cells of each row, separated by commas or, if the first row has those, semicolons, tabs or blanks.
 
     An empty line is left out of a table; in a single column it is an empty cell.
     """
     content = content.strip("\r\n")
     try:
-        rows = list(_reader(StringIO(content, newline=""), content.splitlines()[0]))
+        first = content.split("\n", 1)[0].split("\r", 1)[0]
+        rows = list(_reader(StringIO(content, newline=""), first, separator))
     except csv.Error as error:
         raise LevelheadError(str(error)) from None
     alone = len(rows[0]) == 1
     return [[cell.strip() for cell in row] or [""] for row in rows if row or alone]
+
+
+def is_numeric(cell: str) -> bool:
+    """Return whether a cell is a number, with a decimal point or comma."""
+    return is_number(cell) or is_decimal_comma(cell)
 
 
 def is_decimal_comma(cell: str) -> bool:
@@ -71,18 +73,15 @@ def is_decimal_comma(cell: str) -> bool:
     return re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) is not None
 
 
-def _is_numeric(cell: str) -> bool:
-    return is_number(cell) or is_decimal_comma(cell)
-
-
-def _reader(lines: Iterable[str], first: str) -> Iterator[list[str]]:
-    """Return a reader of the rows of a table, whose separator its first line shows."""
+def _reader(lines: Iterable[str], first: str, separator: str | None) -> Iterator[list[str]]:
+    """Return a reader of the rows of a table, whose separator its first line shows if it is not given."""
+    if separator is not None:
+        return csv.reader(lines, delimiter=separator, skipinitialspace=True)
     blanks = " " in first.strip() and not first.startswith(" ") and all(map(is_number, first.split()))
     separators = [
-        separator
-        for separator in ";\t"
-        if separator in first
-        and all("," not in word or is_decimal_comma(word.strip(' "')) for word in first.split(separator))
+        mark
+        for mark in ";\t"
+        if mark in first and all("," not in word or is_decimal_comma(word.strip(' "')) for word in first.split(mark))
     ]
     return csv.reader(lines, delimiter=[*separators, " " if blanks else ","][0], skipinitialspace=True)
 
@@ -96,13 +95,17 @@ def _is_title(first: str, rest: list[list[str]]) -> bool:
     others = [row[0] for row in rest if row[0]]
     if not others or not all(map(is_number, others)):
         return False
-    return not _is_numeric(first) or (first == "0" and not any(map(_WHOLE.fullmatch, others)))
+    return not is_numeric(first) or (first == "0" and not any(map(_WHOLE.fullmatch, others)))
 
 
 def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
-    if _has_index(first) or not any(map(_is_numeric, first)):
+    if _has_index(first) or not any(map(is_numeric, first)):
         return True
-    if name := next((cell for cell in first if cell and not _is_numeric(cell)), None):
+    numbers = [cell for cell in first if is_numeric(cell)]
+    counted = numbers == [str(i) for i in range(len(numbers))]
+    if counted and any(cell.lower() in LABEL_TITLES for cell in first):  # labels next to columns that pandas numbered
+        return True
+    if name := next((cell for cell in first if cell and not is_numeric(cell)), None):
         raise LevelheadError(f"the first row holds {name!r} next to numbers; expected only names or only numbers")
     if not all(map(_WHOLE.fullmatch, first)) or len(set(first)) < len(first):
         return False

@@ -1,19 +1,56 @@
-"""Text files written by other programs: UTF-8, with or without the byte order mark of spreadsheets."""
+"""Text files written by other programs: UTF-8, with or without the byte order mark of spreadsheets; JSON."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..core.errors import LevelheadError
+from ..core.regular_file import unchanged_while_read
+
+DEEPEST_JSON = 100  # levels; what people write has three
 
 
-def read(path: str | Path) -> str:
+def read(path: str | Path, wanted: str = "text") -> str:
     """Return the text of a file; the error for a file without text does not name it."""
     try:
-        content = Path(path).read_text(encoding="utf-8-sig")
+        with unchanged_while_read(path, wanted):
+            content = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise LevelheadError("not valid UTF-8; save the file as UTF-8") from None
     if not content.strip():
         raise LevelheadError("the file is empty")
     return content
+
+
+def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours.
+
+    Args:
+        content: the text.
+        pairs: called with the pairs of each object, in place of `dict`.
+
+    >>> parse_json('{"cat": [1, 2]}')
+    {'cat': [1, 2]}
+    >>> parse_json("[" * 5000)
+    Traceback (most recent call last):
+    levelhead.core.errors.LevelheadError: not JSON (nested more than 100 levels deep)
+    """
+    try:
+        value = json.loads(content, object_pairs_hook=pairs)
+    except LevelheadError:
+        raise
+    except RecursionError:
+        raise _nested_too_deep() from None
+    except ValueError as error:  # a number of more than 4300 digits is one too
+        raise LevelheadError(f"not JSON ({error})") from None
+    level = [value]
+    for _ in range(DEEPEST_JSON):
+        below = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = [item for items in below for item in items if isinstance(item, dict | list)]
+        if not level:
+            return value
+    raise _nested_too_deep()
 
 
 def number(word: str) -> float:
@@ -31,3 +68,7 @@ def is_number(word: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _nested_too_deep() -> LevelheadError:
+    return LevelheadError(f"not JSON (nested more than {DEEPEST_JSON} levels deep)")

@@ -1,0 +1,87 @@
+"""Tensors that `torch.save` wrote: one alone, or several in a dict, list or tuple. Opened by `weights_only`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+from warnings import catch_warnings
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+
+from ..core.array import to_numpy
+from ..core.errors import LevelheadError
+from .numpy_file import check_expansion
+
+HOW_TO_SAVE_TENSORS = "save tensors with torch.save(logits, ...) or torch.save({'logits': logits, ...}, ...)"
+
+
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    """Return the tensors of a file by name, and lists of text as arrays; a tensor alone has the name ''."""
+    sizes = _record_sizes(path)
+    value = _load(path)
+    if isinstance(value, list | tuple):
+        value = {str(i): item for i, item in enumerate(value)}
+    named = {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {"": value}
+    tensors = {key: _values(key, item, sizes) for key, item in named.items() if hasattr(item, "untyped_storage")}
+    texts = {key: np.array(item) for key, item in named.items() if _is_texts(item)}
+    if not tensors:
+        held = type(value).__name__ if not isinstance(value, Mapping) else "no tensor"
+        raise LevelheadError(f"expected a tensor, or a dict of tensors, got {held}; {HOW_TO_SAVE_TENSORS}")
+    return tensors | texts
+
+
+def _record_sizes(path: Path) -> set[int]:
+    """Return the sizes of the storages in a file, after checking that they are those of tensors and fit the memory."""
+    try:
+        with ZipFile(path) as archive:
+            members = archive.infolist()
+            for member in members:
+                if member.compress_type:  # torch stores its records as they are
+                    check_expansion(member.file_size, member.compress_size, most=1 << 24)
+            alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
+    except LevelheadError:
+        raise
+    except (BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError, OverflowError):
+        raise LevelheadError(f"cut short, or not a file of torch.save; {HOW_TO_SAVE_TENSORS}") from None
+    for member in members:
+        if "/code/" in member.filename or member.filename.endswith("/constants.pkl"):
+            raise LevelheadError(f"a TorchScript archive, which holds code; {HOW_TO_SAVE_TENSORS}")
+    if any(not text.isdigit() or not int(text) for text in alignment):
+        raise LevelheadError("broken: its .storage_alignment is not a positive number")
+    return {member.file_size for member in members}
+
+
+def _load(path: Path) -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(f"{path}: reading {path.suffix} needs torch; pip install 'levelhead[torch]'") from None
+    try:
+        with catch_warnings(action="ignore", category=UserWarning):  # torch's, of its own deprecated storages
+            return torch.load(path, weights_only=True, map_location="cpu")
+    except UnpicklingError:
+        raise LevelheadError(f"opening it would run code that it holds; {HOW_TO_SAVE_TENSORS}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged pickle reaches any call inside torch, with any of its errors
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise LevelheadError(f"cut short, or not a file of tensors ({reason}); {HOW_TO_SAVE_TENSORS}") from None
+
+
+def _values(key: str, tensor: Any, sizes: set[int]) -> np.ndarray:
+    name = repr(key) if key else "the tensor"
+    if tensor.is_sparse or tensor.is_quantized or str(tensor.layout) != "torch.strided":
+        raise LevelheadError(f"{name} is sparse or quantized; save it as a dense tensor of floats")
+    stored = tensor.untyped_storage().nbytes()
+    if tensor.device.type != "cpu" or (stored and stored not in sizes):
+        raise LevelheadError(f"{name} has no data of its own in the file; {HOW_TO_SAVE_TENSORS}")
+    check_expansion(tensor.numel() * tensor.element_size(), stored)
+    try:
+        return to_numpy(tensor.resolve_conj().resolve_neg())
+    except (TypeError, RuntimeError):
+        raise LevelheadError(f"{name} is {tensor.dtype}; expected floating-point or integer numbers") from None
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(item, str) for item in value)

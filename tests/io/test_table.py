@@ -1,0 +1,142 @@
+"""Tables of predictions: the logits, the labels and the rest are told apart by titles and values."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from levelhead import LevelheadError
+from levelhead.io.samples import read
+from levelhead.io.table import read_table
+
+LOGITS = np.random.default_rng(0).normal(size=(6, 3))
+LABELS = np.array([0, 1, 2, 0, 1, 2])
+NAMES = ["cat", "dog", "owl"]
+COUNTS = "60,30,10"
+
+
+def save(frame, path):
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    return path
+
+
+def heard(path, **options):
+    lines = []
+    return read(path, None, COUNTS, say=lines.append, **options), lines
+
+
+def check(samples, names):
+    np.testing.assert_allclose(samples.logits, LOGITS)
+    np.testing.assert_array_equal(samples.labels, LABELS)
+    assert samples.names == names
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("label", ["label", "y", "Target"])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_labels_and_ids_next_to_logits_are_found_and_said(tmp_path, suffix, label, as_text):
+    frame = pd.DataFrame(LOGITS, columns=NAMES)
+    frame.insert(0, "id", np.arange(100, 106))
+    frame.insert(2, label, [NAMES[y] for y in LABELS] if as_text else LABELS)
+    frame["file"] = [f"{i}.png" for i in range(6)]
+    path = save(frame, tmp_path / f"x{suffix}")
+    samples, lines = heard(path)
+    check(samples, NAMES)
+    assert lines == [
+        f"labels are the column {label!r} of {path}",
+        f"{path}: id, file are not classes and are ignored; its classes are cat, dog, owl",
+    ]
+    assert str(samples.files["labels"]) == f"{path}:{label}"
+    again = read(path, samples.files["labels"], COUNTS)
+    check(again, NAMES)
+
+
+@pytest.mark.parametrize("form", ["logit_{}", "logits.{}", "score {}", "logit[{}]", "prob_{}"])
+@pytest.mark.parametrize("names", [NAMES, ["2", "0", "1"]])
+def test_columns_with_a_common_word_are_the_logits(tmp_path, form, names):
+    order = [0, 1, 2] if names == NAMES else [2, 0, 1]
+    frame = pd.DataFrame(LOGITS[:, order], columns=[form.format(name) for name in names])
+    frame["confidence"], frame["y_true"] = 0.25, LABELS
+    samples, _ = heard(save(frame, tmp_path / "x.csv"))
+    check(samples, NAMES if names == NAMES else None)
+
+
+def test_columns_that_pandas_numbered_may_have_labels_next_to_them(tmp_path):
+    frame = pd.DataFrame(LOGITS)
+    frame["label"] = LABELS
+    check(heard(save(frame, tmp_path / "x.csv"))[0], None)
+
+
+def test_names_pick_the_columns_in_their_order_whatever_else_is_there(tmp_path):
+    frame = pd.DataFrame({"owl": LOGITS[:, 2], "x": 0.5, "cat": LOGITS[:, 0], "dog": LOGITS[:, 1], "label": LABELS})
+    samples, lines = heard(save(frame, tmp_path / "x.csv"), names=NAMES)
+    check(samples, NAMES)
+    assert lines[1].endswith("x is not a class and is ignored; its classes are cat, dog, owl")
+
+
+def test_the_classes_of_named_counts_pick_the_columns_too(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(x=0.5, label=LABELS)
+    samples = read(save(frame, tmp_path / "x.csv"), None, "dog=30,owl=10,cat=60")
+    assert dict(zip(samples.names, samples.counts.tolist(), strict=True)) == {"cat": 60, "dog": 30, "owl": 10}
+    for name, column in zip(samples.names, samples.logits.T, strict=True):
+        np.testing.assert_allclose(column, frame[name])
+    assert [samples.names[y] for y in samples.labels] == [NAMES[y] for y in LABELS]
+
+
+def test_classes_called_like_labels_or_ids_stay_classes(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=["x", "y", "index"])
+    samples, lines = heard(save(frame, tmp_path / "x.csv"))
+    np.testing.assert_allclose(samples.logits, LOGITS)
+    assert (samples.labels, lines, samples.names) == (None, [], ["x", "y", "index"])
+
+
+def test_a_label_column_may_be_named(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(diagnosis=LABELS)
+    path = save(frame, tmp_path / "x.csv")
+    check(heard(path, label_column="diagnosis")[0], NAMES)
+    with pytest.raises(LevelheadError, match="no column 'z'; the file has cat, dog, owl, diagnosis"):
+        heard(path, label_column="z")
+    with pytest.raises(LevelheadError, match="got both"):
+        read(path, path, COUNTS, label_column="diagnosis")
+    np.save(tmp_path / "x.npy", LOGITS)
+    with pytest.raises(LevelheadError, match=r"label_column: expected logits in a table"):
+        heard(tmp_path / "x.npy", label_column="diagnosis")
+
+
+def test_a_class_with_one_cell_of_text_is_not_taken_for_an_id(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=NAMES).astype(object)
+    frame.loc[3, "dog"] = "high"
+    with pytest.raises(LevelheadError, match="data row 3 of 'dog' holds 'high'; expected a number"):
+        heard(save(frame, tmp_path / "x.csv"))
+
+
+def test_labels_that_are_no_column_are_listed(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(label=["cat", "cow", "owl", "elk", "cow", "dog"])
+    with pytest.raises(LevelheadError, match="unknown labels 'cow', 'elk'; the classes are cat, dog, owl"):
+        heard(save(frame, tmp_path / "x.csv"))
+
+
+def test_empty_cells_of_a_parquet_file_are_refused(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(label=["cat", None, "owl", "cat", "dog", "owl"])
+    with pytest.raises(LevelheadError, match="the column 'label' has 1 empty cells"):
+        heard(save(frame, tmp_path / "x.parquet"))
+
+
+def test_categories_and_numbers_of_a_parquet_file_are_read_as_pandas_has_them(tmp_path):
+    frame = pd.DataFrame({"a": pd.Categorical(["x", "y", "x"]), "b": np.array([1, 2, 3], np.int8)})
+    table = read_table(save(frame, tmp_path / "x.parquet"))
+    assert [column.tolist() for column in table.columns] == [["x", "y", "x"], [1, 2, 3]]
+
+
+def test_a_missing_number_among_numbered_logits_is_refused(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=["logit_0", "logit_1", "logit_3"]).assign(label=LABELS)
+    with pytest.raises(LevelheadError, match="a column of logits for each class, got those numbered 0, 1, 3"):
+        heard(save(frame, tmp_path / "x.csv"))
+
+
+def test_named_counts_do_not_name_columns_that_have_no_names(tmp_path):
+    path = save(pd.DataFrame(LOGITS), tmp_path / "x.csv")
+    with pytest.raises(LevelheadError, match="got the class name 'dog', but class names are not known here"):
+        read(path, None, "dog=30,owl=10,cat=60")
