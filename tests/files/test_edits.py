@@ -1,11 +1,16 @@
+import errno
 import hashlib
 import os
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
+from levelhead.core.errors import LevelheadError
 from levelhead.files.edits import Edit, copy, file_sha256, rewrite, staged
+from levelhead.files.rescale import rescale_file
 
 
 @st.composite
@@ -75,12 +80,79 @@ def test_a_file_that_exists_is_replaced_only_by_force_and_all_at_once(tmp_path):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"out": b"new", "out.original": b"new"}
 
 
-def test_a_folder_that_a_killed_run_left_does_no_harm(tmp_path):
-    (tmp_path / f".out.{os.getpid()}.tmp").mkdir()
+def test_the_folder_that_others_may_not_enter(tmp_path):
     with staged(tmp_path / "out", force=False) as stage:
         assert stage.stat().st_mode & 0o777 == 0o700
         (stage / "out").write_bytes(b"new")
     assert (tmp_path / "out").read_bytes() == b"new"
+
+
+def write_two(out, *, force=False):
+    with staged(out, force=force) as stage:
+        for name in ("out", "out.original"):
+            (stage / name).write_bytes(b"new")
+
+
+def fail_at(monkeypatch, name, times, number=errno.EIO):
+    """Let a function of os fail at its n-th call."""
+    real, calls = getattr(os, name), iter(range(100))
+
+    def failing(*args, **how):
+        if next(calls) == times:
+            raise OSError(number, os.strerror(number), *([args[0]] if name == "replace" else []))
+        return real(*args, **how)
+
+    monkeypatch.setattr(os, name, failing)
+
+
+@pytest.mark.parametrize("times", [0, 1])
+@pytest.mark.parametrize(
+    "old", [{}, {"out": b"old"}, {"out.original": b"old"}, {"out": b"old", "out.original": b"old"}]
+)
+def test_after_a_rename_that_fails_all_is_as_it_was(tmp_path, monkeypatch, times, old):
+    for name, data in old.items():
+        (tmp_path / name).write_bytes(data)
+    fail_at(monkeypatch, "replace", times)
+    with pytest.raises(OSError, match="Input/output error") as error:
+        write_two(tmp_path / "out", force=True)
+    assert error.value.filename == str(tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old
+
+
+def test_the_file_that_stands_for_the_model_appears_last(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(os, "replace", lambda a, b, real=os.replace: (real(a, b), seen.append(b.name)))
+    write_two(tmp_path / "out")
+    assert seen == ["out.original", "out"]
+
+
+def test_a_full_disk_is_one_of_the_file_that_was_to_be_written(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(bytes(1000))
+    monkeypatch.delattr(os, "copy_file_range", raising=False)
+
+    def write():
+        with staged(tmp_path / "out", force=False) as stage, (stage / "out").open("wb"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left") as error:
+        write()
+    assert error.value.filename == str(tmp_path / "out")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("size", [100, 50])
+def test_an_input_that_changes_while_it_is_read_is_refused_and_nothing_written(tmp_path, size):
+    path, data = tmp_path / "m.safetensors", np.eye(3, dtype=np.float32)
+    save_file({"fc.weight": data, "x": np.zeros(1000, np.float32)}, path)
+    whole = path.read_bytes()
+
+    def change(done):
+        path.write_bytes(whole[: len(whole) * size // 100])
+        os.utime(path, ns=(0, 0))
+
+    with pytest.raises(LevelheadError, match=r"m\.safetensors: changed while it was read"):
+        rescale_file(path, tmp_path / "o.safetensors", [4, 2, 1], gamma=1, progress=change)
+    assert os.listdir(tmp_path) == ["m.safetensors"]
 
 
 def test_progress_tells_every_byte(tmp_path):

@@ -6,11 +6,12 @@ A file that replaces another keeps its permissions.
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from .errors import LevelheadError
+from .scratch import scratch
 
 
 @contextmanager
@@ -18,22 +19,32 @@ def atomic_open(path: str | Path) -> Iterator[BinaryIO]:
     """Open a temporary file to write to; it replaces `path` in one step when the block ends without an error."""
     path = Path(path)
     check_plain(path)
-    scratch = path.with_name(f"{path.name}.{os.urandom(8).hex()}.tmp")  # unique across threads, processes, machines
-    try:
-        with scratch.open("xb") as file:
+    with named_errors(path), scratch(path) as temporary:
+        with temporary.open("wb") as file:
             if path.exists():
-                scratch.chmod(permissions(path))
+                temporary.chmod(permissions(path))
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(scratch, path)
+        os.replace(temporary, path)
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Put the name that the user knows into an OSError that names a temporary file next to it, or no file."""
+    try:
+        yield
     except OSError as error:
-        if error.errno is None or error.filename not in (None, str(scratch)):
+        if error.errno is None or not (error.filename is None or _is_temporary(error.filename, path)):
             raise
-        raise type(error)(error.errno, error.strerror, str(path)) from None  # name the file that the user knows
-    finally:
-        with suppress(OSError):  # it was renamed, or never made
-            scratch.unlink()
+        raise type(error)(error.errno, error.strerror, str(path)) from None
+
+
+def _is_temporary(name: object, path: Path) -> bool:
+    """Return whether a name is of a temporary file or folder next to a path, or of something in that folder."""
+    here = os.path.relpath(os.fsdecode(name), path.parent) if isinstance(name, str | bytes | os.PathLike) else ""
+    first = here.split(os.sep)[0]
+    return first.lstrip(".").startswith(path.name.lstrip(".")) and first.endswith(".tmp")
 
 
 def check_plain(path: Path) -> None:

@@ -6,26 +6,19 @@ the file it was made from.
 """
 
 import hashlib
-import mmap
 import os
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..core.atomic import permissions
+from ..core.atomic import named_errors, permissions
 from ..core.errors import Advice, LevelheadError
+from ..core.scratch import scratch
 from ..show.progress import ByteProgress
 
 CHUNK = 1 << 24
-# Linux maps all pages of a chunk at once, if asked to; elsewhere they come one by one.
-MAPPED: dict[str, int] = (
-    {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE, "prot": mmap.PROT_READ}
-    if hasattr(mmap, "MAP_POPULATE")
-    else {"access": mmap.ACCESS_READ}
-)
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
 
 
@@ -43,13 +36,12 @@ class OutputExists(LevelheadError, FileExistsError):
 
 
 def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file, mapped in chunks of 16 MB. Other threads run meanwhile."""
-    digest, size = hashlib.sha256(), path.stat().st_size
+    """Return the sha256 of a file. Other threads run meanwhile.
+
+    The file is read, not mapped: a mapped file that becomes shorter kills the process.
+    """
     with path.open("rb") as file:
-        for at in range(0, size, CHUNK):
-            with mmap.mmap(file.fileno(), min(CHUNK, size - at), offset=at, **MAPPED) as part:
-                digest.update(part)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def rewrite(
@@ -115,20 +107,14 @@ def _copy_range(source: BinaryIO, out: BinaryIO, at: int, to: int, length: int, 
 def staged(out: Path, *, force: bool) -> Iterator[Path]:
     """Yield a hidden folder that stands for out's own: what is written into it appears there when the block ends well.
 
-    Every file is whole before the first appears. An error or Ctrl-C before that leaves nothing behind. Files that exist
-    are replaced only by `force`, after their successors were synced to disk. Neither a file that is replaced nor a new
-    folder becomes more open than it was.
+    Every file is whole before the first appears, and `out` appears last. An error or Ctrl-C before that leaves nothing
+    behind. Files that exist are replaced only by `force`, after their successors were synced to disk. Neither a file
+    that is replaced nor a new folder becomes more open than it was.
     """
     if not out.parent.is_dir():
         raise FileNotFoundError(f"{out.parent}: no such folder; expected one to write {out.name} into")
     _check_free(out, force)
-    from tempfile import mkdtemp  # a name that no killed run of the same process number left behind
-
-    try:
-        stage = Path(mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent))  # which nobody else may enter
-    except OSError as error:  # with a name that the user never gave
-        raise type(error)(error.errno, error.strerror, str(out)) from None
-    try:
+    with named_errors(out), scratch(out, folder=True) as stage:
         yield stage
         moves = [(path, out.parent / path.relative_to(stage)) for path in sorted(stage.rglob("*")) if path.is_file()]
         for path, target in moves:
@@ -142,13 +128,32 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
                 with path.open("rb+" if writable else "rb") as file:
                     os.fsync(file.fileno())
                 path.chmod(permissions(path, target))
+        _move_all(sorted(moves, key=lambda move: _stands_for_all(move[1], out)), stage)
+
+
+def _stands_for_all(target: Path, out: Path) -> bool:
+    return target == out or target.name.endswith(".index.json")
+
+
+def _move_all(moves: list[tuple[Path, Path]], stage: Path) -> None:
+    """Move every file to its target; after an error, put back what was there."""
+    with ExitStack() as undo:
         for path, target in moves:
             if not target.parent.is_dir():
                 target.parent.mkdir()
+                undo.callback(target.parent.rmdir)
                 target.parent.chmod(permissions(path.parent))
+            kept = stage / os.urandom(8).hex()
+            if target.exists():
+                try:
+                    os.link(target, kept)
+                    undo.callback(os.replace, kept, target)
+                except OSError:  # a file system without links: the old file is not kept
+                    pass
+            else:
+                undo.callback(target.unlink, missing_ok=True)
             os.replace(path, target)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        undo.pop_all()
 
 
 def _check_free(target: Path, force: bool) -> None:

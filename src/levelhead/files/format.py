@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ..core.array import Array
 from ..core.atomic import permissions
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, in_file
 from ..core.head import Head
+from ..core.regular_file import check_unchanged
 from ..show.progress import ByteProgress
 from .edits import UNKNOWN_SHA256, Edit, copy, make_folder, rewrite, staged
 from .note import Note
@@ -84,10 +85,13 @@ class Format:
                     originals[Path(name).name] = Original(source.name, digest, back)
                 else:
                     copy(source, stage / name, progress)
-            self.check(stage / names[found.path])
+            with in_file(found.path):
+                self.check(stage / names[found.path])
             if keep:
                 around = (found.path.parent,) if found.folder else ()
                 save_originals(stage / f"{out.name}.original", originals, permissions(*found.files, *around))
+            for file, stamp in found.stamps.items():
+                check_unchanged(file, stamp)
         return originals
 
 

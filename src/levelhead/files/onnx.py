@@ -6,6 +6,7 @@ input of its node, or as an Add after it. Only a new name of an external file or
 serialize the graph again; its tensors stay as they are.
 """
 
+import re
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array, to_numpy
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, in_file
 from ..core.head_names import list_layers
+from ..core.regular_file import check_regular_file
 from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format
@@ -25,18 +27,28 @@ from .protobuf import Splice, field, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
 ONNX_DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
+PLACE = re.compile("[0-9]{1,18}")  # an offset or a length in a file
 TYPED = {1: 4, 11: 10}  # the field that holds the numbers of a tensor without raw bytes: float_data, double_data
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head that feeds the output of an ONNX model."""
+    stamp = check_regular_file(path, "an ONNX model")
     graph = _parse(path)
-    found, reasons = {}, []
+    files = _files_of(graph)
+    stamps = {path: stamp} | {file: check_regular_file(file, f"weights of {path.name}") for file in files[1:]}
+    with in_file(path):
+        layers = _find_layers(graph, named, classes)
+    return LocatedHead(path=path, layers=layers, files=files, stamps=stamps, note=_note(graph), detail=graph)
+
+
+def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
+    found, reasons, path = {}, [], graph.path
     for output in graph.model.graph.output:
         try:
             nodes = tuple({node.weight: node for node in heads_of(graph, output.name)}.values())
         except (ValueError, RecursionError) as error:
-            reason = error if isinstance(error, ValueError) else "comes from itself, or from too long a chain of nodes"
+            reason = error if isinstance(error, ValueError) else "comes from too long a chain of nodes"
             reasons.append(f"{path}: output {output.name!r}: {reason}")
             continue
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
@@ -46,7 +58,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
                 found[weights] = tuple(_layer_spans(graph, node) for node in nodes)
     fitting = [layers for layers in found.values() if classes is None or named or layers[0].classes == classes]
     if len(fitting) == 1:
-        return LocatedHead(path=path, layers=fitting[0], files=_files(path), note=_note(graph), detail=graph)
+        return fitting[0]
     shapes = [(layer.key, layer.shape) for layers in found.values() for layer in layers]
     if len(fitting) > 1:
         raise several_heads(path, shapes)
@@ -57,15 +69,17 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     raise LevelheadError(reasons[0] if reasons else f"{path}: the model has no output")
 
 
-def _files(path: Path) -> tuple[Path, ...]:
+def _files_of(graph: Graph) -> tuple[Path, ...]:
     """Return the model's file, and those its weights are kept in."""
-    places = [_external(tensor, path) for tensor in tensors(_parse(path).model.graph)]
+    path = graph.path
+    places = [_external(tensor, path) for tensor in tensors(graph.model)]
     names = dict.fromkeys(place["location"] for place in places if place)
     for name in names:
-        if Path(name).name != name:
+        if not name or Path(name).name != name:
             raise LevelheadError(f"{path}: expected external weights in the same folder, got {name!r}")
-        if not (path.parent / name).is_file():
-            raise FileNotFoundError(f"{path.parent / name}: no such file; expected external weights of {path.name}")
+        check_regular_file(path.parent / name, f"external weights of {path.name}")
+        if (path.parent / name).samefile(path):
+            raise LevelheadError(f"{path}: expected external weights in another file, got {name!r}")
     return (path, *(path.parent / name for name in names))
 
 
@@ -82,7 +96,7 @@ def _complete(
     for edit in sorted(edits, key=lambda edit: edit.offset)[::-1]:  # from the end: some change the length
         data = data[: edit.offset] + edit.data + data[edit.offset + edit.length :]
     model = _onnx().ModelProto.FromString(data)
-    for tensor in tensors(model.graph):
+    for tensor in tensors(model):
         for entry in tensor.external_data:
             if entry.key == "location":
                 entry.value = renamed.get(entry.value, entry.value)
@@ -103,7 +117,7 @@ def _add_bias(found: LocatedHead, layer: LayerSpans, bias: Array) -> list[Edit]:
             f"{found.path}: the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}; use a gamma "
             "nearer to 0, or save the model in float32 first"
         )
-    helper, data, steps = _onnx().helper, graph.data, [(7, 0), (1, i)]
+    helper, data, steps = _onnx().helper, graph.data, [(7, None), (1, i)]
     (start, end), after, name = locate(data, steps), locate(data, steps[:1])[1], unused_name(graph, f"{layer.key}.bias")
     tensor = helper.make_tensor(name, kind, [layer.classes], raw, raw=True)
     if node.op_type == "MatMul":  # whatever used its output now uses the sum
@@ -128,15 +142,16 @@ def _add_bias(found: LocatedHead, layer: LayerSpans, bias: Array) -> list[Edit]:
 def _check(path: Path) -> None:
     """Run the onnx checker on a written model, without external weights: it would look for those next to the model."""
     model = _onnx().load(str(path), load_external_data=False)
-    for tensor in tensors(model.graph):
+    for tensor in tensors(model):
         if _external(tensor, path):
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
             tensor.dims[:] = [0]
     try:
         _onnx().checker.check_model(model)
-    except _onnx().checker.ValidationError as error:
-        raise LevelheadError(f"the model does not pass onnx.checker: {error}") from None
+    except Exception as error:  # its own ValidationError or, for a model of over 2 GB, protobuf's
+        reason = " ".join(str(error).split())
+        raise LevelheadError(f"the model does not pass onnx.checker: {reason}; export it again") from None
 
 
 def _layer_spans(graph: Graph, node: LinearNode) -> LayerSpans:
@@ -155,31 +170,51 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
         kind = _onnx().TensorProto.DataType.Name(tensor.data_type)
         raise LevelheadError(f"{graph.path}: {name} holds {kind}, a quantized type; adjust the model before quantizing")
     dtype, shape, external = ONNX_DTYPES[tensor.data_type], tuple(tensor.dims), _external(tensor, graph.path)
+    if any(n < 1 for n in shape):
+        raise LevelheadError(f"{graph.path}: {name} has the shape {list(shape)}; export the model again")
     if external:
         file, offset = graph.path.parent / external["location"], int(external.get("offset", 0))
         span = Span(name, file, offset, dtype, shape, transposed)
+        if int(external.get("length", span.nbytes)) != span.nbytes:
+            what = f"expected {span.nbytes} bytes for {name}, got {external['length']}"
+            raise LevelheadError(f"{graph.path}: {what}; export the model again")
         _check_untied(graph, tensor, span)
         return span
     number = 9 if tensor.HasField("raw_data") else TYPED.get(tensor.data_type, 9)
-    start, end = locate(graph.data, [*steps, (number, 0)])
+    start, end = locate(graph.data, [*steps, (number, None)])
     span = Span(name, graph.path, start, dtype, shape, transposed)
-    if end - start != span.nbytes:
+    if end - start != span.nbytes or graph.data[start:end] != _numbers(tensor, number):
         raise LevelheadError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")
     return span
 
 
+def _numbers(tensor: Any, number: int) -> bytes:
+    """Return a tensor's numbers as protobuf read them."""
+    typed = {4: ("float_data", "<f4"), 10: ("double_data", "<f8")}
+    return (
+        np.array(getattr(tensor, typed[number][0]), typed[number][1]).tobytes() if number in typed else tensor.raw_data
+    )
+
+
 def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
     """Check that no other tensor has the same bytes of an external file."""
-    for other in tensors(graph.model.graph):
+    for other in tensors(graph.model):
         place = _external(other, graph.path)
         if other is tensor or not place or place["location"] != span.file.name:
             continue
-        start, stated = int(place.get("offset", 0)), place.get("length", "")
-        size = _onnx().helper.tensor_dtype_to_np_dtype(other.data_type).itemsize
-        length = int(stated) if stated.isdecimal() else size * prod(other.dims)
+        start, stated = int(place.get("offset", 0)), place.get("length")
+        length = int(stated) if stated else _item_bytes(other.data_type) * prod(other.dims)
         if span.offset < start + length and start < span.offset + span.nbytes:
             tied = f"{span.key!r} has the same bytes of {span.file.name} as {other.name!r}"
             raise LevelheadError(f"{graph.path}: {tied}, and scaling it would change both; give each its own")
+
+
+def _item_bytes(data_type: int) -> int:
+    """Return how many bytes a number takes, at most; 16 if onnx does not know the type."""
+    try:
+        return _onnx().helper.tensor_dtype_to_np_dtype(data_type).itemsize
+    except KeyError:
+        return 16
 
 
 def _external(tensor: Any, path: Path) -> dict[str, str]:
@@ -187,7 +222,7 @@ def _external(tensor: Any, path: Path) -> dict[str, str]:
     if tensor.data_location != 1:
         return {}
     found = {entry.key: entry.value for entry in tensor.external_data}
-    if "location" not in found or not found.get("offset", "0").isdecimal():
+    if "location" not in found or not all(PLACE.fullmatch(found.get(key, "0")) for key in ("offset", "length")):
         raise LevelheadError(f"{path}: {tensor.name!r} is kept in an unknown file; export the model again")
     return found
 
@@ -204,6 +239,7 @@ def _metadata(note: Note) -> Any:
 
 
 def _parse(path: Path) -> Graph:
+    check_regular_file(path, "an ONNX model")
     data, message = path.read_bytes(), _onnx().ModelProto
     try:
         model = message.FromString(data)
@@ -226,7 +262,7 @@ FORMAT = Format(
     name="ONNX",
     suffixes=(".onnx",),
     find=_find,
-    files=_files,
+    files=lambda path: _files_of(_parse(path)),
     complete=_complete,
     check=_check,
     add_bias=_add_bias,

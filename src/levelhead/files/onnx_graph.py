@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LevelheadError
+from ..core.per_class import first_repeated
+from .protobuf import Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.
 HARMLESS_NODES = (
@@ -57,7 +59,10 @@ class Graph:
         """The number of axes of each value, where it is known."""
         from onnx.shape_inference import infer_shapes
 
-        graph = infer_shapes(self.model).graph
+        try:
+            graph = infer_shapes(self.model).graph
+        except Exception:  # of many kinds, for a model that cannot be run or is too large: then no rank is known
+            return {}
         return {
             value.name: len(value.type.tensor_type.shape.dim)
             for value in (*graph.input, *graph.value_info, *graph.output)
@@ -65,14 +70,18 @@ class Graph:
         }
 
     @cached_property
-    def constants(self) -> dict[str, tuple[Any, list[tuple[int, int]]]]:
+    def constants(self) -> dict[str, tuple[Any, Steps]]:
         """{name: (tensor, where it is in the file, as field numbers and indices)}."""
-        found = {tensor.name: (tensor, [(7, 0), (5, i)]) for i, tensor in enumerate(self.model.graph.initializer)}
+        found: list[tuple[str, Any, Steps]] = [
+            (tensor.name, tensor, [(7, None), (5, i)]) for i, tensor in enumerate(self.model.graph.initializer)
+        ]
         for i, node in enumerate(self.model.graph.node):
             for j, attribute in enumerate(node.attribute):
-                if node.op_type == "Constant" and attribute.name == "value":
-                    found[node.output[0]] = (attribute.t, [(7, 0), (1, i), (5, j), (5, 0)])
-        return found
+                if node.op_type == "Constant" and attribute.name == "value" and node.output:
+                    found.append((node.output[0], attribute.t, [(7, None), (1, i), (5, j), (5, None)]))
+        if repeated := first_repeated([name for name, *_ in found]):
+            raise LevelheadError(f"two constants are called {repeated!r}; export the model again")
+        return {name: (tensor, steps) for name, tensor, steps in found}
 
 
 @dataclass(frozen=True)
@@ -90,17 +99,32 @@ class LinearNode:
         return self.weight.removesuffix(".weight")
 
 
-def heads_of(graph: Graph, value: str) -> Iterator[LinearNode]:
-    """Find the linear layers whose outputs become this value."""
-    node = graph.makers.get(value)
+def heads_of(graph: Graph, value: str, walked: dict[str, bool] | None = None) -> Iterator[LinearNode]:
+    """Find the linear layers whose outputs become this value.
+
+    Values that were `walked` on another way are passed over: two ways meet only in a sum, and a layer on either of them
+    is then no longer plain.
+    """
+    walked = {} if walked is None else walked
+    if walked.get(value) is False:
+        raise LevelheadError("comes from itself")
+    if value in walked:
+        return
+    walked[value] = False  # until all that it comes from is walked
+    yield from _heads_of_node(graph, graph.makers.get(value), walked)
+    walked[value] = True
+
+
+def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator[LinearNode]:
     op = "an input of the model" if node is None else node.op_type
     if node is not None and op in LINEAR:
         yield _linear_node(graph, node, None)
     elif node is not None and op in (*HARMLESS_NODES, "ReduceMean"):
         if op == "ReduceMean" and not _keeps_classes(graph, node):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
-        yield from heads_of(graph, node.input[0])
+        yield from heads_of(graph, input_of(node), walked)
     elif node is not None and op in SUMS:
+        input_of(node)
         fixed = [name for name in node.input if _is_constant(graph, name)]
         moving = [name for name in node.input if name not in fixed]
         under = graph.makers.get(moving[0]) if len(moving) == 1 else None
@@ -108,13 +132,13 @@ def heads_of(graph: Graph, value: str) -> Iterator[LinearNode]:
             yield _linear_node(graph, under, fixed[0])
         elif (op in ("Add", "Sum", "Mean") and not fixed) or (
             op in ("Mul", "Div")
-            and moving == [node.input[0]]
+            and moving == [input_of(node)]
             and len(fixed) == 1
             and fixed[0] in graph.constants
             and prod(graph.constants[fixed[0]][0].dims) == 1
         ):  # one number
             for name in dict.fromkeys(moving):
-                yield from (replace(layer, plain=False) for layer in heads_of(graph, name))
+                yield from (replace(layer, plain=False) for layer in heads_of(graph, name, walked))
         else:
             raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix or shift the classes")
     elif "Integer" in op or op.startswith(("Q", "Dequantize", "DynamicQuantize")):
@@ -126,10 +150,16 @@ def heads_of(graph: Graph, value: str) -> Iterator[LinearNode]:
 def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
     """Return the linear layer whose weight is this constant: its place, its node, and the type it computes in."""
     for i, node in enumerate(graph.model.graph.node):
-        name, kind = node.input[1] if node.op_type in LINEAR else "", 0
-        while name not in graph.constants and (maker := graph.makers.get(name)) is not None and maker.input:
+        name, kind, seen = node.input[1] if node.op_type in LINEAR and len(node.input) > 1 else "", 0, set()
+        while (
+            name not in graph.constants
+            and name not in seen
+            and (maker := graph.makers.get(name)) is not None
+            and maker.input
+        ):
+            seen.add(name)
             if maker.op_type == "Cast" and not kind:
-                kind = next(one.i for one in maker.attribute if one.name == "to")
+                kind = next((one.i for one in maker.attribute if one.name == "to"), 0)
             name = maker.input[0] if maker.op_type in ("Identity", "Cast", "Transpose") else ""
         if name == weight:
             return i, node, kind or graph.constants[name][0].data_type
@@ -151,13 +181,16 @@ def unused_name(graph: Graph, name: str) -> str:
 
 def _keeps_classes(graph: Graph, node: Any) -> bool:
     """Return whether a ReduceMean surely leaves the axis of the classes alone."""
-    classes, rank = _class_axis(graph, node.input[0]), graph.ranks.get(node.input[0])
+    classes, rank = _class_axis(graph, input_of(node)), graph.ranks.get(input_of(node))
     axes = next((list(one.ints) for one in node.attribute if one.name == "axes"), [])
     if len(node.input) > 1 and node.input[1] in graph.constants:
         from onnx.numpy_helper import to_array
 
-        axes = to_array(graph.constants[node.input[1]][0]).ravel().tolist()
-    return bool(axes) and rank is not None and classes is not None and classes not in [axis % rank for axis in axes]
+        try:
+            axes = to_array(graph.constants[node.input[1]][0]).ravel().tolist()
+        except Exception:  # of many kinds: the tensor is in another file, of an unknown type or cut short
+            return False
+    return bool(axes) and bool(rank) and classes is not None and classes not in [axis % rank for axis in axes]
 
 
 def _class_axis(graph: Graph, value: str) -> int | None:
@@ -173,7 +206,7 @@ def _class_axis(graph: Graph, value: str) -> int | None:
 
 def _linear_node(graph: Graph, node: Any, added: str | None) -> LinearNode:
     attributes = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
-    weight, turned = _constant_behind(graph, node.input[1])
+    weight, turned = _constant_behind(graph, input_of(node, 1))
     own = node.input[2] if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2] else None
     if own and added:
         raise LevelheadError(f"something is added to {node.op_type} {node.name!r}, which has a bias already")
@@ -194,7 +227,7 @@ def _linear_node(graph: Graph, node: Any, added: str | None) -> LinearNode:
 def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:
     """Return the constant that a value comes from, used by no other node, and whether it is transposed on the way."""
     turned = False
-    while True:
+    while True:  # ends: a circle is entered by a value that is used twice
         if graph.uses[name] > 1:
             raise LevelheadError(f"{name!r} is shared with another node, and scaling it would change both")
         node = graph.makers.get(name)
@@ -210,19 +243,29 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:
                 got = f"Transpose {node.name!r} orders its axes as {order}"
                 raise LevelheadError(f"{got}; expected a matrix and [1, 0]")
             turned ^= order == [1, 0]
-        name = node.input[0]
+        name = input_of(node)
 
 
 def _is_constant(graph: Graph, name: str) -> bool:
+    seen: set[str] = set()
     while name not in graph.constants:
         node = graph.makers.get(name)
-        if node is None or node.op_type not in ("Identity", "Cast", "Transpose", "DequantizeLinear"):
+        if node is None or node.op_type not in ("Identity", "Cast", "Transpose", "DequantizeLinear") or name in seen:
             return False
-        name = node.input[0]
+        seen.add(name)
+        name = input_of(node)
     return True
 
 
+def input_of(node: Any, index: int = 0) -> str:
+    """Return the name of a node's input; raise LevelheadError if it does not have so many."""
+    if index >= len(node.input):
+        raise LevelheadError(f"{node.op_type} {node.name!r} has {len(node.input)} inputs, expected {index + 1}")
+    return node.input[index]
+
+
 def graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph, or a function, and every graph in its nodes."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -230,9 +273,16 @@ def graphs(graph: Any) -> Iterator[Any]:
                 yield from graphs(inner)
 
 
-def tensors(graph: Any) -> Iterator[Any]:
-    for one in graphs(graph):
-        yield from one.initializer
+def tensors(model: Any) -> Iterator[Any]:
+    """Yield every tensor of a model."""
+    trained = [graph for one in model.training_info for graph in (one.initialization, one.algorithm)]
+    for one in (inner for whole in (model.graph, *model.functions, *trained) for inner in graphs(whole)):
+        sparse = list(getattr(one, "sparse_initializer", ()))
+        yield from getattr(one, "initializer", ())  # a function has none
         for node in one.node:
             for attribute in node.attribute:
                 yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+                sparse += [*([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else [])]
+                sparse += attribute.sparse_tensors
+        for each in sparse:
+            yield from (each.values, each.indices)

@@ -7,7 +7,9 @@ from typing import NamedTuple
 from ..core.errors import LevelheadError
 from .edits import Edit
 
-Steps = Sequence[tuple[int, int]]  # (field number, index among those), from message to message
+# (field number, index among those), from message to message. None is the index of a field that must stand alone: of
+# two, protobuf takes the last, or joins them.
+Steps = Sequence[tuple[int, int | None]]
 
 
 class Splice(NamedTuple):
@@ -49,9 +51,11 @@ def locate(data: bytes, steps: Steps) -> tuple[int, int]:
     start, end = 0, len(data)
     for number, index in steps:
         found = [place for field, *place in fields(data, start, end) if field == number]
-        if index >= len(found):
+        if index is None and len(found) > 1:
+            raise LevelheadError(f"expected one field {number} in a message, got {len(found)}; export the model again")
+        if (index or 0) >= len(found):
             return 0, 0
-        start, end = found[index]
+        start, end = found[index or 0]
     return start, end
 
 
@@ -62,7 +66,7 @@ def splice(data: bytes, splices: Sequence[Splice]) -> list[Edit]:
     >>> [(edit.offset, edit.length, edit.data) for edit in splice(data, [Splice([(2, 0), (1, 0)], 6, 6, b"!")])]
     [(6, 0, b'!'), (3, 1, b'\\x03'), (1, 1, b'\\x05')]
     """
-    growth: Counter[tuple[tuple[int, int], ...]] = Counter()
+    growth: Counter[tuple[tuple[int, int | None], ...]] = Counter()
     for steps, start, end, new in splices:
         growth.update({tuple(steps[:depth]): len(new) - (end - start) for depth in range(1, len(steps) + 1)})
     edits = [Edit(start, end - start, new) for _, start, end, new in splices]

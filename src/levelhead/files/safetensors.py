@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core.errors import LevelheadError
 from ..core.per_class import listed
+from ..core.regular_file import check_regular_file
 from ..io.safetensors_file import Header, read_header
 from .edits import Edit
 from .find import find_layers
@@ -30,6 +31,7 @@ def is_folder(path: Path) -> bool:
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a `.safetensors` file, an index of shards, or a folder that holds one of the two."""
     files = _files(path)
+    stamps = {file: check_regular_file(file, "a safetensors model") for file in files}
     headers = _headers(files)
     spans = {
         key: Span(key, file, tensor.offset, tensor.dtype, tensor.shape)
@@ -38,7 +40,13 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     }
     layers = find_layers(files[0], spans, named=named, classes=classes)
     return LocatedHead(
-        path=files[0], layers=layers, files=files, note=_note(headers), folder=is_folder(path), detail=headers
+        path=files[0],
+        layers=layers,
+        files=files,
+        stamps=stamps,
+        note=_note(headers),
+        folder=is_folder(path),
+        detail=headers,
     )
 
 
@@ -74,9 +82,10 @@ def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
 
 def _shards(index: Path) -> list[Path]:
     try:
+        check_regular_file(index, "an index of shards")
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         shards = [index.parent / name for name in dict.fromkeys(weight_map.values())]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LevelheadError(f"{index}: not an index of shards ({error})") from None
     if not shards:
         raise LevelheadError(f"{index}: not an index of shards (it lists none)")

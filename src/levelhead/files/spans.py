@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Span:
 
     @property
     def nbytes(self) -> int:
-        return ITEM_BYTES[self.dtype] * int(np.prod(self.shape))
+        return ITEM_BYTES[self.dtype] * prod(self.shape)
 
     def bytes(self) -> bytes:
         with self.file.open("rb") as file:
@@ -62,7 +63,7 @@ class LayerSpans:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.classes, int(np.prod(self.weight.shape)) // self.classes
+        return self.classes, prod(self.weight.shape) // self.classes
 
     @property
     def spans(self) -> tuple[Span, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from ..core.adjust import scale
 from ..core.errors import LevelheadError
 from ..core.head import Head
+from ..core.regular_file import check_regular_file, check_unchanged
 from ..show.progress import ByteProgress
 from . import safetensors
 from .edits import copy, file_sha256, make_folder, rewrite, staged
@@ -76,8 +77,11 @@ def undo_file(
 def _restore(
     files: Sequence[Path], out: Path, kept: Path, *, folder: bool, force: bool, progress: ByteProgress | None
 ) -> dict[str, str]:
-    """Apply the kept edits to a model's files, and check that each result is the file that was adjusted."""
-    originals = load_originals(kept)
+    """Apply the kept edits to a model's files, and check that each result is the file that was adjusted.
+
+    Files that the model refers to get their old names back. Where such a file is still there as it was, it stays.
+    """
+    originals, stamps = load_originals(kept), {file: check_regular_file(file) for file in files}
     known = {file: originals[file.name] for file in files if file.name in originals}
     if len(files) == len(originals) == 1:  # the file may have been renamed
         known = {files[0]: next(iter(originals.values()))}
@@ -87,17 +91,34 @@ def _restore(
     for file, original in known.items():
         if folder or file != files[0]:
             names[file] = str(Path(names[file]).with_name(original.name))
+    for file, name in names.items():
+        if not folder and file != files[0] and (out.parent / name).exists() and (out.parent / name).samefile(file):
+            problem = f"{out.parent / name} is of {files[0].name}, and {out.name} needs another file of that name"
+            raise LevelheadError(f"{problem}; write to another folder")
     check_not_input(files, [out, *(out.parent / name for name in names.values())])
+    there = (
+        []
+        if folder
+        else [file for file in known if file != files[0] and _is_there(out.parent / names[file], known[file])]
+    )
     with staged(out, force=force) as stage:
         if folder:
             make_folder(stage / out.name, like=files[0].parent)
         for file, name in names.items():
+            if file in there:
+                continue
             if file not in known:
                 copy(file, stage / name, progress)
             elif not _restore_file(file, stage / name, known[file], progress):
                 reason = f"{file} is not the file that {kept.name} was kept for, or was changed since"
                 raise LevelheadError(f"{reason}; move {kept.name} away to undo by division instead")
+        for file, stamp in stamps.items():
+            check_unchanged(file, stamp)
     return {names[file]: original.sha256 for file, original in known.items()}
+
+
+def _is_there(path: Path, original: Original) -> bool:
+    return path.is_file() and file_sha256(path) == original.sha256
 
 
 def _restore_file(file: Path, out: Path, original: Original, progress: ByteProgress | None) -> bool:
