@@ -30,7 +30,7 @@ def small(*words):
 @pytest.mark.parametrize("method", ["wvn", "ldam"])
 def test_the_users_own_folder_in_one_command(levelhead, pets, tmp_path, method):
     onnxruntime = pytest.importorskip("onnxruntime")
-    status, out, err = levelhead(*small("--data", pets, "--method", method, "--runs", tmp_path / "runs"))
+    status, out, err = levelhead(*small("--data", pets, "--method", method, "--runs", tmp_path / "runs", "--anyway"))
     assert (status, err) == (0, "")
     assert "balanced error" in out
     assert "recall of newt (n = 6)" in out
@@ -44,6 +44,22 @@ def test_the_users_own_folder_in_one_command(levelhead, pets, tmp_path, method):
     session = onnxruntime.InferenceSession(there / "leveled.onnx", providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, {"images": images})[0], expected, atol=1e-4)
     np.testing.assert_allclose(session.run(None, {"images": images[:1]})[0], expected[:1], atol=1e-4)
+
+
+def test_a_model_without_a_certain_gain_is_written_as_trained(levelhead, pets, tmp_path):
+    words = small("--data", pets, "--runs", tmp_path / "runs")
+    status, out, _ = levelhead(*words)
+    assert status == 0
+    [there] = (tmp_path / "runs").iterdir()
+    left = Run.open(there).snapshot
+    assert not evaluate(left).tuned.worthwhile  # eleven held-out images of noise
+    assert evaluate(left).gamma > 0
+    assert "no certain gain, so the model is written as trained" in out
+    np.testing.assert_array_equal(load_leveled(there / "leveled.safetensors").head.weight.detach(), left.head.weight)
+    assert json.loads(levelhead(*words, "--json")[1])["leveled"] is False
+    assert json.loads(levelhead(*words, "--json", "--anyway")[1])["leveled"] is True
+    leveled = load_leveled(there / "leveled.safetensors").head.weight.detach()
+    np.testing.assert_allclose(leveled, evaluate(left).head.weight, rtol=1e-5)
 
 
 def test_json_and_no_training_the_second_time(levelhead, pets, tmp_path, monkeypatch):

@@ -80,6 +80,7 @@ def train(
     dtype: Annotated[TrainingDtype, typer.Option(help="bfloat16 needs the fast engine.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads. A resumed run keeps its first number.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Strength of RS, instead of choosing it.")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Level the model also where the gain is uncertain.")] = False,
     runs: Runs = Path("runs"),
     name: Annotated[str | None, typer.Option(help="First part of the name of the run's folder.")] = None,
     track: Annotated[Tracker | None, typer.Option(help="Log every epoch there too.")] = None,
@@ -87,8 +88,9 @@ def train(
 ) -> None:
     """Train on imbalanced images and level the result.
 
-    Gamma is chosen on held-out images. The run's folder holds the model as trained and the leveled one. To resume an
-    interrupted run, give the same command again; a finished run is not trained again.
+    Gamma is chosen on held-out images. The run's folder holds the model as trained and the leveled one; where the
+    interval of the gain holds 0, that one is as trained too. To resume an interrupted run, give the same command again;
+    a finished run is not trained again.
     """
     from ..runs.spec import Spec
     from ..runs.train_command import TrainOptions, imbalance_fields, train_and_evaluate
@@ -110,7 +112,7 @@ def train(
         dtype=dtype,
         **part,
     )
-    options = TrainOptions(name=name, gamma=gamma, track=track, threads=threads, show=not as_json)
+    options = TrainOptions(name=name, gamma=gamma, anyway=anyway, track=track, threads=threads, show=not as_json)
     result, text = train_and_evaluate(spec, runs, options, say=partial(typer.echo, err=True))
     if result:
         show(result, text, as_json)

@@ -32,6 +32,7 @@ class TrainOptions:
 
     name: str | None = None  # the first part of the run's folder; made from the spec if None
     gamma: float | None = None  # strength of RS; chosen on the held-out samples if None
+    anyway: bool = False  # level the model also where the gain of the chosen gamma is uncertain
     track: Tracker | None = None  # where to log every epoch too
     threads: int | None = None  # of the CPU; torch's own choice if None
     show: bool = True  # draw a progress bar on a terminal
@@ -102,17 +103,24 @@ def train_and_evaluate(
             trained = run(spec, runs, name=options.name, report=report, say=say)
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
-        return evaluate_and_export(trained, spec, options.gamma) if first else ({}, "")
+        return evaluate_and_export(trained, spec, options.gamma, anyway=options.anyway) if first else ({}, "")
 
 
-def evaluate_and_export(trained: Run, spec: Spec, gamma: float | None = None) -> tuple[dict[str, Any], str]:
-    """Evaluate a finished run before and after leveling, and write the leveled model."""
+def evaluate_and_export(
+    trained: Run, spec: Spec, gamma: float | None = None, *, anyway: bool = False
+) -> tuple[dict[str, Any], str]:
+    """Evaluate a finished run before and after leveling, and write the leveled model.
+
+    Where gamma was chosen and the interval of its gain holds 0, the model is written as trained, unless `anyway`.
+    """
     rule, snapshot, facts = rule_for(spec.resolve_method()), trained.snapshot, trained.result
     not_chosen = gamma is None and "held-out" not in snapshot.features
     found = evaluate(snapshot, gamma=0.0 if not_chosen else gamma, rule=rule)
-    adjusted = {"rule": rule, "gamma": found.gamma, "counts": snapshot.counts.tolist()}
+    uncertain = found.tuned is not None and not found.tuned.worthwhile and not anyway
+    written = 0.0 if uncertain else found.gamma
+    adjusted = {"rule": rule, "gamma": written, "counts": snapshot.counts.tolist()}
     files = [str(file) for file in export(trained.path, snapshot.head, adjusted=adjusted)]
-    result = {"run": str(trained.path), **facts, **found.to_dict(), "files": files}
+    result = {"run": str(trained.path), **facts, **found.to_dict(), "leveled": written != 0, "files": files}
     lines = [
         f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
         "",
@@ -124,4 +132,8 @@ def evaluate_and_export(trained: Run, spec: Spec, gamma: float | None = None) ->
             "no samples were held out to choose gamma on, so the head is as trained; train with a hold-out, "
             "or give gamma"
         )
-    return result, "\n".join([*lines, f"the {'leveled ' * bool(found.gamma)}model: {', '.join(files)}"])
+    if uncertain and found.gamma:
+        lines.append(
+            "no certain gain, so the model is written as trained; ask for it anyway, or give gamma, to level it"
+        )
+    return result, "\n".join([*lines, f"the {'leveled ' * bool(written)}model: {', '.join(files)}"])
