@@ -111,7 +111,7 @@ def test_a_file_that_is_not_a_snapshot_is_named(tmp_path):
         ("labels.test", None, "expected features and labels of the same splits"),
         ("none", '{"names": null}', "it has no 'meta'"),
         ("none", "[]", "list indices"),
-        ("none", "{", "Expecting"),
+        ("none", "{", r"not JSON \(Expecting"),
     ],
 )
 def test_a_snapshot_that_lacks_a_part_says_which(tmp_path, lost, facts, message):

@@ -66,7 +66,7 @@ def test_files_of_every_version_are_read(tmp_path, entries):
         ({"sources": "x"}, "sources: not a JSON object"),
         ({"sources": {"files": {}}}, "sources: no 'sha256'"),
         ({"sources": SOURCES | {"files": {"logits": 3}}}, "sources: files: expected an object"),
-        ({"sources": SOURCES | {"files": {"logits": "L"}}}, "sources: files: expected logits and counts"),
+        ({"sources": SOURCES | {"files": {"counts": "C"}}}, "sources: files: expected logits, labels, counts, norms"),
         ({"sources": SOURCES | {"sha256": {}}}, "sources: sha256: expected one for each file"),
         ({"sources": SOURCES | {"counts": []}}, "sources: counts: expected positive numbers"),
     ],

@@ -199,4 +199,6 @@ def _first_without_number(values: np.ndarray) -> str:
             float(value)
         except (TypeError, ValueError):
             return f"{value!r} for class {i}"
+        except OverflowError:
+            return f"a number of {len(str(value))} digits for class {i}"
     return described(values)

@@ -37,6 +37,8 @@ def in_order(
             found[i] = float(value)
         except (TypeError, ValueError):
             raise LevelheadError(f"the {what} of class {key!r} is {value!r}; expected a number") from None
+        except OverflowError:
+            raise LevelheadError(f"the {what} of class {key!r} is beyond any float; expected a number") from None
     if len(found) < size:
         absent = next(i for i in range(size) if i not in found)
         expected = f"expected {size} {what}s, one per class, got {len(values)}"

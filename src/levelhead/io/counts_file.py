@@ -139,14 +139,12 @@ def _labels(cells: list[str]) -> np.ndarray:
 
 def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
     """Return floats as integers if all are whole: only integers may be labels to be counted."""
-    if (
-        values.dtype.kind == "f"
-        and values.size
-        and (np.abs(values) < 2**53).all()
-        and (values == np.floor(values)).all()
-    ):
-        return values.astype(np.int64)
-    return values
+    if values.dtype.kind != "f" or not values.size:
+        return values
+    wide = values.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # NaN
+        whole = (np.abs(wide) < 2**53) & (wide == np.floor(wide))
+    return wide.astype(np.int64) if whole.all() else values
 
 
 _PARSERS: dict[str, Any] = {

@@ -17,7 +17,7 @@ from ..core.errors import LevelheadError
 
 LARGEST_EXPANSION = 1 << 30  # bytes that a compressed array may always become; beyond, at most 100 times its size
 LONGEST_NPY_HEADER = 1 << 16  # bytes; ours have 118
-_BROKEN = (  # what the standard library raises for a damaged archive
+BROKEN_ZIP = (  # what the standard library raises for a damaged archive
     BadZipFile,
     zlib.error,
     lzma.LZMAError,
@@ -28,6 +28,7 @@ _BROKEN = (  # what the standard library raises for a damaged archive
     NotImplementedError,
     RuntimeError,
     OverflowError,
+    OSError,  # bz2's, and of a place outside the file
 )
 
 
@@ -54,11 +55,7 @@ def read_npz(path: Path, name: str) -> np.ndarray:
                 return _as_text(_read_member(file, member, name))  # type: ignore[arg-type]
     except LevelheadError:
         raise
-    except OSError as error:  # bz2 says it so
-        if error.errno is not None:
-            raise
-        raise _damaged(error) from None
-    except _BROKEN as error:
+    except BROKEN_ZIP as error:
         raise _damaged(error) from None
 
 
@@ -68,7 +65,7 @@ def names_in_npz(path: Path) -> list[str]:
     try:
         with ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
-    except _BROKEN as error:
+    except BROKEN_ZIP as error:
         raise _damaged(error) from None
 
 
@@ -83,9 +80,9 @@ def check_magic(path: Path, suffix: str) -> None:
         raise LevelheadError(f"this is an {actual} file; rename it to end in {actual}")
 
 
-def check_expansion(claimed: int, stored: int, most: int = LARGEST_EXPANSION) -> None:
+def check_expansion(claimed: int, stored: int, most: int | None = None) -> None:
     """Check that compressed bytes do not claim to become so many that they are meant to fill the memory."""
-    if claimed > most and claimed > 100 * stored:
+    if claimed > (LARGEST_EXPANSION if most is None else most) and claimed > 100 * stored:
         raise LevelheadError(
             f"{stored} compressed bytes claim to hold {claimed}, which is refused; save them uncompressed, as .npy"
         )

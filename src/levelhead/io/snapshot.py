@@ -16,6 +16,8 @@ from ..core.counts import check_labels, resolve
 from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..core.measure import recall
+from ..core.regular_file import check_regular_file
+from .text import parse_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,8 +124,7 @@ class Snapshot:
         """Read a snapshot that `save` wrote."""
         from safetensors import SafetensorError, safe_open
 
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"{path}: no such file; expected a snapshot")
+        check_regular_file(path, "a snapshot")
         try:
             with safe_open(str(path), framework="numpy") as file:
                 metadata = (file.metadata() or {}).get("levelhead.snapshot")
@@ -133,7 +134,7 @@ class Snapshot:
         if metadata is None:
             raise LevelheadError(f"{path}: expected a snapshot, as a training writes it, got another safetensors file")
         try:
-            facts = json.loads(metadata)
+            facts = parse_json(metadata)
             splits = {
                 part: {key.removeprefix(part): values for key, values in tensors.items() if key.startswith(part)}
                 for part in ("features.", "labels.")

@@ -5,13 +5,13 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 from warnings import catch_warnings
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 
 from ..core.array import to_numpy
 from ..core.errors import LevelheadError
-from .numpy_file import check_expansion
+from .numpy_file import BROKEN_ZIP, check_expansion
 
 HOW_TO_SAVE_TENSORS = "save tensors with torch.save(logits, ...) or torch.save({'logits': logits, ...}, ...)"
 
@@ -42,7 +42,7 @@ def _record_sizes(path: Path) -> set[int]:
             alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
     except LevelheadError:
         raise
-    except (BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError, OverflowError):
+    except BROKEN_ZIP:
         raise LevelheadError(f"cut short, or not a file of torch.save; {HOW_TO_SAVE_TENSORS}") from None
     for member in members:
         if "/code/" in member.filename or member.filename.endswith("/constants.pkl"):

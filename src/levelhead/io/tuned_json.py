@@ -10,10 +10,11 @@ import numpy as np
 
 from ..core import atomic
 from ..core.adjust import RuleName, proportional
-from ..core.choices import BiasPolicy, Metric
+from ..core.choices import BiasPolicy, Metric, Task
 from ..core.errors import LevelheadError, in_file
 from ..core.measure import Kind
 from ..core.per_class import listed
+from ..core.regular_file import check_regular_file
 from . import arrays, text
 from .fields import convert_fields_, record_from
 
@@ -30,8 +31,10 @@ class _Sources:
 
     def __post_init__(self) -> None:
         convert_fields_(self)
-        if not {"logits", "counts"} <= self.files.keys() <= {"logits", "labels", "counts", "norms"}:
-            raise LevelheadError(f"expected logits and counts, got {list(self.files)}", parameter="files")
+        if not {"logits"} <= self.files.keys() <= {"logits", "labels", "counts", "norms"}:
+            raise LevelheadError(f"expected logits, labels, counts, norms, got {list(self.files)}", parameter="files")
+        if "counts" not in self.files and self.counts is None:
+            raise LevelheadError("expected counts, or the file that they are in", parameter="files")
         if self.files.keys() != self.sha256.keys():
             raise LevelheadError(f"expected one for each file, got {list(self.sha256)}", parameter="sha256")
         if self.counts is not None and not (self.counts and min(self.counts) > 0):
@@ -62,6 +65,7 @@ class Choice:
     temperature: float | None = None
     candidates: tuple[dict[str, Any], ...] = ()
     why: str = ""
+    task: Task = "multiclass"
 
     def __post_init__(self) -> None:
         convert_fields_(self)
@@ -76,7 +80,9 @@ class Choice:
             raise LevelheadError(f"expected positive numbers, got {list(self.scale)}", parameter="scale")
         if self.temperature is not None and self.temperature <= 0:
             raise LevelheadError(f"expected a number above 0, got {self.temperature:g}", parameter="temperature")
-        if self.counts and min(self.counts) <= 0:
+        if self.multilabel and (self.rule != "shift" or not self.offset):
+            raise LevelheadError("several labels per sample need the rule shift and an offset for each label")
+        if self.counts and (min(self.counts) < 0 or (0 in self.counts and not self.multilabel)):
             raise LevelheadError(f"expected positive numbers, got {list(self.counts)}", parameter="counts")
         for name, values in (
             ("counts", self.counts),
@@ -87,13 +93,22 @@ class Choice:
             if values and self.classes not in (None, len(values)):
                 raise LevelheadError(f"expected {self.classes}, one per class, got {len(values)}", parameter=name)
 
+    @property
+    def multilabel(self) -> bool:
+        """Whether samples may have several labels, each with an offset."""
+        return self.task == "multilabel"
+
     def counts_for(self, classes: int, names: Sequence[str] | None, where: str) -> np.ndarray:
         """Return the counts, after checking that the choice is for a head of so many classes, in the same order.
 
         A head with one logit has two classes: counts are [negative, positive].
         """
         counts = np.array(self.counts)
-        if len(counts) != max(classes, 2):
+        if self.multilabel and len(counts) != classes:
+            raise LevelheadError(
+                f"{where} has {classes} outputs, but {len(counts)} labels were tuned; tune on this model's own logits"
+            )
+        if not self.multilabel and len(counts) != max(classes, 2):
             has = "gives a single logit" if classes == 1 else f"has {classes} classes"
             raise LevelheadError(
                 f"{where} {has}, but gamma was tuned on {len(counts)} classes; tune on this model's own logits"
@@ -113,16 +128,15 @@ def write_tuned(choice: Mapping[str, Any], path: str | Path, sources: Mapping[st
 
 def read_choice(path: str | Path, *, rule: str | None = None) -> dict[str, Any]:
     """Return what `write_tuned` wrote, after checking the entries that are used, and that it is for the rule given."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected one that `levelhead tune` wrote")
+    check_regular_file(path, "one that `levelhead tune` wrote")
     try:
-        choice = json.loads(text.read(path))
+        choice = text.parse_json(text.read(path))
         record_from(Choice, choice)
         if choice.get("sources"):
             with in_file("sources"):
                 record_from(_Sources, choice["sources"])
     except ValueError as error:
-        flaw = "not JSON" if isinstance(error, json.JSONDecodeError) else error
+        flaw = str(error).removeprefix(f"{path}: ")
         raise LevelheadError(f"{path}: not a file that `levelhead tune` wrote ({flaw})") from None
     if rule not in (None, choice["rule"]):
         raise LevelheadError(f"{path}: gamma was chosen for rule {choice['rule']!r}, not {rule!r}; leave out the rule")

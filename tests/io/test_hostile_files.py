@@ -1,0 +1,156 @@
+"""Inputs that are damaged, hostile, endless or changing: one line each, and nothing is run."""
+
+import json
+import os
+import pickle
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from levelhead import LevelheadError
+from levelhead.io import arrays, numpy_file, text
+from levelhead.io.counts_file import read_counts
+from levelhead.io.names_file import read_names
+from levelhead.io.samples import read
+from levelhead.io.snapshot import Snapshot
+from levelhead.io.tuned_json import read_choice
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "trust"))
+LOGITS = np.random.default_rng(0).normal(size=(6, 3))
+
+
+def test_damaged_files_are_read_or_refused_in_one_line():
+    import fuzz_data
+
+    found = fuzz_data.run(700, seed=3)
+    assert found["wrong"] == {}
+    assert found["refused"] > 300
+    assert found["read"] > 150
+
+
+@pytest.mark.parametrize("reader", [read_counts, read_names, read_choice, arrays.read])
+def test_json_nested_ever_deeper_is_refused(tmp_path, reader):
+    for content in ("[" * 100_000, "[" * 900 + "]" * 900, '{"a":' * 100_000):
+        (tmp_path / "x.json").write_text(content)
+        with pytest.raises(LevelheadError, match=r"x\.json.*nested more than 100 levels deep"):
+            reader(tmp_path / "x.json")
+
+
+def test_json_at_the_deepest_level_is_read_and_one_deeper_is_not():
+    assert text.parse_json("[" * 100 + "]" * 100)
+    with pytest.raises(LevelheadError, match="100 levels"):
+        text.parse_json("[" * 101 + "]" * 101)
+
+
+@pytest.mark.parametrize("suffix", list(arrays.FORMATS))
+@pytest.mark.parametrize("reader", [arrays.read, read_counts, read_names])
+def test_pipes_folders_and_devices_are_refused_before_they_are_opened(tmp_path, suffix, reader):
+    pipe, folder, link = (tmp_path / f"{name}{suffix}" for name in ("pipe", "folder", "link"))
+    os.mkfifo(pipe)
+    folder.mkdir()
+    link.symlink_to("/dev/zero")
+    for path, kind, error in (
+        (pipe, "a pipe", LevelheadError),
+        (folder, "a folder", OSError),
+        (link, "a device", ValueError),
+    ):
+        with pytest.raises(error, match=kind):
+            reader(path)
+
+
+def test_pipes_are_refused_as_choice_snapshot_and_samples(tmp_path):
+    for name in ("t.json", "s.safetensors", "x.npz", "x.csv"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(LevelheadError, match="a pipe"):
+        read_choice(tmp_path / "t.json")
+    with pytest.raises(LevelheadError, match="a pipe"):
+        Snapshot.load(tmp_path / "s.safetensors")
+    for name in ("x.npz", "x.csv"):
+        with pytest.raises(LevelheadError, match="a pipe"):
+            read(tmp_path / name, None, "9,5,2")
+
+
+def test_a_compressed_bomb_is_refused_by_its_size_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(numpy_file, "LARGEST_EXPANSION", 1 << 20)  # of 1 << 30: the test would take 20 seconds
+    np.savez_compressed(tmp_path / "x.npz", logits=np.zeros((1 << 20, 2), np.int8))
+    with pytest.raises(LevelheadError, match=r"x\.npz: \d+ compressed bytes claim to hold 2097280, which is refused"):
+        arrays.read(tmp_path / "x.npz")
+    np.savez_compressed(tmp_path / "y.npz", logits=np.random.default_rng(0).normal(size=(1 << 17, 2)))
+    assert arrays.read(tmp_path / "y.npz").shape == (1 << 17, 2)
+
+
+def test_a_torch_file_of_deflated_records_is_refused_by_its_size(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save(torch.zeros(3 << 20, 2), tmp_path / "x.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "x.pt") as old,
+        zipfile.ZipFile(tmp_path / "y.pt", "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        for member in old.infolist():
+            new.writestr(member.filename, old.read(member))
+    assert arrays.read(tmp_path / "x.pt").shape == (3 << 20, 2)
+    with pytest.raises(LevelheadError, match=r"y\.pt: \d+ compressed bytes claim to hold 25165824, which is refused"):
+        arrays.read(tmp_path / "y.pt")
+
+
+def test_well_compressed_arrays_of_a_usual_size_are_read(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", labels=np.zeros(1_000_000, np.int64))
+    assert arrays.read(tmp_path / "x.npz", wanted="labels").sum() == 0
+
+
+class Runs:
+    def __reduce__(self):
+        return os.mkdir, ("it-ran",)
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.npy", "x.npz"])
+def test_no_pickle_is_run(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    if name == "x.pt":
+        torch = pytest.importorskip("torch")
+        torch.save({"logits": torch.ones(2, 2), "other": Runs()}, name)
+    else:
+        save = np.save if name == "x.npy" else np.savez
+        save(name, np.array([Runs()], dtype=object), allow_pickle=True)
+    with pytest.raises(LevelheadError, match=r"opening it would run code|holds Python objects"):
+        arrays.read(name)
+    Path(name).write_bytes(pickle.dumps(Runs()))
+    with pytest.raises(LevelheadError):
+        arrays.read(name)
+    assert not Path("it-ran").exists()
+
+
+def test_a_file_that_changes_under_its_reader_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "c.json"
+    path.write_text("[1, 2]")
+    plain = Path.read_text
+
+    def slow_read(self, *args, **options):
+        content = plain(self, *args, **options)
+        self.write_text("[1, 2, 3]")
+        return content
+
+    monkeypatch.setattr(Path, "read_text", slow_read)
+    with pytest.raises(LevelheadError, match=r"c\.json: changed while it was read"):
+        read_counts(path)
+
+
+def test_samples_know_that_a_mapped_file_has_changed(tmp_path):
+    np.save(tmp_path / "x.npy", LOGITS)
+    samples = read(tmp_path / "x.npy", None, "9,5,2")
+    samples.check_unchanged()
+    np.save(tmp_path / "x.npy", LOGITS + 1)
+    os.utime(tmp_path / "x.npy", (1, 1))
+    with pytest.raises(LevelheadError, match=r"x\.npy: changed while it was read"):
+        samples.check_unchanged()
+
+
+def test_numbers_beyond_any_float_are_refused(tmp_path):
+    for value in ([10**400, 1, 1], {"0": 10**400, "1": 1, "2": 1}):
+        (tmp_path / "c.json").write_text(json.dumps(value))
+        np.save(tmp_path / "x.npy", LOGITS)
+        with pytest.raises(LevelheadError, match=r"c\.json: .*(expected|count)"):
+            read(tmp_path / "x.npy", None, tmp_path / "c.json")
