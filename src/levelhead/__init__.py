@@ -24,10 +24,12 @@ if TYPE_CHECKING:
         NeverPredictedWarning,
         NormWarning,
         PrecisionWarning,
+        PriorWarning,
         RangeWarning,
     )
     from .gamma.compare import Comparison, compare
     from .gamma.path import GammaPath, gamma_path
+    from .gamma.priors import PriorEstimate, estimate_prior
     from .gamma.tune import cross_fit, match_prior, tune
     from .gamma.tuned import Tuned
     from .heads.adjust import adjust
@@ -54,6 +56,8 @@ __all__ = [
     "NeverPredictedWarning",
     "NormWarning",
     "PrecisionWarning",
+    "PriorEstimate",
+    "PriorWarning",
     "RangeWarning",
     "Snapshot",
     "Tuned",
@@ -62,6 +66,7 @@ __all__ = [
     "compare",
     "counts",
     "cross_fit",
+    "estimate_prior",
     "factors",
     "find_head",
     "gamma_path",
@@ -83,6 +88,7 @@ _HOMES = {  # module: the public names that it defines
     "core.warnings": tuple(name for name in __all__ if name.endswith("Warning")),
     "gamma.compare": ("Comparison", "compare"),
     "gamma.path": ("GammaPath", "gamma_path"),
+    "gamma.priors": ("PriorEstimate", "estimate_prior"),
     "gamma.tune": ("cross_fit", "match_prior", "tune"),
     "gamma.tuned": ("Tuned",),
     "heads.adjust": ("adjust",),

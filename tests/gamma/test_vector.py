@@ -171,7 +171,7 @@ def test_votes_are_smoothed_by_the_least_vote():
 
 def test_the_ridge_is_the_one_of_least_cross_fitted_loss():
     """A naive loop over folds chooses the same ridge."""
-    from levelhead.gamma.vector import _fit_path, _loss, _stratified_folds
+    from levelhead.gamma.vector import _fit_path, _stratified_folds, vector_loss
 
     counts = np.array([500, 100, 40])
     logits, labels = held_out(np.random.default_rng(4), [60, 25, 12], counts, scale=np.array([2.0, 1.0, 0.5]))
@@ -182,7 +182,7 @@ def test_the_ridge_is_the_one_of_least_cross_fitted_loss():
         losses = np.zeros(len(labels))
         for left_out in range(5):
             held = fold == left_out
-            loss = _loss(logits[~held], labels[~held], counts, prior)
+            loss = vector_loss(logits[~held], labels[~held], counts, prior)
             scale, offset = _fit_path(loss, (ridge,))[0]
             scores = log_softmax(scale * logits[held] + offset)
             losses[held] = -scores[np.arange(held.sum()), labels[held]]

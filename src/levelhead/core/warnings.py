@@ -36,6 +36,10 @@ class NeverPredictedWarning(LevelheadWarning):
     """Many classes are hardly ever predicted: matching their shares may fill them with samples of other classes."""
 
 
+class PriorWarning(LevelheadWarning):
+    """The shares of the classes in deployment can hardly be told from the predictions at hand."""
+
+
 class RangeWarning(LevelheadWarning):
     """The value that was found lies at the end of the range that was searched."""
 

@@ -82,14 +82,13 @@ def fit_vector(
     sizes = np.bincount(labels, minlength=len(counts))
     if sizes.max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
-    prior = np.full(len(counts), 1 / len(counts)) if prior is None else prior
     fold = _stratified_folds(labels, rng)
     scores = np.empty((len(ridges), *wide.shape))
     for left_out in np.unique(fold):
         held = fold == left_out
-        for i, (scale, offset) in enumerate(_fit_path(_loss(wide[~held], labels[~held], counts, prior), ridges)):
+        for i, (scale, offset) in enumerate(_fit_path(vector_loss(wide[~held], labels[~held], counts, prior), ridges)):
             scores[i, held] = scale * wide[held] + offset
-    whole = _loss(wide, labels, counts, prior)
+    whole = vector_loss(wide, labels, counts, prior)
     losses = np.stack([-log_softmax(each)[np.arange(len(labels)), labels] * whole.weights for each in scores])
     cross_fitted = np.empty_like(wide)
     for left_out in np.unique(fold):
@@ -232,8 +231,11 @@ def _solve(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np
     return found if found.any() else right
 
 
-def _loss(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, prior: np.ndarray) -> VectorLoss:
+def vector_loss(
+    logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, prior: np.ndarray | None = None
+) -> VectorLoss:
     """Return the loss of some samples, with the temperature at which they are calibrated for the training counts."""
+    prior = np.full(len(counts), 1 / len(counts)) if prior is None else prior
     spread = np.sqrt(np.mean((logits - logits.mean(axis=1, keepdims=True)) ** 2)) or 1.0
     temperature = fit_temperature(
         logits, labels, low=0.02 * spread, high=20 * spread, weights=_class_weights(labels, counts / counts.sum())
@@ -254,7 +256,7 @@ def _fit_path(loss: VectorLoss, ridges: tuple[float, ...]) -> list[tuple[np.ndar
     start = np.zeros((2, len(loss.shift)))
     found = []
     for ridge in ridges:
-        fitted = replace(loss, ridge=ridge).minimum(start) if np.isfinite(ridge) else start
+        fitted = replace(loss, ridge=float(ridge)).minimum(start) if np.isfinite(ridge) else start
         if loss.affine(fitted)[0].min() >= _LEAST_SCALE * loss.inverse:
             start = fitted
         found.append(loss.affine(start))
