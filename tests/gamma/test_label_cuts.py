@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from levelhead.core.curve import METRICS
-from levelhead.gamma.label_cuts import SAME_LOSS, LabelCuts, label_loss
+from levelhead.gamma.label_cuts import LabelCuts, label_loss
 
 COST = np.array([[0.5, 2.0], [7.0, 1.0]])
 
@@ -18,7 +18,7 @@ def by_hand(metric, truth, predicted, cost=COST):
     return {
         "error": lambda: 1 - sk.accuracy_score(truth, predicted),
         "balanced_error": lambda: 1 - sk.balanced_accuracy_score(truth, predicted),
-        "macro_f1": lambda: 1 - sk.f1_score(truth, predicted, zero_division=0),
+        "macro_f1": lambda: 1 - 2 * (truth & predicted).sum() / (truth.sum() + predicted.sum()),
         "mcc": lambda: 1 - sk.matthews_corrcoef(truth, predicted),
         "kappa": lambda: 1 - sk.cohen_kappa_score(truth, predicted),
         "g_mean": lambda: 1 - np.sqrt(recalls[0] * recalls[1]),
@@ -101,7 +101,3 @@ def test_neighboring_floats_are_separated():
     offset = cuts.offset(np.array([1.0, 0.0, 1.0]))
     assert high + offset > 0
     assert not low + offset > 0
-
-
-def test_the_tolerance_is_below_what_one_sample_changes():
-    assert 1 / 10**9 > SAME_LOSS

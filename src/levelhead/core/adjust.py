@@ -187,7 +187,7 @@ def rule_amounts(
         rule: of one strength (`rescale`, `tau`, `shift`), or another, which has numbers of its own.
         counts: [K], or [2] for a head with one logit; `tau` needs none.
         strength: gamma, a finite number.
-        scale, offset: [K], for rules of more than one strength.
+        scale, offset: [K], for rules of more than one strength; `shift` with an offset adds that, whatever the counts.
 
     Returns:
         The factors and what is added, each None where there is none.
@@ -195,6 +195,8 @@ def rule_amounts(
     >>> rule_amounts(Head(np.ones((1, 3))), "shift", np.array([900, 100]), 0.5).offset
     array([1.09861229])
     """
+    if rule == "shift" and len(offset):  # several labels per sample, each with its own
+        return Amounts(offset=_given_amounts(head, rule, np.ones(head.classes), offset).offset)
     one_logit = head.classes == 1 and counts is not None and len(counts) == 2
     if one_logit and rule != "shift":
         raise LevelheadError(
@@ -234,6 +236,8 @@ def check_strength(
     """
     if not (hasattr(value, "rule") and hasattr(value, "gamma")):
         return _finite(name, value)
+    if getattr(value, "task", "") == "multilabel":
+        raise LevelheadError(f"chosen for several labels per sample; use {instead}", parameter=name)
     if value.rule != rule:
         raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}", parameter=name)
     if rule != "tau" and counts is not None and value.counts and not proportional(value.counts, counts):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.adjust import RuleName
-from ..core.choices import BiasPolicy
+from ..core.choices import BiasPolicy, LabelTask
 from ..core.curve import Curve, Metric
 from ..core.per_class import listed
 from ..core.per_class import title as class_title
@@ -60,6 +60,8 @@ class Tuned:
         scale, offset: [K] each, for the last two rules: ``score_k = scale_k logit_k + offset_k``; else ().
         second: the strength of the shift in `rescale+shift`, whose gamma is that of rescaling.
         temperature: divide the adjusted scores by it for calibrated probabilities; None without labels.
+        task: `multiclass`, or `multilabel`, where `offset` is filled whatever the rule (see `TunedLabels`).
+        recall, recall_at_zero: [K], of each class on these samples, NaN without a sample; () without labels.
         candidates, why: each rule that was tried, with its cross-fitted value; why this one was chosen.
         criterion: what was minimized: `guided`, `balanced_error`, another metric, or `shares` (no labels).
         metric: what the gain is measured in: `balanced_error`, `error`, `macro_f1`, ..., or `cost`.
@@ -121,6 +123,9 @@ class Tuned:
     temperature: float | None = None
     candidates: tuple[Candidate, ...] = ()
     why: str = ""
+    task: LabelTask = "multiclass"
+    recall: tuple[float, ...] = ()
+    recall_at_zero: tuple[float, ...] = ()
 
     @property
     def worthwhile(self) -> bool:
@@ -165,9 +170,14 @@ class Tuned:
             "second",
             "temperature",
             "why",
+            "task",
         )
         found = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
-        return found | {"candidates": [candidate.to_dict() for candidate in self.candidates]}
+        recalls = {
+            name: [None if value != value else value for value in getattr(self, name)]
+            for name in ("recall", "recall_at_zero")
+        }
+        return found | recalls | {"candidates": [candidate.to_dict() for candidate in self.candidates]}
 
     def facts(self) -> dict[str, str]:
         """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""

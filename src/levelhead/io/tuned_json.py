@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core import atomic
 from ..core.adjust import RuleName, proportional
-from ..core.choices import BiasPolicy, Metric, Task
+from ..core.choices import BiasPolicy, LabelTask, Metric
 from ..core.errors import LevelheadError, in_file
 from ..core.measure import Kind
 from ..core.per_class import listed
@@ -65,7 +65,7 @@ class Choice:
     temperature: float | None = None
     candidates: tuple[dict[str, Any], ...] = ()
     why: str = ""
-    task: Task = "multiclass"
+    task: LabelTask = "multiclass"
 
     def __post_init__(self) -> None:
         convert_fields_(self)
