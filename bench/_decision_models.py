@@ -57,7 +57,8 @@ def over_sample(features: np.ndarray, labels: np.ndarray, seed: int) -> Rows:
 def smote(features: np.ndarray, labels: np.ndarray, seed: int, neighbors: int = 5) -> Rows:
     """Add points between a sample and one of its nearest neighbors of the same class, up to the largest class.
 
-    Chawla et al., SMOTE, 2002. A class has as many neighbors as there are, if fewer than `neighbors`.
+    Chawla et al., SMOTE, 2002. A class has as many neighbors as there are, if fewer than `neighbors`. The points are
+    those of imbalanced-learn 0.14.2 with the same seed, to the last bit, where each class has enough neighbors.
     """
     from sklearn.neighbors import NearestNeighbors
 

@@ -22,17 +22,18 @@ from typing import Any
 import numpy as np
 from _decision_models import MODELS, log_probabilities
 from _decision_page import write_page
-from _decision_scores import SETS, Scores, load_scores, make_scores
+from _decision_scores import BALANCED_TEST, SETS, Scores, load_scores, make_scores
 from _decision_sets import PACKAGE, SHA256
 
 import levelhead as lh
 from levelhead.core import atomic
+from levelhead.core.curve import Metric
 from levelhead.gamma.rule import make_rule
 from levelhead.gamma.tuned import Tuned
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "decisions.json"
-METRICS = ("balanced_error", "macro_f1")
+METRICS: tuple[Metric, ...] = ("balanced_error", "macro_f1")
 RULES: dict[str, dict[str, Any]] = {
     "RS": {"rule": "rescale"},
     "shift": {"rule": "shift", "range": (0.0, 4.0)},
@@ -52,13 +53,18 @@ def measure(predicted: np.ndarray, labels: np.ndarray, metric: str) -> float:
     """Return balanced accuracy or macro-F1 of predictions, in percent."""
     from sklearn.metrics import balanced_accuracy_score, f1_score
 
-    if metric == "macro_f1":
-        return round(100 * float(f1_score(labels, predicted, average="macro", zero_division=0)), 3)
-    return round(100 * float(balanced_accuracy_score(labels, predicted)), 3)
+    value = (
+        f1_score(labels, predicted, average="macro")
+        if metric == "macro_f1"
+        else balanced_accuracy_score(labels, predicted)
+    )
+    return round(100 * float(value), 3)
 
 
-def measure_split(model: str, scores: Scores, metric: str) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return what each method reaches on the test rows of a split, and what `auto` chose."""
+def measure_split(
+    model: str, scores: Scores, metric: Metric, target: np.ndarray | None
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return what each method reaches on the test rows of a split, of prior `target` [K], and what `auto` chose."""
     prior = scores.counts / scores.counts.sum()
     predicted = {
         "plain": scores.test.argmax(axis=1),
@@ -73,6 +79,7 @@ def measure_split(model: str, scores: Scores, metric: str) -> tuple[dict[str, fl
             scores.held_out_labels,
             scores.counts,
             metric=metric,
+            target=target,
             bootstrap=REPLICATES if name == "auto" else 0,
             **options,
         )
@@ -88,8 +95,10 @@ def measure_cell(folder: Path, name: str, model: str) -> dict[str, Any]:
     """Return, by metric, each method's value on every split, and what `auto` chose there."""
     found: dict[str, Any] = {}
     splits = list(load_scores(folder, name, model))
+    size = len(splits[0].counts)
+    target = np.full(size, 1 / size) if name in BALANCED_TEST else None
     for metric in METRICS:
-        every = [measure_split(model, scores, metric) for scores in splits]
+        every = [measure_split(model, scores, metric, target) for scores in splits]
         found[metric] = {
             "values": {method: [values[method] for values, _ in every] for method in every[0][0]},
             "auto": [chosen for _, chosen in every],
