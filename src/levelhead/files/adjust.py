@@ -1,6 +1,7 @@
 """Adjust the head of a model's file by what was tuned."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..core.array import Array
@@ -23,6 +24,7 @@ def adjust_file(
     force: bool = False,
     again: bool = False,
     logits: Array | None = None,
+    names: Sequence[str] | None = None,
     progress: ByteProgress | None = None,
 ) -> RescaleResult:
     """Write a model's file with its head adjusted by what was tuned; every other byte is copied.
@@ -30,7 +32,7 @@ def adjust_file(
     The rules are those of `levelhead.adjust`. It does so also where the gain is uncertain; `check_worthwhile` tells.
 
     Args:
-        path, out, head, original, force, again, logits, progress: as in `rescale_file`.
+        path, out, head, original, force, again, logits, names, progress: as in `rescale_file`.
         tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
             A rule that adds needs a head with a bias, but in an ONNX file, which gets one.
 
@@ -49,9 +51,11 @@ def adjust_file(
     array([1. , 2.309])
     """
     choice = choice_of(tuned)
-    found = locate_head(path, head=head, counts=choice.counts)
+    found = locate_head(path, head=head, counts=choice.counts, names=names)
     n = choice.counts_for(found.classes, found.names, f"{found.path}: {', '.join(found.keys)}")
-    check_rule_fits(found, choice.rule, again=again)
+    if found.names is None and found.classes == len(choice.names or ()):
+        found = replace(found, given_names=choice.names)
+    check_rule_fits(found, choice.rule, again=again, task=choice.task)
     return write_adjusted(
         found,
         Path(path),

@@ -1,5 +1,6 @@
 """Look at the head in a model's file: its layers, its norms against the counts, and what to beware of. Runs no code."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,13 +59,20 @@ class Inspection:
     warnings: tuple[str, ...]
 
 
-def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | None = None) -> Inspection:
+def inspect_file(
+    path: str | Path,
+    *,
+    counts: Counts | None = None,
+    head: str | None = None,
+    names: Sequence[str] | None = None,
+) -> Inspection:
     """Find the head in a model's file and describe it.
 
     Args:
         path: a model's file, as `rescale_file` takes it.
         counts: training samples of each class.
         head: the layer, where it cannot be found without.
+        names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
 
     Returns:
         The layers of the head, its norms and, with counts, how they follow the counts.
@@ -76,7 +84,7 @@ def inspect_file(path: str | Path, *, counts: Counts | None = None, head: str | 
     ...     inspect_file(Path(folder, "model.safetensors")).layers
     (HeadLayer(key='fc', weight='fc.weight', bias=None, shape=(2, 2), dtype='F32'),)
     """
-    found = locate_head(path, head=head, counts=counts)
+    found = locate_head(path, head=head, counts=counts, names=names)
     first = load(found.layers[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
     n = None if counts is None or first.classes < 2 else resolve(counts, first.classes, names=found.names)

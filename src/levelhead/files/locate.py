@@ -1,7 +1,10 @@
 """The table of file formats, and the head in a file of any of them."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from ..core.class_names import check_names
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from . import onnx, safetensors, state_dict
@@ -39,9 +42,22 @@ def format_of(path: str | Path) -> Format:
     raise LevelheadError(f"{path}: expected a model as {MODEL_SUFFIXES}, got {path.suffix or 'no suffix'}")
 
 
-def locate_head(path: str | Path, *, head: str | None = None, counts: Counts | None = None) -> LocatedHead:
-    """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note."""
-    path, one = Path(path), format_of(path)
+def locate_head(
+    path: str | Path, *, head: str | None = None, counts: Counts | None = None, names: Sequence[str] | None = None
+) -> LocatedHead:
+    """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note.
+
+    Class names that are given are those of the head, in place of any next to the file.
+    """
+    found = _locate(Path(path), head, counts)
+    if names is None:
+        return found
+    known = check_names(names, max(2, found.classes))  # one logit is of two classes
+    return replace(found, given_names=tuple(known)) if found.classes > 1 else found
+
+
+def _locate(path: Path, head: str | None, counts: Counts | None) -> LocatedHead:
+    one = format_of(path)
     sized = hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
     size = len(counts) if sized else None  # type: ignore[arg-type]
     try:

@@ -8,6 +8,7 @@ serialize the graph again; its tensors stay as they are.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format
 from .note import NOTE, Note, note_entries, note_from
-from .onnx_graph import Graph, LinearNode, heads_of, node_of_weight, tensors, unused_name
+from .onnx_graph import COMPETING, Graph, LinearNode, heads_of, node_of_weight, tensors, texts, unused_name
 from .protobuf import Splice, field, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
@@ -44,6 +45,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
 
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
     found, reasons, path = {}, [], graph.path
+    then: dict[tuple[str, ...], set[str]] = {}
     for output in graph.model.graph.output:
         try:
             nodes = tuple({node.weight: node for node in heads_of(graph, output.name)}.values())
@@ -54,8 +56,12 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
         if named is None or titles.issuperset(named.split(",")):
             weights = tuple(node.weight for node in nodes)
+            then.setdefault(weights, set()).update(node.then for node in nodes)
             if weights not in found or not nodes[0].plain:  # of two outputs of one head, the one that is harder to fit
                 found[weights] = tuple(_layer_spans(graph, node) for node in nodes)
+    for weights, layers in found.items():
+        task = "multiclass" if then[weights] & {*COMPETING} else "multilabel" if "Sigmoid" in then[weights] else None
+        found[weights] = tuple(replace(layer, task=task) for layer in layers)
     fitting = [layers for layers in found.values() if classes is None or named or layers[0].classes == classes]
     if len(fitting) == 1:
         return fitting[0]
@@ -75,9 +81,14 @@ def _files_of(graph: Graph) -> tuple[Path, ...]:
     places = [_external(tensor, path) for tensor in tensors(graph.model)]
     names = dict.fromkeys(place["location"] for place in places if place)
     for name in names:
-        if not name or Path(name).name != name:
+        if not name.isprintable() or not name or Path(name).name != name:
             raise LevelheadError(f"{path}: expected external weights in the same folder, got {name!r}")
-        check_regular_file(path.parent / name, f"external weights of {path.name}")
+        try:
+            check_regular_file(path.parent / name, f"external weights of {path.name}")
+        except OSError as error:
+            if error.strerror is None:
+                raise
+            raise LevelheadError(f"{path}: expected external weights in {name!r} ({error.strerror})") from None
         if (path.parent / name).samefile(path):
             raise LevelheadError(f"{path}: expected external weights in another file, got {name!r}")
     return (path, *(path.parent / name for name in names))
@@ -167,7 +178,8 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
     """Return where in a file a constant's numbers are."""
     tensor, steps = graph.constants[name]
     if tensor.data_type not in ONNX_DTYPES:
-        kind = _onnx().TensorProto.DataType.Name(tensor.data_type)
+        known = {number: title for title, number in _onnx().TensorProto.DataType.items()}
+        kind = known.get(tensor.data_type, f"numbers of the unknown type {tensor.data_type}")
         raise LevelheadError(f"{graph.path}: {name} holds {kind}, a quantized type; adjust the model before quantizing")
     dtype, shape, external = ONNX_DTYPES[tensor.data_type], tuple(tensor.dims), _external(tensor, graph.path)
     if any(n < 1 for n in shape):
@@ -247,6 +259,8 @@ def _parse(path: Path) -> Graph:
         raise LevelheadError(f"{path}: cut short, or not an ONNX model ({error}); export it again") from None
     if not model.graph.node:
         raise LevelheadError(f"{path}: not an ONNX model, its graph is empty")
+    if not all(isinstance(text, str) for text in texts(model)):  # protobuf gives bytes that are not UTF-8 as bytes
+        raise LevelheadError(f"{path}: a name in it is not valid UTF-8; export it again")
     return Graph(path, model, data)
 
 

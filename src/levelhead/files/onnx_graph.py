@@ -32,6 +32,7 @@ HARMLESS_NODES = (
 )
 # Of these, and of sums, those that leave every axis where it is.
 AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool")
+COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
 
@@ -86,13 +87,17 @@ class Graph:
 
 @dataclass(frozen=True)
 class LinearNode:
-    """A linear layer of the graph: its node, the names of its weight and bias; plain if it gives ``W x + b``."""
+    """A linear layer of the graph: its node, the names of its weight and bias; plain if it gives ``W x + b``.
+
+    `then` is what the graph does to its outputs: `Sigmoid` decides each by itself, and any of COMPETING one of them.
+    """
 
     node: Any
     weight: str
     bias: str | None
     transposed: bool
     plain: bool
+    then: str = ""
 
     @property
     def key(self) -> str:
@@ -122,7 +127,8 @@ def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator
     elif node is not None and op in (*HARMLESS_NODES, "ReduceMean"):
         if op == "ReduceMean" and not _keeps_classes(graph, node):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
-        yield from heads_of(graph, input_of(node), walked)
+        for layer in heads_of(graph, input_of(node), walked):
+            yield replace(layer, then=op) if op in ("Sigmoid", *COMPETING) else layer
     elif node is not None and op in SUMS:
         input_of(node)
         fixed = [name for name in node.input if _is_constant(graph, name)]
@@ -273,10 +279,29 @@ def graphs(graph: Any) -> Iterator[Any]:
                 yield from graphs(inner)
 
 
+def all_graphs(model: Any) -> Iterator[Any]:
+    """Yield every graph and function of a model."""
+    trained = [graph for one in model.training_info for graph in (one.initialization, one.algorithm)]
+    for whole in (model.graph, *model.functions, *trained):
+        yield from graphs(whole)
+
+
+def texts(model: Any) -> Iterator[Any]:
+    """Yield every name in a model."""
+    for graph in all_graphs(model):
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
+        yield from (getattr(value, "name", value) for value in (*graph.input, *graph.output))  # a function's are names
+    for tensor in tensors(model):
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
+
+
 def tensors(model: Any) -> Iterator[Any]:
     """Yield every tensor of a model."""
-    trained = [graph for one in model.training_info for graph in (one.initialization, one.algorithm)]
-    for one in (inner for whole in (model.graph, *model.functions, *trained) for inner in graphs(whole)):
+    for one in all_graphs(model):
         sparse = list(getattr(one, "sparse_initializer", ()))
         yield from getattr(one, "initializer", ())  # a function has none
         for node in one.node:

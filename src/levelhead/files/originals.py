@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import LevelheadError
+from ..core.regular_file import check_regular_file
 from .edits import Edit
 
 
@@ -39,6 +40,7 @@ def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o
 
 def load_originals(path: Path) -> dict[str, Original]:
     """Read what `save_originals` wrote."""
+    check_regular_file(path, "what was kept for an undo")
     try:
         with path.open("rb") as file:
             facts = json.loads(file.readline())
@@ -46,23 +48,24 @@ def load_originals(path: Path) -> dict[str, Original]:
                 raise LevelheadError("another kind of file")
             found = {}
             for name, one in facts["files"].items():
-                _check_edits(one["edits"])
+                _check_edits(one["edits"], path.stat().st_size)
                 edits = [Edit(offset, length, file.read(size)) for offset, length, size in one["edits"]]
                 if any(len(edit.data) != size for edit, (*_, size) in zip(edits, one["edits"], strict=True)):
                     raise LevelheadError("cut short")
-                if Path(one["name"]).name != one["name"]:
+                if not isinstance(one["sha256"], str) or Path(one["name"]).name != one["name"]:
                     raise LevelheadError(f"expected the name of a file in the same folder, got {one['name']!r}")
                 found[name] = Original(one["name"], one["sha256"], tuple(edits))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         reason = f"not a file that `levelhead rescale` kept ({error})"
         raise LevelheadError(f"{path}: {reason}; move it away to undo by division instead") from None
     return found
 
 
-def _check_edits(edits: list[list[int]]) -> None:
-    """Check edits, each [offset, length, length of its data]: no two may overlap."""
+def _check_edits(edits: list[list[int]], largest: int) -> None:
+    """Check edits, each [offset, length, length of its data, at most `largest`]: no two may overlap."""
     end = 0
     for offset, length, size in sorted(edits):
-        if not all(isinstance(n, int) for n in (offset, length, size)) or offset < end or length < 0 or size < 0:
+        numbers = all(type(n) is int and n < 1 << 62 for n in (offset, length, size))
+        if not numbers or offset < end or length < 0 or not 0 <= size <= largest:
             raise LevelheadError(f"invalid edit {[offset, length, size]}")
         end = offset + length

@@ -10,10 +10,11 @@ import numpy as np
 from .._version import __version__
 from ..core.adjust import RULES, Amounts, apply_amounts, can_flip, check_strength, rule_amounts
 from ..core.array import Array, to_numpy
-from ..core.choices import BiasPolicy, Missing, RuleName
+from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
+from ..core.label_task import check_label_task
 from ..core.measure import check_logits
 from ..core.precision import rounding_flips
 from ..gamma.tuned import reason_to_keep_zero
@@ -75,6 +76,7 @@ def rescale_file(
     force: bool = False,
     again: bool = False,
     logits: Array | None = None,
+    names: Sequence[str] | None = None,
     chosen: Mapping[str, Any] | None = None,
     progress: ByteProgress | None = None,
 ) -> RescaleResult:
@@ -96,6 +98,7 @@ def rescale_file(
         force: replace files that exist.
         again: adjust a file that was adjusted before.
         logits: [N, K] of the model as it is, to count the predictions that rounding to half precision could flip.
+        names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
         chosen: the content of a file that `levelhead tune` wrote, where gamma comes from it. It must be of a head with
             as many classes and of the same counts; its doubts become notes of the result.
         progress: called with the number of bytes copied since the last call.
@@ -115,7 +118,7 @@ def rescale_file(
     """
     check_choice("rule", rule, RULES)
     check_choice("bias", bias, ("scale", "keep"))
-    found = locate_head(path, head=head, counts=counts)
+    found = locate_head(path, head=head, counts=counts, names=names)
     check_rule_fits(found, rule, again=again)
     classes, names = (2, None) if found.classes == 1 else (found.classes, found.names)
     n = resolve(counts, classes, names=names, missing=missing)
@@ -206,15 +209,18 @@ def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Pat
     if tuned is None:
         return {"gamma": gamma, "rule": rule or "rescale", "chosen": None}
     chosen = read_choice(tuned, rule=rule)
+    if chosen.get("task") == "multilabel":
+        raise LevelheadError(f"{tuned}: chosen for several labels per sample; use `levelhead adjust`")
     return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen": chosen}
 
 
-def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool) -> None:
+def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool, task: LabelTask = "multiclass") -> None:
     """Check that the head in a file can be adjusted by a rule, and that it was not adjusted before unless `again`."""
     first, where, form = found.layers[0], f"{found.path}: {', '.join(found.keys)}", format_of(found.path)
     if found.note and not again:
         was = f"{found.path} was adjusted before ({found.note['rule']}, gamma {found.note['gamma']:g})"
         raise LevelheadError(f"{was}; undo that first", advice=Advice("again", None, "to adjust it a second time"))
+    check_label_task(where, found.known_task, task)
     if first.classes < 2 and rule != "shift":
         raise LevelheadError(
             f"{where} gives a single logit, and scaling never moves its sign; use the rule shift, "

@@ -5,13 +5,14 @@ model only its own files are copied, the index and the shards, not the config an
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LevelheadError
-from ..core.per_class import listed
+from ..core.per_class import first_repeated, listed
 from ..core.regular_file import check_regular_file
 from ..io.safetensors_file import Header, read_header
 from .edits import Edit
@@ -38,6 +39,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
         for file, header in headers.items()
         for key, tensor in header.tensors.items()
     }
+    if repeated := first_repeated(key for header in headers.values() for key in header.tensors):
+        raise LevelheadError(f"{files[0]}: {repeated} is in two of its shards; save the model again")
     layers = find_layers(files[0], spans, named=named, classes=classes)
     return LocatedHead(
         path=files[0],
@@ -81,20 +84,22 @@ def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
 
 
 def _shards(index: Path) -> list[Path]:
+    check_regular_file(index, "an index of shards")
     try:
-        check_regular_file(index, "an index of shards")
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        shards = [index.parent / name for name in dict.fromkeys(weight_map.values())]
+        names = list(dict.fromkeys(map(os.fspath, weight_map.values())))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LevelheadError(f"{index}: not an index of shards ({error})") from None
-    if not shards:
+    if not names:
         raise LevelheadError(f"{index}: not an index of shards (it lists none)")
-    for shard in shards:
-        if shard.parent != index.parent:
-            raise LevelheadError(f"{index}: expected shards in the same folder, got {shard}")
-        if not shard.is_file():
-            raise FileNotFoundError(f"{shard}: no such file; expected a shard of {index.name}; download it again")
-    return shards
+    for name in names:
+        if Path(name).name != name or name.endswith(INDEX):
+            raise LevelheadError(f"{index}: expected shards in the same folder, got {name!r}")
+        if not os.path.isfile(index.parent / name):  # False for a name that cannot be, too
+            raise FileNotFoundError(
+                f"{index.parent / name!s}: no such file; expected a shard of {index.name}; download it again"
+            )
+    return [index.parent / name for name in names]
 
 
 def _new_header(text: str, metadata: Mapping[str, str]) -> bytes:

@@ -1,6 +1,5 @@
 """Where in a file a head's numbers lie: a head as byte ranges. What safetensors, ONNX and state dicts share."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,10 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
+from ..core.label_task import PROBLEM_TYPES
 from ..core.regular_file import Stamp
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
+from ..io.text import parse_json
+from ..io.text import read as read_text
 from .edits import Edit
 
 HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have in a file
@@ -56,6 +59,7 @@ class LayerSpans:
     weight: Span
     bias: Span | None = None
     plain: bool = True  # the logits are W x + b, and not alpha W x + beta b, in the layer or by what follows it
+    task: LabelTask | None = None  # where it is known from what follows the layer: a Sigmoid, or a softmax
 
     @property
     def classes(self) -> int:
@@ -81,6 +85,7 @@ class LocatedHead:
     note: dict[str, Any] | None = None  # what an earlier `rescale` recorded in the file
     folder: bool = False  # whether the model is a folder of files and is written as one
     detail: Any = None  # whatever the format needs to write the file again
+    given_names: tuple[str, ...] | None = None  # of the classes, where the user says them
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -92,13 +97,34 @@ class LocatedHead:
 
     @cached_property
     def names(self) -> tuple[str, ...] | None:
-        """The class names from `id2label` in a config.json in the same folder, if it lists one per class."""
+        """The class names given or, from a config.json in the same folder, `id2label`, if it lists one per class."""
+        if self.given_names is not None:
+            return self.given_names
         try:
-            labels = json.loads((self.path.parent / "config.json").read_text(encoding="utf-8"))["id2label"]
+            labels = self._config["id2label"]
             names = tuple(str(labels[str(i)]) for i in range(len(labels)))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (KeyError, TypeError):
             return None
         return names if len(names) == self.classes else None
+
+    @property
+    def known_task(self) -> tuple[LabelTask, str] | None:
+        """Whether samples have one of the classes or several labels, and how that is known; None if it is not.
+
+        It is by what follows the head in an ONNX graph, or by `problem_type` in a config.json in the same folder.
+        """
+        follows = {"multilabel": "a Sigmoid follows it", "multiclass": "a softmax or argmax follows it"}
+        task = self.layers[0].task if self.classes > 1 else None
+        return PROBLEM_TYPES.get(self._config.get("problem_type")) if task is None else (task, follows[task])
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        """The content of a config.json in the same folder; empty without one."""
+        try:
+            found = parse_json(read_text(self.path.parent / "config.json"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
 
 def decode(data: bytes, dtype: str) -> np.ndarray:

@@ -37,6 +37,8 @@ class Archive:
                 self.start = zip_file.start_dir
                 if zip_file.comment:
                     raise BadZipFile("it has a comment")
+                if not all(0 <= one.header_offset <= self.size for one in self.records):
+                    raise BadZipFile("a record lies outside the file")
                 self.data_at = {one.filename: _data_at(file, one) for one in self.records}
                 file.seek(self.start)
                 self.tail = file.read()
@@ -118,7 +120,7 @@ class Archive:
         try:
             with ZipFile(self.path) as zip_file, zip_file.open(one) as record:
                 return record.read(one.file_size + 1)  # more bytes than it states are not read
-        except (RuntimeError, NotImplementedError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        except (ValueError, RuntimeError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             raise BadZipFile(f"its record {name} cannot be read: {error}") from None
 
     def patched(self, edits: list[Edit], record: tuple[str, bytes | None] | None) -> list[Edit]:

@@ -2,13 +2,16 @@
 
 import json
 from dataclasses import dataclass
-from math import prod
+from itertools import accumulate
+from math import isfinite, prod
+from operator import mul
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core.errors import LevelheadError
+from ..core.regular_file import check_regular_file
 
 # The numbers that are read, as numpy has them. BF16 is the upper half of a float32: see `widen_bfloat16`.
 NUMPY_DTYPES = {
@@ -38,6 +41,7 @@ ITEM_BITS = {dtype: 8 * size for dtype, size in ITEM_BYTES.items()} | {
     "F8_E4M3FNUZ": 8,
     "F8_E5M2FNUZ": 8,
 }
+DEEPEST_HEADER = 127  # levels of JSON, as there
 LONGEST_HEADER = 100_000_000  # bytes, as in the format's own library
 
 
@@ -61,7 +65,11 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Read a file's header and check that it is sound and fits the file."""
+    """Read a file's header and check that it is sound and fits the file.
+
+    What the format's own library refuses is refused, and so are keys that stand twice, of which that library takes one.
+    """
+    check_regular_file(path, "safetensors")
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -70,10 +78,10 @@ def read_header(path: Path) -> Header:
         raw = file.read(length)
     try:
         text = raw.decode()
-        entries: dict[str, Any] = json.loads(text, object_pairs_hook=_without_repeated_keys)
+        entries = _parse(text)
         metadata = entries.pop("__metadata__", None)
         metadata = {} if metadata is None else metadata
-        if not all(isinstance(value, str) for value in metadata.values()):
+        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
             raise LevelheadError("its metadata are not all text")
         tensors = {key: _stored_tensor(key, entry, 8 + length) for key, entry in entries.items()}
         end = 0
@@ -94,13 +102,54 @@ def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+def _parse(text: str) -> dict[str, Any]:
+    """Return the JSON object that a header is, as strictly as the format's own library takes it."""
+    entries = json.loads(
+        text,
+        object_pairs_hook=_without_repeated_keys,
+        parse_constant=_refuse_number,
+        parse_float=_finite_float,
+        parse_int=lambda digits: -0.0 if digits == "-0" else _whole(digits),
+    )
+    if not isinstance(entries, dict):
+        raise LevelheadError("expected a JSON object")
+    level: list[Any] = [entries]
+    for _ in range(DEEPEST_HEADER):  # a lone surrogate cannot be encoded
+        "".join(value for value in level if isinstance(value, str)).encode()
+        inside = [[*value, *value.values()] if isinstance(value, dict) else value for value in level]
+        level = [value for part in inside if isinstance(part, list) for value in part]
+    if any(isinstance(value, dict | list) for value in level):
+        raise LevelheadError("its values lie too deep in one another")
+    return entries
+
+
+def _whole(digits: str) -> int | float:
+    """Return a number without a point; of more than 64 bits as a float, as the format's own library has it."""
+    return int(digits) if len(digits) < 21 else _finite_float(digits)
+
+
+def _finite_float(digits: str) -> float:
+    return value if isfinite(value := float(digits)) else _refuse_number(digits)
+
+
+def _refuse_number(digits: str) -> float:
+    raise LevelheadError(f"expected a number, got {digits[:20]}")
+
+
 def _stored_tensor(key: str, entry: dict[str, Any], start: int) -> StoredTensor:
-    (begin, end), dtype, shape = entry["data_offsets"], entry["dtype"], tuple(entry["shape"])
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(shape, list) or not isinstance(offsets, list) or len(offsets) != 2:
+        raise LevelheadError(f"{key!r} has no shape, or no two offsets")
+    begin, end = offsets
     if not all(type(n) is int and 0 <= n < 1 << 64 for n in (*shape, begin, end)):
-        raise LevelheadError(f"{key!r} has the shape {list(shape)} at bytes {begin} to {end}")
-    if end < begin or (dtype in ITEM_BITS and 8 * (end - begin) != ITEM_BITS[dtype] * prod(shape)):
-        raise LevelheadError(f"{key!r} has {end - begin} bytes for {dtype} {list(shape)}")
-    return StoredTensor(dtype, shape, start + begin)
+        raise LevelheadError(f"{key!r} has the shape {shape} at bytes {begin} to {end}")
+    if not isinstance(dtype, str) or dtype not in ITEM_BITS:
+        raise LevelheadError(f"{key!r} has the unknown type {dtype!r}")
+    if any(n >= 1 << 64 for n in accumulate(shape, mul, initial=1)):
+        raise LevelheadError(f"{key!r} has the shape {shape}, more numbers than can be counted")
+    if end < begin or 8 * (end - begin) != ITEM_BITS[dtype] * prod(shape):
+        raise LevelheadError(f"{key!r} has {end - begin} bytes for {dtype} {shape}")
+    return StoredTensor(dtype, tuple(shape), start + begin)
 
 
 def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,107 @@
+"""Damaged ONNX models: what is written differs, as protobuf reads it, from the input in the head and the note alone."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from harness import Contradiction, drive, main
+from mutators import damage_bytes, damage_message
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+from levelhead.files.inspect import inspect_file
+from levelhead.files.onnx_graph import tensors
+from levelhead.files.rescale import rescale_file
+from levelhead.files.undo import undo_file
+
+COUNTS = [16, 4, 1]
+W, B = np.arange(1, 13, dtype=np.float32).reshape(3, 4), np.array([1, -2, 3], np.float32)
+raw = numpy_helper.from_array
+
+
+def model(nodes: list[Any], constants: list[Any]) -> bytes:
+    values = [helper.make_tensor_value_info(name, T.FLOAT, ["N", size]) for name, size in (("x", 4), ("y", 3))]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    made.metadata_props.add(key="author", value="somebody")
+    return made.SerializeToString()
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> Any:
+    return helper.make_node(op, inputs.split(), [output], name=f"n_{output}", **attributes)
+
+
+def external(name: str, dims: list[int], offset: int) -> Any:
+    tensor = T(name=name, data_type=T.FLOAT, data_location=T.EXTERNAL, dims=dims)
+    for key, value in (("location", "d"), ("offset", str(offset)), ("length", str(4 * int(np.prod(dims))))):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+GEMM = node("Gemm", "x W b", "y", transB=1)
+SOUND = [
+    model([GEMM], [raw(W, "W"), raw(B, "b")]),
+    model(
+        [node("MatMul", "x W", "h"), node("Add", "h b", "s"), node("Softmax", "s", "y")],
+        [raw(W.T.copy(), "W"), raw(B, "b")],
+    ),
+    model([GEMM], [helper.make_tensor("W", T.FLOAT, [3, 4], W.ravel()), raw(B, "b")]),
+    model(
+        [
+            node("Transpose", "V", "W", perm=[1, 0]),
+            node("MatMul", "x W", "h"),
+            node("Identity", "h", "i"),
+            node("Add", "h i", "y"),
+        ],
+        [raw(W, "V")],
+    ),
+    model([helper.make_node("Constant", [], ["W"], value=raw(W)), node("Gemm", "x W", "y", transB=1)], []),
+    model([GEMM], [external("W", [3, 4], 0), external("b", [3], 48)]),
+    model([node("MatMul", "x W", "h"), node("ReduceMean", "h", "y", axes=[0])], [raw(W.T.copy(), "W")]),
+]
+
+
+def numbers(path: Path) -> list[tuple[str, bytes]]:
+    """Return every tensor of a model as protobuf reads it, with the bytes that it has in another file."""
+    found = []
+    for tensor in tensors(onnx.load(path, load_external_data=False)):
+        place = {entry.key: entry.value for entry in tensor.external_data}
+        outside = b""
+        if tensor.data_location == T.EXTERNAL:
+            start, size = int(place.get("offset", 0)), 4 * int(np.prod(tensor.dims))
+            outside = (path.parent / place["location"]).read_bytes()[start : start + size]
+            del tensor.external_data[:]
+        found.append((tensor.name, tensor.SerializeToString(deterministic=True) + outside))
+    return found
+
+
+def case(rng: random.Random, folder: Path) -> None:
+    path, out, back = (folder / name for name in ("m.onnx", "out/o.onnx", "back/m.onnx"))
+    sound = rng.choice(SOUND)
+    data = damage_message(rng, sound) if rng.random() < 0.8 else damage_bytes(rng, sound, SOUND)
+    path.write_bytes(data)
+    (folder / "d").write_bytes(W.tobytes() + B.tobytes())
+    for name in ("out", "back"):
+        (folder / name).mkdir()
+    if rng.random() < 0.3:
+        inspect_file(path)
+        return
+    done = rescale_file(path, out, COUNTS, gamma=0.5, rule=rng.choice(("rescale", "rescale", "shift", "tau")))
+    before, after = numbers(path), numbers(out)
+    added = len(after) - len(before)
+    changed = {name for (name, old), (_, new) in zip(before, after, strict=False) if old != new}
+    if added not in (0, 1) or len(changed) > 2 * len(done.head) or (not changed and not added):
+        raise Contradiction(f"changed {changed}, added {added}, for {done.head}")
+    undo_file(out, back)
+    if back.read_bytes() != data:
+        raise Contradiction("undo gives another file")
+
+
+def run(executions: int, seed: int = 0, seconds: float = 1e9) -> dict[str, Any]:
+    return drive(case, executions=executions, seed=seed, seconds=seconds)
+
+
+if __name__ == "__main__":
+    main("onnx", run)

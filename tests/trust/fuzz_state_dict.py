@@ -1,0 +1,100 @@
+"""Damaged state dicts: what is written, torch reads as the input with its head scaled and nothing else."""
+
+import io
+import random
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+from warnings import catch_warnings
+
+import torch
+from harness import Contradiction, drive, main
+from mutators import damage_bytes, damage_zip, read_zip, write_zip
+
+from levelhead.files.inspect import inspect_file
+from levelhead.files.rescale import rescale_file
+from levelhead.files.undo import undo_file
+
+COUNTS = [16, 4, 1]
+
+
+def saved(value: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
+def sound() -> list[bytes]:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        OrderedDict(a=torch.nn.Linear(4, 5), bn=torch.nn.BatchNorm1d(5), fc=torch.nn.Linear(5, 3))
+    )
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.randn(4, 4)).sum().backward()
+    optimizer.step()
+    flat = torch.arange(40.0)
+    values = [
+        net.state_dict(),
+        {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "set": {1, 2}, "bytes": b"abc"},
+        {"x.weight": flat[:20].view(4, 5), "fc.weight": flat[20:35].view(5, 3).t(), "fc.bias": flat[35:38].half()},
+        {"fc.weight": torch.nn.Parameter(torch.randn(3, 2).bfloat16())},
+    ]
+    files = [saved(value) for value in values]
+    return files + [write_zip(read_zip(data)) for data in files]
+
+
+SOUND = sound()
+
+
+def tensors(value: Any, prefix: str = "", depth: int = 0) -> dict[str, bytes]:
+    """Return the bytes of every tensor in what torch loaded, by where it is."""
+    found: dict[str, bytes] = {}
+    if depth > 6:
+        return found
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, inner in pairs:
+        if isinstance(inner, torch.Tensor):
+            plain = inner.detach()
+            found[f"{prefix}{key!r}"] = (
+                plain.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+                if plain.layout == torch.strided
+                and plain.device.type == "cpu"
+                and plain.ndim
+                and plain.numel() < 10_000
+                else b"other"
+            )
+        else:
+            found |= tensors(inner, f"{prefix}{key!r}/", depth + 1)
+    return found
+
+
+def case(rng: random.Random, folder: Path) -> None:
+    path, out, back = (folder / f"{name}.pt" for name in "mob")
+    sound = rng.choice(SOUND)
+    data = damage_zip(rng, sound) if rng.random() < 0.85 else damage_bytes(rng, sound, SOUND)
+    path.write_bytes(data)
+    if rng.random() < 0.3:
+        inspect_file(path)
+        return
+    done = rescale_file(path, out, COUNTS, gamma=0.5)
+    undo_file(out, back)
+    if back.read_bytes() != data:
+        raise Contradiction("undo gives another file")
+    with catch_warnings(action="ignore"):
+        try:
+            before = tensors(torch.load(path, weights_only=True))
+        except Exception:  # torch does not load the input, by a checksum or a record that is not the head's
+            return
+        after = tensors(torch.load(out, weights_only=True))
+    changed = {key for key in before if before[key] != after.get(key)}
+    ends = {f"{name.rpartition('.')[2]}.{leaf}'" for name in done.head for leaf in ("weight", "bias")}
+    if before.keys() != after.keys() or not all(any(key.endswith(end) for end in ends) for key in changed):
+        raise Contradiction(f"changed {changed} for {done.head}")
+
+
+def run(executions: int, seed: int = 0, seconds: float = 1e9) -> dict[str, Any]:
+    return drive(case, executions=executions, seed=seed, seconds=seconds)
+
+
+if __name__ == "__main__":
+    main("state dict", run)

@@ -1,0 +1,67 @@
+"""Damaged adjusted models and FILE.original: undo gives the input back, byte for byte, or says why it cannot."""
+
+import io
+import json
+import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from fuzz_onnx import SOUND as ONNX
+from harness import Contradiction, drive, main
+from mutators import damage_bytes, damage_json
+from safetensors.numpy import save
+
+from levelhead.files.rescale import rescale_file
+from levelhead.files.undo import undo_file
+
+WEIGHT = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+
+
+def adjusted() -> list[tuple[str, bytes, bytes, bytes]]:
+    """Return (suffix, model, adjusted model, what was kept of it) for each format."""
+    file = io.BytesIO()
+    torch.save({"fc.weight": torch.tensor(WEIGHT)}, file)
+    found = []
+    with TemporaryDirectory() as folder:
+        for suffix, data in (
+            (".safetensors", save({"fc.weight": WEIGHT})),
+            (".pt", file.getvalue()),
+            (".onnx", ONNX[0]),
+        ):
+            path, out = Path(folder, f"m{suffix}"), Path(folder, f"o{suffix}")
+            path.write_bytes(data)
+            rescale_file(path, out, [16, 4, 1], gamma=0.5)
+            found.append((suffix, data, out.read_bytes(), out.with_name(f"{out.name}.original").read_bytes()))
+    return found
+
+
+ADJUSTED = adjusted()
+
+
+def case(rng: random.Random, folder: Path) -> None:
+    suffix, before, after, kept = rng.choice(ADJUSTED)
+    path, back, what = folder / f"o{suffix}", folder / f"b{suffix}", rng.randrange(4)
+    if what == 0:
+        kept = damage_bytes(rng, kept)
+    elif what == 1:
+        line, _, rest = kept.partition(b"\n")
+        kept = damage_json(rng, json.loads(line)).replace("\n", "").encode("utf-8", "surrogatepass") + b"\n" + rest
+    else:
+        after = damage_bytes(rng, after)
+    path.write_bytes(after)
+    if what < 3:
+        (folder / f"o{suffix}.original").write_bytes(kept)
+    done = undo_file(path, back)
+    if done.exact and back.read_bytes() != before and what != 1:
+        raise Contradiction("undo says it is exact and gives another file")
+
+
+def run(executions: int, seed: int = 0, seconds: float = 1e9) -> dict[str, Any]:
+    return drive(case, executions=executions, seed=seed, seconds=seconds)
+
+
+if __name__ == "__main__":
+    main("undo", run)

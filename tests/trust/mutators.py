@@ -1,0 +1,237 @@
+"""Damage to files: of bytes, of JSON, of the records of a zip, of the fields of a protobuf message.
+
+What damages one layer leaves the layers around it sound, with their lengths and checksums, so that damage gets deep.
+"""
+
+import io
+import json
+import random
+import warnings
+import zipfile
+from contextlib import suppress
+from copy import deepcopy
+
+NUMBERS = [0, 1, 2, 3, 4, 7, 8, 64, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 32]
+NUMBERS += [(1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, -1, -8, 10**30]
+WORDS = [
+    b"",
+    b"\x00",
+    b"\xff" * 8,
+    b"[" * 3000,
+    b"{",
+    b'"',
+    b"NaN",
+    b"-0",
+    b"1e999",
+    b"\\ud800",
+    b"\xed\xa0\x80",
+    b"PK",
+]
+WORDS += [b"../x", b"/etc/passwd", b"\xc3\x28", b"9" * 5000, b"null", b"true", b"R", b"\x85" * 200, b"hex", b"\x81"]
+
+
+def damage_bytes(rng: random.Random, data: bytes, others: list[bytes] | None = None) -> bytes:
+    """Return bytes with one to four changes: flipped, set, cut, repeated, overwritten, taken from another file."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        at = rng.randrange(len(changed) + 1)
+        end = min(len(changed), at + rng.choice((1, 1, 2, 4, 8, 16, 100)))
+        how = rng.randrange(8)
+        if how == 0 and changed:
+            changed[at % len(changed)] ^= 1 << rng.randrange(8)
+        elif how == 1 and changed:
+            changed[at % len(changed)] = rng.randrange(256)
+        elif how == 2:
+            del changed[at:end]
+        elif how == 3:
+            changed[at:at] = changed[at:end] * rng.choice((1, 2, 50))
+        elif how == 4:
+            changed[at : at + rng.choice((0, 1, 8))] = rng.choice(WORDS)
+        elif how == 5:
+            size = rng.choice((1, 2, 4, 8))
+            changed[at : at + size] = (rng.choice(NUMBERS) % (1 << 8 * size)).to_bytes(size, "little")
+        elif how == 6 and rng.random() < 0.3:
+            del changed[at:]
+        elif others:
+            other = rng.choice(others)
+            start = rng.randrange(len(other) + 1)
+            changed[at:end] = other[start : start + rng.choice((1, 4, 16, 100))]
+    return bytes(changed)
+
+
+def damage_json(rng: random.Random, value: object) -> str:
+    """Return JSON text of a value with one to three changes in its tree, sometimes with changes of its text too."""
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        value = _damage_tree(rng, value)
+    text = json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=rng.choice((None, None, 1)))
+    if rng.random() < 0.3:
+        at = rng.randrange(len(text) + 1)
+        word = rng.choice(
+            [*(word.decode("utf-8", "ignore") for word in WORDS), " ", ",", ":", "0", "}", "]", "\t", ".0"]
+        )
+        text = text[:at] + word + text[at + rng.randrange(3) :]
+    if rng.random() < 0.1 and ":" in text:  # the same key twice
+        key = text.rindex('"', 0, text.index(":")) if '"' in text[: text.index(":")] else 0
+        text = text[:1] + text[1:key] + text[key : text.index(",") + 1 if "," in text else key] + text[1:]
+    return text
+
+
+def _damage_tree(rng: random.Random, value: object) -> object:
+    if isinstance(value, dict) and value and rng.random() < 0.85:
+        changed, key = dict(value), rng.choice(list(value))
+        how = rng.randrange(8)
+        if how == 0:
+            del changed[key]
+        elif how == 1:
+            changed[
+                rng.choice(["", "__metadata__", "a", "dtype", "\ud800" if rng.random() < 0.3 else "x", key * 2])
+            ] = changed[key]
+        elif how == 2:
+            changed = {key: changed.pop(key), **changed}
+        else:
+            changed[key] = _damage_tree(rng, changed[key])
+        return changed
+    if isinstance(value, list) and value and rng.random() < 0.85:
+        changed, at = list(value), rng.randrange(len(value))
+        how = rng.randrange(6)
+        if how == 0:
+            del changed[at]
+        elif how == 1:
+            changed.insert(at, changed[at])
+        else:
+            changed[at] = _damage_tree(rng, changed[at])
+        return changed
+    if isinstance(value, int) and rng.random() < 0.6:
+        return value + rng.choice((-8, -4, -1, 1, 4, 8))
+    words = ["", "F32", "F64", "BOOL", "F4", "F6_E2M3", "F8_E5M2", "U8", "x" * 300, "\x00", "é", "fc", "shift"]
+    return rng.choice([None, True, 1.5, float("nan"), -0.0, [], {}, [[]], {"a": 1}, *NUMBERS, *words])
+
+
+def read_zip(data: bytes) -> list[tuple[str, bytes]]:
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        return [(one.filename, file.read(one)) for one in file.infolist()]
+
+
+def write_zip(records: list[tuple[str, bytes]], rng: random.Random | None = None) -> bytes:
+    """Return a zip of records; with a generator, some are compressed, or written as to a stream."""
+    file = io.BytesIO()
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(file, "w") as made:
+        for name, data in records:
+            odd = rng is not None and rng.random() < 0.02
+            made.writestr(name, data, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)) if odd and rng else None)
+    return file.getvalue()
+
+
+def damage_zip(rng: random.Random, data: bytes, damage_record=damage_bytes) -> bytes:
+    """Return a zip with a record damaged, renamed, repeated, dropped or moved, or with damage to the zip itself."""
+    if rng.random() < 0.25:
+        tail = max(0, data.rfind(b"PK\x05\x06") - 1000) if rng.random() < 0.7 else 0
+        return data[:tail] + damage_bytes(rng, data[tail:])
+    records, how = read_zip(data), rng.randrange(10)
+    at = rng.randrange(len(records))
+    name, content = records[at]
+    if how == 0:
+        del records[at]
+    elif how == 1:
+        records.append(records[at])
+    elif how == 2:
+        rng.shuffle(records)
+    elif how == 3:
+        other = rng.choice(records)[0]
+        records[at] = rng.choice((name.upper(), name + "\x00", f"x/{name}", name.partition("/")[2], other)), content
+    else:
+        pickles = [i for i, (one, _) in enumerate(records) if one.endswith(".pkl")]
+        at = rng.choice(pickles) if pickles and rng.random() < 0.6 else at
+        records[at] = records[at][0], damage_record(rng, records[at][1])
+    return write_zip(records, rng)
+
+
+# A protobuf message as a tree: [number, wire type, value], where a value is a number, bytes, or a list of such fields.
+
+
+def parse_message(data: bytes, depth: int = 0) -> list:
+    """Return the fields of a message; bytes that are a message themselves become one."""
+    found, at = [], 0
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        kind, value = tag & 7, None
+        if kind == 0:
+            value, at = _read_varint(data, at)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+            value, at = data[at : at + size], at + size
+        elif kind == 2:
+            length, at = _read_varint(data, at)
+            value, at = data[at : at + length], at + length
+            if len(value) != length:
+                raise ValueError("cut short")
+            with suppress(ValueError, IndexError):
+                value = parse_message(value, depth + 1) if depth < 8 and value and tag >> 3 != 9 else value
+        if value is None or at > len(data) or not tag >> 3:
+            raise ValueError("no message")
+        found.append([tag >> 3, kind, value])
+    return found
+
+
+def write_message(fields: list) -> bytes:
+    out = b""
+    for number, kind, value in fields:
+        data = write_message(value) if isinstance(value, list) else value
+        out += _varint(number << 3 | kind)
+        out += _varint(data) if isinstance(data, int) else (_varint(len(data)) if kind == 2 else b"") + data
+    return out
+
+
+def damage_message(rng: random.Random, data: bytes) -> bytes:
+    """Return a message with one to three fields, at any depth, changed, repeated, dropped, moved or exchanged."""
+    tree = parse_message(data)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        parents = [tree, *(one[2] for one in _walk(tree) if isinstance(one[2], list))]
+        parents = [one for one in parents if one]
+        if not parents:
+            break
+        parent = rng.choice(parents)
+        at, how = rng.randrange(len(parent)), rng.randrange(9)
+        field = parent[at]
+        if how == 0:
+            del parent[at]
+        elif how == 1:
+            parent.insert(rng.randrange(len(parent) + 1), deepcopy(field))
+        elif how == 2:
+            rng.shuffle(parent)
+        elif how == 3:
+            parent[at] = [rng.choice((field[0], *range(1, 21))), *field[1:]]
+        elif how == 4 and (same := [one for one in _walk(tree) if one[1] == field[1]]):
+            parent[at] = [field[0], field[1], deepcopy(rng.choice(same)[2])]
+        elif isinstance(field[2], int):
+            parent[at] = [*field[:2], rng.choice((*NUMBERS, field[2] + 1, field[2] - 1)) % (1 << 64)]
+        elif isinstance(field[2], bytes):
+            value = damage_bytes(rng, field[2])
+            parent[at] = [*field[:2], value if field[1] == 2 else value[: len(field[2])].ljust(len(field[2]), b"\x00")]
+    out = write_message(tree)
+    return damage_bytes(rng, out) if rng.random() < 0.1 else out
+
+
+def _walk(fields: list):
+    for one in fields:
+        yield one
+        if isinstance(one[2], list):
+            yield from _walk(one[2])
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 0x80:
+            return value, at
+    raise ValueError("too long")
