@@ -6,8 +6,9 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from levelhead.core.errors import LevelheadError
-from levelhead.core.measure import balanced_error, log_softmax
-from levelhead.gamma.vector import RIDGES, VectorLoss, fit_vector, smooth_votes
+from levelhead.core.measure import balanced_error, check_logits, log_softmax
+from levelhead.gamma.folds import draw_folds
+from levelhead.gamma.vector import RIDGES, VectorLoss, choose_ridge, fit_vector, smooth_votes
 
 
 def held_out(rng, sizes, counts, signal=2.0, scale=1.0):
@@ -100,9 +101,6 @@ def test_bent_scales_are_found_where_the_counts_shift_errs():
     shifted = test / fitted.temperature - np.log(counts)
     assert np.isfinite(fitted.ridge)
     assert balanced_error(fitted.scores(test), true) < balanced_error(shifted, true) - 0.01
-    honest, flattered = balanced_error(fitted.cross_fitted, labels), balanced_error(fitted.scores(logits), labels)
-    assert honest == pytest.approx(balanced_error(fitted.scores(test), true), abs=0.06)
-    assert flattered <= honest + 0.01
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
@@ -119,8 +117,7 @@ def test_another_prior_is_the_offset_that_bayes_gives():
     """For calibrated scores, weights by another prior add its logarithm."""
     counts, prior = np.array([300, 300, 300]), np.array([0.7, 0.2, 0.1])
     logits, labels = held_out(np.random.default_rng(0), [1500, 1500, 1500], counts)
-    ridges = (1e-6,)
-    uniform, other = (fit_vector(logits, labels, counts, prior=p, ridges=ridges) for p in (None, prior))
+    uniform, other = (fit_vector(logits, labels, counts, prior=p, ridge=1e-6) for p in (None, prior))
     moved = other.offset - uniform.offset
     np.testing.assert_allclose(moved - moved[0], np.log(prior / prior[0]), atol=0.25)
 
@@ -128,7 +125,7 @@ def test_another_prior_is_the_offset_that_bayes_gives():
 def test_a_class_without_a_sample_stays_at_the_counts_shift():
     counts = np.array([500, 100, 40, 20])
     logits, labels = held_out(np.random.default_rng(0), [50, 20, 12, 0], counts)
-    fitted = fit_vector(logits, labels, counts, ridges=(0.01,))
+    fitted = fit_vector(logits, labels, counts, ridge=0.01)
     assert fitted.scale[3] == pytest.approx(1 / fitted.temperature)
     assert fitted.offset[3] == pytest.approx(np.log(500 / 20 / 4))
 
@@ -162,29 +159,28 @@ def test_one_sample_per_class_is_refused():
 
 def test_votes_are_smoothed_by_the_least_vote():
     votes = np.array([[0.99, 0.01, 0.0], [0.5, 0.3, 0.2]])
-    scores, smoothing = smooth_votes(votes)
-    assert smoothing == 0.01
-    np.testing.assert_allclose(scores, np.log(votes + 0.01))
-    assert smooth_votes(votes[1:])[1] == 0.0
-    np.testing.assert_allclose(smooth_votes(votes, 0.5)[0], np.log(votes + 0.5))
+    logs = check_logits(votes, kind="probabilities")
+    scores, smoothing = smooth_votes(logs)
+    assert smoothing == pytest.approx(0.01)
+    np.testing.assert_allclose(scores, np.log(votes + 0.01), atol=1e-12)
+    assert smooth_votes(logs[1:])[1] == 0.0
+    np.testing.assert_allclose(smooth_votes(logs, 0.5)[0], np.log(votes + 0.5))
+    assert smooth_votes(np.log([[1.0, 1e-9, 1e-300]]))[1] == 1e-4
+    assert smooth_votes(check_logits(votes.astype(np.float32), kind="probabilities"))[1] == pytest.approx(0.01)
 
 
 def test_the_ridge_is_the_one_of_least_cross_fitted_loss():
     """A naive loop over folds chooses the same ridge."""
-    from levelhead.gamma.vector import _fit_path, _stratified_folds, vector_loss
-
     counts = np.array([500, 100, 40])
     logits, labels = held_out(np.random.default_rng(4), [60, 25, 12], counts, scale=np.array([2.0, 1.0, 0.5]))
-    prior = np.full(3, 1 / 3)
-    fold = _stratified_folds(labels, np.random.default_rng(0))
+    fold = draw_folds(labels, 5, np.random.default_rng(0))
     total = []
     for ridge in RIDGES:
         losses = np.zeros(len(labels))
         for left_out in range(5):
             held = fold == left_out
-            loss = vector_loss(logits[~held], labels[~held], counts, prior)
-            scale, offset = _fit_path(loss, (ridge,))[0]
-            scores = log_softmax(scale * logits[held] + offset)
+            fitted = fit_vector(logits[~held], labels[~held], counts, ridge=ridge)
+            scores = log_softmax(fitted.scores(logits[held]))
             losses[held] = -scores[np.arange(held.sum()), labels[held]]
         total.append(np.mean([losses[labels == k].mean() for k in range(3)]))
-    assert fit_vector(logits, labels, counts).ridge == RIDGES[int(np.argmin(total))]
+    assert choose_ridge(logits, labels, counts) == RIDGES[int(np.argmin(total))]

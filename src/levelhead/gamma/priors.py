@@ -13,7 +13,7 @@ Detecting and Correcting for Label Shift with Black Box Predictors, 2018.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -27,10 +27,9 @@ from ..core.per_class import listed, title
 from ..core.warnings import PriorWarning
 from .bootstrap import draw_resamples
 from .diagnostics import Diagnosis, issue_warnings
-from .vector import fit_vector, smooth_votes, vector_loss
+from .vector import choose_ridge, smooth_votes, vector_loss
 
 _LEAST_SHARE = 1e-12  # EM never takes a share from 0
-_LOG_OF_ZERO = -80.0  # what `check_logits` makes of a probability of 0, in float32 or float64, is less
 _LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below, errors of the predicted shares may grow tenfold
 
 
@@ -229,13 +228,13 @@ def _em_estimator(unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelle
         ratios = _likelihoods(unlabelled - np.log(counts))
         whole = maximize_shares(ratios, np.ones(len(unlabelled)))
         return lambda weights, _: maximize_shares(ratios, weights, whole)
-    ridge = fit_vector(*labelled, counts).ridge
+    ridge = choose_ridge(*labelled, counts)
     start: list[np.ndarray] = []
 
     def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
         rows = np.arange(len(labelled.labels)) if times is None else np.repeat(np.arange(len(times)), times.astype(int))
         loss = vector_loss(labelled.logits[rows], labelled.labels[rows], counts)
-        fitted = replace(loss, ridge=ridge).minimum(*start[:1]) if np.isfinite(ridge) else np.zeros((2, len(counts)))
+        fitted = loss.minimum_at(ridge, *start[:1])
         scale, offset = loss.affine(fitted)
         shares = maximize_shares(_likelihoods(scale * unlabelled + offset), weights, *start[1:])
         start[:] = start or [fitted, shares]
@@ -298,12 +297,10 @@ def _check_held_out(held_out: Any, size: int, kind: Kind) -> _Labelled:
 
 
 def _smooth(unlabelled: np.ndarray, labelled: _Labelled | None) -> tuple[np.ndarray, _Labelled | None]:
-    """Return logarithms of probabilities, smoothed alike if there are zeros among them (see `smooth_votes`)."""
-    logs = unlabelled if labelled is None else np.concatenate([unlabelled, labelled.logits])
-    probabilities = np.where(logs > _LOG_OF_ZERO, np.exp(logs), 0.0)
-    smoothed = smooth_votes(probabilities)[0]
-    rest = smoothed[len(unlabelled) :]
-    return smoothed[: len(unlabelled)], None if labelled is None else labelled._replace(logits=rest)
+    """Return logarithms of probabilities, smoothed alike if there are zeros among them."""
+    known = unlabelled if labelled is None else np.concatenate([unlabelled, labelled.logits])
+    smoothed, rest = np.split(smooth_votes(known)[0], [len(unlabelled)])
+    return smoothed, None if labelled is None else labelled._replace(logits=rest)
 
 
 def _quantiles(replicates: np.ndarray, level: float) -> np.ndarray | None:

@@ -22,10 +22,14 @@ from functools import cached_property
 import numpy as np
 
 from ..core.errors import LevelheadError
-from ..core.measure import fit_temperature, log_softmax
+from ..core.measure import log_softmax
+from .folds import draw_folds
+from .temperature import fit_scale
 
 RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift itself
 _FOLDS = 5
+_LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0, in float32 or float64, is less
+_LEAST_VOTE = 1e-4
 _LEAST_SHARE = 1e-6  # a class that never occurs has an offset that is low but finite
 _LEAST_SCALE = 0.05  # of the common scale: a class whose own logit hardly counts, or counts against it, is overfitted
 
@@ -36,15 +40,13 @@ class VectorFit:
 
     Args:
         scale, offset: [K], of the logits as they were given.
-        ridge, temperature: chosen by cross-fitting; of the logits where classes weigh as in training.
-        cross_fitted: [N, K], scores of each sample by fits to other samples, with a ridge chosen on other samples.
+        ridge, temperature: strength of the penalty; T of the logits where classes weigh as in training.
     """
 
     scale: np.ndarray
     offset: np.ndarray
     ridge: float
     temperature: float
-    cross_fitted: np.ndarray
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores [N, K] of logits [N, K]."""
@@ -57,7 +59,7 @@ def fit_vector(
     counts: np.ndarray,
     *,
     prior: np.ndarray | None = None,
-    ridges: tuple[float, ...] = RIDGES,
+    ridge: float | None = None,
     rng: np.random.Generator | int = 0,
 ) -> VectorFit:
     """Fit a scale and an offset per class to held-out scores, by log loss with a ridge toward the counts' shift.
@@ -66,11 +68,11 @@ def fit_vector(
         logits, labels: [N, K], finite; [N], of samples the model was not trained on.
         counts: [K], training samples of each class.
         prior: [K], the weight of each class, sums to 1; uniform if not given. Classes without a sample keep the shift.
-        ridges: strengths of the penalty to choose from, descending.
-        rng: a generator, or a seed, for the folds.
+        ridge: strength of the penalty; what `choose_ridge` returns if not given.
+        rng: a generator, or a seed, for the folds of that choice.
 
     Returns:
-        Scale and offset, and the cross-fitted scores by which they can be judged.
+        Scale and offset, with the ridge and the temperature.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat(np.arange(3), [400, 100, 40])
@@ -78,40 +80,71 @@ def fit_vector(
     >>> fit_vector(logits, labels, np.array([1000, 250, 100])).scale.round(1)  # undoes 2, 1 and 0.5
     array([0.4, 0.8, 1.5])
     """
-    wide, rng = logits.astype(np.float64), np.random.default_rng(rng)
-    sizes = np.bincount(labels, minlength=len(counts))
-    if sizes.max() < 2:
+    wide = logits.astype(np.float64)
+    ridge = choose_ridge(wide, labels, counts, prior=prior, rng=rng) if ridge is None else ridge
+    loss = vector_loss(wide, labels, counts, prior)
+    scale, offset = loss.affine(loss.minimum_at(ridge))
+    if scale.min() < _LEAST_SCALE * loss.inverse:
+        scale, offset = _fit_path(loss, (*(r for r in RIDGES if r > ridge), ridge))[-1]
+    return VectorFit(scale, offset, float(ridge), 1 / loss.inverse)
+
+
+def choose_ridge(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    counts: np.ndarray,
+    *,
+    prior: np.ndarray | None = None,
+    rng: np.random.Generator | int = 0,
+) -> float:
+    """Return the one of `RIDGES` with the least log loss on samples that the numbers were not fitted on: five folds.
+
+    Args:
+        logits, labels, counts, prior, rng: as in `fit_vector`.
+
+    Returns:
+        The ridge; infinity for the counts' shift itself.
+
+    >>> labels = np.repeat(np.arange(2), [40, 10])
+    >>> logits = np.random.default_rng(0).normal(size=(50, 2)) + 2 * np.eye(2)[labels] + np.log([40, 10])
+    >>> choose_ridge(logits, labels, np.array([40, 10])) in RIDGES
+    True
+    """
+    if np.bincount(labels).max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
-    fold = _stratified_folds(labels, rng)
-    scores = np.empty((len(ridges), *wide.shape))
+    fold = draw_folds(labels, _FOLDS, np.random.default_rng(rng))
+    whole = vector_loss(logits, labels, counts, prior)
+    losses = np.zeros(len(RIDGES))
     for left_out in np.unique(fold):
         held = fold == left_out
-        for i, (scale, offset) in enumerate(_fit_path(vector_loss(wide[~held], labels[~held], counts, prior), ridges)):
-            scores[i, held] = scale * wide[held] + offset
-    whole = vector_loss(wide, labels, counts, prior)
-    losses = np.stack([-log_softmax(each)[np.arange(len(labels)), labels] * whole.weights for each in scores])
-    cross_fitted = np.empty_like(wide)
-    for left_out in np.unique(fold):
-        held = fold == left_out
-        cross_fitted[held] = scores[losses[:, ~held].sum(axis=1).argmin(), held]
-    best = int(losses.sum(axis=1).argmin())
-    scale, offset = _fit_path(whole, ridges[: best + 1])[-1]
-    return VectorFit(scale, offset, float(ridges[best]), 1 / whole.inverse, cross_fitted)
+        true, weights = labels[held], whole.weights[held]
+        for i, (scale, offset) in enumerate(
+            _fit_path(vector_loss(logits[~held], labels[~held], counts, prior), RIDGES)
+        ):
+            losses[i] -= weights @ log_softmax(scale * logits[held] + offset)[np.arange(len(true)), true]
+    return float(RIDGES[int(losses.argmin())])
 
 
-def smooth_votes(probabilities: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:
-    """Return ``log(p + smoothing)`` [N, K] of probabilities, and the smoothing.
+def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:
+    """Return ``log(p + smoothing)`` [N, K], from the logarithms that `check_logits` makes of probabilities.
 
     Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no scale and offset can use.
-    If not given, the smoothing is the least positive probability if there are zeros, and 0 otherwise.
+    If not given, the smoothing is the least positive probability, at least 0.0001, if there are zeros, and 0 otherwise.
 
-    >>> smooth_votes(np.array([[1.0, 0.0], [0.75, 0.25]]))[1]
+    Args:
+        logs: [N, K].
+        smoothing: 0 or more.
+
+    Returns:
+        The smoothed logarithms, and the smoothing.
+
+    >>> smooth_votes(np.log([[1.0, 1e-300], [0.75, 0.25]]))[1]
     0.25
     """
-    values = np.asarray(probabilities, np.float64)
     if smoothing is None:
-        smoothing = float(values[values > 0].min()) if (values == 0).any() else 0.0
-    return np.log(np.maximum(values + smoothing, np.finfo(np.float64).tiny)), smoothing
+        zero = logs <= _LOG_OF_ZERO
+        smoothing = max(_LEAST_VOTE, float(np.exp(logs[~zero].min()))) if zero.any() else 0.0
+    return (np.logaddexp(logs, np.log(smoothing)) if smoothing else logs), smoothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,42 +196,62 @@ class VectorLoss:
 
     def value(self, parameters: np.ndarray) -> float:
         """Return the loss with its penalty."""
-        true = log_softmax(self.scores(parameters))[np.arange(len(self.labels)), self.labels]
-        return float(0.5 * (self.ridge * parameters**2).sum() - self.weights @ true)
+        return self._value(parameters, self._logs(parameters))
 
     def gradient(self, parameters: np.ndarray) -> np.ndarray:
         """Return the derivatives by the parameters, [2, K]."""
-        slope = np.exp(log_softmax(self.scores(parameters)))
-        slope[np.arange(len(self.labels)), self.labels] -= 1
-        return self._collect(slope) + self.ridge * parameters
+        return self._gradient(parameters, np.exp(self._logs(parameters)))
 
     def curvature(self, parameters: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return what multiplies a direction [2, K] by the second derivatives."""
-        probability = np.exp(log_softmax(self.scores(parameters)))
+        return self._curvature(np.exp(self._logs(parameters)))
 
+    def minimum_at(self, ridge: float, parameters: np.ndarray | None = None) -> np.ndarray:
+        """Return the minimum with another ridge; an infinite one leaves the parameters at 0."""
+        return replace(self, ridge=ridge).minimum(parameters) if np.isfinite(ridge) else np.zeros((2, len(self.shift)))
+
+    def minimum(self, parameters: np.ndarray | None = None) -> np.ndarray:
+        """Return the parameters [2, K] of least loss, from those given or from 0."""
+        found = np.zeros((2, len(self.shift))) if parameters is None else parameters * self.free
+        logs = self._logs(found)
+        value = self._value(found, logs)
+        for _ in range(100):
+            probability = np.exp(logs)
+            gradient = self._gradient(found, probability)
+            if np.abs(gradient).max() < 1e-7:
+                break
+            step, size = _solve(self._curvature(probability), -gradient), 1.0
+            decrease = float((gradient * step).sum())
+            while True:
+                logs = self._logs(found + size * step)
+                lower = self._value(found + size * step, logs)
+                if lower <= value + 1e-4 * size * decrease or size < 1e-8:
+                    break
+                size /= 2
+            if lower >= value:
+                break
+            found, value = found + size * step, lower
+        return found
+
+    def _logs(self, parameters: np.ndarray) -> np.ndarray:
+        return log_softmax(self.scores(parameters))
+
+    def _value(self, parameters: np.ndarray, logs: np.ndarray) -> float:
+        true = logs[np.arange(len(self.labels)), self.labels]
+        return float(0.5 * self.ridge * (parameters**2).sum() - self.weights @ true)
+
+    def _gradient(self, parameters: np.ndarray, probability: np.ndarray) -> np.ndarray:
+        slope = probability.copy()
+        slope[np.arange(len(self.labels)), self.labels] -= 1
+        return self._collect(slope) + self.ridge * parameters
+
+    def _curvature(self, probability: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         def product(direction: np.ndarray) -> np.ndarray:
             moved = probability * (direction[0] * self.standard + direction[1])
             moved -= probability * moved.sum(axis=1, keepdims=True)
             return self._collect(moved) + self.ridge * direction
 
         return product
-
-    def minimum(self, parameters: np.ndarray | None = None) -> np.ndarray:
-        """Return the parameters [2, K] of least loss, from those given or from 0."""
-        found = np.zeros((2, len(self.shift))) if parameters is None else parameters * self.free
-        value = self.value(found)
-        for _ in range(100):
-            gradient = self.gradient(found)
-            if np.abs(gradient).max() < 1e-7:
-                break
-            step, size = _solve(self.curvature(found), -gradient), 1.0
-            decrease = float((gradient * step).sum())
-            while (lower := self.value(found + size * step)) > value + 1e-4 * size * decrease and size > 1e-8:
-                size /= 2
-            if lower >= value:
-                break
-            found, value = found + size * step, lower
-        return found
 
     def affine(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return scale and offset, [K] each, of the logits as they were given."""
@@ -207,9 +260,8 @@ class VectorLoss:
 
     def _collect(self, by_score: np.ndarray) -> np.ndarray:
         """Return derivatives by the parameters, [2, K], from those by the scores of each sample, [N, K]."""
-        return self.free * np.stack(
-            [np.einsum("i,ik,ik->k", self.weights, by_score, self.standard), self.weights @ by_score]
-        )
+        by_score = self.weights[:, None] * by_score
+        return self.free * np.stack([np.einsum("ik,ik->k", by_score, self.standard), by_score.sum(axis=0)])
 
 
 def _solve(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:
@@ -236,10 +288,7 @@ def vector_loss(
 ) -> VectorLoss:
     """Return the loss of some samples, with the temperature at which they are calibrated for the training counts."""
     prior = np.full(len(counts), 1 / len(counts)) if prior is None else prior
-    spread = np.sqrt(np.mean((logits - logits.mean(axis=1, keepdims=True)) ** 2)) or 1.0
-    temperature = fit_temperature(
-        logits, labels, low=0.02 * spread, high=20 * spread, weights=_class_weights(labels, counts / counts.sum())
-    )
+    temperature = fit_scale(logits, labels, _class_weights(labels, counts / counts.sum()))
     shift = np.log(np.maximum(prior, _LEAST_SHARE) * counts.max() / counts)
     return VectorLoss(logits, labels, _class_weights(labels, prior), shift, 1 / temperature)
 
@@ -256,18 +305,8 @@ def _fit_path(loss: VectorLoss, ridges: tuple[float, ...]) -> list[tuple[np.ndar
     start = np.zeros((2, len(loss.shift)))
     found = []
     for ridge in ridges:
-        fitted = replace(loss, ridge=float(ridge)).minimum(start) if np.isfinite(ridge) else start
+        fitted = loss.minimum_at(ridge, start)
         if loss.affine(fitted)[0].min() >= _LEAST_SCALE * loss.inverse:
             start = fitted
         found.append(loss.affine(start))
     return found
-
-
-def _stratified_folds(labels: np.ndarray, rng: np.random.Generator, folds: int = _FOLDS) -> np.ndarray:
-    """Return the fold of each sample, [N]: those of a class are dealt in a random order, from a random fold on."""
-    order = np.lexsort((rng.random(len(labels)), labels))
-    sizes = np.bincount(labels)
-    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    fold = np.empty(len(labels), np.int64)
-    fold[order] = (rank + rng.integers(folds, size=len(sizes))[labels[order]]) % folds
-    return fold
