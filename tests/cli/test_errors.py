@@ -112,7 +112,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         (
             [*TUNE, "--counts", "named.json"],
             "named.json: got the class name 'cat', but class names are not known here, so "
-            "counts must be in class order",
+            "counts must be in class order; pass --names to say which class is which",
         ),
         ([*TUNE, "--rule", "tau"], "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
         (
@@ -137,7 +137,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             "score z per "
             "sample, stack (0, z) and use the rule shift",
         ),
-        ([*TUNE, "--logits", "words.npy"], "expected logits as floating-point numbers, got text"),
+        ([*TUNE, "--logits", "words.npy"], "words.npy: expected logits as floating-point numbers, got text"),
         ([*TUNE, "--logits", "hole.npy"], "the logits hold NaN or infinite values, first in row 7"),
         ([*TUNE, "--unlabelled", "hole.npy"], "--unlabelled: the logits hold NaN or infinite values, first in row 7"),
         (
@@ -157,7 +157,10 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             [*RESCALE[:-2], "--tuned", "zero.safetensors"],
             "zero.safetensors: not a file that `levelhead tune` wrote (not valid UTF-8; save the file as UTF-8)",
         ),
-        ([*RESCALE[:-2], "--tuned", "word.txt"], "word.txt: not a file that `levelhead tune` wrote (not JSON)"),
+        (
+            [*RESCALE[:-2], "--tuned", "word.txt"],
+            "word.txt: not a file that `levelhead tune` wrote (not JSON (Extra data: line 1 column 3 (char 2)))",
+        ),
         (["report", "named.json", "-o", "p.html"], "named.json: not a file that `levelhead tune` wrote (no 'gamma')"),
         (["sweep", "L.npy"], "L.npy: not TOML: not valid UTF-8; save the file as UTF-8"),
         (

@@ -129,7 +129,7 @@ BAD = {
     "counts of an unknown class": (rescale(counts="unknown.json"), "unknown class '7'"),
     "counts that are no JSON": (rescale(counts="broken.json"), "broken.json: not JSON"),
     "counts that are not there": (rescale(counts="x.json"), "x.json"),
-    "counts of another kind": (rescale(counts="m.h5"), "m.h5: expected counts as .json"),
+    "counts of another kind": (rescale(counts="m.h5"), "m.h5: expected counts as .npy"),
     "gamma nan": (rescale(gamma="nan"), "--gamma: expected a finite number, got nan"),
     "gamma infinite": (rescale(gamma="inf"), "--gamma: expected a finite number, got inf"),
     "no gamma": (

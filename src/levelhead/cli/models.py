@@ -8,8 +8,8 @@ import typer
 from ..core.choices import BiasPolicy, Criterion, Kind, Metric, Missing, PathRule
 from .common import Force, Json, Page, app, say, show, typed_command
 
-COUNTS = "Training samples per class, in a .json, .csv, .npy, .npz, .safetensors or .txt file."
-DATA = "in a .npy, .npz, .safetensors, .csv or .parquet file; FILE:KEY picks one array of several"
+COUNTS = "Training samples per class: 4000,2000,500, or a file of them or of training labels (.json, .csv, .npy, ...)."
+DATA = "in a .npy, .npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one array or column of several"
 IN_LOGITS = "May be left out if the file of the logits holds an array of this name."
 
 Model = Annotated[
@@ -22,6 +22,13 @@ Model = Annotated[
 Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
 HeadName = Annotated[
     str | None, typer.Option("--head", help="Name of the layer, where several could be the head: classifier.")
+]
+Names = Annotated[
+    str | None,
+    typer.Option(help="Class names, in order: cat,dog,owl, or a file (.txt, .json, a config.json with id2label, ...)."),
+]
+LabelColumn = Annotated[
+    str | None, typer.Option(help="The labels' column in a table of logits, if it is not called label, y or target.")
 ]
 Original = Annotated[bool, typer.Option(help="Keep the old bytes in OUT.original for an exact undo.")]
 Again = Annotated[bool, typer.Option("--again", help="Allow a model that was adjusted before.")]
@@ -36,6 +43,7 @@ def inspect(
     model: Model,
     counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} Shows whether the weight norms follow them.")] = None,
     head: HeadName = None,
+    names: Names = None,
     as_json: Json = False,
 ) -> None:
     """Show the head of a model file, with warnings.
@@ -47,8 +55,10 @@ def inspect(
     from ..files.describe import inspection_text
     from ..files.inspect import inspect_file
     from ..io.counts_file import read_counts
+    from ..io.names_file import read_names
 
-    seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head)
+    known = None if names is None else read_names(names)
+    seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head, names=known)
     show(to_plain(seen), inspection_text(seen), as_json)
 
 
@@ -63,6 +73,7 @@ def adjust(
     force: Force = False,
     again: Again = False,
     logits: ModelLogits = None,
+    names: Names = None,
     as_json: Json = False,
 ) -> None:
     """Write a copy of a model adjusted by what was tuned.
@@ -74,14 +85,25 @@ def adjust(
     from ..files.adjust import adjust_file, check_worthwhile
     from ..files.describe import rescale_text
     from ..io import arrays
+    from ..io.names_file import read_names
     from ..show.progress import copy_progress
 
     if not anyway:
         check_worthwhile(tuned)
     scores = None if logits is None else arrays.read(logits)
+    known = None if names is None else read_names(names)
     with copy_progress(model) as bar:
         done = adjust_file(
-            model, out, tuned, head=head, original=original, force=force, again=again, logits=scores, progress=bar
+            model,
+            out,
+            tuned,
+            head=head,
+            original=original,
+            force=force,
+            again=again,
+            logits=scores,
+            names=known,
+            progress=bar,
         )
     show(to_plain(done), rescale_text(done), as_json)
 
@@ -107,6 +129,7 @@ def rescale(
     force: Force = False,
     again: Again = False,
     logits: ModelLogits = None,
+    names: Names = None,
     as_json: Json = False,
 ) -> None:
     """Write a copy of a model with its head rescaled (RS).
@@ -119,6 +142,7 @@ def rescale(
     from ..files.rescale import given_or_tuned_gamma, rescale_file
     from ..io import arrays
     from ..io.counts_file import read_counts
+    from ..io.names_file import read_names
     from ..show.progress import copy_progress
 
     scores = None if logits is None else arrays.read(logits)
@@ -135,6 +159,7 @@ def rescale(
             force=force,
             again=again,
             logits=scores,
+            names=None if names is None else read_names(names),
             progress=bar,
         )
     show(to_plain(done), rescale_text(done), as_json)
@@ -147,6 +172,8 @@ def tune(
     labels: Annotated[
         Path | None, typer.Option(help=f"[N]. {IN_LOGITS} Without labels, predicted shares are matched to --target.")
     ] = None,
+    names: Names = None,
+    label_column: LabelColumn = None,
     unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment, to choose better.")] = None,
     rule: Annotated[PathRule, typer.Option(help="shift: l_k + gamma log(n_max / n_k); tau needs --norms.")] = "rescale",
     metric: Annotated[Metric, typer.Option(help="What to improve; cost needs --cost.")] = "balanced_error",
@@ -175,6 +202,7 @@ def tune(
 
     Computes the exact error (or another metric) at every gamma, chooses one, and estimates its gain on new samples.
     """
+    from ..io.names_file import read_names
     from ..io.samples import read
     from .outputs import check_outputs
     from .tune_files import TuneRequest, tune_files, write_choice
@@ -198,7 +226,8 @@ def tune(
         bootstrap=bootstrap,
         seed=seed,
     )
-    samples = read(logits, labels, counts, say=say)
+    known = None if names is None else read_names(names)
+    samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
     tuned = tune_files(samples, request)
     write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed_command())
     for line in tuned.warnings:
@@ -243,6 +272,8 @@ def report(
         Path | None, typer.Option(help=f"[N], of logits. {IN_LOGITS} Without labels, only predicted shares are shown.")
     ] = None,
     counts: Annotated[Path | None, typer.Option(help=f"For logits. {COUNTS} {IN_LOGITS}")] = None,
+    names: Names = None,
+    label_column: LabelColumn = None,
     tuned: Annotated[Path | None, typer.Option(help="A gamma that `levelhead tune -o` chose on other samples.")] = None,
     gamma: Annotated[float | None, typer.Option(help="A gamma of your own. Otherwise `tune` chooses it.")] = None,
     rule: Annotated[PathRule | None, typer.Option(help="Default: rescale. tau needs a run or a snapshot.")] = None,
@@ -256,6 +287,7 @@ def report(
     The page has a verdict in words and a slider for gamma. It needs no network and no server: open it, mail it,
     print it.
     """
+    from ..io.names_file import read_names
     from ..paper.cells import load_records
     from ..paper.markdown import every_table
     from ..report import PageTable, is_records, of_file, write
@@ -268,11 +300,14 @@ def report(
         if is_records(path)
         for title, text in every_table(load_records(path)).items()
     ]
+    known = None if names is None else read_names(names)
     subjects = [
         of_file(
             path,
             labels=labels,
             counts_file=counts,
+            names=known,
+            label_column=label_column,
             tuned=tuned,
             gamma=gamma,
             rule=rule,

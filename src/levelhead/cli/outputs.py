@@ -20,7 +20,7 @@ def check_outputs(
 ) -> None:
     """Check that every output can be written and that none replaces an input, or another file without --force."""
     outputs = [path for path in (out, plot, page) if path is not None]
-    sources = [arrays.file_of(source) for source in inputs if source is not None]
+    sources = [arrays.file_of(source) for source in inputs if source is not None and arrays.has_known_suffix(source)]
     for path in outputs:
         atomic.check_plain(path)
         if path.exists() and any(file.exists() and path.samefile(file) for file in sources):

@@ -113,6 +113,7 @@ def write_choice(
 ) -> None:
     """Write the choice for `levelhead adjust --tuned`, draw its curve and write its page, each if it has a path."""
     files: dict[str, Any] = {**samples.files, "norms": request.norms}
+    samples.check_unchanged()
     if out is not None:
         sources = describe_sources(files, samples.counts, kind=request.kind, target=request.target)
         write_tuned(tuned.to_dict(), out, sources)
@@ -121,6 +122,7 @@ def write_choice(
     if page is not None:
         from ..report import of_choice, write
 
+        files.setdefault("counts", samples.counts.tolist())
         subject = of_choice(tuned, **files, target=request.target, kind=request.kind)
         write(page, [replace(subject, tuned_file="" if out is None else str(out))], command=command)
 

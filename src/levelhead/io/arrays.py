@@ -66,6 +66,16 @@ def array_next_to(source: str | Path, wanted: str) -> Path | None:
     return Path(f"{path}:{wanted}") if wanted in names and len(names) > 1 else None
 
 
+def is_column_of(source: str | Path, table: str | Path) -> bool:
+    """Return whether FILE:KEY is a column of the table FILE.
+
+    >>> is_column_of("x.csv:label", "x.csv"), is_column_of("y.csv:label", "x.csv")
+    (True, False)
+    """
+    path, key = split_key(source)
+    return key is not None and path.suffix.lower() in TABLE_SUFFIXES and path == Path(table)
+
+
 def sha256(source: str | Path) -> str:
     """Return the sha256 of the whole file of FILE or FILE:KEY."""
     with file_of(source).open("rb") as file:

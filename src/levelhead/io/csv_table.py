@@ -30,7 +30,10 @@ def parse(
     (['0', '1'], [['0.5', '1']])
     """
     first, *rest = split_cells(content, separator)
-    titled = first[0] in titles or _is_title(first[0], rest) if len(first) == 1 else _are_titles(first, rest)
+    if len(first) == 1:
+        titled = first[0] in titles or _is_title(first[0], rest)
+    else:
+        titled = any(title in first for title in titles if title) or _are_titles(first, rest)
     rows = rest if titled else [first, *rest]
     if not rows:
         raise LevelheadError("the file holds titles but no data")

@@ -24,7 +24,7 @@ def read_names(given: str | Path) -> list[str]:
     ['cat', 'dog', 'owl']
     """
     path, key = arrays.split_key(given)
-    if not arrays.has_known_suffix(given) and not path.is_file() and "," in str(given):
+    if not arrays.has_known_suffix(given) and "," in str(given):
         return check_names([name.strip() for name in str(given).split(",")])
     if not arrays.has_known_suffix(given):
         known = ", ".join(arrays.FORMATS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.array import described
 from ..core.class_names import are_names, check_names, index_labels
 from ..core.counts import check_labels, resolve
 from ..core.errors import Advice, LevelheadError, in_file
@@ -68,6 +69,8 @@ def read(
         label_column: the title of the labels in a table of logits, if it is not one of `csv_table.LABEL_TITLES`.
         say: called with a line about what was found but not given.
     """
+    if label_column is None and labels is not None and arrays.is_column_of(labels, logits):
+        label_column, labels = arrays.split_key(labels)[1], None
     stamps = {path: check_regular_file(path, what) for what, path in _files(logits, labels, counts).items()}
     given_counts = counts if counts is None or not isinstance(counts, str | Path) else read_counts(counts)
     scores = _read_scores(logits, names, label_column, given_counts)
@@ -93,7 +96,7 @@ def read(
         if (file := inside if given is None else given) is None:
             continue
         found[what] = get(file)
-        if isinstance(file, Path) or (isinstance(file, str) and not is_inline(file)):
+        if isinstance(file, str | Path) and not is_inline(file):
             files[what] = file
         if given is None:
             not_given.append(what)
@@ -139,9 +142,11 @@ def _read_scores(source: Source, names: Sequence[str] | None, label_column: str 
         values = arrays.read(source)
         with in_file(source):
             check_shape(values.shape)
+            if values.dtype.kind not in "fiu":
+                raise LevelheadError(f"expected logits as floating-point numbers, got {described(values)}")
         return _Scores(source, values, names=_names_next_to(source, values.shape[1]) if names is None else list(names))
     with in_file(path):
-        table = read_table(path, titles=("logits",))
+        table = read_table(path, titles=("logits", label_column))
         if len(table.columns) == 1:  # lists of logits
             check_shape(table.columns[0].shape)
             return _Scores(source, table.columns[0], None if names is None else list(names))

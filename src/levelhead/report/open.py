@@ -1,7 +1,6 @@
 """Subjects from files: a run's folder, a snapshot, a tuned.json, or logits."""
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from ..io import arrays, samples
 from ..io.counts_file import target_shares
 from ..io.safetensors_file import read_header
 from ..io.snapshot import Snapshot
+from ..io.text import parse_json
+from ..io.text import read as read_text
 from ..io.tuned_json import read_choice
 from ..runs.run_folder import Run
 from .subject import ChoiceRecord, Subject, of_logits, of_snapshot
@@ -26,6 +27,8 @@ def of_file(
     *,
     labels: Path | None = None,
     counts_file: Path | None = None,
+    names: Sequence[str] | None = None,
+    label_column: str | None = None,
     tuned: Path | None = None,
     gamma: float | None = None,
     rule: RuleName | None = None,
@@ -39,6 +42,7 @@ def of_file(
         path: the file or folder.
         labels, counts_file: files of the labels [N] of logits and of the training samples of each class, where the
             logits' file does not hold them; without labels, only the predicted shares are shown.
+        names, label_column: class names, and the title of the labels in a table of logits, as in `samples.read`.
         tuned: a tuned.json, chosen on other samples than these.
         gamma: a gamma of your own. With neither, gamma is chosen on the held-out samples; logits are taken to be that.
         rule, bootstrap: as in `of_snapshot`; the rule is `rescale` if None.
@@ -78,7 +82,7 @@ def of_file(
             f"{path}: the rule 'tau' needs the weight norms of a head, and logits have none; give a "
             "run's folder or a snapshot"
         )
-    found = samples.read(place, labels, counts_file, say=say)
+    found = samples.read(place, labels, counts_file, names=names, label_column=label_column, say=say)
     own = choice is not None and choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(place)
     return of_logits(
         found.logits,
@@ -137,7 +141,7 @@ def of_tuned(path: Path) -> Subject:
         }
         counts = np.ones(choice.get("classes") or 2, np.int64)
         return Subject(path.stem, counts, choice, facts=facts, tuned_file=str(path))
-    found: dict[str, Path] = {}
+    found: dict[str, Any] = {} if "counts" in sources["files"] else {"counts": sources["counts"]}
     for key, name in sources["files"].items():  # relative to the current folder or to that of the tuned.json
         places = [place for place in (Path(name), path.parent / name) if arrays.file_of(place).is_file()]
         if not places:
@@ -159,7 +163,7 @@ def of_choice(
     *,
     logits: Path,
     labels: Path | None = None,
-    counts: Path,
+    counts: Path | Sequence[float],
     norms: Path | None = None,
     target: str | None = None,
     kind: Kind = "logits",
@@ -169,7 +173,7 @@ def of_choice(
 
     Args:
         tuned, title: the choice, or its `to_dict()`; the subject's title, the name of the logits' file if None.
-        logits, labels, counts, norms: files; norms are needed for the rule `tau` alone.
+        logits, labels, counts, norms: files, or the counts themselves; norms are needed for the rule `tau` alone.
         target, kind: what each class weighs, as `levelhead tune --target` takes it; as in `tune`.
 
     Returns:
@@ -184,7 +188,7 @@ def of_choice(
     0.5
     """
     choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
-    found = samples.read(logits, labels, counts)
+    found = samples.read(logits, labels, counts, names=choice.get("names"))
     return of_logits(
         found.logits,
         found.labels,
@@ -208,7 +212,7 @@ def is_records(path: str | Path) -> bool:
     """
     first = min(Path(path).glob("*.json"), default=None) if Path(path).is_dir() else None
     try:
-        record = None if first is None else json.loads(first.read_text(encoding="utf-8"))
+        record = None if first is None else parse_json(read_text(first))
     except ValueError:
         return False
     return isinstance(record, dict) and {"column", "method", "curve", "counts"} <= record.keys()
