@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import time
 import zipfile
 
 import numpy as np
@@ -82,6 +83,28 @@ def test_links_to_nothing_are_unreadable_images(tmp_path):
     with pytest.raises(ValueError, match=r"1 of 11 images cannot be read: .*gone.png .*pass skip_bad"):
         load(str(place))
     assert load(str(place), skip_bad=True).counts.sum() == 8
+
+
+def test_a_pipe_among_images_is_named_and_not_waited_for(tmp_path):
+    place = layouts.write_image_folder(tmp_path, {"cat": 5, "dog": 5})
+    os.mkfifo(place / "dog" / "pipe.png")
+    with pytest.raises(ValueError, match=r"1 of 11 images cannot be read: .*pipe\.png \(.*a pipe; .*pass skip_bad"):
+        load(str(place))
+
+
+def test_told_to_stop_it_does_not_decode_the_other_images(tmp_path, monkeypatch):
+    place, begun = layouts.write_image_folder(tmp_path, {"cat": 100, "dog": 100}, size=4), []
+
+    def decode(file, size):
+        begun.append(file)
+        time.sleep(0.02)
+        if begun[0] == file:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(image_folder, "_decode", decode)
+    with pytest.raises(KeyboardInterrupt):
+        load(str(place))
+    assert len(begun) < 100
 
 
 def test_names_of_images_may_be_any_bytes_and_those_of_classes_text(tmp_path):

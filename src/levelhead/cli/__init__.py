@@ -11,25 +11,49 @@ demo: what `levelhead demo` does
 
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from . import models, training  # noqa: F401  (they add their commands to the app, in this order)
-from .common import app, say
-from .errors import EXPECTED, message_for
+if TYPE_CHECKING:
+    from .common import app
 
 __all__ = ["app", "main"]
 
 
+def __getattr__(name: str) -> Any:
+    """Return the app with all its commands, which are imported only now."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import models, training  # noqa: F401  (they add their commands to the app, in this order)
+    from .common import app
+
+    return app
+
+
 def main() -> None:
-    """Run the command line and exit: 0 if it did what was asked, 2 after bad input, 130 if it was interrupted."""
+    """Run the command line and exit: 0 if it did what was asked, 2 after bad input, 130 if it was interrupted.
+
+    Everything is imported in here, so that Ctrl-C during an import ends it as at any other moment.
+    """
     try:
-        code = app(standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
+        code = _run()
+    except KeyboardInterrupt:
         code = 130
+    sys.exit(code)
+
+
+def _run() -> int:
+    import typer
+
+    app = __getattr__("app")
+    from .common import say
+    from .errors import EXPECTED, message_for
+
+    try:
+        return app(standalone_mode=False)
+    except typer.Abort:
+        return 130
     except EXPECTED as error:
         if os.environ.get("LEVELHEAD_DEBUG"):
             raise
         say(message_for(error, typer.main.get_command(app), sys.argv[1:]))
-        code = 2
-    sys.exit(code)
+        return 2

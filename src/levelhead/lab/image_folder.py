@@ -11,6 +11,7 @@ import numpy as np
 from ..core.atomic import atomic_open
 from ..core.errors import Advice, LevelheadError
 from ..core.per_class import listed
+from ..core.regular_file import check_regular_file
 from .data import Data, Split, train_and_test
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"}
@@ -49,6 +50,7 @@ def tiny_imagenet(root: Path, *, skip_bad: bool = False) -> Data:
     index = {wnid: i for i, wnid in enumerate(ids)}
     train = [(file, index[wnid]) for wnid in ids for file in _images(place / "train" / wnid / "images")]
     annotations = place / "val" / "val_annotations.txt"
+    check_regular_file(annotations, "the labels of val/")
     rows = [line.split("\t") for line in annotations.read_text(encoding="utf-8").splitlines() if line]
     for row in rows:
         if len(row) < 2 or row[1] not in index:
@@ -93,7 +95,11 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
     with suppress(OSError, ValueError, EOFError):  # where it is missing or damaged, it is made again
         return Split(np.load(cached, mmap_mode="c", allow_pickle=False), labels)
     with ThreadPoolExecutor() as pool:
-        decoded = list(pool.map(lambda file: _decode(file, size), files))
+        try:
+            decoded = list(pool.map(lambda file: _decode(file, size), files))
+        except BaseException:  # told to stop: the images that are not begun need not be waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     bad = [i for i, image in enumerate(decoded) if isinstance(image, str)]
     if bad and not skip_bad:
         names = listed([str(files[i]) for i in bad], 5)
@@ -127,6 +133,7 @@ def _decode(path: Path, size: int) -> np.ndarray | str:
     except ImportError:
         raise ImportError("reading image files needs Pillow: pip install pillow") from None
     try:
+        check_regular_file(path, "an image")  # a pipe would be waited for without end
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image)
             if upright.mode in ("I", "F"):

@@ -9,14 +9,15 @@ runs/<name>-<key of the spec>/
     done.json               the result and the sha256 of the two files above; a run that has it is finished
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LevelheadError
+from ..core.regular_file import check_regular_file
 from ..files.edits import file_sha256
 from ..io.snapshot import Snapshot
+from ..io.text import parse_json
 from .spec import Spec
 
 MODEL_KEY = "levelhead.model"  # of the metadata of model.safetensors that describes the network
@@ -53,12 +54,12 @@ class Run:
     def log(self) -> list[dict[str, Any]]:
         """The records of the epochs so far, without a last line that a crash cut off."""
         path = self.path / "log.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
         try:
-            records = [json.loads(line) for line in lines if line.endswith("}\n")]
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+            records = [parse_json(line) for line in lines if line.endswith("}\n")]
         except ValueError as error:
             raise LevelheadError(f"{path}: damaged ({error}); move the folder away to train again") from None
-        if any("epoch" not in record for record in records):
+        if not all(isinstance(record, dict) and isinstance(record.get("epoch"), int) for record in records):
             raise LevelheadError(f"{path}: damaged, a line has no epoch; move the folder away to train again")
         return records
 
@@ -74,12 +75,21 @@ class Run:
 
     def check_files(self) -> None:
         """Raise LevelheadError if a file of a finished run is not the one it wrote."""
-        for name in self.result.get("sha256", ()):
+        for name in self._vouched:
             self._checked_file(name)
+
+    @property
+    def _vouched(self) -> dict[str, str]:
+        """The sha256 of each file that done.json vouches for."""
+        found = self.result.get("sha256", {})
+        if not isinstance(found, dict) or any(Path(name).name != name for name in found):
+            raise LevelheadError(f"{self.path / 'done.json'}: damaged; move the folder away to train again")
+        return found
 
     def _checked_file(self, name: str) -> Path:
         """Return a file whose sha256 is the one in done.json; results of older versions have none."""
-        path, vouched = self.path / name, self.result.get("sha256", {}).get(name)
+        path, vouched = self.path / name, self._vouched.get(name)
+        check_regular_file(path, "what the run wrote")
         if vouched not in (None, file_sha256(path)):
             raise LevelheadError(
                 f"{path}: not the file that the run wrote: its sha256 is not the one in done.json; "
@@ -96,7 +106,7 @@ class Run:
 def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file of a run."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     except ValueError:
         found = None
     if not isinstance(found, dict):
