@@ -13,18 +13,35 @@ COST = np.array([[0.5, 2.0], [7.0, 1.0]])
 
 
 def by_hand(metric, truth, predicted, cost=COST):
-    """The loss of 0/1 predictions, by scikit-learn or by its definition."""
-    recalls = sk.recall_score(truth, predicted, pos_label=1), sk.recall_score(truth, predicted, pos_label=0)
+    """The loss of 0/1 predictions, by the textbook, from the table of what is true and what is predicted."""
+    (tn, fp), (fn, tp) = np.bincount(2 * truth + predicted, minlength=4).reshape(2, 2).tolist()
+    n, recalls = tn + fp + fn + tp, (tp / (tp + fn), tn / (tn + fp))
+    chance = ((tp + fp) * (tp + fn) + (tn + fn) * (tn + fp)) / n**2
+    spread = (tp + fp) * (tn + fn) * (tp + fn) * (tn + fp)
     return {
-        "error": lambda: 1 - sk.accuracy_score(truth, predicted),
-        "balanced_error": lambda: 1 - sk.balanced_accuracy_score(truth, predicted),
-        "macro_f1": lambda: 1 - 2 * (truth & predicted).sum() / (truth.sum() + predicted.sum()),
-        "mcc": lambda: 1 - sk.matthews_corrcoef(truth, predicted),
-        "kappa": lambda: 1 - sk.cohen_kappa_score(truth, predicted),
-        "g_mean": lambda: 1 - np.sqrt(recalls[0] * recalls[1]),
-        "worst_recall": lambda: 1 - min(recalls),
-        "cost": lambda: cost[truth, predicted].mean(),
-    }[metric]()
+        "error": (fp + fn) / n,
+        "balanced_error": 1 - sum(recalls) / 2,
+        "macro_f1": 1 - 2 * tp / (2 * tp + fp + fn),
+        "mcc": 1 - ((tp * tn - fp * fn) / spread**0.5 if spread else 0),
+        "kappa": 1 - ((tp + tn) / n - chance) / (1 - chance),
+        "g_mean": 1 - (recalls[0] * recalls[1]) ** 0.5,
+        "worst_recall": 1 - min(recalls),
+        "cost": (np.array([[tn, fp], [fn, tp]]) * cost).sum() / n,
+    }[metric]
+
+
+def test_the_textbook_agrees_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        truth, predicted = np.append(rng.integers(2, size=(2, 30)), [[0, 1], [1, 1]], axis=1)
+        for metric, score in {
+            "error": sk.accuracy_score,
+            "balanced_error": sk.balanced_accuracy_score,
+            "macro_f1": sk.f1_score,
+            "mcc": sk.matthews_corrcoef,
+            "kappa": sk.cohen_kappa_score,
+        }.items():
+            assert by_hand(metric, truth, predicted) == pytest.approx(1 - score(truth, predicted))
 
 
 def thresholds(z):

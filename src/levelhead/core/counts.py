@@ -48,7 +48,8 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     """
     labels = to_numpy(labels)
     if labels.ndim != 1:
-        raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}")
+        several = "; several labels per sample are for tune, with the task multilabel" if labels.ndim == 2 else ""
+        raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}{several}")
     whole = labels.dtype.kind == "f" and np.isfinite(labels).all() and np.all(labels == np.floor(labels))
     if labels.dtype.kind not in "iub" and not whole:
         raise LevelheadError(f"expected integer labels, got {described(labels)}")

@@ -51,7 +51,9 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
             nodes = tuple({node.weight: node for node in heads_of(graph, output.name)}.values())
         except (ValueError, RecursionError) as error:
             reason = error if isinstance(error, ValueError) else "comes from too long a chain of nodes"
-            reasons.append(f"{path}: output {output.name!r}: {reason}")
+            reasons.append(
+                f"{path}: output {output.name!r}: {' '.join(str(reason).split())}"
+            )  # with names of the file's
             continue
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
         if named is None or titles.issuperset(named.split(",")):

@@ -21,6 +21,14 @@ def check_weights(weights: Array, size: int) -> np.ndarray:
     return masses.astype(np.float64)
 
 
+def check_replicates(bootstrap: int, level: float) -> None:
+    """Check the number of replicates and the level of the intervals that they give."""
+    if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
+        raise LevelheadError(f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap")
+    if not 0 < level < 1:
+        raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
+
+
 def class_mean_coefficients(labels: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the coefficients [N] of a mean of class accuracies, weighted by shares [K], over the classes present."""
     totals = np.bincount(labels, weights, len(shares))

@@ -14,6 +14,7 @@ from ..core.per_class import listed
 from ..core.warnings import MissingClassWarning
 from ..show.progress import StageProgress
 from . import diagnostics
+from .bootstrap import check_replicates
 from .label_cuts import LabelCuts, label_loss
 from .label_inputs import (
     check_label_costs,
@@ -80,6 +81,7 @@ def tune_labels(
     check_choice("metric", metric, METRICS)
     metric = "cost" if cost is not None and metric == "balanced_error" else metric
     check_cost_given(metric, cost)
+    check_replicates(bootstrap, level)
     truth = check_label_table(labels)
     size = truth.shape[1]
     if names is not None and len(names) != size:
@@ -186,7 +188,8 @@ def _curve_over_share(found: Mapping[int, LabelObjective], offsets: Mapping[int,
         if then != now:
             way = np.arange(now, then, 1 if then > now else -1)  # the cuts left one after the other
             crossed = one.cuts.values[way if then > now else way - 1]
-            at.append(np.clip(-crossed / offsets[k], 0.0, 1.0))
+            reached = -crossed / offsets[k]  # there the score is 0, which is not above 0
+            at.append(np.clip(np.nextafter(reached, 2.0) if then > now else reached, 0.0, 1.0))
             steps.append(np.diff(np.append(one.losses[way], one.losses[then])) / len(found))
     where, changes = np.concatenate(at), np.concatenate(steps)
     order = np.argsort(where, kind="stable")

@@ -72,6 +72,9 @@ class TunedLabels(Tuned):
     def facts(self) -> dict[str, str]:
         """Return the result in words, part by part, with a `verdict` if the model may be better as it is."""
         parts = super().facts()
+        if "floors" in parts:
+            parts["floors"] = parts["floors"].replace("at gamma = 0 too", "by the model as it is too")
+            parts["floors"] = parts["floors"].replace("gamma = 0", "the model as it is")
         source = parts.pop("gamma").partition("chosen on ")[2]
         moved = [label.offset for label in self.labels if label.moved]
         by = f", by {min(moved):+.3g} to {max(moved):+.3g}" if moved else ""

@@ -8,8 +8,10 @@ from typing import Any
 
 from torch import jit, nn
 
+from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, list_layers
+from ..core.label_task import PROBLEM_TYPES
 from .probe import NAME_HEAD, Probe
 
 _Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one output
@@ -35,6 +37,7 @@ HARMLESS_MODULES = (
     nn.Softmax,
     nn.Softmax2d,
     nn.LogSoftmax,
+    nn.Sigmoid,
 )
 
 
@@ -244,11 +247,17 @@ def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int 
 
 def _blocks_around(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, nn.Module | None]]:
     """Yield each block around a layer, with the first module after the layer in it that is not harmless."""
+    for block, later in _modules_after(model, path):
+        yield block, next((m for m in later if not isinstance(m, HARMLESS_MODULES)), None)
+
+
+def _modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
+    """Yield each block around a layer, with the modules after the layer in it."""
     while path:
         path, _, name = path.rpartition(".")
         block = model.get_submodule(path)
         later = list(block._modules.values())[list(block._modules).index(name) + 1 :]
-        yield block, next((m for m in later if m is not None and not isinstance(m, HARMLESS_MODULES)), None)
+        yield block, [module for module in later if module is not None]
 
 
 def _check_no_norm_follows(model: nn.Module, path: str) -> None:
@@ -282,6 +291,24 @@ def _check_no_rivals(model: nn.Module, found: _Layers) -> _Layers:
     if rivals:
         raise _undecided(f"{', '.join(found)} looks like the head, but {_listing(rivals)} may feed the output too")
     return found
+
+
+def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
+    """Return whether samples have one of the classes or several labels, and how that is known; None if it is not.
+
+    It is by `config.problem_type`, or by a Sigmoid or a softmax after a layer of several outputs in an nn.Sequential.
+
+    >>> known_task(nn.Sequential(nn.Linear(8, 3), nn.Sigmoid()), "0")
+    ('multilabel', 'a Sigmoid follows it')
+    """
+    model = unwrap(model)
+    for block, later in _modules_after(model, path) if outputs(model.get_submodule(path)) != 1 else ():
+        for module in later if _is_plain_sequence(block) else ():
+            if isinstance(module, nn.Sigmoid):
+                return "multilabel", "a Sigmoid follows it"
+            if isinstance(module, nn.Softmax | nn.LogSoftmax):
+                return "multiclass", "a softmax follows it"
+    return PROBLEM_TYPES.get(getattr(getattr(model, "config", None), "problem_type", None))
 
 
 def _feeds_neighbor(model: nn.Module, path: str, found: _Layers) -> bool:

@@ -18,13 +18,14 @@ from ..core.choices import BiasPolicy, Missing, RuleName
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError
 from ..core.head import Head, check_finite
+from ..core.label_task import check_label_task
 from ..core.precision import rounding_flips
 from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..gamma.tuned import Tuned
 from ..io.tuned_json import Choice, choice_of
 from .adjusted import Adjusted
 from .editable import Editable, check_editable, check_takes_bias, new_bias
-from .find import find_head, linear_layers, outputs, unwrap
+from .find import find_head, known_task, linear_layers, outputs, unwrap
 from .probe import NAME_HEAD
 from .sharded import gather, place_like, reshard
 
@@ -150,6 +151,7 @@ def check_adjust(
     classes = _likely_classes(model, len(choice.counts or ()))
     found = editable_head(model, layer=layer, example=example, classes=classes)
     path, size = next((path, len(module.weight)) for path, module in found.items())
+    check_label_task(path or "the head", known_task(model, path), choice.task)
     return found, choice, choice.counts_for(size, _class_names(model, size), path or "the head")
 
 
@@ -210,6 +212,7 @@ def check_rescale(
     size = len(counts) if hasattr(counts, "__len__") else None  # counts may be labels, of any number
     found = editable_head(model, layer=layer, example=example, classes=_likely_classes(model, size))
     path, classes = next((path, len(module.weight)) for path, module in found.items())
+    check_label_task(path or "the head", known_task(model, path), "multiclass")
     if classes == 1:
         raise LevelheadError(
             f"{path or 'the head'} gives a single logit, and scaling never moves its sign; tune with "
