@@ -1,14 +1,17 @@
 """Which gamma to use: the exact path over gamma, and the choice on it.
 
 - path: `gamma_path` and `GammaPath`, the exact path over gamma
-- tune: `tune`, `match_prior` and `cross_fit`, which choose gamma; `TuneOptions`
+- tune: `tune` and `cross_fit`, which choose a rule and its gamma; match_prior: without labels; options: `TuneOptions`
+- auto: the choice of the rule; fitters: how each is fitted on some samples; cross_fitted: judged on the others
+- choose: the choice on one rule's path; held_out: the samples it needs; folds: parts of them
+- temperature: the scale of scores
 - tuned: `Tuned`, a chosen gamma with what is needed to judge it
 - compare: `compare` and `Comparison`, the rules side by side
 - vector: `fit_vector`, a scale and an offset per class, fitted by log loss
 - priors: `estimate_prior`, the shares of the classes in deployment, by EM or BBSE
 - metrics: F1, MCC, kappa and others, costs and floors over gamma
 - criterion: the objective that the choice minimizes, and its bootstrap replicates
-- diagnostics: warnings about data and heads, before gamma is chosen
+- diagnostics: warnings about data and heads, before gamma is chosen; count_doubts: about counts
 - rule: the rules, and checks of their parameters
 - envelope: every change of every prediction over gamma
 - engines, intervals, intervals_numba, intervals_torch: the interval of gammas on which each sample is right

@@ -9,10 +9,12 @@ import numpy as np
 
 from ..core.adjust import RULE_TITLES
 from ..core.array import Array
+from ..core.class_names import resolve_labels
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.measure import check_logits
 from . import diagnostics
+from .count_doubts import diagnose_counts
 from .criterion import Objective
 from .path import GammaPath, gamma_path
 from .rule import check_range
@@ -112,7 +114,7 @@ def compare(
 
     Args:
         logits: [N, K] of samples the model was not trained on.
-        labels: [N]. A class needs two samples to be in both halves, and is left out if it has fewer.
+        labels: [N], as in `tune`. A class needs two samples to be in both halves, and is left out if it has fewer.
         counts, names: training samples of each class; class names, for counts given by name.
         norms: [K], weight norms of the head; without them tau-normalization is left out.
         repeats, rng: how often the data are halved; a generator, or a seed.
@@ -129,6 +131,7 @@ def compare(
     (['rescale', 'shift', 'rescale+shift', 'none'], True)
     """
     logits, rng, range = check_logits(logits), np.random.default_rng(rng), check_range(range, holds_zero=True)
+    labels, names = resolve_labels(logits, labels, counts, names)
     path = gamma_path(logits, labels, counts, range=range, names=names)
     sizes = np.bincount(path.labels, minlength=len(path.counts))
     if not isinstance(repeats, int | np.integer) or repeats < 1:
@@ -142,6 +145,7 @@ def compare(
             diagnostics.diagnose_binary_head(logits, "rescale"),
             diagnostics.diagnose_negative_logits(logits, path.labels, "rescale"),
             diagnostics.diagnose_norms(norms, path.counts, "rescale"),
+            *diagnose_counts(logits, path.labels, path.counts, "rescale"),
         ]
     )
     other = partial(gamma_path, logits, path.labels, path.counts, range=range)
