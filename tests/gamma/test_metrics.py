@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import warnings
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,7 @@ from levelhead.core.warnings import quiet
 from levelhead.gamma.rule import make_rule
 
 RULES = ("rescale", "shift", "tau")
+tune, cross_fit = partial(lh.tune, rule="rescale"), partial(lh.cross_fit, rule="rescale")
 NORMS = np.array([4.0, 2.0, 1.0, 0.5])
 COUNTS = np.array([64, 16, 4, 1])
 COST = np.array([[0.0, 1.0, 2.0, 1.0], [3.0, 0.0, 1.0, 1.0], [5.0, 4.0, 0.5, 2.0], [9.0, 8.0, 7.0, 0.0]])
@@ -109,14 +111,14 @@ def test_the_best_gamma_is_the_best_of_all_gammas_that_meet_the_floors(rule, met
     sign = 1 if metric in ("error", "balanced_error", "cost") else -1
     wanted = {int(c): floor for c in np.unique(labels)} if isinstance(floor, float) else floor or {}
     truth = {}
-    for gamma in cells(path.curve_of("macro_f1"), path.error_curve):
+    for gamma in [0.0, *cells(path.curve_of("macro_f1"), path.error_curve)]:
         predicted = path.rule.scores(logits, gamma).argmax(axis=1)
         if all((predicted[labels == c] == c).mean() >= least - 1e-12 for c, least in wanted.items()):
             truth[gamma] = sign * expected(metric, labels, predicted)
     options = {"cost": cost_for(metric), "floors": floor}
     if not truth:
         with pytest.raises(lh.LevelheadError, match="floors: no gamma"), quiet():
-            lh.tune(
+            tune(
                 logits,
                 labels,
                 COUNTS,
@@ -132,25 +134,23 @@ def test_the_best_gamma_is_the_best_of_all_gammas_that_meet_the_floors(rule, met
         return
     best = path.best(metric, **options)
     assert best.metric == metric
-    if best.plateau[1] - best.plateau[0] > 1e-9:  # else only a tie itself is best
-        assert sign * best.value == pytest.approx(min(truth.values()), abs=1e-9)
-        assert best.value == pytest.approx(expected(metric, labels, path.predictions(best.gamma)), abs=1e-9)
+    assert sign * best.value == pytest.approx(min(truth.values()), abs=1e-9)
+    assert best.value == pytest.approx(expected(metric, labels, path.predictions(best.gamma)), abs=1e-9)
     with quiet():
-        tuned = lh.tune(
+        tuned = tune(
             logits,
             labels,
             COUNTS,
             metric=metric,
             rule=rule,
+            range=path.range,
             criterion="balanced_error",
             bootstrap=0,
             norms=NORMS if rule == "tau" else None,
             **options,
         )
-    near = expected(metric, labels, path.predictions(tuned.gamma + 1e-7))  # gamma itself may be a tie
-    assert sign * near == pytest.approx(min(truth.values()), abs=1e-9)
-    if np.abs(path.curve_of("macro_f1").gammas - tuned.gamma).min() > 1e-9:  # at a tie, scores are rounded
-        assert tuned.value == pytest.approx(expected(metric, labels, path.predictions(tuned.gamma)), abs=1e-9)
+    assert tuned.value == pytest.approx(expected(metric, labels, path.predictions(tuned.gamma)), abs=1e-9)
+    assert sign * tuned.value == pytest.approx(min(truth.values()), abs=1e-9)
     assert tuned.metric == metric
     assert tuned.value is not None
     assert tuned.value_at_zero is not None
@@ -166,7 +166,7 @@ def bent(seed: int = 0, sizes=(80, 40, 20, 10)) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_has_intervals_of_gamma_and_gain_and_a_report(metric):
     logits, labels = bent()
-    tuned = lh.tune(logits, labels, COUNTS, metric=metric, cost=cost_for(metric), bootstrap=200)
+    tuned = tune(logits, labels, COUNTS, metric=metric, cost=cost_for(metric), bootstrap=200)
     assert tuned.interval is not None
     assert tuned.interval[0] <= tuned.gamma <= tuned.interval[1]
     assert tuned.gain_interval is not None
@@ -185,7 +185,7 @@ def test_every_metric_has_intervals_of_gamma_and_gain_and_a_report(metric):
 @pytest.mark.parametrize("metric", ["macro_f1", "cost"])
 def test_the_interval_of_the_gain_is_that_of_a_bootstrap_by_hand(metric):
     logits, labels = bent(1, (400, 300, 200, 100))
-    tuned = lh.tune(logits, labels, COUNTS, metric=metric, cost=cost_for(metric), bootstrap=400)
+    tuned = tune(logits, labels, COUNTS, metric=metric, cost=cost_for(metric), bootstrap=400)
     rng, sign = np.random.default_rng(1), 1 if metric == "cost" else -1
     before, after = (lh.gamma_path(logits, labels, COUNTS).predictions(at) for at in (0.0, tuned.gamma))
     gains = []
@@ -202,7 +202,7 @@ def test_the_interval_of_the_gain_is_that_of_a_bootstrap_by_hand(metric):
 def test_a_target_weighs_the_classes_in_a_metric():
     logits, labels = bent(2)
     target = np.array([0.1, 0.2, 0.3, 0.4])
-    tuned = lh.tune(logits, labels, COUNTS, metric="macro_f1", target=target, bootstrap=0)
+    tuned = tune(logits, labels, COUNTS, metric="macro_f1", target=target, bootstrap=0)
     weights = (target / np.bincount(labels))[labels]
     path = lh.gamma_path(logits, labels, COUNTS)
     assert tuned.value == pytest.approx(expected("macro_f1", labels, path.predictions(tuned.gamma), weights))
@@ -213,8 +213,8 @@ def test_a_target_weighs_the_classes_in_a_metric():
 def test_folds_are_pooled_for_other_metrics_too():
     folds = [(*bent(seed), COUNTS * (1 + seed)) for seed in range(2)]
     logits, labels = (np.concatenate([fold[i] for fold in folds]) for i in range(2))
-    one = lh.tune(logits, labels, COUNTS, metric="mcc", bootstrap=0)
-    pooled = lh.cross_fit(folds, metric="mcc", bootstrap=0)
+    one = tune(logits, labels, COUNTS, metric="mcc", bootstrap=0)
+    pooled = cross_fit(folds, metric="mcc", bootstrap=0)
     assert (pooled.gamma, pooled.value) == pytest.approx((one.gamma, one.value))
 
 
@@ -223,7 +223,7 @@ def test_a_kept_bias_can_be_tuned_by_another_metric():
     logits, labels = bent(3)
     bias = np.array([0.5, 0.2, -0.1, 0.0])
     rule = make_rule("rescale", COUNTS, bias=bias)
-    tuned = lh.tune(logits, labels, COUNTS, metric="macro_f1", bias=bias, bootstrap=20)
+    tuned = tune(logits, labels, COUNTS, metric="macro_f1", bias=bias, bootstrap=20)
     grid = [expected("macro_f1", labels, rule.scores(logits, g).argmax(axis=1)) for g in np.linspace(0, 2, 401)]
     assert tuned.value == pytest.approx(max(grid), abs=0.01)
     assert tuned.value == pytest.approx(
@@ -246,7 +246,7 @@ def test_floors_that_no_gamma_meets_say_how_near_one_comes():
     nearest = max(cells(path.error_curve), key=lambda g: np.nanmin(path.class_accuracy(g)))
     recall = path.class_accuracy(nearest)
     with pytest.raises(lh.LevelheadError) as caught:
-        lh.tune(logits, labels, COUNTS, floors=1.0, bootstrap=0, names=["cat", "dog", "owl", "ant"])
+        tune(logits, labels, COUNTS, floors=1.0, bootstrap=0, names=["cat", "dog", "owl", "ant"])
     worst = int(np.argmin(recall))
     assert caught.value.parameter == "floors"
     assert f"class {worst} ({['cat', 'dog', 'owl', 'ant'][worst]})" in str(caught.value)
@@ -255,10 +255,10 @@ def test_floors_that_no_gamma_meets_say_how_near_one_comes():
 
 def test_floors_hold_what_the_metric_alone_would_give_up():
     logits, labels = bent(6)
-    free = lh.tune(logits, labels, COUNTS, metric="error", criterion="balanced_error", bootstrap=0)
+    free = tune(logits, labels, COUNTS, metric="error", criterion="balanced_error", bootstrap=0)
     path = lh.gamma_path(logits, labels, COUNTS)
     least = float(path.class_accuracy(free.gamma)[3]) + 0.05
-    tuned = lh.tune(
+    tuned = tune(
         logits, labels, COUNTS, metric="error", floors={"ant": least}, names=["cat", "dog", "owl", "ant"], bootstrap=100
     )
     assert path.class_accuracy(tuned.gamma)[3] >= least
@@ -292,14 +292,14 @@ def test_what_cannot_be_used_is_one_line_that_says_why(case):
     options, words = REFUSED[case]
     logits, labels = bent()
     with pytest.raises(lh.LevelheadError, match=words) as caught:
-        lh.tune(logits, labels, COUNTS, bootstrap=0, **options)
+        tune(logits, labels, COUNTS, bootstrap=0, **options)
     assert "\n" not in str(caught.value)
 
 
 def test_a_floor_for_a_class_without_a_sample_is_refused():
     logits, labels = bent()
     with pytest.raises(lh.LevelheadError, match="class 3 has no sample"), quiet():
-        lh.tune(logits[labels < 3], labels[labels < 3], COUNTS, floors={3: 0.5}, bootstrap=0)
+        tune(logits[labels < 3], labels[labels < 3], COUNTS, floors={3: 0.5}, bootstrap=0)
 
 
 def test_a_path_of_top_k_has_no_predictions_to_score():

@@ -10,6 +10,7 @@ import numpy as np
 from .choices import Metric
 from .errors import LevelheadError
 
+SLIVER = 1e-9  # a stretch of gammas narrower than this is between two changes that nobody can choose between
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
 
@@ -47,14 +48,48 @@ class Curve:
     def plateau(self, tolerance: float = 1e-12) -> tuple[float, float]:
         """Return the widest stretch (a, b) on which the curve is lowest, the first of equally wide ones.
 
-        Values as close as the tolerance count as equal: they may be sums of the same terms in another order.
+        Values as close as the tolerance count as equal: they may be sums of the same terms in another order. A sliver,
+        which is narrower than 1e-9, is not taken for its value unless 0 is in it: rounding of scores, and not gamma,
+        would decide which side of its ends one is on. At 0, scores are the logits themselves.
         """
-        low = self.values <= self.values.min() + tolerance
-        starts = np.flatnonzero(low & ~np.r_[False, low[:-1]])
-        stops = np.flatnonzero(low & ~np.r_[low[1:], False])
-        a, b = self.gammas[starts], np.r_[self.gammas, self.end][stops + 1]
+        a, b, _ = self._lowest(tolerance)
         widest = int(np.argmax(b - a))
         return float(a[widest]), float(b[widest])
+
+    def plateau_at_zero(self, tolerance: float = 1e-12) -> tuple[float, float] | None:
+        """Return the stretch around 0 if the curve is as low there as anywhere, and nowhere but on slivers higher."""
+        a, b, flat = self._lowest(tolerance)
+        around = np.flatnonzero((a <= 0) & (b > 0))
+        return (float(a[around[0]]), float(b[around[0]])) if flat and len(around) else None
+
+    def middle(self, plateau: tuple[float, float]) -> float:
+        """Return the gamma to choose on a plateau: its middle, where no change is near, or 0 on a sliver around 0.
+
+        >>> Curve(np.array([0.0, 0.2, 0.5, 0.8]), np.array([0.3, 0.1, 0.1, 0.3]), 1.0).middle((0.2, 0.9))
+        0.55
+        """
+        a, b = plateau
+        if b - a <= SLIVER:
+            return 0.0 if a <= 0 < b else a
+        at = a + (b - a) / 2
+        steps = self.gammas[np.searchsorted(self.gammas, a, side="right") : np.searchsorted(self.gammas, b)]
+        if not len(steps) or np.abs(steps - at).min() > SLIVER / 2:
+            return at
+        edges = np.concatenate([[a], steps, [b]])  # changes at the middle cancel, unless rounding parts them
+        widest = int(np.argmax(np.diff(edges)))
+        return float(edges[widest] + (edges[widest + 1] - edges[widest]) / 2)
+
+    def _lowest(self, tolerance: float) -> tuple[np.ndarray, np.ndarray, bool]:
+        """Return the ends of each stretch on which the curve is lowest, and whether no part but slivers is higher."""
+        ends = np.append(self.gammas[1:], self.end)
+        counts = (ends - self.gammas > SLIVER) | ((self.gammas <= 0) & (ends > 0))
+        if not np.isfinite(self.values[counts]).any():  # a narrow range, or floors that only slivers meet
+            counts[:] = True
+        low = self.values <= self.values[counts].min() + tolerance
+        starts = np.flatnonzero(low & ~np.r_[False, low[:-1]])
+        stops = np.flatnonzero(low & ~np.r_[low[1:], False])
+        some = np.flatnonzero(np.add.reduceat(low & counts, starts)) if len(starts) else starts
+        return self.gammas[starts[some]], ends[stops[some]], bool(low[counts].all())
 
     def complement(self) -> Curve:
         """Return ``1 - self``: errors from accuracies."""

@@ -33,6 +33,7 @@ def read_chunks(
     for first in range(0, total, step):
         part = logits[first : first + step]
         part = to_numpy(part) if is_torch(part) else np.asarray(part)
+        part = part.astype(np.float32) if part.dtype == np.float16 else part  # sums of float16 overflow
         if kind != "logits" or part.dtype.kind != "f":
             part = check_logits(part, kind=kind, first=first)
         elif first == 0 and whole and part.shape[1] > 1:

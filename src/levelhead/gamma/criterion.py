@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.curve import Curve, Metric
+from ..core.curve import SLIVER, Curve, Metric
 from ..show.progress import RowProgress
 from .bootstrap import draw_resamples
 from .envelope import Envelope
@@ -22,30 +22,38 @@ from .metrics import ERRORS, RECALLS, MetricSteps, apply_floors
 from .path import GammaPath
 
 STRENGTH = 20.0
-_SAME_GAMMA = 1e-9  # breakpoints closer than this are one: nobody can choose between them
 _SAME_VALUE = 1e-10  # values closer than this are equal: they differ by rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Intervals of gamma between ascending edges [G + 1]. Step functions are evaluated in the middle of each."""
+    """Intervals of gamma between ascending edges [G + 1]. Step functions are evaluated in the middle of each.
+
+    An interval holds its first edge. If every event is an edge, the values are exact at every gamma, by the rule of
+    ties in `intervals.py`: equal scores at one gamma make an interval of one float there.
+    """
 
     edges: np.ndarray
 
     @staticmethod
     def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> "Grid":
-        """Return the intervals between all events or, if those are more than `most`, as many of equal width."""
+        """Return the intervals between all events or, if those are more than `most`, as many of equal width.
+
+        Of equal width, 0 is an interval by itself if anything changes next to it, as where logits are equal.
+        """
         low, high = range
-        inside = np.unique(events[(events > low + _SAME_GAMMA) & (events < high - _SAME_GAMMA)])
-        inside = inside[np.diff(inside, prepend=low) > _SAME_GAMMA]
-        if most is not None and len(inside) >= most:
-            return Grid(np.linspace(low, high, most + 1))
-        return Grid(np.concatenate([[low], inside, [high]]))
+        inside = np.unique(events[(events > low) & (events <= high)])
+        if most is None or len(inside) < most:
+            return Grid(np.concatenate([[low], inside, [high]]))
+        even = np.linspace(low, high, most + 1)
+        tied = low <= 0 < high and (np.abs(events) <= SLIVER).any()
+        return Grid(np.unique(np.append(even, [0.0, np.nextafter(0.0, 1.0)])) if tied else even)
 
     @cached_property
     def middles(self) -> np.ndarray:
-        """The middle of each interval, [G]."""
-        return (self.edges[1:] + self.edges[:-1]) / 2
+        """The middle of each interval, [G]: its first edge, if no other float is in it."""
+        middles = (self.edges[1:] + self.edges[:-1]) / 2
+        return np.where(middles < self.edges[1:], middles, self.edges[:-1])
 
     def bins(self, gammas: np.ndarray) -> np.ndarray:
         """Return the first interval by whose middle each event has happened."""
@@ -62,8 +70,12 @@ class Grid:
 
     def choose(self, values: np.ndarray) -> tuple[float, tuple[float, float]]:
         """Return gamma and the widest plateau on which values [G] are lowest: its middle, or 0 if all are equal."""
-        plateau = self.curve(values).plateau(_SAME_VALUE)
-        return (0.0 if plateau == (self.edges[0], self.edges[-1]) else middle(plateau)), plateau
+        curve = self.curve(values)
+        unchanged = curve.plateau_at_zero(_SAME_VALUE)
+        if unchanged is not None:
+            return 0.0, unchanged
+        plateau = curve.plateau(_SAME_VALUE)
+        return curve.middle(plateau), plateau
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +98,22 @@ class ShareMismatch:
         return self.grid.bins(self.changes.mismatch_steps()[1])
 
 
+@dataclass(frozen=True)
+class Pull:
+    """A pull toward the gamma that a calibrated model would need: ``strength * s * |gamma - center| / unit``.
+
+    It is measured in standard errors s of the balanced error, so it fades as labels become many.
+    """
+
+    center: float
+    unit: float = 1.0
+    strength: float = 1.0
+
+    def values(self, gammas: np.ndarray, standard_error: float) -> np.ndarray:
+        """Return what the pull adds at each gamma, [G]."""
+        return self.strength * standard_error * np.abs(gammas - self.center) / self.unit
+
+
 @dataclass(frozen=True, eq=False)
 class Objective:
     """Error of labelled samples and mismatch of shares on at most `most` intervals, for any weighting of the samples.
@@ -97,6 +125,7 @@ class Objective:
         unlabelled: whether `changes` are of other samples than the path, drawn as in deployment.
         metric, cost: what the error is, a loss of `metrics.py` if not one of the two errors; [K, K], for `cost`.
         floors: [K], the least recall of each class, NaN for none; None for no floors at all.
+        pull: what is added where gamma is far from what a calibrated model would need; None for nothing.
     """
 
     path: GammaPath
@@ -107,6 +136,7 @@ class Objective:
     metric: Metric = "balanced_error"
     cost: np.ndarray | None = None
     floors: np.ndarray | None = None
+    pull: Pull | None = None
 
     def error(self, times: np.ndarray | None = None) -> np.ndarray:
         """Return the class-weighted error (or the loss) on each interval, [G], with sample i counted times[i] times."""
@@ -129,10 +159,14 @@ class Objective:
         The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
         Where a floor is not met, J is infinite; where no gamma meets them all, J is how far below the floors each is.
         """
+        if self.pull is not None or (self.mismatch is not None and strength > 0):
+            curve = self.grid.curve(error)
+            s = self.standard_error(curve.middle(curve.plateau(_SAME_VALUE)), times)
+        if self.pull is not None:
+            error = error + self.pull.values(self.grid.middles, s)
         if self.mismatch is not None and strength > 0:
-            best = middle(self.grid.curve(error).plateau(_SAME_VALUE))
-            weight = min(1.0, strength * self.standard_error(best, times))
-            error = error + weight * self.mismatch.values(unlabelled_times if self.unlabelled else times)
+            times_of_shares = unlabelled_times if self.unlabelled else times
+            error = error + min(1.0, strength * s) * self.mismatch.values(times_of_shares)
         return error if self.floors is None else apply_floors(error, self.margins(times))
 
     def margins(self, times: np.ndarray | None = None) -> np.ndarray:
@@ -151,6 +185,13 @@ class Objective:
             bent = self.path.rule.bias is not None  # then the changes are known on a grid only
             predicted = self.path.predictions(gamma) if bent else self.changes.predictions(gamma)
         return lambda times: self.steps.loss_of(right, predicted, self._masses(times))
+
+    def loss_of(self, predicted: np.ndarray, times: np.ndarray | None = None) -> float:
+        """Return the loss of any predictions [N] of the path's samples, with sample i counted times[i] times."""
+        right = predicted == self.path.labels
+        if self.metric in ERRORS:
+            return float((self.weights if times is None else self.weights * times) @ ~right)
+        return self.steps.loss_of(right, predicted, self._masses(times))
 
     def _masses(self, times: np.ndarray | None) -> np.ndarray:
         """Return the weights of the samples, [N]: whole numbers if no target weighs the classes."""
@@ -240,7 +281,7 @@ def draw_replicates(
         gammas[i], _ = grid.choose(objective.values(again, times, unlabelled_times=unlabelled, strength=strength))
         zero = at_zero(times)
         gains[i] = zero - at_gamma(times)
-        at = np.searchsorted(grid.edges[1:-1], gammas[i])
+        at = np.searchsorted(grid.edges[1:-1], gammas[i], side="right")
         optimism[i] = (error[at] - again[at]) - (really_at_zero - zero)
         if progress is not None:
             progress(i + 1, n)
@@ -259,10 +300,10 @@ def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> 
         m = np.maximum(n + 2 * more, 1)
         return ((up + down + 2 * more) / m - ((up - down) / m) ** 2) / m
 
-    return max(0.0, float((_class_effects(objective, gamma) ** 2 * (variance(1) - variance(0))).sum()))
+    return max(0.0, float((class_effects(objective, gamma) ** 2 * (variance(1) - variance(0))).sum()))
 
 
-def _class_effects(objective: Objective, gamma: float) -> np.ndarray:
+def class_effects(objective: Objective, gamma: float) -> np.ndarray:
     """Return about how much the loss falls as the recall of each class rises from 0 to 1, [K]."""
     present = np.bincount(objective.path.labels, minlength=len(objective.target)) > 0
     if objective.metric in ("macro_f1", "g_mean"):
@@ -274,8 +315,3 @@ def _class_effects(objective: Objective, gamma: float) -> np.ndarray:
         size = len(present)
         return objective.prior * (objective.cost.sum(axis=1) - size * np.diag(objective.cost)) / (size - 1)
     return objective.prior
-
-
-def middle(plateau: tuple[float, float]) -> float:
-    """Return the middle of a plateau."""
-    return plateau[0] + (plateau[1] - plateau[0]) / 2

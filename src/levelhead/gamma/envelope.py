@@ -18,7 +18,7 @@ from ..core.errors import LevelheadError
 from ..core.measure import Kind
 from ..show.progress import RowProgress
 from .chunks import read_chunks
-from .intervals import snap
+from .intervals import crossing, winning_range
 from .rule import Rule
 
 _BLOCK = 1 << 18  # numbers worked on at a time: what fits in a cache
@@ -121,7 +121,8 @@ def compute_envelope(
         raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
 
     def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
-        start = (rule.scores(part, range[0]) if range[0] else part).argmax(axis=1)  # at 0, scores are the logits
+        part = _scale_rows(part) if rule.multiplies and part.dtype.itemsize > 4 else part
+        start = _winners(part, rule, range[0])
         return start, [(rows + first, gamma, new, old) for rows, gamma, new, old in _walk(part, start, rule, range)]
 
     starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
@@ -148,14 +149,16 @@ def compute_envelope(
 def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float]) -> Iterator[tuple]:
     """Follow each row's envelope: from the winner's line to the first line that crosses it, until the range ends."""
     classes = _contenders(logits, start, rule, range)
-    height, slope = _lines(logits, classes, rule)
-    rows, column = np.arange(len(start)), np.zeros(len(start), np.int64)
+    values, slope = np.take_along_axis(logits, classes, 1).astype(np.float64), _lines(logits, classes, rule)[1]
+    rows, column, last = np.arange(len(start)), np.zeros(len(start), np.int64), np.full(len(start), -np.inf)
     while len(rows):
-        h, s, current = (np.take_along_axis(x, column[:, None], 1) for x in (height, slope, classes))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            at = np.where(slope > s, snap((h - height) / (slope - s)), np.inf)
-        when = at.min(axis=1)
-        tied = at == when[:, None]
+        value, s, current = (np.take_along_axis(x, column[:, None], 1) for x in (values, slope, classes))
+        steeper, at = np.nonzero(slope > s), np.full(slope.shape, np.inf)
+        own, rise = current[steeper[0], 0], rule.slopes[classes[steeper]]
+        rise -= rule.slopes[own]
+        at[steeper] = crossing(value[steeper[0], 0], values[steeper], rise, multiplies=rule.multiplies)
+        when = np.maximum(at.min(axis=1), last)  # where three lines meet, rounding must not change their order
+        tied = at <= when[:, None]
         column = np.where(tied, slope, -np.inf).argmax(axis=1)
         new = np.take_along_axis(classes, column[:, None], 1)[:, 0]
         here = np.where(tied | (classes == current), classes, logits.shape[1]).min(axis=1)  # wins the tie itself
@@ -166,7 +169,27 @@ def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float,
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
         shown = alive & (enters <= range[1])
         yield rows[shown], enters[shown], new[shown], np.where(alone, here, current)[shown]
-        rows, column, height, slope, classes = (x[shown] for x in (rows, column, height, slope, classes))
+        last = enters
+        rows, column, values, slope, classes, last = (x[shown] for x in (rows, column, values, slope, classes, last))
+
+
+def _winners(logits: np.ndarray, rule: Rule, gamma: float) -> np.ndarray:
+    """Return the class that wins at gamma, [n]. Where rounding could decide, scores are compared by their crossings."""
+    if gamma == 0:
+        return logits.argmax(axis=1)
+    scores = rule.scores(logits, gamma)
+    found = scores.argmax(axis=1)
+    level = np.take_along_axis(scores, found[:, None], 1)
+    added = 0.0 if rule.multiplies else abs(gamma) * np.abs(rule.slopes).max()
+    near = scores >= level - 1e-12 * (np.abs(level) + added)
+    rows = np.flatnonzero(near.sum(axis=1) > 1)
+    for other in np.flatnonzero(near[rows].any(axis=0)):
+        some = rows[near[rows, other] & (found[rows] != other)]
+        own = found[some]
+        pair = logits[some, own].astype(np.float64), logits[some, other].astype(np.float64)
+        lo, hi = winning_range(*pair, rule.slopes[other] - rule.slopes[own], own < other, multiplies=rule.multiplies)
+        found[some[(lo > gamma) | (gamma > hi)]] = other
+    return found
 
 
 def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float]) -> np.ndarray:
@@ -178,8 +201,8 @@ def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[
     end = rule.scores(logits, range[1]).argmax(axis=1)
     height, slope = _lines(logits, np.stack([start, end], axis=1), rule)
     rise = slope[:, 1] - slope[:, 0]
-    crossing = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
-    at = np.clip(crossing, *range)[:, None]
+    meet = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
+    at = np.clip(meet, *range)[:, None]
     scores = at * rule.slopes
     if rule.multiplies:
         np.exp(scores, out=scores)
@@ -187,13 +210,27 @@ def _contenders(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[
     else:
         scores += logits
     level = np.take_along_axis(scores, start[:, None], 1)
-    reaches = scores >= level - 1e-9 * (np.abs(level) + np.abs(at) * np.abs(rule.slopes).max())
+    margin = 1e-9 * (np.abs(level) + np.abs(at) * np.abs(rule.slopes).max())
+    reaches = scores >= level - (margin + np.finfo(np.float64).tiny)
     np.put_along_axis(reaches, start[:, None], False, 1)
     row, reached = np.nonzero(reaches)
     size = reaches.sum(axis=1)
     found = np.repeat(start[:, None], 1 + size.max(initial=0), axis=1)
     found[row, 1 + np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)] = reached
     return found
+
+
+def _scale_rows(logits: np.ndarray) -> np.ndarray:
+    """Return logits with no score that overflows or is denormal: each row times a power of two, where there is need.
+
+    What is then too large is below 0, and what is too small above 0: neither is ever the winner.
+    """
+    largest, smallest = np.abs(logits).max(), np.abs(logits).min(initial=np.inf, where=logits != 0)
+    if largest < 1e150 and smallest > 1e-150:
+        return logits
+    _, exponent = np.frexp(logits.max(axis=1, keepdims=True))
+    with np.errstate(over="ignore", under="ignore"):
+        return np.clip(np.ldexp(logits, -exponent), -1e300, 1e300)
 
 
 def _lines(logits: np.ndarray, classes: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:

@@ -17,6 +17,8 @@ from .rule import Rule
 
 NEVER = (np.inf, -np.inf)
 FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
+NEAR_ONE, FAR_FROM_ONE = 1 / 16, 700.0  # a logarithm of a quotient within or beyond these is computed otherwise
+SMALLEST = float(np.nextafter(0, 1))
 _BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
 
 
@@ -30,9 +32,7 @@ def winning_range(
         rise: slope of `other` minus slope of `true`, ``a_k - a_y``.
         first, multiplies: whether `true` wins a tie, by its smaller class index; whether the rule multiplies logits.
     """
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        gap = _log_ratio(true, other) if multiplies else true - other
-        at = snap(gap / rise)
+    at = crossing(true, other, rise, multiplies=multiplies)
     below = (rise > 0) == (true > 0) if multiplies else rise > 0  # y wins below the crossing, or above it
     fixed = np.nonzero(~np.isfinite(at))  # no crossing: equal slopes, opposite signs, a zero
     at = np.where(first, at, np.nextafter(at, np.where(below, -np.inf, np.inf)))
@@ -40,6 +40,19 @@ def winning_range(
     leads = (true[fixed] > other[fixed]) | ((true[fixed] == other[fixed]) & first[fixed])
     lo[fixed], hi[fixed] = np.where(leads, -np.inf, NEVER[0]), np.where(leads, np.inf, NEVER[1])
     return lo, hi
+
+
+def crossing(true: np.ndarray, other: np.ndarray, rise: np.ndarray, *, multiplies: bool) -> np.ndarray:
+    """Return the gamma at which two classes have the same score; not finite if there is none, or every gamma is one."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        if multiplies:  # the same bits for either of the two
+            steeper = rise > 0
+            gap = log_ratio(np.where(steeper, true, other), np.where(steeper, other, true))
+            return snap(gap / np.abs(rise))
+        at = snap((true - other) / rise)
+        unequal = np.nonzero((at == 0) & (true != other))  # the quotient underflows: not a tie at 0
+        at[unequal] = np.copysign(SMALLEST, at[unequal])
+        return at
 
 
 def snap(gamma: np.ndarray) -> np.ndarray:
@@ -224,10 +237,16 @@ def _rivals_at(
     return np.concatenate([row for row, _ in found]), np.concatenate([other for _, other in found])
 
 
-def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return ``log(a / b)``: 0 only where a = b, NaN or infinite where the signs differ."""
+def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return ``log(a / b)`` to its last bits: 0 only where a = b, not finite where signs differ or one is 0.
+
+    Where a / b is near 1, most of its bits are lost; where it is very large or small, it overflows or is denormal.
+    """
     gap = np.log(a / b)
-    inexact = np.nonzero((gap == 0) | np.isinf(gap))  # one float apart a / b is 1, and it may overflow or underflow
-    x, y = a[inexact], b[inexact]
-    gap[inexact] = np.where(gap[inexact] == 0, (x - y) / y, np.log(np.abs(x)) - np.log(np.abs(y)))
+    size = np.abs(gap)
+    inexact = np.nonzero((size < NEAR_ONE) | (size > FAR_FROM_ONE))
+    if len(inexact[0]):
+        x, y, near = a[inexact], b[inexact], size[inexact] < 1
+        apart = np.where((x < 0) == (y < 0), np.log(np.abs(x)) - np.log(np.abs(y)), np.nan)
+        gap[inexact] = np.where(near, np.log1p(np.where(near, (x - y) / y, 0.0)), apart)
     return gap

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .intervals import TabulatedRule, find_intervals
+from .intervals import NEAR_ONE, TabulatedRule, find_intervals
 from .rule import Rule
 
 BLOCK = np.uint64(256)
@@ -199,11 +199,11 @@ def _intersect(true, other, rise, first, multiplies, low, high):
     if rise == 0 or (multiplies and (true == 0 or other == 0 or (true > 0) != (other > 0))):
         return (low, high) if true > other or (true == other and first) else (np.inf, -np.inf)
     if multiplies:
-        gap = np.log(true / other)
-        if gap == 0:
-            gap = (true - other) / other
-        elif np.isinf(gap):
-            gap = np.log(abs(true)) - np.log(abs(other))
+        flat, steep = (true, other) if rise > 0 else (other, true)  # the same bits for either of the two
+        gap = np.log(flat / steep)  # of two float32: no quotient overflows
+        if abs(gap) < NEAR_ONE:
+            gap = np.log1p((flat - steep) / steep)
+        gap = gap if rise > 0 else -gap
     else:
         gap = true - other
     at = _snap(gap / rise)
@@ -216,4 +216,5 @@ def _intersect(true, other, rise, first, multiplies, low, high):
 def _snap(gamma):
     scaled = gamma * 64000
     near = np.rint(scaled)
-    return near / 64000 if abs(scaled - near) <= 1e-13 * abs(near) else gamma
+    off = abs(scaled - near)
+    return near / 64000 if off < 1e-4 and off <= 1e-13 * abs(near) else gamma

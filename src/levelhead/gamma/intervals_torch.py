@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.errors import LevelheadError
 from ..core.measure import LARGEST_PROBABILITY, Kind, check_logits
 from ..show.progress import RowProgress
-from .intervals import TabulatedRule
+from .intervals import FAR_FROM_ONE, NEAR_ONE, SMALLEST, TabulatedRule
 from .rule import Rule
 
 
@@ -28,7 +28,8 @@ def find_intervals_torch(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
     check_logits(logits[:1000], kind=kind)
-    table = TabulatedRule.of(rule, range, np.dtype(np.float64 if logits.dtype == torch.float64 else np.float32))
+    narrow = logits.dtype in (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
+    table = TabulatedRule.of(rule, range, np.dtype(np.float32 if narrow else np.float64))
     moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
     label, found, step = torch.from_numpy(labels).to(logits.device), [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():
@@ -100,15 +101,20 @@ def _margin(own: Tensor, table: TabulatedRule) -> Tensor:
 def _winning_range(true: Tensor, other: Tensor, rise: Tensor, first: Tensor, multiplies: bool) -> tuple[Tensor, Tensor]:
     """Return what `winning_range` of intervals.py does, on the device."""
     if multiplies:
-        gap = (true / other).log()
-        gap = torch.where((gap == 0) & (true != other), (true - other) / other, gap)
-        gap = torch.where(gap.isinf(), true.abs().log() - other.abs().log(), gap)
+        a, b = torch.where(rise > 0, true, other), torch.where(rise > 0, other, true)
+        gap = (a / b).log()
+        gap = torch.where(gap.abs() < NEAR_ONE, ((a - b) / b).log1p(), gap)
+        gap = torch.where(gap.abs() > FAR_FROM_ONE, a.abs().log() - b.abs().log(), gap)
+        gap = torch.where((a < 0) == (b < 0), gap, torch.nan) * torch.where(rise > 0, 1.0, -1.0)
         below = (rise > 0) == (true > 0)
     else:
         gap, below = true - other, rise > 0
     at = gap / rise
     near = (at * 64000).round()
-    at = torch.where((at * 64000 - near).abs() <= 1e-13 * near.abs(), near / 64000, at)
+    off = (at * 64000 - near).abs()
+    at = torch.where((off < 1e-4) & (off <= 1e-13 * near.abs()), near / 64000, at)
+    if not multiplies:  # the quotient may underflow: that is not a tie at 0
+        at = torch.where((at == 0) & (true != other), torch.full_like(at, SMALLEST).copysign(at), at)
     fixed, infinite = ~at.isfinite(), torch.full_like(at, torch.inf)
     at = torch.where(first, at, torch.nextafter(at, torch.where(below, -infinite, infinite)))
     lo, hi = torch.where(below | fixed, -infinite, at), torch.where(below & ~fixed, at, infinite)

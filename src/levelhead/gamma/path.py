@@ -232,7 +232,7 @@ class GammaPath:
             margins = self._steps(metric, cost).margins(curve.gammas, self._weights, least)
             losses = replace(losses, values=apply_floors(losses.values, margins))
         a, b = losses.plateau()
-        middle = a if a + (b - a) / 2 == b else a + (b - a) / 2  # b is beyond a plateau of one float
+        middle = losses.middle((a, b))
         if floors is not None and not meets_floors(margins):
             raise unmet_floors(middle, self.class_accuracy(middle), least, self.range)
         return replace(self.at(middle), plateau=(a, b), metric=metric, value=float(curve.at(middle)))

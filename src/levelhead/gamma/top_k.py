@@ -35,11 +35,17 @@ def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple
 
 
 def _can_be_ahead(logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float]) -> np.ndarray:
-    """Return [n, K]: whether a class can be ahead of y. Each score is monotone in gamma, so its ends bound it."""
-    ends = [rule.scores(logits, gamma) for gamma in range]
-    low, high = np.minimum(*ends), np.maximum(*ends)
-    floor = np.take_along_axis(low, labels[:, None], axis=1)
-    can = high >= floor - 1e-9 * np.abs(floor)
+    """Return [n, K]: whether a class can be ahead of y. Each score is monotone in gamma, so its ends bound it.
+
+    Scores round by their largest term, and huge ones overflow: a class is left out only if it is behind for certain.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        ends = [rule.scores(logits, gamma) for gamma in range]
+        low, high = np.minimum(*ends), np.maximum(*ends)
+        floor = np.take_along_axis(low, labels[:, None], axis=1)
+        added = 0.0 if rule.bias is None else np.abs(rule.bias).max()
+        added = added if rule.multiplies else np.abs(rule.slopes).max() * max(map(abs, range))
+        can = ~(high < floor - (1e-9 * (np.abs(floor) + added) + np.finfo(np.float64).tiny))
     np.put_along_axis(can, labels[:, None], False, axis=1)
     return can
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..gamma.criterion import middle
 from .calibration import calibration
 from .encode_changes import encode_changes, gamma_stops
 from .subject import Subject
@@ -84,7 +83,7 @@ def _encoded_path(subject: Subject) -> dict[str, Any] | None:
     if subject.path is None:
         best, labels, classes = None, np.zeros(len(subject.changes.start), np.int64), 1
     else:
-        best, labels, classes = middle(subject.curve.plateau()), subject.path.labels, subject.classes
+        best, labels, classes = subject.curve.middle(subject.curve.plateau()), subject.path.labels, subject.classes
     special = (subject.gamma,) if best is None else (subject.gamma, best)
     encoded = encode_changes(subject.changes, labels, classes, gamma_stops(subject.end, special))
     return {"end": subject.end, "special": special, "best": best, **encoded}

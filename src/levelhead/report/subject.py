@@ -15,7 +15,6 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..core.measure import Kind
 from ..core.warnings import quiet
-from ..gamma.criterion import middle
 from ..gamma.envelope import Envelope, compute_envelope
 from ..gamma.path import GammaPath, gamma_path
 from ..gamma.rule import make_rule
@@ -128,7 +127,7 @@ class Subject:
         curve, interval = self.curve, self.choice.get("interval") or (0, 0)
         assert curve is not None
         useful = float(curve.gammas[curve.values <= float(curve.at(0.0))].max())
-        wanted = max(0.4, self.gamma, interval[1], useful, middle(curve.plateau()))
+        wanted = max(0.4, self.gamma, interval[1], useful, curve.middle(curve.plateau()))
         return min(curve.end, float(np.ceil(12.5 * wanted) / 10))
 
 
