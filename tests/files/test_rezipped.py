@@ -201,3 +201,19 @@ def test_a_pickle_that_is_not_of_a_state_dict_is_refused(tmp_path, name):
         file.writestr("m/data.pkl", PICKLES[name])
     with pytest.raises(ValueError, match=r"m\.pt: .*save model\.state_dict"):
         FORMAT.find(tmp_path / "m.pt")
+
+
+def test_a_head_whose_numbers_are_elsewhere_in_the_checkpoint_too_is_refused(tmp_path):
+    weights = checkpoint()["model"]
+    places = (
+        {"best": [weights["1.bias"]]},
+        {"optimizer": {"state": {0: (weights["1.weight"][1:],)}}},
+        {"best": {"columns": weights["1.weight"][:, ::3]}},
+        {"best": {"bits": weights["1.weight"].view(torch.int32)}},
+    )
+    for other in places:
+        torch.save({"model": weights, **other}, tmp_path / "m.pt")
+        with pytest.raises(ValueError, match=r"model\.1\.\w+ is tied to .*(best|optimizer)"):
+            FORMAT.find(tmp_path / "m.pt", named="model.1")
+    torch.save({"model": weights, "best": [weights["0.bias"], weights["1.bias"].clone()]}, tmp_path / "m.pt")
+    assert FORMAT.find(tmp_path / "m.pt", named="model.1").classes == 3

@@ -75,7 +75,7 @@ def find_layers(
     ours = {span.key: span for layer in layers for span in layer.spans}
     for key, span in ours.items():
         for other in tensors.spans.values():
-            if _overlap(span, other) or (other.key not in ours and _is_copy(span, other)):
+            if overlap(span, other) or (other.key not in ours and _is_copy(span, other)):
                 raise tensors.error(f"{key} is tied to {other.key}, and scaling it would change both; untie them first")
     return layers
 
@@ -245,10 +245,11 @@ def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
             raise tensors.error(f"{head.key} is not the head: {reason}; adjust the logits, or the model itself")
 
 
-def _overlap(a: Span, b: Span) -> bool:
+def overlap(a: Span, b: Span) -> bool:
     """Return whether two tensors have bytes of the file in common."""
-    same = a.file == b.file and a.key != b.key and b.dtype in HEAD_DTYPES
-    return same and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+    size = b.nbytes if b.dtype in HEAD_DTYPES else b.reach
+    same = a.file == b.file and a.key != b.key
+    return same and a.offset < b.offset + size and b.offset < a.offset + a.nbytes
 
 
 def _is_copy(a: Span, b: Span) -> bool:

@@ -32,6 +32,7 @@ class Span:
     dtype: str  # one of HEAD_DTYPES for numbers we can scale; other names are kept for messages
     shape: tuple[int, ...]  # as the file has it
     transposed: bool = False  # the file has [d, K] where a head has [K, d]
+    reach: int = 0  # bytes from the first to behind the last number, where they do not lie one after another
 
     @property
     def logical(self) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from ..core.errors import LevelheadError
 from ..core.regular_file import check_regular_file
 from .edits import Edit
-from .find import find_layers
+from .find import find_layers, overlap
 from .format import Format
 from .note import Note, check_note
 from .pickle_check import check_pickle
@@ -45,7 +45,12 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if not spans:
         raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
     layers = find_layers(path, spans, named=named, classes=classes)
+    others = [_span(archive, storages, key, tensor) for key, tensor in _tensors_in(value) if key not in spans]
     for span in (span for layer in layers for span in layer.spans):
+        tied = next((other for other in others if overlap(span, other)), None)
+        if tied is not None:
+            reason = f"{span.key} is tied to {tied.key}, and scaling it would change both"
+            raise LevelheadError(f"{path}: {reason}; {HOW_TO_SAVE}")
         if archive.record_at(span.offset) is None:
             raise LevelheadError(f"{path}: {span.key} is not stored as plain bytes; {HOW_TO_SAVE}")
     return LocatedHead(
@@ -86,6 +91,19 @@ def _spans(
             yield prefix + key, _span(archive, storages, prefix + key, inner)
 
 
+def _tensors_in(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every tensor of a checkpoint and where it is: what is shared is there once."""
+    waiting, seen = [("", value)], set()
+    while waiting:
+        key, found = waiting.pop()
+        if hasattr(found, "untyped_storage"):
+            yield key, found
+        elif id(found) not in seen and isinstance(found, Mapping | list | tuple):
+            seen.add(id(found))
+            pairs = found.items() if isinstance(found, Mapping) else enumerate(found)
+            waiting += [(f"{key}.{name}" if key else str(name), inner) for name, inner in pairs]
+
+
 def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: Any) -> Span:
     """Return where the numbers of a tensor are: in the record of its storage, which must have the storage's size."""
     path, dtype, shape = archive.path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
@@ -101,7 +119,9 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
     turned = len(shape) == 2 and tensor.stride() == (1, shape[0]) and not tensor.is_contiguous()
     stored = TORCH_DTYPES.get(dtype, dtype) if tensor.is_contiguous() or turned else f"{dtype}, not contiguous"
     offset = archive.data_at[record.filename] + tensor.storage_offset() * tensor.element_size()
-    return Span(key, path, offset, stored, shape[::-1] if turned else shape, turned)
+    last = sum((n - 1) * step for n, step in zip(shape, tensor.stride(), strict=True))
+    reach = (last + 1) * tensor.element_size() if tensor.numel() else 0
+    return Span(key, path, offset, stored, shape[::-1] if turned else shape, turned, reach)
 
 
 def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.adjust import RULES, RuleName
-from ..core.errors import LevelheadError, check_choice
+from ..core.errors import LevelheadError, check_choice, in_file
 from ..core.measure import Kind
 from ..gamma.tuned import Tuned
 from ..io import arrays, samples
@@ -118,17 +118,21 @@ def of_run(folder: Path, **given: Any) -> Subject:
     """
     run = Run.open(folder)
     made = run.facts
-    spec = made.get("spec", made)
+    spec, versions = made.get("spec", made), made.get("versions", {})
+    if not isinstance(spec, dict) or not isinstance(versions, dict):
+        raise LevelheadError(f"{folder / 'spec.json'}: damaged; move the folder away to train again")
     facts = {key: str(spec[key]) for key in ("data", "method", "ratio", "net", "recipe", "seed") if spec.get(key)}
-    facts |= {f"trained with {key}": str(value) for key, value in made.get("versions", {}).items()}
-    return of_snapshot(
-        run.snapshot,
-        title=folder.name,
-        log=run.log,
-        model=str(folder / "model.safetensors"),
-        facts=facts | _with_sha256({"snapshot": folder / "snapshot.safetensors"}),
-        **given,
-    )
+    facts |= {f"trained with {key}": str(value) for key, value in versions.items()}
+    snapshot, log = run.snapshot, run.log
+    with in_file(folder):
+        return of_snapshot(
+            snapshot,
+            title=folder.name,
+            log=log,
+            model=str(folder / "model.safetensors"),
+            facts=facts | _with_sha256({"snapshot": folder / "snapshot.safetensors"}),
+            **given,
+        )
 
 
 def of_tuned(path: Path) -> Subject:

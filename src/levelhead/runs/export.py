@@ -15,9 +15,11 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ..core import atomic
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, in_file
 from ..core.head import Head
 from ..files.rescale import rescale_file
+from ..io.safetensors_file import read_header
+from ..io.text import parse_json
 from ..lab.nets import build
 from .run_folder import MODEL_KEY
 
@@ -51,8 +53,11 @@ class Classifier(nn.Module):
 
 def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
     """Return a run's network with the given head, and the facts of the network."""
-    with safe_open(str(run_folder / "model.safetensors"), framework="pt") as file:
-        facts = json.loads(file.metadata()[MODEL_KEY])
+    path = run_folder / "model.safetensors"
+    facts = _facts(path)
+    if facts is None:
+        raise LevelheadError(f"{path}: expected a network that `levelhead train` wrote")
+    with safe_open(str(path), framework="pt") as file:
         weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
     model = Classifier(facts, bias=head.bias is not None)
     parts = {"head.weight": head.weight} | ({} if head.bias is None else {"head.bias": head.bias})
@@ -98,14 +103,25 @@ def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any]) -> Pat
 
 def load(path: str | Path) -> Classifier:
     """Load the module of a leveled.safetensors, ready to classify uint8 images."""
-    with safe_open(str(path), framework="pt") as file:
-        note = (file.metadata() or {}).get(MODEL_KEY)
-    if note is None or "adjusted" not in (facts := json.loads(note)):
+    facts = _facts(Path(path))
+    if facts is None or "adjusted" not in facts:
         raise LevelheadError(f"{path}: expected a leveled.safetensors that `levelhead train` wrote")
     tensors = from_bytes(Path(path).read_bytes())
-    model = Classifier(facts, bias="head.bias" in tensors)
-    model.load_state_dict(tensors)
+    try:
+        model = Classifier(facts, bias="head.bias" in tensors)
+        model.load_state_dict(tensors)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise LevelheadError(f"{path}: its network is not as it was written ({reason}); copy it again") from None
     return model.eval()
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    """Return the facts of the network in a file, after checking that the file is sound; None if it has none."""
+    note = read_header(path).metadata.get(MODEL_KEY)
+    with in_file(path):
+        facts = None if note is None else parse_json(note)
+    return facts if isinstance(facts, dict) else None
 
 
 def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
