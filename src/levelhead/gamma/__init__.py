@@ -6,6 +6,8 @@
 - choose: the choice on one rule's path; held_out: the samples it needs; folds: parts of them
 - temperature: the scale of scores
 - tuned: `Tuned`, a chosen gamma with what is needed to judge it
+- multilabel, tuned_labels: several labels per sample, each with its own shift; what was chosen for them
+- label_inputs, label_cuts, label_objective: their inputs, every threshold of a label, what is minimized
 - compare: `compare` and `Comparison`, the rules side by side
 - vector: `fit_vector`, a scale and an offset per class, fitted by log loss
 - priors: `estimate_prior`, the shares of the classes in deployment, by EM or BBSE

@@ -105,7 +105,7 @@ def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: str) -> Diagno
         else kinds.NormWarning(
             f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare "
             "classes do "
-            f"not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare, in Python)"
+            f"not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare)"
         )
     )
 
@@ -157,11 +157,12 @@ def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int)
 
 
 def diagnose_range_end(plateau: tuple[float, float], reach: tuple[float, float]) -> Diagnosis:
-    """Warn if the best plateau touches the upper end of the range and is not the whole of it."""
+    """Warn if the best plateau touches an end of the range, other than 0, and is not the whole of it."""
     low, high = plateau
+    at_end = (high >= reach[1]) != (low <= reach[0] and reach[0] < 0)
     return (
         None
-        if high < reach[1] or low <= reach[0]
+        if not at_end or (high >= reach[1] and low <= reach[0])
         else kinds.RangeWarning(
             f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range of gamma may do "
             "better"

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.array import Array, to_numpy
 from ..core.measure import Kind, check_logits, log_softmax
 
-MOST_ROWS = 20_000  # of the samples a temperature is fitted on: its error is then far below that of any choice
+_MOST_ROWS = 20_000  # of the samples a temperature is fitted on: its error is then far below that of any choice
 
 
 def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: np.ndarray | float = 0.0) -> float:
@@ -43,7 +43,7 @@ def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offse
 def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return logits [n, K] and labels [n] of all samples or, of many, as many as are enough; and their rows, [n]."""
     rows = np.arange(len(labels))
-    if len(rows) > MOST_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(len(rows), MOST_ROWS, replace=False))
+    if len(rows) > _MOST_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(len(rows), _MOST_ROWS, replace=False))
     some = logits[rows] if len(rows) < len(labels) else logits
     return check_logits(to_numpy(some), kind=kind).astype(np.float64), labels[rows], rows

@@ -13,6 +13,7 @@ from ..show.curve_text import draw_text_curve, sparkline
 from ..show.html import html
 from ..show.plot import draw_choice
 from .metrics import TITLES, gain_text, value_form
+from .priors import PriorEstimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,10 @@ class Tuned:
         interval: of gamma, over bootstrap replicates of the whole choice; None without a bootstrap.
         rule: what was chosen: `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
         scale, offset: [K] each, for the last two rules: ``score_k = scale_k logit_k + offset_k``; else ().
-        second: the strength of the shift in `rescale+shift`, whose gamma is that of rescaling.
+        smoothing: what `vector` adds to probabilities before their logarithm; 0 for logits.
+        prior: the shares that the target was estimated to be; None if it was given.
+        second: the strength of the shift in `rescale+shift`, whose gamma is that of rescaling, and of the shift that
+            follows `vector` where the metric is not an error or there are floors.
         temperature: divide the adjusted scores by it for calibrated probabilities; None without labels.
         task: `multiclass`, or `multilabel`, where `offset` is filled whatever the rule (see `TunedLabels`).
         recall, recall_at_zero: [K], of each class on these samples, NaN without a sample; () without labels.
@@ -126,6 +130,8 @@ class Tuned:
     task: LabelTask = "multiclass"
     recall: tuple[float, ...] = ()
     recall_at_zero: tuple[float, ...] = ()
+    smoothing: float = 0.0
+    prior: PriorEstimate | None = None
 
     @property
     def worthwhile(self) -> bool:
@@ -171,13 +177,15 @@ class Tuned:
             "temperature",
             "why",
             "task",
+            "smoothing",
         )
         found = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
         recalls = {
             name: [None if value != value else value for value in getattr(self, name)]
             for name in ("recall", "recall_at_zero")
         }
-        return found | recalls | {"candidates": [candidate.to_dict() for candidate in self.candidates]}
+        prior = {"prior": None if self.prior is None else self.prior.to_dict()}
+        return found | recalls | prior | {"candidates": [candidate.to_dict() for candidate in self.candidates]}
 
     def facts(self) -> dict[str, str]:
         """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""
@@ -198,6 +206,8 @@ class Tuned:
             doubt := reason_to_keep_zero(self.gamma, self.gain, self.gain_interval, floors_met=self.floors_met_at_zero)
         ) is not None:
             parts["verdict"] = doubt
+        if self.prior is not None:
+            parts["target"] = f"{self.prior.shares_text()}; estimated by {self.prior.source}"
         if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
             parts["predicted shares"] = f"off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}"
         return parts
