@@ -457,7 +457,8 @@ def gamma_path(
         bias: [K], a bias within the logits that is kept as the weights are scaled: ``(l_k - b_k) r_k^gamma + b_k``.
         counts, rule, range, target, norms, names, kind: as in `tune`; the range need not hold 0.
         shard: (classes [k], true-class logits [N]) if the columns are only these classes, for `merge_classes`.
-        engine: `numpy`, `numba` (extra `fast`), `torch` (on the tensor's device) or `auto`. All give the same result.
+        engine: `numpy`, `numba` (extra `fast`), `torch` (on the tensor's device) or `auto`. The first two give the same
+            bits; torch may differ in the last bits of a gamma at which a sample changes, but not where scores tie at 0.
         progress: called with (rows done, rows in all).
 
     Returns:
