@@ -10,6 +10,7 @@ from ..core.choices import Criterion, Kind, Metric, RuleName
 from ..core.errors import LevelheadError
 from ..core.per_class import without_repeats
 from ..core.warnings import quiet
+from ..gamma.options import ESTIMATE
 from ..gamma.tune import TuneOptions, tune_with
 from ..gamma.tuned import Tuned
 from ..io import arrays
@@ -78,7 +79,8 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
     """Choose gamma with `tune`, or with `match_prior` if there are no labels. The result holds the warnings."""
     if samples.labels is None:
         request.check_unlabelled()
-    target = None if request.target is None else target_shares(request.target, samples.names, len(samples.counts))
+    given = request.target not in (None, ESTIMATE)
+    target = target_shares(str(request.target), samples.names, len(samples.counts)) if given else request.target
     with quiet(), stage_progress(samples.logits.size) as progress:
         options = TuneOptions(
             target=target,
@@ -113,9 +115,10 @@ def write_choice(
 ) -> None:
     """Write the choice for `levelhead adjust --tuned`, draw its curve and write its page, each if it has a path."""
     files: dict[str, Any] = {**samples.files, "norms": request.norms}
+    target = request.target if tuned.prior is None else ",".join(map(str, tuned.prior.shares.tolist()))
     samples.check_unchanged()
     if out is not None:
-        sources = describe_sources(files, samples.counts, kind=request.kind, target=request.target)
+        sources = describe_sources(files, samples.counts, kind=request.kind, target=target)
         write_tuned(tuned.to_dict(), out, sources)
     if plot is not None:
         save_plot(tuned.plot, plot)
@@ -123,7 +126,7 @@ def write_choice(
         from ..report import of_choice, write
 
         files.setdefault("counts", samples.counts.tolist())
-        subject = of_choice(tuned, **files, target=request.target, kind=request.kind)
+        subject = of_choice(tuned, **files, target=target, kind=request.kind)
         write(page, [replace(subject, tuned_file="" if out is None else str(out))], command=command)
 
 

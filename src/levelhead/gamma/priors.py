@@ -4,7 +4,7 @@ Under label shift the classes look as they did in training, but occur in other p
 
 - `em` maximizes the likelihood of the unlabelled samples, ``sum_i log sum_k share_k p(k | x_i) / prior_k``, by
   ``share_k <- mean_i p_new(k | x_i)`` with ``p_new(k | x) ~ share_k p(k | x) / prior_k``. It needs probabilities that
-  are calibrated for the training prior. Held-out samples calibrate them, by `fit_vector`.
+  are calibrated for the training prior. Held-out samples calibrate them, as `vector.py` does.
 - `bbse` needs no probabilities. It solves ``confusion @ shares = predicted``: the share of each class's held-out
   samples that is predicted as each class, and the shares of the predictions among the unlabelled samples.
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from ..core.array import Array
+from ..core.array import Array, as_array, to_numpy
 from ..core.choices import PriorMethod
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import Advice, LevelheadError, check_choice
@@ -27,7 +27,8 @@ from ..core.per_class import listed, title
 from ..core.warnings import PriorWarning
 from .bootstrap import draw_resamples
 from .diagnostics import Diagnosis, issue_warnings
-from .vector import choose_ridge, smooth_votes, vector_loss
+from .options import TuneOptions
+from .vector import smooth_votes, vector_loss
 
 _LEAST_SHARE = 1e-12  # EM never takes a share from 0
 _LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below, errors of the predicted shares may grow tenfold
@@ -170,6 +171,43 @@ def estimate_prior(
     )
 
 
+def estimate_target(
+    options: TuneOptions, counts: np.ndarray, held_out: Sequence[tuple[Array, np.ndarray]] = ()
+) -> PriorEstimate:
+    """Return the shares of the classes among the unlabelled samples of a tuning, by `em` with at most 200 replicates.
+
+    Args:
+        options: of the tuning; `unlabelled` must be there.
+        counts: [K], checked.
+        held_out: (logits [n, K], labels [n]) of each part of the labelled samples, if there are any.
+    """
+    if options.unlabelled is None:
+        raise LevelheadError(
+            "'estimate' needs unlabelled samples from deployment",
+            parameter="target",
+            advice=Advice("unlabelled", None, "with their logits"),
+        )
+    unlabelled = as_array(options.unlabelled)
+    if unlabelled.ndim != 2 or unlabelled.shape[1] != len(counts):
+        raise LevelheadError(
+            f"expected logits [M, {len(counts)}], got shape {list(unlabelled.shape)}", parameter="unlabelled"
+        )
+    labelled = tuple(np.concatenate([to_numpy(part) for part in same]) for same in zip(*held_out, strict=True))
+    try:
+        return estimate_prior(
+            unlabelled,
+            counts,
+            held_out=labelled if held_out else None,  # type: ignore[arg-type]
+            bootstrap=min(options.bootstrap, 200),
+            level=options.level,
+            rng=options.rng,
+            names=options.names,
+            kind=options.kind,
+        )
+    except LevelheadError as error:
+        raise LevelheadError(error.message, parameter=error.parameter or "unlabelled", advice=error.advice) from None
+
+
 def maximize_shares(ratios: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
     """Return the shares [K] of greatest likelihood, ``sum_i w_i log sum_k share_k ratio_ik``, by accelerated EM.
 
@@ -228,7 +266,9 @@ def _em_estimator(unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelle
         ratios = _likelihoods(unlabelled - np.log(counts))
         whole = maximize_shares(ratios, np.ones(len(unlabelled)))
         return lambda weights, _: maximize_shares(ratios, weights, whole)
-    ridge = choose_ridge(*labelled, counts)
+    ridge = 1 / len(
+        labelled.labels
+    )  # a standard normal prior of each number: little, so that replicates show its doubt
     start: list[np.ndarray] = []
 
     def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
