@@ -13,6 +13,7 @@ from torch import nn
 from levelhead.files.rescale import rescale_file
 from levelhead.files.state_dict import FORMAT
 from levelhead.files.undo import undo_file
+from levelhead.io import arrays
 
 COUNTS = [16, 4, 1]
 
@@ -209,7 +210,6 @@ def test_a_head_whose_numbers_are_elsewhere_in_the_checkpoint_too_is_refused(tmp
         {"best": [weights["1.bias"]]},
         {"optimizer": {"state": {0: (weights["1.weight"][1:],)}}},
         {"best": {"columns": weights["1.weight"][:, ::3]}},
-        {"best": {"bits": weights["1.weight"].view(torch.int32)}},
     )
     for other in places:
         torch.save({"model": weights, **other}, tmp_path / "m.pt")
@@ -217,3 +217,11 @@ def test_a_head_whose_numbers_are_elsewhere_in_the_checkpoint_too_is_refused(tmp
             FORMAT.find(tmp_path / "m.pt", named="model.1")
     torch.save({"model": weights, "best": [weights["0.bias"], weights["1.bias"].clone()]}, tmp_path / "m.pt")
     assert FORMAT.find(tmp_path / "m.pt", named="model.1").classes == 3
+
+
+@pytest.mark.parametrize("name", [name for name in PICKLES if "tuples" in name or "bytes" in name])
+def test_such_a_pickle_is_refused_as_a_file_of_logits_too(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "logits.pt", "w") as file:
+        file.writestr("m/data.pkl", PICKLES[name])
+    with pytest.raises(ValueError, match=r"logits\.pt: "):
+        arrays.read(tmp_path / "logits.pt")

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from harness import Contradiction, drive, main
-from mutators import damage_bytes, damage_message
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
@@ -15,6 +13,9 @@ from levelhead.files.inspect import inspect_file
 from levelhead.files.onnx_graph import tensors
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
+
+from .harness import Contradiction, drive, main
+from .mutators import damage_bytes, damage_message
 
 COUNTS = [16, 4, 1]
 W, B = np.arange(1, 13, dtype=np.float32).reshape(3, 4), np.array([1, -2, 3], np.float32)

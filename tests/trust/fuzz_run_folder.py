@@ -3,14 +3,10 @@
 import hashlib
 import json
 import random
-import sys
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-from harness import drive, main
-from mutators import damage_bytes, damage_json
 
 from levelhead.report.open import of_run
 from levelhead.runs.export import export, load
@@ -18,8 +14,9 @@ from levelhead.runs.run import run as train
 from levelhead.runs.run_folder import Run
 from levelhead.runs.spec import Spec
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from layouts import write_small_npz
+from ..layouts import write_small_npz
+from .harness import drive, main
+from .mutators import damage_bytes, damage_json
 
 
 def trained() -> dict[str, bytes]:

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Contradiction, drive, main
-from mutators import damage_bytes, damage_json
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
@@ -15,6 +13,9 @@ from levelhead.files.inspect import inspect_file
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
 from levelhead.io.safetensors_file import read_header
+
+from .harness import Contradiction, drive, main
+from .mutators import damage_bytes, damage_json
 
 COUNTS, FACTORS = [16, 4, 1], np.array([[1], [2], [4]], np.float32)
 VALUES = np.arange(1, 13, dtype=np.float32).reshape(3, 4)

@@ -8,12 +8,13 @@ from typing import Any
 from warnings import catch_warnings
 
 import torch
-from harness import Contradiction, drive, main
-from mutators import damage_bytes, damage_zip, read_zip, write_zip
 
 from levelhead.files.inspect import inspect_file
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
+
+from .harness import Contradiction, drive, main
+from .mutators import damage_bytes, damage_zip, read_zip, write_zip
 
 COUNTS = [16, 4, 1]
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from fuzz_onnx import SOUND as ONNX
-from harness import Contradiction, drive, main
-from mutators import damage_bytes, damage_json
 from safetensors.numpy import save
 
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
+
+from .fuzz_onnx import SOUND as ONNX
+from .harness import Contradiction, drive, main
+from .mutators import damage_bytes, damage_json
 
 WEIGHT = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
 

@@ -20,11 +20,11 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
 from ..core.regular_file import check_regular_file
+from ..io.pickle_check import check_pickle
 from .edits import Edit
 from .find import find_layers, overlap
 from .format import Format
 from .note import Note, check_note
-from .pickle_check import check_pickle
 from .spans import LocatedHead, Span
 from .zip import Archive
 

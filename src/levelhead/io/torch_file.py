@@ -12,6 +12,7 @@ import numpy as np
 from ..core.array import to_numpy
 from ..core.errors import LevelheadError
 from .numpy_file import BROKEN_ZIP, check_expansion
+from .pickle_check import check_pickle
 
 HOW_TO_SAVE_TENSORS = "save tensors with torch.save(logits, ...) or torch.save({'logits': logits, ...}, ...)"
 
@@ -39,6 +40,9 @@ def _record_sizes(path: Path) -> set[int]:
             for member in members:
                 if member.compress_type:  # torch stores its records as they are
                     check_expansion(member.file_size, member.compress_size, most=1 << 24)
+            for member in members:
+                if member.filename.endswith("/data.pkl"):
+                    check_pickle(archive.read(member))
             alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
     except LevelheadError:
         raise

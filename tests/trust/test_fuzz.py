@@ -1,0 +1,16 @@
+"""Each fuzzer of model files for a few seconds: documented errors and right results only."""
+
+import importlib
+
+import pytest
+
+EXECUTIONS = {"safetensors": 300, "state_dict": 40, "onnx": 60, "undo": 150, "run_folder": 60}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXECUTIONS)
+def test_damaged_files_are_read_rightly_or_refused_in_one_line(name):
+    fuzzer = importlib.import_module(f".fuzz_{name}", __package__)
+    found = fuzzer.run(executions=EXECUTIONS[name], seed=7, seconds=5)
+    assert found["executions"]
+    assert found["wrong"] == {}, found
