@@ -11,7 +11,7 @@
 - compare: `compare` and `Comparison`, the rules side by side
 - vector: `fit_vector`, a scale and an offset per class, fitted by log loss
 - priors: `estimate_prior`, the shares of the classes in deployment, by EM or BBSE
-- metrics: F1, MCC, kappa and others, costs and floors over gamma
+- metrics: F1, MCC, kappa and others, costs and floors over gamma; class_changes: what they are computed from
 - criterion: the objective that the choice minimizes, and its bootstrap replicates
 - diagnostics: warnings about data and heads, before gamma is chosen; count_doubts: about counts
 - rule: the rules, and checks of their parameters
