@@ -6,9 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from sklearn import metrics as sk
 
 import levelhead as lh
-from levelhead.gamma.compare import _mean_and_interval, _random_half
+from levelhead.gamma.folds import draw_folds
 
 COUNTS = np.array([1000, 300, 90, 27])
 
@@ -40,7 +41,7 @@ def test_rows_come_best_first_and_the_best_is_behind_by_nothing():
     errors = [row.balanced_error for row in table.rows]
     assert errors == sorted(errors)
     assert table.rows[0].behind_best == 0
-    assert {row.rule for row in table.rows} == {"none", "rescale", "tau", "shift", "rescale+shift"}
+    assert {row.rule for row in table.rows} == {"none", "rescale", "tau", "shift", "rescale+shift", "vector"}
     assert next(row.gain for row in table.rows if row.rule == "none") == 0
     assert json.loads(json.dumps(table.to_dict()))["best"] == table.best
 
@@ -67,20 +68,39 @@ def test_a_score_is_measured_on_samples_that_were_not_fitted_on():
     assert np.mean(gains) < 0.02
 
 
-def test_halves_are_stratified_and_differ_by_one_at_most():
+def test_folds_are_stratified_and_differ_by_one_at_most():
     labels = np.array([0] * 7 + [2] * 4 + [1] * 1)
     for seed in range(5):
-        half = _random_half(labels, np.random.default_rng(seed))
-        assert half[:7].sum() in (3, 4)
-        assert half[7:11].sum() == 2
+        fold = draw_folds(labels, 2, np.random.default_rng(seed))
+        assert sorted(np.bincount(fold[:7], minlength=2)) == [3, 4]
+        assert np.bincount(fold[7:11], minlength=2).tolist() == [2, 2]
 
 
-def test_interval_is_the_stratified_one_of_paired_differences():
-    labels = np.array([0, 0, 0, 0, 1, 1])
-    values = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])
-    mean, (low, high) = _mean_and_interval(values, labels)
-    error = np.sqrt(values[:4].var(ddof=1) / 4 + values[4:].var(ddof=1) / 2) / 2
-    assert (mean, low, high) == pytest.approx((0.5, 0.5 - 1.96 * error, 0.5 + 1.96 * error))
+def test_a_gain_has_the_stratified_error_of_paired_differences_with_one_sample_more_each_way():
+    logits, labels = unbent(3, 10)
+    table = lh.compare(logits * (COUNTS / 1000) ** 0.4, labels, COUNTS, repeats=1)
+    row = next(row for row in table.rows if row.rule == "shift")
+    low, high = row.gain_interval
+    assert (low + high) / 2 == pytest.approx(row.gain)
+    assert 1.96 * np.sqrt(4 * (2 / 12 / 12)) / 4 <= (high - low) / 2 * 1.001  # were nothing else to change
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "error", "worst_recall"])
+def test_other_metrics_are_compared_in_their_own_values(metric):
+    logits, labels = unbent(0, 40)
+    table = lh.compare(logits + 0.9 * np.log(COUNTS / 1000), labels, COUNTS, metric=metric, repeats=1)
+    assert table.metric == metric
+    values = [row.value for row in table.rows]
+    assert values == sorted(values, reverse=metric != "error")
+    none = next(row for row in table.rows if row.rule == "none")
+    predicted = (logits + 0.9 * np.log(COUNTS / 1000)).argmax(axis=1)
+    truth = {
+        "macro_f1": sk.f1_score(labels, predicted, average="macro"),
+        "error": (predicted != labels).mean(),
+        "worst_recall": sk.recall_score(labels, predicted, average=None).min(),
+    }[metric]
+    assert none.value == pytest.approx(truth)
+    assert table.auto in {row.rule for row in table.rows}
 
 
 def test_table_says_which_is_best_and_by_how_much():

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..core.choices import BiasPolicy, Criterion, Kind, Metric, Missing, PathRule
+from ..core.choices import BiasPolicy, Criterion, Kind, LabelTask, Metric, Missing, PathRule, RuleRequest
 from .common import Force, Json, Page, app, say, show, typed_command
 
 COUNTS = "Training samples per class: 4000,2000,500, or a file of them or of training labels (.json, .csv, .npy, ...)."
@@ -175,7 +175,12 @@ def tune(
     names: Names = None,
     label_column: LabelColumn = None,
     unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment, to choose better.")] = None,
-    rule: Annotated[PathRule, typer.Option(help="shift: l_k + gamma log(n_max / n_k); tau needs --norms.")] = "rescale",
+    rule: Annotated[
+        RuleRequest, typer.Option(help="auto chooses; shift: l_k + gamma log(n_max / n_k); tau needs --norms.")
+    ] = "auto",
+    task: Annotated[
+        LabelTask, typer.Option(help="multilabel: K sigmoids, labels [N, K] of 0 and 1, each label shifted by itself.")
+    ] = "multiclass",
     metric: Annotated[Metric, typer.Option(help="What to improve; cost needs --cost.")] = "balanced_error",
     cost: Annotated[
         Path | None, typer.Option(help="[K, K], row true, column predicted: the metric is then the mean cost.")
@@ -184,11 +189,11 @@ def tune(
         list[str] | None, typer.Option(help="Least recall, of all classes (0.6) or of one (cat=0.6); repeatable.")
     ] = None,
     criterion: Annotated[Criterion, typer.Option(help="guided: by predicted shares too if labels are few.")] = "guided",
-    target: Annotated[str | None, typer.Option(help="Class shares in deployment: 0.5,0.3,0.2 or a file.")] = None,
-    most: Annotated[float, typer.Option("--max", help="Largest gamma to try.")] = 2.0,
+    target: Annotated[str | None, typer.Option(help="Class shares in use: 0.5,0.3,0.2, a file, or estimate.")] = None,
+    most: Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")] = None,
     norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head.")] = None,
     training: Annotated[Path | None, typer.Option(help="Training logits: warn if --logits holds any of them.")] = None,
-    kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities need --rule shift.")] = "logits",
+    kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
     chosen_on: ChosenOn = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the replicates.")] = 0,
@@ -198,14 +203,17 @@ def tune(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Choose gamma on held-out data.
+    """Choose a rule and its strength gamma on held-out data.
 
-    Computes the exact error (or another metric) at every gamma, chooses one, and estimates its gain on new samples.
+    Computes the exact error (or another metric) at every gamma, chooses rule and gamma, and estimates the gain on new
+    samples.
     """
+    from ..io.label_samples import read_label_samples
     from ..io.names_file import read_names
     from ..io.samples import read
     from .outputs import check_outputs
     from .tune_files import TuneRequest, tune_files, write_choice
+    from .tune_label_files import tune_label_files
 
     check_outputs(
         out=out, plot=plot, page=report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training, cost)
@@ -227,13 +235,53 @@ def tune(
         seed=seed,
     )
     known = None if names is None else read_names(names)
-    samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
-    tuned = tune_files(samples, request)
+    if task == "multilabel":
+        samples = read_label_samples(logits, labels, counts, names=known, say=say)
+        tuned = tune_label_files(samples, request, label_column=label_column, report=report)
+    else:
+        samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
+        tuned = tune_files(samples, request)
     write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed_command())
     for line in tuned.warnings:
         say(line)
     written = ", ".join(str(path) for path in (out, plot, report) if path is not None)
     show(tuned.to_dict(), tuned.report() + (f"\nwritten: {written}" if written else ""), as_json)
+
+
+@app.command()
+def compare(
+    logits: Annotated[Path, typer.Option(help=f"[N, K], of samples the model was not trained on, {DATA}.")],
+    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
+    labels: Annotated[Path | None, typer.Option(help=f"[N]. {IN_LOGITS}")] = None,
+    names: Names = None,
+    label_column: LabelColumn = None,
+    metric: Annotated[Metric, typer.Option(help="What to compare by; cost needs --cost.")] = "balanced_error",
+    cost: Annotated[
+        Path | None, typer.Option(help="[K, K], row true, column predicted: the metric is then the mean cost.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Class shares in use: 0.5,0.3,0.2, or a file.")] = None,
+    most: Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")] = None,
+    norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head: adds tau-normalization.")] = None,
+    kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
+    repeats: Annotated[int, typer.Option(help="How often the samples are dealt into folds.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare the rules side by side on held-out data.
+
+    Each rule is fitted on four fifths of the samples and judged on the rest, so that the more flexible one does not win
+    by chance.
+    """
+    from ..io.names_file import read_names
+    from ..io.samples import read
+    from .tune_files import compare_files
+
+    known = None if names is None else read_names(names)
+    samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
+    table = compare_files(
+        samples, metric=metric, cost=cost, target=target, most=most, norms=norms, kind=kind, repeats=repeats, seed=seed
+    )
+    show(table.to_dict(), str(table), as_json)
 
 
 @app.command()

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.choices import Criterion, Kind, Metric, RuleName
+from ..core.choices import Criterion, Kind, Metric, RuleRequest
 from ..core.errors import LevelheadError
 from ..core.per_class import without_repeats
 from ..core.warnings import quiet
-from ..gamma.options import ESTIMATE
-from ..gamma.tune import TuneOptions, tune_with
+from ..gamma.compare import Comparison, compare
+from ..gamma.options import ESTIMATE, TuneOptions
+from ..gamma.tune import tune_with
 from ..gamma.tuned import Tuned
 from ..io import arrays
 from ..io.counts_file import target_shares
@@ -25,14 +26,14 @@ from ..show.progress import stage_progress
 class TuneRequest:
     """What was asked of `levelhead tune` about its samples; see the help of its options."""
 
-    rule: RuleName
+    rule: RuleRequest
     metric: Metric
     cost: Path | None
     floors: tuple[str, ...]
     criterion: Criterion
     kind: Kind
     target: str | None
-    most: float
+    most: float | None
     unlabelled: Path | None
     norms: Path | None
     training: Path | None
@@ -43,8 +44,7 @@ class TuneRequest:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise LevelheadError(f"expected 0 or more, got {self.seed}", parameter="seed")
-        if not 0 < self.most < np.inf:
-            raise LevelheadError(f"expected a finite gamma above 0, got {self.most:g}", parameter="most")
+        _range_up_to(self.most)
 
     def check_unlabelled(self) -> None:
         """Check that nothing was asked that needs labels."""
@@ -88,7 +88,7 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
             cost=_read(request.cost, "cost"),
             floors=request.class_floors(),
             rule=request.rule,
-            range=(0.0, request.most),
+            range=_range_up_to(request.most),
             kind=request.kind,
             names=samples.names,
             norms=_read(request.norms, "norms"),
@@ -101,6 +101,40 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
             chosen_on=request.chosen_on,
         )
         return tune_with(options, samples.logits, samples.labels, samples.counts)
+
+
+def compare_files(
+    samples: Samples,
+    *,
+    metric: Metric,
+    cost: Path | None,
+    target: str | None,
+    most: float | None,
+    norms: Path | None,
+    kind: Kind,
+    repeats: int,
+    seed: int,
+) -> Comparison:
+    """Compare the rules with `compare`. The result holds the warnings."""
+    if samples.labels is None:
+        raise LevelheadError("expected labels: only they can tell which rule is right", parameter="labels")
+    if seed < 0:
+        raise LevelheadError(f"expected 0 or more, got {seed}", parameter="seed")
+    with quiet():
+        return compare(
+            samples.logits,
+            samples.labels,
+            samples.counts,
+            metric=metric,
+            cost=_read(cost, "cost"),
+            target=None if target is None else target_shares(target, samples.names, len(samples.counts)),
+            range=_range_up_to(most),
+            norms=_read(norms, "norms"),
+            kind=kind,
+            repeats=repeats,
+            rng=seed,
+            names=samples.names,
+        )
 
 
 def write_choice(
@@ -141,3 +175,11 @@ def _number(value: str) -> float:
         raise LevelheadError(
             f"expected a recall such as 0.6, or CLASS=0.6, got {value!r}", parameter="floors"
         ) from None
+
+
+def _range_up_to(most: float | None) -> tuple[float, float] | None:
+    if most is None:
+        return None
+    if not 0 < most < np.inf:
+        raise LevelheadError(f"expected a finite gamma above 0, got {most:g}", parameter="most")
+    return 0.0, most

@@ -5,8 +5,9 @@ toward what a calibrated model needs, a shift of 1 on scores divided by their te
 errors s of the balanced error, and so fades as labels become many. All other rules are chosen by J alone.
 
 Then every rule is cross-fitted (`cross_fitted.py`). The shift is kept unless the cross-fitted criterion of another
-rule, or of the model as it is, is lower by more than half a paired standard error. Rules are tried in the order of
-`fitters.FITTERS`, so ties are left to the simpler one. docs/which-gamma.md has the measurements behind this.
+rule is lower by more than half a paired standard error. Rules are tried in the order of `fitters.FITTERS`, so ties are
+left to the simpler one. At last the model stays as it is where its own loss is lower by as much than the cross-fitted
+loss of that rule. docs/which-gamma.md and docs/decisions.md have the measurements behind this.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,10 +82,13 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
     """
     able = [rule for rule, fit in fits.items() if fit.floors_met] or list(fits)
     chosen, over = able[0], None
-    for rule in [*([NONE] if crossed.meets_floors_as_trained() else []), *able[1:]]:
+    for rule in able[1:]:
         gap = crossed.criterion(chosen) - crossed.criterion(rule)
         if gap > CLEARLY * crossed.gain(rule, chosen)[1]:
             chosen, over = rule, chosen
+    lead, error = crossed.gain(NONE, chosen)  # predicted shares are a guide to a strength, not a reason to have one
+    if lead > CLEARLY * error and crossed.meets_floors_as_trained():
+        chosen, over = NONE, chosen
     if over is None:
         others = "no other rule is" if len(able) > 1 else "no other rule can act on these scores, and none is"
         return chosen, (

@@ -54,6 +54,8 @@ class CrossFitted:
         The error counts, for each class, one sample more that gains and one that loses: a class with a single sample
         is not taken for certain.
         """
+        if rule == over:
+            return 0.0, 0.0
         labels, size = self.held_out.labels, self.held_out.classes
         change = self._right(rule) - self._right(over)
         effects = class_effects(self.objective, 0.0)

@@ -68,7 +68,7 @@ def tune(
         logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same.
         labels: [N], class indices, or names that `names` or the keys of counts list in class order. A class without a
             sample is named in a warning and left neutral.
-        counts: training samples of each class.
+        counts: training samples of each class, as the loss saw them: after resampling, or times the class weights.
         range: of gamma, which must hold 0; (0, 2) if not given and, for the shift, (0, 4) or more if scores are large.
         metric: `balanced_error`; or `error`, which weighs classes as they occur among the labels; or `macro_f1`, `mcc`,
             `kappa` (Cohen's), `g_mean` or `worst_recall`, over the classes that have a sample.
@@ -76,10 +76,12 @@ def tune(
         floors: {class: recall}, or a recall for all classes: only gammas at which no recall is below its floor.
         criterion: `guided`, which is J above, or `balanced_error` alone; for the two errors.
         rule: `auto`, which chooses; `shift` (``l_k + gamma log r_k``, r_k = n_max / n_k), `rescale`
-            (``l_k r_k^gamma``, the paper's RS), `tau` (``l_k / ||w_k||^gamma``, with `norms`), `rescale+shift`.
+            (``l_k r_k^gamma``, the paper's RS), `tau` (``l_k / ||w_k||^gamma``, with `norms`), `rescale+shift`, or
+            `vector` (``scale_k l_k + offset_k``, by log loss; its gain is cross-fitted, and gamma is 1).
         unlabelled: [M, K], logits of deployment data, whose predicted shares are then compared with the target.
         target: [K] or {class: share}, prior of the classes in deployment, which weighs them in the metric. Without it,
-            balanced error and shares are of a uniform prior, and all other metrics of the samples as they are.
+            balanced error and shares are of a uniform prior, and all other metrics of the samples as they are. Or
+            `estimate`, from the unlabelled samples, by EM as `estimate_prior` does it.
         chosen_on: what the data are, for the record. "test" is printed wherever the result is.
         bootstrap: replicates of the whole choice, stratified by class, for both intervals; 0 for none.
         level, rng: of the intervals; a generator, or a seed.

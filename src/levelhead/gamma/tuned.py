@@ -223,6 +223,7 @@ class Tuned:
             "",
             *self._lines(),
         ]
+        lines += self._class_lines() + self._candidate_lines()
         if self.error is not None:
             lines += [
                 f"{kind} error on these samples {self._change(other, other)}"
@@ -265,6 +266,31 @@ class Tuned:
     def _lines(self) -> list[str]:
         titles = {"gamma": "gamma = ", "verdict": ""}
         return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
+
+    def _class_lines(self, most: int = 30) -> list[str]:
+        """Return each class's recall before and after; of many classes, those that change most."""
+        known = [i for i, value in enumerate(self.recall) if value == value]
+        known = sorted(sorted(known, key=lambda i: -abs(self.recall[i] - self.recall_at_zero[i]))[:most])
+        rows = [
+            f"  {class_title(i, self.names):24} {self.recall_at_zero[i]:>7.1%} -> {self.recall[i]:.1%}" for i in known
+        ]
+        left_out = sum(value == value for value in self.recall) - len(known)
+        return [
+            "",
+            "recall of each class",
+            *rows,
+            *([f"  and {left_out} that change less"] if left_out else []),
+            "",
+        ] * bool(rows)
+
+    def _candidate_lines(self) -> list[str]:
+        """Return each rule that was tried, with its value and gain on samples that it was not fitted on."""
+        form = value_form(self.metric)
+        rows = [
+            f"  {one.rule:14} {format(one.value, form):>8}  gain {gain_text(self.metric, one.gain, one.interval)}"
+            for one in self.candidates
+        ]
+        return [f"rules tried, {self.title} on samples that each was not fitted on", *rows, self.why, ""] * bool(rows)
 
     def _change(self, metric: str, field: str) -> str:
         form = value_form(metric)
