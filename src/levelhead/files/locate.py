@@ -7,6 +7,7 @@ from pathlib import Path
 from ..core.class_names import check_names
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
+from ..core.regular_file import check_regular_file
 from . import onnx, safetensors, state_dict
 from .find import NoHead
 from .format import Format
@@ -38,6 +39,7 @@ def format_of(path: str | Path) -> Format:
         return safetensors.FORMAT
     for one in MODEL_FORMATS:
         if path.name.lower().endswith(one.suffixes):
+            check_regular_file(path, "a model")
             return one
     raise LevelheadError(f"{path}: expected a model as {MODEL_SUFFIXES}, got {path.suffix or 'no suffix'}")
 
