@@ -2,17 +2,9 @@
 
 import pytest
 
+from levelhead.paper.beyond_tables import other_recipe_table
 from levelhead.paper.cells import GRID, Cell, cell, companion_gamma, share_of_gap, top5_cell, value_at
-from levelhead.paper.markdown import (
-    fill,
-    has_place,
-    headline_table,
-    other_recipe_table,
-    post_hoc_table,
-    table1,
-    table2,
-    table3,
-)
+from levelhead.paper.markdown import fill, has_place, headline_table, post_hoc_table, table1, table2, table3
 
 
 def made(method: str, seed: int, error: float, held_out: dict | None = None, column: str = "cifar10:100") -> dict:
@@ -97,7 +89,7 @@ def test_a_table_has_our_cells_and_the_published_ones_with_the_difference():
 
 
 def test_a_cell_without_a_run_keeps_its_place_in_the_headline():
-    assert "| Baseline | 29.00 ± 1.41 (2), *29.71* (-0.71) | *13.26* | *60.38* | *48.93* |" in headline_table(RECORDS)
+    assert "| Baseline | 29.00 ± 1.41 (2), *29.71* (-0.71) | *13.26* | *60.38* | *43.52* |" in headline_table(RECORDS)
 
 
 def test_top_5_is_read_at_the_same_gamma():

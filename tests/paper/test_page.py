@@ -10,12 +10,14 @@ import pytest
 
 from levelhead.methods.class_balanced import class_balanced_weights
 from levelhead.paper import page
+from levelhead.paper.beyond_tables import shift_cell
 from levelhead.paper.cells import cell, companion, full_runs, load_records
 from levelhead.paper.claims import CLAIMS
 from levelhead.paper.tables import REPEATED, table1_columns, tables
 
 from .made import made
 
+HELD_AND_UNLABELLED = ("a hold-out", "unlabelled images")
 TEMPLATE = Path(__file__).parents[2] / "docs" / "reproduction.md"
 RECORDS = [made(), made(seed=1, error=0.32), made(gamma=0.4), made("cifar100:10", "wvn", error=0.45, best=0.43)]
 
@@ -36,7 +38,7 @@ def filled(tmp_path) -> str:
 
 def test_every_place_of_the_page_is_filled():
     marks = re.findall(r"^<!-- ([\w-]+) -->$", TEMPLATE.read_text(encoding="utf-8"), re.M)
-    assert sorted(marks) == sorted([*page.places(RECORDS), "figures"])
+    assert sorted(marks) == sorted([*page.places(RECORDS), "epochs", "figures"])
 
 
 def test_tables_claims_figures_and_cost_stand_on_it(filled):
@@ -69,10 +71,51 @@ def test_no_cell_of_the_papers_tables_is_empty():
     for name, rows in (("table1-cifar10", 28), ("table1-cifar100", 28), ("table2", 23), ("table3", 10)):
         lines = [line for line in found[name].splitlines()[2:] if "as released" not in line]  # trained at two ratios
         assert len(lines) == rows
-        if name == "table1-cifar100":  # ratio 10 waits to be trained on the official files, as the page says
-            assert "ratio 10 and the stronger recipe on CIFAR-100 are not trained again yet" in words(TEMPLATE)
-            lines = ["|".join(cell for i, cell in enumerate(line.split("|")) if i != 6) for line in lines]
         assert not [line for line in lines if "|  |" in line]
+
+
+def test_what_the_page_says_of_the_frontier_was_measured():
+    said, records = words(TEMPLATE), load_records(TEMPLATE.parents[1] / "results" / "records")
+
+    def of(data: str) -> list[str]:
+        column = f"frontier/{data}:100"
+        shifted = [shift_cell(records, column, "baseline", f"gamma from {where}") for where in HELD_AND_UNLABELLED]
+        return [f"{mean(one.errors):.2f}" for one in (cell(records, column, "baseline"), *shifted)]
+
+    ten, hundred = of("cifar10"), of("cifar100")
+    assert f"from {ten[0]} to {ten[1]} on CIFAR-10, and from {hundred[0]} to {hundred[1]} on CIFAR-100" in said
+    readme = words(TEMPLATE.parents[1] / "README.md")
+    assert f"CIFAR-10 {ten[0]}, and {ten[1]} with the shift at the hold-out's strength; CIFAR-100" in readme
+    assert f"CIFAR-100 {hundred[0]}, and {hundred[1]}:" in readme
+    assert f"with the strength from unlabelled images to {ten[2]} and {hundred[2]}" in said
+    assert float(ten[1]) <= 15.3  # without test data: the strength of a hold-out
+    assert float(hundred[1]) <= 50
+    behind = [
+        mean(cell(records, f"frontier/{data}:100", "baseline", "gamma from a hold-out").errors) - float(shift)
+        for data, shift in (("cifar10", ten[1]), ("cifar100", hundred[1]))
+    ]
+    assert "**The shift is ahead of RS** by {:.1f} and {:.1f} points".format(*behind) in said
+
+
+def test_what_the_page_says_of_readings_and_epochs_was_measured():
+    said, results = words(TEMPLATE), TEMPLATE.parents[1] / "results"
+    records, runs = load_records(results / "records"), json.loads((results / "epochs.json").read_text(encoding="utf-8"))
+    published = {row["method"]: dict(zip(tables()["table1"]["columns"], row["published"], strict=True))
+                 for row in tables()["table1"]["rows"]}  # fmt: skip
+    columns = ("cifar100:100", "cifar10:100")
+
+    def off(method: str, of: str) -> list[float]:
+        return [cell(records, column, method).errors[0] - published[of][column] for column in columns]
+
+    assert max(map(abs, off("under-sample-once", "under-sample"))) < 0.6
+    assert "anew is {:.1f} and {:.1f} points better".format(*(-x for x in off("under-sample", "under-sample"))) in said
+    assert "stays {:.1f} to {:.1f} points above".format(*off("over-sample-largest", "over-sample")) in said
+    (wvn,) = [run for run in runs if run["method"] == "wvn"]
+    best = min(wvn["epochs"], key=lambda row: row["error"])
+    assert best["epoch"] == 85
+    assert f"that reading ({100 * best['rescale']['error']:.2f})" in said
+    assert f"on its best one reaches {100 * best['shift']['error']:.2f}" in said
+    assert sum(row["shift"]["error"] < row["rescale"]["error"] for row in wvn["epochs"]) >= 99
 
 
 def words(path: Path) -> str:
@@ -116,8 +159,8 @@ def test_what_the_page_says_of_table_2_was_measured():
         for columns in (table["columns"], [c for c in table1_columns(imbalanced=True) if full_runs(records, c, "wvn")])
     )
     assert f"ahead of the plain network in every column, by {min(ahead):.1f} to {max(ahead):.1f} points" in said
-    assert "On CIFAR it is behind in all nine that are trained." in said
-    assert sum(points < 0 for points in elsewhere) == len(elsewhere) == 9
+    assert "On CIFAR it is behind in all ten columns." in said
+    assert sum(points < 0 for points in elsewhere) == len(elsewhere) == 10
 
     column = "tiny-imagenet:step:100"
     pairs = [
@@ -147,8 +190,6 @@ def test_what_the_page_says_of_the_stronger_recipe_was_measured():
     assert "an error of {}, and {} with RS and the hold-out's gamma".format(*ours) in said
     assert "({} and {} under the paper's)".format(*ours[2:]) in said
     assert f"that we know of there is {known}." in said
-    readme = (TEMPLATE.parents[1] / "README.md").read_text(encoding="utf-8")
-    assert "CIFAR-10 at ratio 100: {}, and {} with RS and gamma from a hold-out".format(*ours) in readme
 
     ahead = {
         c: error(c, "baseline", held) - error(c, "wvn", held) for c in strong["columns"] if full_runs(records, c, "wvn")

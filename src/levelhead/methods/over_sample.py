@@ -4,7 +4,8 @@ Changes: sample.
 Formula: an epoch has N / K samples of each class (the remainder goes to random classes), where N is the number of
     training samples. How often two samples of one class are drawn differs by at most one.
 Knobs: epoch = "same" (N samples, so that every method takes the same number of steps; the paper does not say), or
-    "largest" (K n_1 samples: every class is repeated up to the size of the largest, and no sample is left out).
+    "largest" (K n_1 samples: every class is repeated up to the size of the largest, and no sample is left out), which
+    is the method over-sample-largest.
 Caveats: samples of rare classes are repeated often and memorized. With epoch = "same", samples of frequent classes wait
     several epochs for their turn.
 Reference: Buda et al., A Systematic Study of the Class Imbalance Problem in Convolutional Neural Networks, 2018.
@@ -46,4 +47,12 @@ def over_sample(
     return draw_per_class(members, sizes, generator)
 
 
+def over_sample_to_largest(labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0) -> np.ndarray:
+    """Draw every class as often as the largest has samples."""
+    return over_sample(labels, generator, progress, epoch="largest")
+
+
 METHOD = Method("over-sample", "Over-sample", baseline_loss, sample=over_sample, card=__doc__)
+LARGEST = Method(
+    "over-sample-largest", "Over-sample to the largest", baseline_loss, sample=over_sample_to_largest, card=__doc__
+)

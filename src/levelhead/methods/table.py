@@ -30,6 +30,9 @@ METHODS: dict[str, Method] = {
         plus_rs(baseline.METHOD),
         plus_rs(wvn.METHOD),
         # variants of its rows
+        over_sample.LARGEST,
+        under_sample.ONCE,
+        under_sample.LONG,
         wvn.METHOD,
         wvn.WVN_RELEASED,
         plus_rs(wvn.WVN_RELEASED),

@@ -9,6 +9,8 @@
 - post_hoc: the adjustments of one trained network, for its record
 - cells: records to the cells of the tables
 - markdown: the tables as Markdown, and the places of a page that are filled
+- beyond_tables: tables that the paper lacks: other recipes, other readings of a row, rules epoch by epoch
+- rule_epochs: measure RS and the shift after every epoch of a training
 - claims, figure_claims: the paper's claims, judged by the records
 - figures: all figures
 - figure_norms, figure_features, figure_errors, figure_style: the drawing of each, and the style that they share

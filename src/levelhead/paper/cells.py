@@ -60,9 +60,9 @@ def companion_gamma(records: Sequence[Record], column: str, method: str) -> floa
     return None if record is None else record["held_out"]["rescale"]["gamma"]
 
 
-def value_at(curve: Sequence[float], gamma: float) -> float:
-    """Return a curve's value at the point of the grid nearest to gamma."""
-    return curve[int(np.abs(GRID[: len(curve)] - gamma).argmin())]
+def value_at(curve: Sequence[float], gamma: float, grid: np.ndarray = GRID) -> float:
+    """Return a curve's value at the point of its grid nearest to gamma."""
+    return curve[int(np.abs(grid[: len(curve)] - gamma).argmin())]
 
 
 # The sources of gamma: (all records, one of them) -> gamma, or None where it is not known.

@@ -79,7 +79,7 @@ def table1(records: Sequence[Record], data: str) -> str:
 
 def headline_table(records: Sequence[Record]) -> str:
     """Return the paper's main rows in four columns of Table 1."""
-    table, columns = tables()["table1"], ["cifar10:100", "cifar10:10", "cifar100:100", "cifar100:20"]
+    table, columns = tables()["table1"], ["cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10"]
     rows = []
     for row in table["rows"]:
         method, title = row["method"].removesuffix("+rs"), row["title"]
@@ -122,7 +122,7 @@ def table2(records: Sequence[Record]) -> str:
         for method in REPEATED
     ]
     rows += _regrets(records, columns)
-    return markdown_table(["top-1 / top-5", *(_profile(column) for column in columns)], rows)
+    return markdown_table(["top-1 / top-5", *(profile_title(column) for column in columns)], rows)
 
 
 def table3(records: Sequence[Record]) -> str:
@@ -184,19 +184,7 @@ def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: st
         ("held-out images", ["" if r is None else f"{r['held_out']['n']:,}" for r in found]),
     ]
     data = columns[0].rpartition("/")[2].split(":")[0]
-    return markdown_table([f"{DATA_TITLES[data]}, {METHODS[method].title}", *map(_profile, columns)], rows)
-
-
-def other_recipe_table(records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED) -> str:
-    """Return methods, alone and after RS, in columns that the paper lacks; empty without a record."""
-    rows, titles = [], {"last epoch": "", **{gamma: f"+RS, {gamma}" for gamma in GAMMAS}}
-    for method in methods:
-        rows += [
-            (METHODS[method].title + title, _texts([cell(records, column, method, reading) for column in columns]))
-            for reading, title in titles.items()
-        ]
-    head = [f"{DATA_TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
-    return markdown_table(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
+    return markdown_table([f"{DATA_TITLES[data]}, {METHODS[method].title}", *map(profile_title, columns)], rows)
 
 
 def _both(cells: tuple[Cell, Cell], published: tuple[float, float]) -> str:
@@ -207,7 +195,7 @@ def _both(cells: tuple[Cell, Cell], published: tuple[float, float]) -> str:
     return f"{theirs} ({' / '.join(f'{mean(one.errors) - it:+.2f}' for one, it in zip(cells, published, strict=True))})"
 
 
-def _profile(column: str) -> str:
+def profile_title(column: str) -> str:
     """Return a column without its data set, such as `step, ratio 10` or `ratio 100`."""
     *profile, ratio = column.rpartition("/")[2].split(":")[1:]
     return ", ".join([*profile, f"ratio {ratio}"])

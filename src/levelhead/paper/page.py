@@ -1,5 +1,6 @@
 """The page "Reproduction": setup, tables, claims, figures and cost, all written from what was measured."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from ..core.warnings import quiet
 from ..io.snapshot import Snapshot
-from . import figures, markdown
+from . import beyond_tables, figures, markdown
 from .cells import Record, load_records
 from .claims import CLAIMS
 from .record import shipped_snapshots
@@ -28,12 +29,12 @@ def write(
 
     Args:
         results, snapshots, say: as in `figures.write`.
-        page: Markdown with a place for each name of `places`, and for `figures`.
+        page: Markdown with a place for each name of `places`, and for `epochs` and `figures`.
         images: folder of the pictures, next to or below the page.
         readme: Markdown with a place `reproduction`, for the headline table.
     """
     records = load_records(Path(results) / "records")
-    for name, text in places(records).items():
+    for name, text in {**places(records), "epochs": _epochs(Path(results))}.items():
         markdown.fill(Path(page), name, f"\n{text}\n")
     if readme is not None:
         markdown.fill(Path(readme), "reproduction", markdown.headline_table(records))
@@ -75,6 +76,7 @@ def places(records: Sequence[Record]) -> dict[str, str]:
         "table1-cifar100": markdown.table1(records, "cifar100"),
         "table2": markdown.table2(records),
         "table3": markdown.table3(records),
+        "readings": beyond_tables.readings_table(records),
         **{
             f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
             for table in ("table1", "table2", "table3")
@@ -89,7 +91,7 @@ def other_recipe_tables(records: Sequence[Record], table: str) -> str:
     columns, methods = tables()[table]["columns"], repeated_methods(table)
     return _joined(
         [
-            markdown.other_recipe_table(records, columns, methods),
+            beyond_tables.other_recipe_table(records, columns, methods),
             *(
                 markdown.post_hoc_table(records, [column for column in columns if f"/{data}:" in column], method)
                 for data in ("cifar10", "cifar100")
@@ -181,6 +183,14 @@ def cost_table(records: Sequence[Record]) -> str:
         f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
         f"time. Networks that have a record so far: {', '.join(present)}; a cell without one is empty."
     )
+
+
+def _epochs(results: Path) -> str:
+    """Return the table of the rules epoch by epoch, from what `levelhead.paper.rule_epochs` wrote."""
+    found = results / "epochs.json"
+    if not found.is_file():
+        return "Not measured."
+    return beyond_tables.epochs_table(json.loads(found.read_text(encoding="utf-8")))
 
 
 def _joined(parts: Iterable[str]) -> str:

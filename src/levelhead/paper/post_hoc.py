@@ -9,10 +9,11 @@ from ..core.adjust import RuleName
 from ..core.array import to_numpy
 from ..core.head import Head
 from ..gamma.path import GammaPath, gamma_path
-from ..gamma.tune import tune
+from ..gamma.tune import match_prior, tune
 from ..io.snapshot import Snapshot
 
 RANGES: dict[RuleName, tuple[float, float]] = {"rescale": (0.0, 2.0), "tau": (0.0, 4.0), "shift": (0.0, 4.0)}
+SHIFTS = np.linspace(0.0, 4.0, 101)  # the strengths of every curve of a shift in a record
 RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # the gammas of RS tried before a shift
 
 
@@ -37,6 +38,19 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
             "best": errors_at(on_test, on_test.best("error").gamma),
         }
     return {**found, "rescale-then-shift": _rescale_then_shift(snapshot)}
+
+
+def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the shift's test errors: the lowest, the one at the strength that matches shares, and on `SHIFTS`."""
+    path = path_on_test(snapshot, "shift")
+    matched = match_prior(
+        snapshot.logits("test"), snapshot.counts, rule="shift", range=RANGES["shift"], bootstrap=0
+    ).gamma
+    return {
+        "best_on_test": errors_at(path, path.best("error").gamma),
+        "match_prior": errors_at(path, matched),
+        "curve": [round(path.at(float(strength)).error, 6) for strength in SHIFTS],
+    }
 
 
 def path_on_test(snapshot: Snapshot, rule: RuleName = "rescale") -> GammaPath:

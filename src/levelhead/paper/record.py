@@ -37,7 +37,10 @@ def make_record(
         "balanced_error": _share(zero.balanced_error),
         "best_epoch": _best_epoch(log),
         "best_on_test": post_hoc.errors_at(path, best.gamma),
-        "match_prior": post_hoc.errors_at(path, match_prior(logits, snapshot.counts, bootstrap=0).gamma),
+        "match_prior": post_hoc.errors_at(
+            path, match_prior(logits, snapshot.counts, rule="rescale", bootstrap=0).gamma
+        ),
+        "shift": post_hoc.shift_errors(snapshot),
         "held_out": post_hoc.chosen_on_hold_out(snapshot) if "held-out" in snapshot.labels else None,
         "nearest_mean_error": post_hoc.nearest_mean_error(snapshot) if "train" in snapshot.labels else None,
         "oracle": post_hoc.oracle_error(snapshot),

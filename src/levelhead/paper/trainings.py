@@ -34,7 +34,8 @@ class Training:
         """The training images it goes through, which is what it costs."""
         profile = counts.step if self.spec.profile == "step" else counts.long_tail
         n = profile(*DATA_SIZES[self.spec.data], self.spec.ratio)
-        per_epoch = n.min() * len(n) if self.spec.method == "under-sample" else n.sum()
+        balanced = {"under-sample": n.min(), "under-sample-once": n.min(), "over-sample-largest": n.max()}
+        per_epoch = balanced[self.spec.method] * len(n) if self.spec.method in balanced else n.sum()
         return int(per_epoch * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
 
 
@@ -52,8 +53,8 @@ def trainings(
     RS needs no training of its own, and on a balanced set some rows equal the baseline.
 
     Args:
-        table: `table1`, `table2`, `table3`, whose networks are among Table 1's, or a stronger recipe: `strong`,
-            `frontier`.
+        table: `table1`, `table2`, `table3`, whose networks are among Table 1's, `readings` of its sampling rows, or a
+            stronger recipe: `strong`, `frontier`.
         only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns such as `cifar10:*`, if any.
         root, seeds, unofficial: folder of the data sets; seeds of the repeated rows; accept files with another md5.
         dtype: dtype of the activations.
@@ -83,6 +84,8 @@ def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
     """Return a table's columns and the methods that are trained in them."""
     if table in ("strong", "frontier"):
         return tables()[table]["columns"], list(repeated_methods(table))
+    if table == "readings":
+        return tables()[table]["columns"], [name for row in tables()[table]["rows"] for name in row["readings"]]
     if table == "table3":  # its columns end in the network: cifar10:100:wvn
         return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
     rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
