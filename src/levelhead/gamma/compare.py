@@ -9,11 +9,13 @@ import numpy as np
 from ..core.adjust import RULE_TITLES
 from ..core.array import Array
 from ..core.choices import Metric
+from ..core.class_names import resolve_labels
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.measure import Kind
 from . import diagnostics
 from .auto import choose_rule, make_fitters
+from .count_doubts import diagnose_counts
 from .cross_fitted import CrossFitted, cross_fit_rules
 from .held_out import HeldOut
 from .metrics import TITLES, gain_text, shown, value_form
@@ -147,6 +149,7 @@ def compare(
     >>> table.rows[-1].rule, table.rows[0].gain > 0.3
     ('none', True)
     """
+    labels, names = resolve_labels(logits, labels, counts, names)
     options = TuneOptions(
         metric=metric, cost=cost, target=target, norms=norms, range=range, names=names, kind=kind, bootstrap=0
     )
@@ -163,6 +166,7 @@ def compare(
             diagnostics.diagnose_missing_classes(sizes, names, least=2),
             diagnostics.diagnose_accuracy(objective.path.right(0.0)),
             diagnostics.diagnose_norms(norms, n, "rescale"),
+            *diagnose_counts(*held_out.parts[0], "rescale"),
         ]
     )
     fitters = make_fitters(held_out)
