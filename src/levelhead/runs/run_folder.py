@@ -82,7 +82,7 @@ class Run:
     def _vouched(self) -> dict[str, str]:
         """The sha256 of each file that done.json vouches for."""
         found = self.result.get("sha256", {})
-        if not isinstance(found, dict) or any(Path(name).name != name or len(name) > 100 for name in found):
+        if not isinstance(found, dict) or any(not 0 < len(name) < 100 or Path(name).name != name for name in found):
             raise LevelheadError(f"{self.path / 'done.json'}: damaged; move the folder away to train again")
         return found
 
