@@ -60,11 +60,7 @@ class Inspection:
 
 
 def inspect_file(
-    path: str | Path,
-    *,
-    counts: Counts | None = None,
-    head: str | None = None,
-    names: Sequence[str] | None = None,
+    path: str | Path, *, counts: Counts | None = None, head: str | None = None, names: Sequence[str] | None = None
 ) -> Inspection:
     """Find the head in a model's file and describe it.
 
