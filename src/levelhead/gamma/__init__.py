@@ -1,6 +1,7 @@
 """Which gamma to use: the exact path over gamma, and the choice on it.
 
 - path: `gamma_path` and `GammaPath`, the exact path over gamma
+- path_curves: `PathCurves`, its errors and accuracies
 - tune: `tune` and `cross_fit`, which choose a rule and its gamma; match_prior: without labels; options: `TuneOptions`
 - auto: the choice of the rule; fitters: how each is fitted on some samples; cross_fitted: judged on the others
 - choose: the choice on one rule's path; held_out: the samples it needs; folds: parts of them
@@ -11,7 +12,8 @@
 - compare: `compare` and `Comparison`, the rules side by side
 - vector: `fit_vector`, a scale and an offset per class, fitted by log loss
 - priors: `estimate_prior`, the shares of the classes in deployment, by EM or BBSE
-- metrics: F1, MCC, kappa and others, costs and floors over gamma; class_changes: what they are computed from
+- metrics: F1, MCC, kappa and others, costs and floors over gamma
+- class_changes: what these are computed from, class by class
 - criterion: the objective that the choice minimizes, and its bootstrap replicates
 - diagnostics: warnings about data and heads, before gamma is chosen; count_doubts: about counts
 - rule: the rules, and checks of their parameters

@@ -152,7 +152,8 @@ def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float,
     values, slope = np.take_along_axis(logits, classes, 1).astype(np.float64), _lines(logits, classes, rule)[1]
     rows, column, last = np.arange(len(start)), np.zeros(len(start), np.int64), np.full(len(start), -np.inf)
     while len(rows):
-        value, s, current = (np.take_along_axis(x, column[:, None], 1) for x in (values, slope, classes))
+        value, s = (np.take_along_axis(x, column[:, None], 1) for x in (values, slope))
+        current = np.take_along_axis(classes, column[:, None], 1)
         steeper, at = np.nonzero(slope > s), np.full(slope.shape, np.inf)
         own, rise = current[steeper[0], 0], rule.slopes[classes[steeper]]
         rise -= rule.slopes[own]
@@ -169,8 +170,8 @@ def _walk(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float,
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
         shown = alive & (enters <= range[1])
         yield rows[shown], enters[shown], new[shown], np.where(alone, here, current)[shown]
-        last = enters
-        rows, column, values, slope, classes, last = (x[shown] for x in (rows, column, values, slope, classes, last))
+        rows, column, classes = (x[shown] for x in (rows, column, classes))
+        values, slope, last = (x[shown] for x in (values, slope, enters))
 
 
 def _winners(logits: np.ndarray, rule: Rule, gamma: float) -> np.ndarray:
