@@ -18,7 +18,7 @@ from ..gamma.path import gamma_path
 from ..runs.spec import Spec
 
 COLUMNS = ("cifar10:100", "cifar10:10")
-METHODS = ("baseline", "wvn", "wvn-released")  # as trained plainly, and the two orders of WVN's step
+TRAINED = ("baseline", "wvn", "wvn-released")  # as trained plainly, and the two orders of WVN's step
 STRENGTHS: dict[RuleName, np.ndarray] = {"rescale": np.linspace(0.0, 1.0, 21), "shift": np.linspace(0.0, 4.0, 21)}
 
 
@@ -100,7 +100,7 @@ def main(root: str, out: str, columns: Sequence[str] = COLUMNS, *, unofficial: b
             unofficial=unofficial,
         )
         for column in columns
-        for method in METHODS
+        for method in TRAINED
     ]
     rows = [json.dumps(run, separators=(",", ":")) for run in measure_epochs(specs)]
     atomic.write(Path(out), "[\n" + ",\n".join(rows) + "\n]\n")
