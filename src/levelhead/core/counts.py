@@ -113,7 +113,8 @@ def resolve(
     """Return counts [K], int64 and all positive, from whatever form the user has them in.
 
     Args:
-        counts: K counts in class order; {class: n} or a pandas Series, by index or known name; or labels to count.
+        counts: what the training loss saw: samples after resampling, or times the class weights. K counts in class
+            order; {class: n} or a pandas Series, by index or known name; or labels to count.
             More than K integers are labels if all are classes, and either every class occurs or there are more than
             2 K; otherwise they are counts.
         classes: K, where it is known.

@@ -66,7 +66,9 @@ class TuneOptions:
                 parameter="target",
             )
         if isinstance(self.target, str) and self.target != ESTIMATE:
-            raise LevelheadError(f"expected a share for each class, or 'estimate', got {self.target!r}", parameter="target")
+            raise LevelheadError(
+                f"expected a share for each class, or 'estimate', got {self.target!r}", parameter="target"
+            )
         if self.metric not in ERRORS and self.unlabelled is not None and not self.estimates_target:
             raise LevelheadError(
                 f"their predicted shares guide only the metrics error and balanced_error, not "
