@@ -41,7 +41,7 @@ z = model.decision_function(X)
 pair = np.outer(z, [-0.5, 0.5])
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    lh.tune(pair[held_out], y[held_out], counts, bootstrap=0)
+    lh.tune(pair[held_out], y[held_out], counts, rule="rescale", bootstrap=0)
 print(caught[0].category.__name__, caught[0].message, sep=": ")
 
 # %%

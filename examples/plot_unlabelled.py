@@ -52,7 +52,7 @@ plt.show()
 # How good is that? The curve of the test error, which ``match_prior`` has not seen, and the gamma
 # that labels of the same 600 images would have chosen.
 
-labelled = lh.tune(logits(stream), digits.target[stream], counts)
+labelled = lh.tune(logits(stream), digits.target[stream], counts, rule="rescale")
 path = lh.gamma_path(logits(test), digits.target[test], counts)
 best = path.best("error")
 for name, gamma in (

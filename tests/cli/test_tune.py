@@ -53,11 +53,31 @@ def test_one_file_may_hold_logits_labels_and_counts(files, levelhead, tmp_path):
 
 
 def test_text_shows_the_curve_the_choice_and_the_gain(files, levelhead):
-    status, out, _ = levelhead(*HELD_OUT)
+    status, out, _ = levelhead(*HELD_OUT, "--rule", "rescale")
     assert status == 0
     assert "gamma = 0.3" in out
     assert "^" in out
     assert "gain on new samples" in out
+
+
+def test_the_rule_is_chosen_and_every_class_and_rule_is_shown(files, levelhead):
+    status, out, _ = levelhead(*HELD_OUT)
+    assert status == 0
+    tuned = lh.tune(*files, COUNTS, bootstrap=50)
+    assert f"for rule {tuned.rule}, chosen on held-out" in out
+    assert tuned.why in out
+    for c in range(4):
+        assert f"{tuned.recall_at_zero[c]:.1%} -> {tuned.recall[c]:.1%}" in out
+    assert all(f"  {one.rule} " in out for one in tuned.candidates)
+
+
+def test_rules_are_compared_side_by_side(files, levelhead):
+    words = ("compare", *HELD_OUT[1:7], "--repeats", "1")
+    status, out, err = levelhead(*words, "--json")
+    assert (status, err) == (0, "")
+    assert json.loads(out) == json.loads(json.dumps(lh.compare(*files, COUNTS, repeats=1).to_dict()))
+    assert "best: " in levelhead(*words, "--metric", "macro_f1")[1]
+    assert levelhead(*words, "--max", "-1")[::2] == (2, "levelhead: --max: expected a finite gamma above 0, got -1\n")
 
 
 def test_names_in_tables_are_looked_up(files, levelhead):
@@ -98,15 +118,15 @@ def test_a_target_may_be_a_file_of_shares_by_name(files, levelhead, tmp_path):
 
 
 def test_out_is_written_once_and_replaced_only_by_force(files, levelhead, tmp_path):
-    assert "written" not in levelhead(*HELD_OUT)[1]
-    status, out, _ = levelhead(*HELD_OUT, "-o", "tuned.json")
+    assert "written" not in levelhead(*HELD_OUT, "--rule", "rescale")[1]
+    status, out, _ = levelhead(*HELD_OUT, "--rule", "rescale", "-o", "tuned.json")
     assert (status, out.splitlines()[-1]) == (0, "written: tuned.json")
     first = json.loads((tmp_path / "tuned.json").read_text())
     assert {"gamma", "rule"} <= first.keys()
-    status, out, err = levelhead(*HELD_OUT, "-o", "tuned.json", "--seed", "1")
+    status, out, err = levelhead(*HELD_OUT, "--rule", "rescale", "-o", "tuned.json", "--seed", "1")
     assert (status, out) == (2, "")
     assert err == "levelhead: tuned.json exists; pass --force to replace it\n"
-    assert levelhead(*HELD_OUT, "-o", "tuned.json", "--seed", "1", "--force")[0] == 0
+    assert levelhead(*HELD_OUT, "--rule", "rescale", "-o", "tuned.json", "--seed", "1", "--force")[0] == 0
     assert json.loads((tmp_path / "tuned.json").read_text())["interval"] != first["interval"]
     assert not list(tmp_path.glob("*.tmp"))
 
@@ -122,7 +142,7 @@ def test_a_failed_write_leaves_what_was_there(files, tmp_path, monkeypatch):
 
 def test_warnings_are_one_line_each_on_stderr_and_in_the_json(files, levelhead, tmp_path):
     np.save(tmp_path / "L.npy", files[0] - 5)
-    status, out, err = levelhead(*HELD_OUT, "--json")
+    status, out, err = levelhead(*HELD_OUT, "--rule", "rescale", "--json")
     assert status == 0
     assert err.startswith("levelhead: NegativeLogitsWarning: ")
     assert err.count("\n") == 1
@@ -147,7 +167,7 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
         (("--logits", "none.npy"), "none.npy: no such file; expected logits"),
         (("--logits", "all.npz"), "all.npz: holds labels too, and Y.npy differs from them; leave out Y.npy, or name"),
         (("--labels", "L.npy"), "L.npy: expected labels [N], got shape [113, 4]"),
-        (("--rule", "cosine"), "invalid value for '--rule': 'cosine' is not one of 'rescale', 'tau', 'shift' ("),
+        (("--rule", "cosine"), "invalid value for '--rule': 'cosine' is not one of 'auto', 'rescale', 'tau', 'shift'"),
         (("--rule", "tau"), "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
         (("--target", "much"), "--target: expected 4 numbers with commas between them, or a file of them, got 'much'"),
         (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), but class names are not known here"),
@@ -199,9 +219,9 @@ def test_logits_alone_need_counts(files, levelhead):
 
 def test_long_input_shows_progress_on_a_terminal_only(files, levelhead, monkeypatch):
     monkeypatch.setattr("levelhead.show.progress.LARGE_LOGITS", 1)
-    assert levelhead(*HELD_OUT)[2] == ""
+    assert levelhead(*HELD_OUT, "--rule", "rescale")[2] == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert "bootstrap" in levelhead(*HELD_OUT)[2]
+    assert "bootstrap" in levelhead(*HELD_OUT, "--rule", "rescale")[2]
 
 
 def test_a_metric_a_cost_and_floors_are_those_of_tune(files, levelhead):

@@ -191,14 +191,14 @@ def of_choice(
     ...     of_choice(choice, logits=file, counts=file).gamma
     0.5
     """
-    choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
+    choice, facts = _of_one_strength(tuned.to_dict() if isinstance(tuned, Tuned) else tuned)
     found = samples.read(logits, labels, counts, names=choice.get("names"))
     return of_logits(
         found.logits,
         found.labels,
         found.counts,
         names=found.names,
-        facts=_with_sha256(found.files),
+        facts=_with_sha256(found.files) | facts,
         target=None if target is None else target_shares(target, found.names, len(found.counts)),
         norms=None if norms is None else arrays.read(norms, wanted="norms"),
         kind=kind,
@@ -220,6 +220,19 @@ def is_records(path: str | Path) -> bool:
     except ValueError:
         return False
     return isinstance(record, dict) and {"column", "method", "curve", "counts"} <= record.keys()
+
+
+def _of_one_strength(choice: ChoiceRecord) -> tuple[ChoiceRecord, dict[str, str]]:
+    """Return a choice that a slider can show: of a rule with numbers for each class, the best rule next to it."""
+    if choice["rule"] in RULES:
+        return choice, {}
+    tried = [one for one in choice.get("candidates", ()) if one["rule"] in RULES]
+    if not tried:
+        raise LevelheadError(f"a page shows rules of one strength, not {choice['rule']!r}; tune with another rule")
+    best = max(tried, key=lambda one: one["gain"])
+    kept = {name: choice[name] for name in ("chosen_on", "n", "classes", "counts", "names") if name in choice}
+    shown = f"{choice['rule']}; this page shows {best['rule']}, the best rule of one strength"
+    return {**kept, "gamma": best["gamma"], "rule": best["rule"]}, {"rule chosen": shown}
 
 
 def _with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
