@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         PrecisionWarning,
         PriorWarning,
         RangeWarning,
+        ScaleWarning,
     )
     from .gamma.compare import Comparison, compare
     from .gamma.path import GammaPath, gamma_path
@@ -59,6 +60,7 @@ __all__ = [
     "PriorEstimate",
     "PriorWarning",
     "RangeWarning",
+    "ScaleWarning",
     "Snapshot",
     "Tuned",
     "adjust",

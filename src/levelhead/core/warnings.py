@@ -44,6 +44,10 @@ class RangeWarning(LevelheadWarning):
     """The value that was found lies at the end of the range that was searched."""
 
 
+class ScaleWarning(LevelheadWarning):
+    """A strength was given for scores whose scale is not known, such as margins: it may be far too large or small."""
+
+
 class PrecisionWarning(LevelheadWarning):
     """Rounding to half precision could flip predictions."""
 

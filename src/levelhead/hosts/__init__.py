@@ -1,8 +1,10 @@
 """levelhead inside other people's trainers and estimators.
 
 - torch: `WVN`, a hook on any torch optimizer
-- lightning, transformers: callbacks for WVN and RS; losses for the Hugging Face Trainer
+- lightning, transformers: callbacks for WVN and leveling; losses for the Hugging Face Trainer
 - sklearn: classifiers with adjusted scores, at a fixed or a tuned gamma
 - _callback: what the callbacks share
-- _base_classifier, _folds: what the classifiers share, with the scores of any classifier; one fold of a tuning
+- _base_classifier, _folds: what the classifiers share, with the scores of any classifier; the folds of a tuning
+- _scorers, _choice, _out_of_fold: which scorers are exact; the choice on out-of-fold scores; what is known after it
+- summary: `LevelSummary`, what a tuned classifier says it did
 """

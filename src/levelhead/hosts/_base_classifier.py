@@ -19,9 +19,9 @@ from ..core.errors import LevelheadError
 from ..core.measure import log_softmax
 from ..core.per_class import listed
 from ..gamma.diagnostics import diagnose_balanced_counts, issue_warnings
-from ..gamma.rule import make_rule
 from ..heads.sklearn import innermost
 
+LEAST_PROBABILITY = float(np.finfo(np.float64).tiny)  # normal float
 CALLER = 4  # stack level of whoever calls `fit`, for warnings in `_fit`: `fit` has a wrapper of scikit-learn
 
 
@@ -39,6 +39,8 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     rule_: RuleName
     _gamma: float
     _fit: Callable[..., None]
+    _temperature: float = 1.0  # of the adjusted scores
+    _zero: float = LEAST_PROBABILITY  # what a probability of 0 counts as
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"])],
@@ -88,13 +90,17 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the softmax of the adjusted scores, [N, K]. It ranks as `predict` does and is not calibrated."""
+        """Return the softmax of the adjusted scores over the temperature, [N, K]: the largest is the class predicted.
+
+        TunedRescaledClassifierCV fits `temperature_` on its out-of-fold scores. RescaledClassifier has none (it is 1),
+        so its probabilities are not calibrated.
+        """
         return np.exp(self.predict_log_proba(X))
 
     @available_if(_estimator_has("predict_proba"))
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of `predict_proba`, [N, K]."""
-        return log_softmax(self._adjusted_scores(X))
+        return log_softmax(self._adjusted_scores(X) / self._temperature)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata given to `fit` goes: to the classifier's `fit`."""
@@ -114,19 +120,25 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             issue_warnings([diagnose_balanced_counts(counts, name)], stacklevel=CALLER + 1)
         return counts
 
+    @property
+    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and offset [K] of the adjustment."""
+        return class_parts(self.rule_, self.counts_, self._gamma)
+
     def _adjusted_scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "estimator_")
-        return make_rule(self.rule_, self.counts_).scores(self._class_scores(X), self._gamma)
+        scale, offset = self._parts
+        return self._class_scores(X) * scale + offset
 
     def _class_scores(self, X: Any) -> np.ndarray:
         """Return scores [N, K] in float64: the `decision_function` if there is one, else the log of `predict_proba`.
 
         Two classes have one decision value z, which stands for (-z/2, z/2). A probability of 0 counts as the smallest
-        normal float, so its logarithm is -708 and not minus infinity.
+        normal float, so its logarithm is -708 and not minus infinity; TunedRescaledClassifierCV learns a larger one.
         """
         if not hasattr(self.estimator_, "decision_function"):
             probability = np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
-            return np.log(np.maximum(probability, np.finfo(np.float64).tiny))
+            return np.log(np.where(probability < LEAST_PROBABILITY, self._zero, probability))
         values, size = np.asarray(self.estimator_.decision_function(X), dtype=np.float64), len(self.estimator_.classes_)
         if values.ndim == 1:
             return np.outer(values, [-0.5, 0.5])
@@ -146,6 +158,21 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
             tags.classifier_tags.poor_score = inner.classifier_tags.poor_score
         return tags
+
+
+def class_parts(rule: RuleName, counts: np.ndarray, gamma: float, second: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return scale and offset [K], ``s_k <- scale_k s_k + offset_k``, of a rule that counts explain.
+
+    ``rescale`` scales by ``r_k^gamma``, with ``r_k = n_max / n_k``; ``shift`` adds ``gamma log r_k``; ``rescale+shift``
+    does one and then the other, by `second`.
+
+    >>> class_parts("rescale+shift", np.array([400, 100]), 0.5, 1.0)
+    (array([1., 2.]), array([0.        , 1.38629436]))
+    """
+    rarity = counts.max() / counts
+    if rule == "shift":
+        return np.ones(len(counts)), gamma * np.log(rarity)
+    return rarity**gamma, second * np.log(rarity)
 
 
 def usable_rules(estimator: Any, rule: str) -> tuple[RuleName, ...]:

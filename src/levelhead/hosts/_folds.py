@@ -1,8 +1,8 @@
-"""One fold of a tuning: a model trained on the rest scores it, and every gamma is measured on those scores."""
+"""The folds of a tuning: a model trained on the rest scores each, and every gamma is measured on those scores."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -11,10 +11,13 @@ from sklearn.utils.validation import _check_method_params
 
 from ..core.adjust import RuleName
 from ..core.counts import Missing
-from ..core.curve import Metric
-from ..gamma.path import gamma_path
-from ..gamma.tune import pool_folds
-from ._base_classifier import BaseRescaledClassifier, encode_labels, resolve_counts
+from ..core.measure import fit_temperature
+from ._base_classifier import LEAST_PROBABILITY, BaseRescaledClassifier, encode_labels, resolve_counts
+
+Adjustment = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # counts [K] -> scale and offset, [K]
+LARGEST_RESCALING = 2.0  # the range of gamma, if none is given
+LARGEST_SHIFT = 4.0  # the same, for scores of temperature 1
+_LIMITS = {"low": 1e-6, "high": 1e6}  # of a temperature: margins and sums of many logarithms are on any scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,35 +25,29 @@ class FoldOptions:
     """What the folds of one tuning have in common."""
 
     classes: np.ndarray
-    rules: tuple[RuleName, ...]
-    range: tuple[float, float]  # of gamma
     counts: np.ndarray | None  # [K]; None if each fold counts what its model was trained on
     missing: Missing
-    metric: Metric | None  # of the exact path; None to call the scorer at every one of `gammas`
-    scorer: Callable[..., float]
     fit_params: dict | None  # None if the estimator is trained already
-    score_params: dict
-
-    @property
-    def gammas(self) -> np.ndarray:
-        """The 201 gammas over the range at which a scorer is called."""
-        return np.linspace(*self.range, 201)
 
 
-class ScoredFold(NamedTuple):
-    """Held-out scores [N, K] and labels [N], and the measurements by rule: an exact path, or a scorer's values."""
+@dataclass(frozen=True, eq=False)
+class ScoredFold:
+    """One fold: held-out scores [N, K], labels [N] and their rows in X; the model that scored them, and its counts [K].
+
+    The model may know some of the K classes only, and never predicts another.
+    """
 
     scores: np.ndarray
     labels: np.ndarray
-    by_rule: dict[RuleName, Any]
+    held: np.ndarray
+    classes: np.ndarray  # those the model knows
+    counts: np.ndarray
+    model: Any
 
-
-class MeasuredRule(NamedTuple):
-    """The best gamma by one rule, and what was measured: values[i] is that of gammas[i]."""
-
-    gamma: float
-    gammas: np.ndarray
-    values: np.ndarray
+    @property
+    def known(self) -> np.ndarray:
+        """Whether the model knows the class of each sample, [N]."""
+        return np.isin(self.labels, self.classes)
 
 
 class FoldClassifier(BaseRescaledClassifier):
@@ -61,10 +58,9 @@ class FoldClassifier(BaseRescaledClassifier):
 
     classes_: Any = None
 
-    def __init__(self, model: Any, options: FoldOptions, counts: np.ndarray) -> None:
-        self.estimator = self.estimator_ = model
-        self.classes_, self.counts_ = options.classes, counts
-        self._range, self._last_X = options.range, None
+    def __init__(self, fold: ScoredFold, classes: np.ndarray, zero: float) -> None:
+        self.estimator = self.estimator_ = fold.model
+        self.classes_, self.counts_, self._zero, self._last_X = classes, fold.counts, zero, None
 
     def at(self, rule: RuleName, gamma: float) -> Self:
         self.rule_, self._gamma = rule, float(gamma)
@@ -72,14 +68,8 @@ class FoldClassifier(BaseRescaledClassifier):
 
     def _class_scores(self, X: Any) -> np.ndarray:
         if X is not self._last_X:
-            self._last_X, scores, counts = X, super()._class_scores(X), self.counts_
             known = encode_labels(self.estimator_.classes_, self.classes_)
-            if len(known) < len(counts):  # an unknown class scores so low that no gamma in the range predicts it
-                floor = -(1 + 2 * np.abs(scores).max()) * (counts.max() / counts.min()) ** np.abs(self._range).max()
-                filled = np.full((len(scores), len(counts)), floor)
-                filled[:, known] = scores
-                scores = filled
-            self._last = scores
+            self._last_X, self._last = X, _with_all_classes(super()._class_scores(X), known, len(self.classes_))
         return self._last
 
 
@@ -93,7 +83,7 @@ def fit_on(model: Any, X: Any, y: np.ndarray, indices: np.ndarray | None, params
 def score_fold(
     options: FoldOptions, estimator: Any, X: Any, y: np.ndarray, trained_on: np.ndarray | None, held: np.ndarray
 ) -> ScoredFold:
-    """Train the estimator, unless it is trained already; score the held-out samples and measure every gamma."""
+    """Train the estimator, unless it is trained already, and score the held-out samples."""
     fit_params = options.fit_params
     model = estimator if fit_params is None else fit_on(clone(estimator), X, y, trained_on, fit_params)
     known = encode_labels(model.classes_, options.classes)
@@ -104,32 +94,89 @@ def score_fold(
         else resolve_counts(None, y if trained_on is None else y[trained_on], model.classes_, options.missing)
     )
     counts[counts == 0] = counts.max()
-    X_held, y_held = _safe_indexing(X, held), y[held]
-    classifier, labels = FoldClassifier(model, options, counts), encode_labels(y_held, options.classes)
-    scores = classifier._class_scores(X_held)
-    if options.metric is not None:
-        return ScoredFold(
-            scores,
-            labels,
-            {rule: gamma_path(scores, labels, counts, range=options.range, rule=rule) for rule in options.rules},
-        )
-    params = _check_method_params(X, options.score_params, indices=held)
-    return ScoredFold(
-        scores,
-        labels,
-        {
-            rule: np.array([options.scorer(classifier.at(rule, g), X_held, y_held, **params) for g in options.gammas])
-            for rule in options.rules
-        },
-    )
+    labels = encode_labels(y[held], options.classes)
+    fold = ScoredFold(np.empty((0, 0)), labels, held, known, counts, model)
+    classifier = FoldClassifier(fold, model.classes_, LEAST_PROBABILITY)
+    return replace(fold, scores=classifier._class_scores(_safe_indexing(X, held)))
 
 
-def choose_gamma(options: FoldOptions, measured: list[Any]) -> MeasuredRule:
-    """Choose the middle of the best plateau of the exact curve, or the first best of a scorer's mean over the folds."""
-    if options.metric is None:
-        values = np.mean(measured, axis=0)
-        return MeasuredRule(float(options.gammas[values.argmax()]), options.gammas, values)
-    path = pool_folds(measured)
-    curve, best = getattr(path, f"{options.metric}_curve"), path.best(options.metric)
-    flat = best.plateau == path.range and path.range[0] <= 0 <= path.range[1]  # no gamma is better than 0
-    return MeasuredRule(0.0 if flat else best.gamma, curve.gammas, 1 - curve.values)
+def complete_folds(folds: Sequence[ScoredFold]) -> tuple[list[ScoredFold], float]:
+    """Return the folds with scores of all K classes and with probabilities of 0 raised; and to what they are raised.
+
+    A forest of 100 trees in which none votes for a class does not say that the class is impossible: its probability is
+    less than one in a hundred. So 0 counts as half the smallest probability above 0; its logarithm would outweigh
+    every shift.
+    """
+    raw = np.log(LEAST_PROBABILITY)
+    least = min(float(fold.scores.min(where=fold.scores > raw, initial=0.0)) for fold in folds)
+    zero = max(LEAST_PROBABILITY, float(np.exp(least)) / 2)
+    raised = (np.where(fold.scores == raw, np.log(zero), fold.scores) for fold in folds)
+    return [
+        replace(fold, scores=_with_all_classes(scores, fold.classes, len(fold.counts)))
+        for fold, scores in zip(folds, raised, strict=True)
+    ], zero
+
+
+def measure_fold(
+    fold: ScoredFold,
+    classifier: FoldClassifier,
+    gammas: dict[RuleName, np.ndarray],
+    scorer: Callable[..., float],
+    params: dict,
+    X: Any,
+    y: np.ndarray,
+) -> dict[RuleName, np.ndarray]:
+    """Call a scorer at every gamma of every rule."""
+    X_held, y_held = _safe_indexing(X, fold.held), y[fold.held]
+    own = _check_method_params(X, params, indices=fold.held)
+    return {
+        rule: np.array([scorer(classifier.at(rule, gamma), X_held, y_held, **own) for gamma in some])
+        for rule, some in gammas.items()
+    }
+
+
+def pool_labels(folds: Sequence[ScoredFold]) -> np.ndarray:
+    """Return the labels of all folds, [N]."""
+    return np.concatenate([fold.labels for fold in folds])
+
+
+def pool_scores(folds: Sequence[ScoredFold], adjust: Adjustment | None = None) -> np.ndarray:
+    """Return the scores of all folds, [N, K], as they are or adjusted."""
+    if adjust is None:
+        return np.concatenate([fold.scores for fold in folds])
+    parts = [adjust(fold.counts) for fold in folds]
+    return np.concatenate([fold.scores * scale + offset for fold, (scale, offset) in zip(folds, parts, strict=True)])
+
+
+def pooled_temperature(
+    folds: Sequence[ScoredFold], adjust: Adjustment | None = None, *, balanced: bool = False
+) -> float:
+    """Return the temperature of least log loss of the scores; balanced: every class weighs the same."""
+    known = np.concatenate([fold.known for fold in folds])
+    if not known.any():
+        return 1.0
+    labels = pool_labels(folds)[known]
+    weights = 1 / np.bincount(labels)[labels] if balanced else None
+    return fit_temperature(pool_scores(folds, adjust)[known], labels, weights=weights, **_LIMITS)
+
+
+def range_of(rule: RuleName, given: tuple[float, float] | None, temperature: float) -> tuple[float, float]:
+    """Return the range of gamma: as given, or else for `rescale` to 2 and for `shift` to 4 times the temperature.
+
+    A shift of 1 is what calibrated scores need for a uniform prior. Scores that are T times as large need T.
+    """
+    if given is not None:
+        return given
+    return (0.0, LARGEST_RESCALING if rule == "rescale" else LARGEST_SHIFT * temperature)
+
+
+def _with_all_classes(scores: np.ndarray, known: np.ndarray, size: int) -> np.ndarray:
+    """Return scores [N, K] in which a class that the model does not know has the lowest, and is never predicted.
+
+    Its count is the largest, so that no rule moves it; nor does any rule move the most frequent class, which is known.
+    """
+    if len(known) == size:
+        return scores
+    filled = np.full((len(scores), size), scores.min(initial=0.0) - 1)
+    filled[:, known] = scores
+    return filled

@@ -12,21 +12,26 @@ The fitted attribute `rule_` says how the scores are adjusted:
   that give only probabilities. There gamma = 1 is post-hoc logit adjustment, which is exact for calibrated
   probabilities and the balanced error.
 
+- ``rescale+shift`` does one and then the other; ``vector`` has a factor and an offset for each class. Only
+  TunedRescaledClassifierCV chooses these.
+
 A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, RidgeClassifier, boosting)
-are often negative. TunedRescaledClassifierCV compares the two rules on held-out scores and takes the better, unless you
-name one. At a fixed gamma, or where you name ``rescale``, a NegativeLogitsWarning says so; use ``rule="shift"`` then.
+are often negative. Margins are on no known scale either, so that a shift of 1 may be far too much.
+TunedRescaledClassifierCV compares the rules on out-of-fold scores, over a range that follows their scale, unless you
+name one. At a fixed gamma a NegativeLogitsWarning or a ScaleWarning tells.
 
 The prediction is the class of the largest score. At gamma = 0 that is the classifier's own, except for SVC, which
 votes: set its ``break_ties=True``.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, check_scoring, get_scorer_names
+from sklearn.metrics import check_scoring, get_scorer_names
 from sklearn.model_selection import StratifiedShuffleSplit, check_cv
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
@@ -35,15 +40,29 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ..core.counts import Counts, Missing
-from ..core.curve import Metric
 from ..core.errors import LevelheadError
-from ..gamma.diagnostics import diagnose_accuracy, diagnose_negative_logits, issue_warnings
+from ..core.warnings import ScaleWarning
+from ..gamma.diagnostics import diagnose_negative_logits, issue_warnings
 from ..gamma.rule import check_range
+from ..heads.sklearn import innermost
 from ._base_classifier import CALLER, BaseRescaledClassifier, encode_labels, usable_rules
-from ._folds import FoldOptions, ScoredFold, choose_gamma, fit_on, score_fold
+from ._choice import ChosenRule, ExactChoice, choose_by_scorer
+from ._folds import (
+    FoldClassifier,
+    FoldOptions,
+    ScoredFold,
+    complete_folds,
+    fit_on,
+    measure_fold,
+    pool_labels,
+    pooled_temperature,
+    range_of,
+    score_fold,
+)
+from ._out_of_fold import OutOfFoldClassifier
+from ._scorers import exact_metric
 
 RuleChoice = Literal["auto", "rescale", "shift"]
-_EXACT: dict[Any, Metric] = {balanced_accuracy_score: "balanced_error", accuracy_score: "error"}
 
 
 class RescaledClassifier(BaseRescaledClassifier):
@@ -102,17 +121,34 @@ class RescaledClassifier(BaseRescaledClassifier):
         self.counts_ = self._training_counts(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values, labels = self._class_scores(_safe_indexing(X, some)), encode_labels(y[some], self.classes_)
-        issue_warnings([diagnose_negative_logits(values, labels, self.rule_)], stacklevel=CALLER)
+        found = [diagnose_negative_logits(values, labels, self.rule_), self._diagnose_margins(values)]
+        issue_warnings(found, stacklevel=CALLER)
+
+    def _diagnose_margins(self, scores: np.ndarray) -> ScaleWarning | None:
+        """Warn if a fixed shift is added to the scores of a classifier without probabilities, which are margins."""
+        largest = abs(self.gamma) * float(np.log(self.counts_.max() / self.counts_.min()))
+        if self.rule_ != "shift" or hasattr(self.estimator_, "predict_proba") or largest == 0:
+            return None
+        return ScaleWarning(
+            f"{type(innermost(self.estimator_)).__name__} gives margins, whose scale is not that of log-probabilities: "
+            f"gamma = {self.gamma:g} adds up to {largest:.3g} to scores with a standard deviation of "
+            f"{scores.std():.3g}; use TunedRescaledClassifierCV, which finds a gamma for them"
+        )
 
 
-class TunedRescaledClassifierCV(BaseRescaledClassifier):
+class TunedRescaledClassifierCV(OutOfFoldClassifier):
     """A classifier whose scores are adjusted by the class counts at the gamma that is best on held-out data.
 
-    For each fold, a model trained on the rest scores it, with the counts of what that model was trained on. For
-    `balanced_accuracy` and `accuracy` the whole curve over gamma is then known exactly, all folds pooled. Gamma is the
-    middle of its best plateau, or 0 if that is the whole range. Any other scorer is called at 201 gammas over the
-    range, fold by fold, and the smallest gamma with the best mean is taken. ``rule="auto"`` takes the rule that does
-    better at its own best gamma, or rescale if both do equally well.
+    For each fold, a model trained on the rest scores it, with the counts of what that model was trained on. Rule and
+    gamma are then chosen on all folds pooled, as `levelhead.cross_fit` does, from the exact curves over gamma, if the
+    scorer is one of `balanced_accuracy`, `accuracy`, `f1_macro`, `recall_macro`, `matthews_corrcoef`, or made of
+    `cohen_kappa_score` or of imbalanced-learn's `geometric_mean_score`. Any other scorer is called at 201 gammas over
+    the range, fold by fold, and the smallest gamma with the best mean is taken, of `rescale` or `shift`.
+
+    `predict_proba` is calibrated by a temperature, fitted on the adjusted out-of-fold scores. For balanced accuracy,
+    and for scorers without an exact curve, every class weighs the same in that fit: like `predict`, the probabilities
+    are then those of a world in which all classes are equally frequent. For other metrics, they are of classes as they
+    occur. Those of the training's mix, with its predictions, are ``estimator_.predict_proba``.
 
     Args:
         estimator: the classifier; it is cloned and fitted, on each fold and then on everything.
@@ -125,15 +161,21 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         n_jobs: number of folds trained at once.
         random_state: seed of the shuffled split, if cv is a share.
         store_cv_results: keep `cv_results_`.
-        counts, missing, rule: as in RescaledClassifier.
-        range: of gamma. It may include 0, which changes nothing.
+        counts, missing: as in RescaledClassifier.
+        rule: `auto`, which chooses on the out-of-fold scores; or `rescale`, or `shift`.
+        range: of gamma, with 0, which changes nothing. If None, to 2 for `rescale`, and for `shift` to at least 4, or
+            as far as the scale of the scores asks for.
 
     Attributes:
         best_gamma_: the strength chosen.
         best_score_: its score on held-out data. Gamma was chosen there, so this score is optimistic.
+        summary_: score as trained, gain with interval, each class before and after, rule and doubts; it prints well.
+        temperature_: what the adjusted scores are divided by, for `predict_proba`.
+        tuned_: the choice as `levelhead.cross_fit` returns it, with every rule that was tried; None for other scorers.
         cv_results_: {"gammas", "scores"} of `rule_`: for an exact curve, scores[i] holds from gammas[i] up to the next.
         estimator_: the classifier, trained on all data if refit.
-        counts_, rule_, classes_, n_features_in_, feature_names_in_: as in RescaledClassifier.
+        rule_: `shift`, `rescale`, `rescale+shift` or `vector`.
+        counts_, classes_, n_features_in_, feature_names_in_: as in RescaledClassifier.
 
     >>> from sklearn.datasets import make_classification
     >>> from sklearn.linear_model import LogisticRegression
@@ -155,7 +197,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "store_cv_results": ["boolean"],
-        "range": ["array-like"],
+        "range": ["array-like", None],
     }
 
     def __init__(
@@ -171,7 +213,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         counts: Counts | None = None,
         missing: Missing = "error",
         rule: RuleChoice = "auto",
-        range: tuple[float, float] = (0.0, 2.0),
+        range: tuple[float, float] | None = None,
     ) -> None:
         self.estimator, self.scoring, self.cv, self.refit, self.n_jobs = estimator, scoring, cv, refit, n_jobs
         self.random_state, self.store_cv_results = random_state, store_cv_results
@@ -199,39 +241,55 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             raise LevelheadError("expected two or more classes, got one class", parameter="y")
         self.counts_ = self._training_counts(y if trained_on is None else y[trained_on])
         scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
-        plain = not routed.scorer.score and (getattr(scorer, "_sign", 0), getattr(scorer, "_kwargs", None)) == (1, {})
-        metric = _EXACT.get(getattr(scorer, "_score_func", None)) if plain else None
+        folds, self._zero = complete_folds(self._scored_folds(X, y, splits, fit_params))
+        labels = pool_labels(folds)
+        metric = None if routed.scorer.score else exact_metric(scorer, labels, len(self.classes_))
+        reach = None if self.range is None else check_range(self.range, holds_zero=True)
+        rules = usable_rules(self.estimator_, self.rule)
+        self._exact = None
+        if metric is None:
+            found = self._choose_by_scorer(X, y, folds, rules, reach, scorer, routed.scorer.score)
+        else:
+            self._exact = ExactChoice(
+                metric=metric,
+                rule=self.rule,
+                range=reach,
+                names=tuple(str(label) for label in self.classes_),
+                log_probabilities=not hasattr(self.estimator_, "decision_function"),
+            )
+            found = self._exact.choose(folds, already_trained=self._already_trained)
+        self.rule_, self.best_gamma_, self.best_score_, self.tuned_ = found.rule, found.gamma, found.score, found.tuned
+        self._score_at_zero = found.score_at_zero
+        self._folds = [replace(fold, scores=self._smoothed(fold.scores), model=None) for fold in folds]
+        balanced = metric in (None, "balanced_error")
+        self.temperature_ = pooled_temperature(self._folds, self._parts_for, balanced=balanced)
+        if self.store_cv_results:
+            self.cv_results_ = {"gammas": found.gammas, "scores": found.scores}
+        self._doubts = issue_warnings(found.warnings, stacklevel=CALLER)
+
+    def _scored_folds(self, X: Any, y: np.ndarray, splits: list, fit_params: dict) -> list[ScoredFold]:
         options = FoldOptions(
             classes=self.classes_,
-            rules=usable_rules(self.estimator_, self.rule),
-            range=check_range(self.range),
             counts=None if self.counts is None else self.counts_,
             missing=self.missing,
-            metric=metric,
-            scorer=scorer,
             fit_params=fit_params if self.refit else None,
-            score_params=routed.scorer.score,
         )
-        base = given if self.refit else self.estimator_
-        folds = cast(
-            list[ScoredFold],
-            Parallel(n_jobs=self.n_jobs)(delayed(score_fold)(options, base, X, y, *split) for split in splits),
+        base = self.estimator if self.refit else self.estimator_
+        jobs = (delayed(score_fold)(options, base, X, y, *split) for split in splits)
+        return cast(list[ScoredFold], Parallel(n_jobs=self.n_jobs)(jobs))
+
+    def _choose_by_scorer(
+        self, X: Any, y: np.ndarray, folds: list[ScoredFold], rules: Any, reach: Any, scorer: Any, params: dict
+    ) -> ChosenRule:
+        gammas = {rule: np.linspace(*range_of(rule, reach, pooled_temperature(folds)), 201) for rule in rules}
+        classifiers = [FoldClassifier(fold, self.classes_, self._zero) for fold in folds]
+        jobs = (
+            delayed(measure_fold)(fold, classifier, gammas, scorer, params, X, y)
+            for fold, classifier in zip(folds, classifiers, strict=True)
         )
-        choices = {rule: choose_gamma(options, [fold.by_rule[rule] for fold in folds]) for rule in options.rules}
-        if any(np.isnan(choice.values).any() for choice in choices.values()):
-            raise LevelheadError(
-                f"{self.scoring!r} is NaN on a fold, which may lack a class; use fewer folds", parameter="scoring"
-            )
-        self.rule_ = max(options.rules, key=lambda rule: choices[rule].values.max())  # the first of equals
-        best = choices[self.rule_]
-        self.best_gamma_, self.best_score_ = best.gamma, float(best.values.max())
-        if self.store_cv_results:
-            self.cv_results_ = {"gammas": best.gammas, "scores": best.values}
-        scores, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("scores", "labels"))
-        compared = len(choices) > 1  # then the shift that the warning recommends has been tried
-        negative = None if compared else diagnose_negative_logits(scores, labels, self.rule_)
-        leaked = diagnose_accuracy(scores.argmax(axis=1) == labels) if self._already_trained else None
-        issue_warnings([negative, leaked], stacklevel=CALLER)
+        measured = cast(list, Parallel(n_jobs=self.n_jobs)(jobs))
+        trained = self._already_trained
+        return choose_by_scorer(folds, measured, gammas, scoring=self.scoring, already_trained=trained)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""
