@@ -140,3 +140,9 @@ def test_named_counts_do_not_name_columns_that_have_no_names(tmp_path):
     path = save(pd.DataFrame(LOGITS), tmp_path / "x.csv")
     with pytest.raises(LevelheadError, match="got the class name 'dog', but class names are not known here"):
         read(path, None, "dog=30,owl=10,cat=60")
+
+
+def test_a_table_without_numbers_has_no_logits(tmp_path):
+    (tmp_path / "x.csv").write_text("id,label\na,cat\nb,dog\n")
+    with pytest.raises(LevelheadError, match=r"x\.csv: no column holds logits; the file has id, label"):
+        heard(tmp_path / "x.csv")

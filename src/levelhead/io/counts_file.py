@@ -141,8 +141,8 @@ def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
     """Return floats as integers if all are whole: only integers may be labels to be counted."""
     if values.dtype.kind != "f" or not values.size:
         return values
-    wide = values.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # NaN
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN, and beyond float64
+        wide = values.astype(np.float64)
         whole = (np.abs(wide) < 2**53) & (wide == np.floor(wide))
     return wide.astype(np.int64) if whole.all() else values
 

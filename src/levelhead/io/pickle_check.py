@@ -7,6 +7,7 @@ overflows the stack, bytes encoded over and over, arrays of terabytes.
 from encodings import normalize_encoding
 from pickletools import genops
 from typing import Any, NamedTuple
+from warnings import catch_warnings
 
 from ..core.errors import LevelheadError
 
@@ -49,9 +50,10 @@ def check_pickle(data: bytes) -> None:
     """
     follower = _Follower()
     try:
-        for opcode, argument, _ in genops(data):
-            if not follower.follow(opcode.name, argument):
-                return
+        with catch_warnings(action="ignore", category=DeprecationWarning):  # of escapes in damaged text
+            for opcode, argument, _ in genops(data):
+                if not follower.follow(opcode.name, argument):
+                    return
     except LevelheadError:
         raise
     except (LookupError, ValueError, AttributeError):  # nothing on the stack, no such operation, cut short

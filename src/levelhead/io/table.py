@@ -47,6 +47,8 @@ class Table:
 
     def numbers(self, at: Sequence[int]) -> np.ndarray:
         """Return the columns at these places, [N, K], after checking that they are numbers."""
+        if not len(at):
+            raise LevelheadError(f"no column holds logits; the file has {listed(self.titles or []) or 'no titles'}")
         for i in at:
             if self.columns[i].dtype.kind not in "iufb":
                 raise _not_numbers(self.columns[i], f" of {self.titles[i]!r}" if self.titles else "")
