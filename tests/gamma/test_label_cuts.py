@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from levelhead.core.curve import METRICS
@@ -73,26 +71,6 @@ def test_the_offset_is_as_good_as_the_best_of_all_thresholds(metric, ties, floor
         assert by_hand(metric, y, predicted) == pytest.approx(best, abs=1e-9)
         assert predicted[y == 1].mean() >= floor - 1e-12
         assert losses[cuts.cut(offset)] == pytest.approx(best, abs=1e-9)
-
-
-@given(
-    st.lists(st.tuples(st.integers(-3, 3), st.booleans(), st.integers(1, 4)), min_size=4, max_size=12),
-    st.sampled_from(METRICS),
-    st.sampled_from([0.0, 0.5]),
-)
-@settings(max_examples=150)
-def test_some_contender_is_best_for_any_weights(rows, metric, floor):
-    z, y, weight = (np.array(column) for column in zip(*rows, strict=True))
-    if y.all() or not y.any():
-        return
-    cuts = LabelCuts.of(z.astype(float), y)
-    recall, alarms = (
-        np.array([weight[part & (z > t)].sum() for t in [*np.unique(z)[::-1], -9]]) / weight[part].sum()
-        for part in (y, ~y)
-    )
-    losses = label_loss(metric, recall, alarms, weight[y].sum() / weight.sum(), COST)
-    losses = np.where(recall >= floor, losses, np.inf)
-    assert losses[cuts.contenders].min() <= losses.min() + 1e-12
 
 
 def test_an_offset_that_gains_nothing_is_0():

@@ -1,6 +1,7 @@
 """Several labels per sample: one exact shift for each label, against brute force over all thresholds."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import levelhead as lh
 from levelhead.core.curve import METRICS
 from levelhead.core.warnings import quiet
 from levelhead.gamma.label_cuts import LabelCuts
-from levelhead.gamma.label_objective import LabelObjective, draw_label_gains
+from levelhead.gamma.label_objective import LabelObjective, cross_fitted_gain, draw_label_gains
 from levelhead.gamma.multilabel import tune_labels
 from levelhead.gamma.tuned_labels import TunedLabels
 
@@ -26,7 +27,7 @@ def samples(n=60, rates=(0.5, 0.2, 0.1), seed=0, ties=True, apart=1.5):
     return (np.round(2 * logits) / 2 if ties else logits), labels
 
 
-def tune(logits, labels, counts=None, **options):
+def tune(logits, labels, counts: Any = None, **options) -> Any:
     return lh.tune(logits, labels, counts, task="multilabel", **options)
 
 
@@ -91,44 +92,53 @@ def test_a_label_without_a_positive_or_a_negative_is_left_alone_and_named():
     assert tuned.to_dict()["recall"][1] is None
 
 
-def test_a_label_with_few_positives_is_left_alone_unless_a_floor_needs_it():
+def test_floors_that_the_model_does_not_meet_are_worth_moving_for():
+    tuned = tune(*samples(300, ties=False), floors={"2": 0.9}, bootstrap=100)
+    assert tuned.floors_met_at_zero is False
+    assert tuned.worthwhile
+    assert "recall of at least 90.0% for class 2: met, which the model as it is does not" in str(tuned)
+
+
+def test_a_label_with_two_positives_has_a_gain_in_doubt():
     rng = np.random.default_rng(1)
-    labels = np.zeros((500, 2), int)
-    labels[:150, 0], labels[:2, 1] = 1, 1
-    logits = 2 * labels - 2.5 + rng.normal(size=labels.shape)
-    tuned = tune(logits, labels)
-    assert tuned.offset[0] > 0
-    assert tuned.offset[1] == 0
-    assert tuned.labels[1].best_offset > 0
-    assert tuned.labels[1].interval[0] < 0 < tuned.labels[1].interval[1]
-    assert tune(logits, labels, bootstrap=0).offset[1] == tuned.labels[1].best_offset
-    forced = tune(logits, labels, floors=[0, 0.9])
-    assert ((logits + forced.offset > 0)[labels[:, 1] == 1, 1]).all()
-    assert forced.worthwhile
-    assert forced.floors_met_at_zero is False
-    assert "met, which the model as it is does not" in str(forced)
+    labels = np.zeros((500, 1), int)
+    labels[:2] = 1
+    tuned = tune(2 * labels - 2.5 + rng.normal(size=labels.shape), labels)
+    assert tuned.labels[0].interval[0] < 0 < tuned.labels[0].interval[1]
+    assert not tuned.worthwhile
 
 
-def test_where_nothing_is_gained_nothing_is_moved():
+def test_scores_that_say_nothing_are_rarely_called_worth_moving():
+    called, gains = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        tuned = tune(rng.normal(size=(200, 5)), rng.integers(2, size=(200, 5)), bootstrap=200)
+        called.append(tuned.worthwhile)
+        gains.append(tuned.gain)
+    assert np.mean(called) <= 0.1
+    assert abs(np.mean(gains)) < 0.01
+
+
+def test_what_is_right_is_left_alone():
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=(300, 4))
-    tuned = tune(rng.normal(size=(300, 4)), labels)
-    assert tuned.offset == (0,) * 4
-    assert (tuned.gain, tuned.gain_interval, tuned.worthwhile) == (0, (0, 0), False)
-    assert "no certain gain for any label: the model stays as it is" in tuned.report()
+    tuned = tune(np.where(labels == 1, 2.0, -2.0) + rng.normal(size=labels.shape) / 9, labels, bootstrap=100)
+    assert (tuned.offset, tuned.gain, tuned.worthwhile) == ((0,) * 4, pytest.approx(0), False)
+    assert "every label is best as it is" in tuned.report()
 
 
 def test_the_gain_is_what_new_samples_show():
     """Over many draws, the expected gain is on average that on many other samples, and its interval mostly holds it."""
-    new = samples(10_000, seed=99, ties=False)
+    rates = (0.5, 0.2, 0.1, 0.05)
+    new = samples(10_000, rates, seed=99, ties=False)
 
     def on_new(offset):
         predicted = new[0] + offset > 0
-        return np.mean([1 - sk.balanced_accuracy_score(new[1][:, k], predicted[:, k]) for k in range(3)])
+        return np.mean([1 - sk.balanced_accuracy_score(new[1][:, k], predicted[:, k]) for k in range(4)])
 
-    before, gaps, inside = on_new((0, 0, 0)), [], []
+    before, gaps, inside = on_new((0, 0, 0, 0)), [], []
     for seed in range(25):
-        tuned = tune(*samples(200, seed=seed, ties=False), bootstrap=200)
+        tuned = tune(*samples(200, rates, seed=seed, ties=False), bootstrap=200)
         real = before - on_new(tuned.offset)
         gaps.append(tuned.gain - real)
         inside.append(tuned.gain_interval[0] <= real <= tuned.gain_interval[1])
@@ -137,31 +147,44 @@ def test_the_gain_is_what_new_samples_show():
 
 
 def test_replicates_are_those_of_naive_weights():
-    """The shares of a replicate, by a sum over the samples of each cut."""
+    """The shares of each replicate, by a sum over the samples, with one more predicted before and one after."""
     logits, labels = samples(30)
     z, y = logits[:, 2], labels[:, 2].astype(bool)
     objective = LabelObjective(LabelCuts.of(z, y), "kappa")
     gains = draw_label_gains([objective], 40, np.random.default_rng(5))[0]
     rng = np.random.default_rng(5)
-    weights, naive, optimism = rng.exponential(size=(30, 40)), [], []
+    weights = rng.exponential(size=(30, 40))
     more = {part: rng.exponential(size=(2, 40)) for part in (False, True)}
-    cuts = list(thresholds(z))
     for b in range(40):
-        w = weights[:, b]
-
-        def loss(t, extra=(0, 0), w=w, b=b):
-            share = [
-                (w[(y == part) & (z > t)].sum() + extra[0] * more[part][extra[1], b])
-                / (w[y == part].sum() + extra[0] * more[part][:, b].sum())
+        losses = []
+        for i, offset in enumerate((0, objective.offset)):
+            alarms, recall = (
+                (weights[(y == part) & (z + offset > 0), b].sum() + more[part][i, b])
+                / (weights[y == part, b].sum() + more[part][:, b].sum())
                 for part in (False, True)
-            ]
-            return objective.loss(np.array(share[1]), np.array(share[0]))
+            )
+            losses.append(objective.loss(recall, alarms))
+        assert gains[b] == pytest.approx(losses[0] - losses[1])
 
-        naive.append(loss(0, (1, 0)) - loss(-objective.offset, (1, 1)))
-        own = min(cuts, key=loss)
-        equal = lambda t: by_hand("kappa", y.astype(int), (z > t).astype(int))  # noqa: E731
-        optimism.append(loss(0) - loss(own) - equal(0) + equal(own))
-    np.testing.assert_allclose(gains, np.array(naive) - np.mean(optimism), atol=1e-9)
+
+def test_the_cross_fitted_gain_is_of_decisions_made_without_the_sample():
+    """Leave one out, by hand: as many folds as samples of a kind, so that every fold has at most one of each."""
+    logits, labels = samples(12, (0.5,), ties=False)
+    z, y = logits[:, 0], labels[:, 0].astype(bool)
+    objective = LabelObjective(LabelCuts.of(z, y), "error")
+    n = max(y.sum(), (~y).sum())
+    gain = cross_fitted_gain(objective, z, y, np.random.default_rng(0), folds=int(n))
+    rng, fold = np.random.default_rng(0), np.empty(12, int)
+    for part in (y, ~y):
+        fold[part] = rng.permutation(part.sum())
+    wrong = 0
+    for i in range(n):
+        rest = fold != i
+        offset = -min(thresholds(z[rest]), key=lambda t: (((z[rest] > t) != y[rest]).sum(), abs(t)))
+        exact = tune(z[rest, None], y[rest, None], metric="error", bootstrap=0).offset[0]
+        assert ((z[rest] + exact > 0) != y[rest]).sum() == ((z[rest] + offset > 0) != y[rest]).sum()
+        wrong += ((z[~rest] + exact > 0) != y[~rest]).sum()
+    assert gain == pytest.approx(((z > 0) != y).mean() - wrong / 12)
 
 
 def test_probabilities_are_the_same_as_their_logits():

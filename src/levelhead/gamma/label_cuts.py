@@ -5,7 +5,7 @@ thresholds between two distinct logits decide differently, so m distinct logits 
 label where the logit is one of the j largest distinct ones. Equal logits are never separated.
 
 Metrics are losses, lower is better, of two shares: the recall (of the positives that are predicted) and the false
-alarms (of the negatives that are). Each never falls as the recall rises, nor as false alarms fall.
+alarms (of the negatives that are).
 """
 
 from collections.abc import Callable
@@ -71,18 +71,6 @@ class LabelCuts:
     def cut(self, offset: float) -> int:
         """Return the cut that an offset makes."""
         return int((self.values > -offset).sum())
-
-    @property
-    def contenders(self) -> np.ndarray:
-        """The cuts among which some cut is best for every metric and every weighting of the samples.
-
-        A cut with only negatives just above it does better without them, one with only positives just below it does
-        better with them.
-        """
-        negatives, positives = np.diff(self.above) > 0
-        useful = np.append(True, positives) & np.append(negatives, True)
-        useful[[0, -1]] = True
-        return np.flatnonzero(useful)
 
     def offset(self, losses: np.ndarray) -> float:
         """Return the offset of least loss [m + 1]: 0 if it is one, else the middle of the widest range of them.

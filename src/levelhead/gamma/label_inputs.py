@@ -86,7 +86,7 @@ def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarr
     Probabilities of 0 or 1 become as extreme as half of the smallest others.
 
     >>> check_label_scores([[0.5], [0.0]], np.ones((2, 1), bool), "probabilities").round(3)
-    array([[ 0.   ], [-1.099]])
+    array([[ 0.   ], [-1.386]])
     """
     check_choice("kind", kind, ("logits", "probabilities"))
     found = to_numpy(logits)

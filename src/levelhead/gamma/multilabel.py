@@ -23,7 +23,7 @@ from .label_inputs import (
     check_label_scores,
     check_label_table,
 )
-from .label_objective import LabelObjective, draw_label_gains
+from .label_objective import LabelObjective, cross_fitted_gain, draw_label_gains
 from .metrics import check_cost_given, shown
 from .tuned_labels import LabelChoice, TunedLabels
 
@@ -62,8 +62,8 @@ def tune_labels(
         cost: [2, 2] or [K, 2, 2], row true, column predicted: the metric is then the mean cost.
         floors: least recall of the positives: a number for all labels, one for each, or {label: recall}.
         chosen_on: what the data are, for the record. "test" is printed wherever the result is.
-        bootstrap: replicates of every label's choice, for the intervals of the gains; 0 for none. A label whose
-            interval holds 0 is left alone, unless a floor needs it. Without a bootstrap, none is left alone.
+        bootstrap: replicates for the intervals of the gains, which are cross-fitted; 0 for neither. A label is moved
+            whatever its own gain: to leave those in doubt alone did worse on new samples.
         level, rng: of the intervals; a generator, or a seed.
         training, names: as in `tune`; names are of the labels.
         kind: `probabilities` if they come after the sigmoid.
@@ -75,8 +75,8 @@ def tune_labels(
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((400, 2)) < [0.5, 0.1]
     >>> tuned = tune_labels(2 * labels - [1.0, 3.0] + rng.normal(size=(400, 2)), labels, bootstrap=200)
-    >>> tuned.offset[0], 1 < tuned.offset[1] < 3, tuned.worthwhile
-    (0.0, True, True)
+    >>> [round(offset, 2) for offset in tuned.offset], tuned.worthwhile
+    ([0.05, 1.77], True)
     """
     check_choice("metric", metric, METRICS)
     metric = "cost" if cost is not None and metric == "balanced_error" else metric
@@ -100,12 +100,14 @@ def tune_labels(
         for k in usable
     }
     stage = None if progress is None else partial(progress, "bootstrap")
-    drawn = draw_label_gains(list(found.values()), bootstrap, np.random.default_rng(rng), stage)
+    generator = np.random.default_rng(rng)
+    gains = draw_label_gains(list(found.values()), bootstrap, generator, stage)
     choices = [LabelChoice(positives=int(truth[:, k].sum())) for k in range(size)]
-    total = np.zeros(bootstrap)
-    for (k, one), gains in zip(found.items(), drawn, strict=True):
-        choices[k] = _choose_label(one, gains, level)
-        total += gains / len(found) if choices[k].moved else 0.0
+    for row, (k, one) in zip(gains, found.items(), strict=True):
+        if bootstrap:
+            row += cross_fitted_gain(one, scores[:, k], truth[:, k], generator) - row.mean()
+        choices[k] = _describe_label(one, row, level)
+    total = gains.mean(axis=0)
     offsets = {k: choices[k].offset for k in found}
     warnings = diagnostics.issue_warnings(
         [diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)], stacklevel=3
@@ -149,20 +151,16 @@ def tune_labels(
     )
 
 
-def _choose_label(one: LabelObjective, gains: np.ndarray, level: float) -> LabelChoice:
-    """Return what is chosen for a label, given replicates of what its best offset gains."""
-    interval = _interval(gains, level)
-    certain = interval is None or interval[0] > 0 or one.needs_floor
-    offset = one.offset if certain else 0.0
-    now, then = one.cuts.now, one.cuts.cut(offset)
+def _describe_label(one: LabelObjective, gains: np.ndarray, level: float) -> LabelChoice:
+    """Return what is chosen for a label, given replicates of what its offset gains."""
+    now, then, interval = one.cuts.now, one.cuts.cut(one.offset), _interval(gains, level)
     return LabelChoice(
         positives=int(one.cuts.above[1, -1]),
-        offset=offset,
+        offset=one.offset,
         value=float(shown(one.metric, one.losses[then])),
         value_at_zero=float(shown(one.metric, one.losses[now])),
         recall=float(one.cuts.recall[then]),
         recall_at_zero=float(one.cuts.recall[now]),
-        best_offset=one.offset,
         gain=one.apparent_gain if interval is None else float(gains.mean()),
         interval=interval,
     )

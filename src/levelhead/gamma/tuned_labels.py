@@ -18,8 +18,7 @@ class LabelChoice:
         offset: what is added to its logit; 0 leaves it as it is.
         value, value_at_zero: its metric on these samples with the offset and without; None if it cannot be known.
         recall, recall_at_zero: of its positives.
-        best_offset: the best on these samples; `offset` is 0 instead if its gain is uncertain.
-        gain, interval: how much `best_offset` improves its metric on new samples; above 0 is better.
+        gain, interval: how much the offset improves its metric on new samples (without a bootstrap, on these).
 
     >>> LabelChoice(positives=12, offset=1.5).moved
     True
@@ -31,7 +30,6 @@ class LabelChoice:
     value_at_zero: float | None = None
     recall: float | None = None
     recall_at_zero: float | None = None
-    best_offset: float = 0.0
     gain: float | None = None
     interval: tuple[float, float] | None = None
 
@@ -82,7 +80,7 @@ class TunedLabels(Tuned):
             {} if "verdict" not in parts else {"verdict": parts.pop("verdict").replace("gamma = 0", "it as it is")}
         )
         if not moved:
-            verdict = {"verdict": "no certain gain for any label: the model stays as it is"}
+            verdict = {"verdict": "every label is best as it is"}
         return {"offsets": f"{len(moved)} of {self.classes} labels moved{by}, chosen on {source}", **parts, **verdict}
 
     def report(self) -> str:

@@ -37,7 +37,7 @@ class _Sources:
             raise LevelheadError("expected counts, or the file that they are in", parameter="files")
         if self.files.keys() != self.sha256.keys():
             raise LevelheadError(f"expected one for each file, got {list(self.sha256)}", parameter="sha256")
-        if self.counts is not None and not (self.counts and min(self.counts) > 0):
+        if self.counts is not None and not (self.counts and min(self.counts) >= 0):
             raise LevelheadError(f"expected positive numbers, got {list(self.counts)}", parameter="counts")
 
 
@@ -65,6 +65,7 @@ class Choice:
     temperature: float | None = None
     candidates: tuple[dict[str, Any], ...] = ()
     why: str = ""
+    smoothing: float = 0.0
     task: LabelTask = "multiclass"
 
     def __post_init__(self) -> None:
