@@ -95,6 +95,10 @@ def test_what_the_page_says_of_the_frontier_was_measured():
         for data, shift in (("cifar10", ten[1]), ("cifar100", hundred[1]))
     ]
     assert "**The shift is ahead of RS** by {:.1f} and {:.1f} points".format(*behind) in said
+    chosen = [companion(records, f"frontier/{data}:100", "baseline")["held_out"] for data in ("cifar10", "cifar100")]
+    assert [one["auto"]["rule"] for one in chosen] == ["shift", "rescale"]
+    assert f"which costs {behind[1]:.1f} points" in said
+    assert f"among the {chosen[1]['n']:,} held out" in said
 
 
 def test_what_the_page_says_of_readings_and_epochs_was_measured():

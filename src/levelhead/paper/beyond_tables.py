@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ..core.adjust import RULE_TITLES
 from ..methods import METHODS
-from .cells import GAMMAS, Cell, Record, cell, companion, full_runs, value_at
+from .cells import GAMMAS, GRID, Cell, Record, cell, companion, full_runs, value_at
 from .markdown import markdown_table
 from .post_hoc import SHIFTS
 from .tables import DATA_TITLES, REPEATED, column_title, tables
@@ -21,6 +22,7 @@ def other_recipe_table(records: Sequence[Record], columns: Sequence[str], method
         for source in GAMMAS:
             cells = [shift_cell(records, column, method, source).text for column in columns]
             rows.append((f"{title}+shift, {source.replace('gamma', 'strength')}", cells))
+        rows.append((f"{title}, rule and strength from a hold-out", [_auto_text(records, c, method) for c in columns]))
     head = [f"{DATA_TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
     return markdown_table(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
 
@@ -42,6 +44,21 @@ def shift_cell(records: Sequence[Record], column: str, method: str, source: str)
         for shift in found
     ]
     return Cell(tuple(100 * error for error in errors))
+
+
+def _auto_text(records: Sequence[Record], column: str, method: str) -> str:
+    """Return the errors of a cell at the rule and strength that its companion run chose, and the rule's name.
+
+    A rule with more than one strength is not in the records of the other runs: its cell is that of the companion run.
+    """
+    held = companion(records, column, method)
+    chosen = held and held["held_out"].get("auto")
+    if not held or not chosen:
+        return ""
+    runs = [r for r in full_runs(records, column, method) if r.get("shift")]
+    curves = {"rescale": [(r["curve"], GRID) for r in runs], "shift": [(r["shift"]["curve"], SHIFTS) for r in runs]}
+    errors = [value_at(curve, chosen["gamma"], grid) for curve, grid in curves.get(chosen["rule"], ())]
+    return f"{Cell(tuple(100 * error for error in errors or [chosen['error']])).text} ({RULE_TITLES[chosen['rule']]})"
 
 
 def readings_table(records: Sequence[Record]) -> str:

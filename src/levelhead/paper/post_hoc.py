@@ -8,8 +8,10 @@ from ..core import adjust, geometry, measure
 from ..core.adjust import RuleName
 from ..core.array import to_numpy
 from ..core.head import Head
+from ..core.warnings import quiet
 from ..gamma.path import GammaPath, gamma_path
 from ..gamma.tune import match_prior, tune
+from ..heads.adjust import adjust as apply_tuned
 from ..io.snapshot import Snapshot
 
 RANGES: dict[RuleName, tuple[float, float]] = {"rescale": (0.0, 2.0), "tau": (0.0, 4.0), "shift": (0.0, 4.0)}
@@ -37,7 +39,7 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
             "interval": interval,
             "best": errors_at(on_test, on_test.best("error").gamma),
         }
-    return {**found, "rescale-then-shift": _rescale_then_shift(snapshot)}
+    return {**found, "rescale-then-shift": _rescale_then_shift(snapshot), "auto": _chosen_rule(snapshot)}
 
 
 def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
@@ -94,6 +96,26 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
     }
 
 
+def _chosen_rule(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the rule that the split `held-out` chooses, its strengths, and the test errors of the adjusted head."""
+    tuned = tune(
+        snapshot.logits("held-out"),
+        snapshot.labels["held-out"],
+        snapshot.counts,
+        rule="auto",
+        norms=to_numpy(snapshot.head.norms),
+        bootstrap=0,
+    )
+    logits, labels = snapshot.logits("test", apply_tuned(snapshot.head, tuned)), snapshot.labels["test"]
+    return {
+        "rule": tuned.rule,
+        "gamma": round(tuned.gamma, 4),
+        "second": None if tuned.second is None else round(tuned.second, 4),
+        "error": round(measure.error(logits, labels), 6),
+        "balanced_error": round(measure.balanced_error(logits, labels), 6),
+    }
+
+
 def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
     """Choose gamma and tau of ``(n_1 / n_i)^gamma l_i - tau log n_i``: for each gamma tried, the best tau."""
     counts, labels = snapshot.counts, snapshot.labels
@@ -101,7 +123,8 @@ def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
 
     def tuned(gamma: float):
         scaled = held * adjust.factors(counts, gamma)
-        return tune(scaled, labels["held-out"], counts, rule="shift", range=RANGES["shift"], bootstrap=0)
+        with quiet():  # scores that RS has leveled too far look as if the counts were in reverse
+            return tune(scaled, labels["held-out"], counts, rule="shift", range=RANGES["shift"], bootstrap=0)
 
     gamma, found = min(
         ((gamma, tuned(float(gamma))) for gamma in RESCALE_STRENGTHS),
