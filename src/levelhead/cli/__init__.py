@@ -5,7 +5,7 @@ training: commands for training: methods, train, sweep, evaluate, reproduce, dem
 common: the app, shared options, and how commands print
 errors: errors in one line, in the words of the command
 outputs: checks of the files that a command will write
-tune_files: what `levelhead tune` does
+tune_files, tune_label_files: what `levelhead tune` does, for classes and for several labels per sample
 demo: what `levelhead demo` does
 """
 
