@@ -110,7 +110,7 @@ MISTAKES = {
     "names of other classes": (lambda: chosen(names=["a", "b"]), "expected 4 class names, got 2"),
     "one end of a range": (lambda: chosen(range=2.0), r"range: expected \(from, to\), two finite gammas"),
     "three ends of a range": (lambda: path(range=(0, 1, 2)), r"range: expected \(from, to\), two finite gammas"),
-    "no range": (lambda: lh.match_prior(LOGITS, COUNTS, range=None), r"range: expected \(from, to\)"),
+    "no range": (lambda: lh.match_prior(LOGITS, COUNTS, range=2.0), r"range: expected \(from, to\)"),
     "a range to compare without 0": (lambda: lh.compare(LOGITS, LABELS, COUNTS, range=(0.5, 1)), "that holds 0"),
     "a target in words": (lambda: chosen(target="uniform"), "target: expected a share for each class, or 'estimate', got 'uniform'"),
     "weights in words": (lambda: path(weights="balanced"), r"weights: expected numbers \[160\]"),
@@ -201,12 +201,13 @@ def test_paths_that_differ_are_not_merged(other):
     assert len(path(**other).merge(path(**other)).labels) == 320
 
 
-def test_the_best_gamma_of_a_plateau_of_one_float_is_on_it():
-    """Class 0 wins where all three tie, at gamma = log 2 / log ratio, and nowhere else."""
+def test_a_plateau_of_one_float_is_not_taken():
+    """Class 0 wins where all three tie, at gamma = log 2 / log ratio: there, rounding decides, and not gamma."""
     for ratio in (3, 5, 6, 7):
-        best = lh.gamma_path([[1.0, 0.5, 2.0]], [0], [ratio, 1, ratio**2]).best("error")
-        assert best.error == 0
-        assert best.gamma == pytest.approx(np.log(2) / np.log(ratio))
+        path = lh.gamma_path([[1.0, 0.5, 2.0]], [0], [ratio, 1, ratio**2])
+        best = path.best("error")
+        assert best.error == path.at(best.gamma).error == 1
+        assert best.plateau == (0, 2)
 
 
 @pytest.mark.parametrize("name", ["baseline", "class-balanced", "ldam", "focal", "balanced-softmax"])

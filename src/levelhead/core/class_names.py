@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .array import Array, to_numpy
+from .array import Array, as_array, to_numpy
 from .errors import Advice, LevelheadError
 from .per_class import as_mapping, first_repeated, listed
 
@@ -93,7 +93,8 @@ def resolve_labels(
     >>> resolve_labels([[2.0, 1.0], [0.0, 3.0]], ["cat", "dog"], {"cat": 400, "dog": 100})
     (array([0, 1]), ['cat', 'dog'])
     """
-    mapping = as_mapping(counts, np.shape(logits)[1]) if len(np.shape(logits)) == 2 else None
+    shape = as_array(logits).shape
+    mapping = as_mapping(counts, shape[1]) if len(shape) == 2 else None
     if names is not None or not are_names(labels):
         return (index_labels(labels, names) if names is not None and are_names(labels) else labels), names
     if mapping is None or not all(isinstance(key, str) for key in mapping):

@@ -114,7 +114,7 @@ def check_vector(values: Sequence[float] | Any, size: int, parameter: str, *, po
     if wrong.any():
         at = int(np.argmax(wrong))
         raise LevelheadError(
-            f"expected {'positive' if positive else 'finite'} numbers, got {found[at]:g} for class {at}",
+            f"expected {'positive' if np.isfinite(found[at]) else 'finite'} numbers, got {found[at]:g} for class {at}",
             parameter=parameter,
         )
     return found
