@@ -1,0 +1,160 @@
+"""The scoreboard: what a row of it is, how long it may take, and its page."""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+Profile = Literal["quick", "full"]
+SHOWN = 20  # failures listed per row
+
+
+class Budget:
+    """What a row may use: a profile, and the seconds after which it stops early and says so."""
+
+    def __init__(self, profile: Profile, seconds: float = 1e9) -> None:
+        self.profile: Profile = profile
+        self.seconds, self.began = seconds, time.monotonic()
+
+    def size(self, quick: int, full: int) -> int:
+        return quick if self.profile == "quick" else full
+
+    @property
+    def spent(self) -> bool:
+        return self.passed > self.seconds
+
+    @property
+    def passed(self) -> float:
+        return time.monotonic() - self.began
+
+    def part(self, share: float) -> "Budget":
+        """Return a budget that begins now and has a share of what is left."""
+        return Budget(self.profile, max(0.0, self.seconds - self.passed) * share)
+
+
+@dataclass
+class Found:
+    """What a row did and what went wrong. `lacks` says in numbers what is missing to the target, if anything is."""
+
+    done: dict[str, Any] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A promise, how it is shown, its target, and the function that shows it."""
+
+    promise: str
+    how: str
+    target: str
+    check: Callable[[Budget], Found]
+
+
+def lacking(done: int, target: int, what: str) -> str:
+    """Return how many are missing to a target, or nothing.
+
+    >>> lacking(60, 500, "kills")
+    '60 of 500 kills'
+    >>> lacking(500, 500, "kills")
+    ''
+    """
+    return f"{done:,} of {target:,} {what}" if done < target else ""
+
+
+def run_row(row: Row, budget: Budget) -> dict[str, Any]:
+    """Return a row as results/trust.json holds it."""
+    found = row.check(budget)
+    return {
+        "promise": row.promise,
+        "how": row.how,
+        "target": row.target,
+        "profile": budget.profile,
+        "done": found.done,
+        "failures": len(found.failures),
+        "failed": found.failures[:SHOWN],
+        "shortfall": found.lacks,
+        "seconds": round(budget.passed, 1),
+        "when": time.strftime("%Y-%m-%d"),
+        "on": machine(),
+    }
+
+
+def machine() -> dict[str, str]:
+    """Return the versions and the machine that a result belongs to."""
+    found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+    for name in ("levelhead", "numpy", "torch", "safetensors", "onnx", "onnxruntime"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return found | {"commit": commit.stdout.strip() or "unknown"}
+
+
+def verdict(result: Mapping[str, Any]) -> str:
+    """Return one or two words for the state of a row."""
+    if result["failures"]:
+        return f"**{result['failures']} failed**"
+    return "short of the target" if result["shortfall"] else "met"
+
+
+def write_page(results: Mapping[str, Mapping[str, Any]], page: Path) -> None:
+    """Write docs/trust.md from the results of all rows that were run."""
+    rows = ["| promise | shown by | target | state |", "|---|---|---|---|"]
+    parts = []
+    for result in results.values():
+        rows.append(f"| {result['promise']} | {result['how']} | {result['target']} | {verdict(result)} |")
+        done = "; ".join(f"{name}: {_text(value)}" for name, value in result["done"].items())
+        lines = [f"### {result['promise'][:1].upper()}{result['promise'][1:]}", "", f"{done}."]
+        if result["shortfall"]:
+            lines += ["", f"Shortfall: {result['shortfall']}."]
+        if result["failures"]:
+            lines += ["", f"Failures ({result['failures']}):", "", *(f"- `{line}`" for line in result["failed"])]
+        on = result["on"]
+        versions = ", ".join(f"{name} {on[name]}" for name in on if name not in ("machine", "commit"))
+        lines += ["", f"Profile {result['profile']}, {result['seconds']:,.0f} s on {result['when']}, commit "
+                  f"{on['commit']}; {on['machine']}; {versions}."]  # fmt: skip
+        parts.append("\n".join(lines))
+    page.write_text("\n".join([HEAD, *rows, "", MIDDLE, "\n\n".join(parts), ""]), encoding="utf-8")
+
+
+HEAD = """# Trust: what is promised, attacked, measured
+
+<!-- `make trust` writes this page from results/trust.json; edit tests/trust/board.py, not this file. -->
+
+Each promise is attacked by a program in `tests/trust/`. `make trust` runs all of them and writes this page (the full
+profile, hours); `make trust PROFILE=quick` takes minutes, and `make test` holds the same checks with small numbers. How
+to report what breaks one of these promises: `SECURITY.md`.
+"""
+
+MIDDLE = """*met*: the target is reached without a failure. *short of the target*: nothing failed, but less was run than the target
+asks for; the shortfall is stated below in numbers.
+
+## What was run
+"""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float | dict | list):
+        return str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(f"`{one}`" for one in value) or "none"
+    return f"{value:,}"
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def write_results(results: Mapping[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

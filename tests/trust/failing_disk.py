@@ -1,0 +1,120 @@
+"""A failing disk damages nothing: every system call on our files that reads, writes or renames fails once.
+
+strace traces a command, then runs it once per call and makes that call fail, so that code of libraries fails as well.
+
+Seen to fail: with `core.atomic.atomic_open` writing to the path itself, outputs are half written; with an `except
+OSError: pass` around its `os.fsync`, a command ends with 0 after a failed write.
+"""
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .board import Budget, Found, Row
+from .commands import COMMANDS, Command, Workspace, preload, run
+from .kills import differences, half_written
+
+ERRORS = {
+    "read": "EIO",
+    "pread64": "EIO",
+    "write": "ENOSPC",
+    "pwrite64": "ENOSPC",
+    "writev": "ENOSPC",
+    "sendfile": "ENOSPC",
+    "copy_file_range": "ENOSPC",
+    "ftruncate": "ENOSPC",
+    "fsync": "EIO",
+    "fdatasync": "EIO",
+    "rename": "EIO",
+    "renameat": "EIO",
+    "renameat2": "EIO",
+    "mkdir": "ENOSPC",
+    "mkdirat": "ENOSPC",
+    "openat": "EIO",
+}
+QUICK = ("rescale .safetensors", "rescale shards", "undo")
+
+
+def check(budget: Budget) -> Found:
+    """Fail every call of every command; in the quick profile a few of some commands."""
+    found = Found({"calls failed": 0, "by command": {}, "by call": {}, "refused in one line": 0, "not noticed": 0})
+    if shutil.which("strace") is None:
+        found.lacks = "nothing was run: this machine has no strace"
+        return found
+    preload()
+    names = [name for name in COMMANDS if name != "sweep"] if budget.profile == "full" else list(QUICK)
+    short = []
+    with TemporaryDirectory() as place:
+        work = Workspace(Path(place).resolve())
+        for i, name in enumerate(names):
+            done, calls = _fail_all(name, COMMANDS[name], work, budget.part(1 / (len(names) - i)), found)
+            found.done["by command"][name] = f"{done} of {calls}"
+            short += [f"{name} {done} of {calls}"] if done < calls else []
+    missing = [name for name in COMMANDS if name not in names]
+    found.lacks = "; ".join([*short, *([f"not run: {', '.join(missing)}"] if missing else [])])
+    return found
+
+
+def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, found: Found) -> tuple[int, int]:
+    """Fail the calls of a command, evenly spread over them if there is no time for all; return how many, of how many."""
+    whole, volatile, _ = work.complete(command)
+    work.empty()
+    calls = trace(command, work)
+    every = max(1, len(calls) // budget.size(8, len(calls)))
+    done = 0
+    for call, number in [calls[i] for start in range(every) for i in range(start, len(calls), every)]:
+        if budget.spent or (budget.profile == "quick" and done >= 8):
+            break
+        work.empty()
+        inject = ["-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:error={ERRORS[call]}:when={number}"]
+        ended = run(command.words, work.folder, trace=inject, limit=120)
+        title = f"{name}, {call} {number}"
+        wrong = work.check_inputs()
+        if ended.status == 0:  # the call was not needed, or was tried again
+            found.done["not noticed"] += 1
+            wrong += differences(work.out, whole, volatile)
+        else:
+            wrong += [ended.refusal] if ended.refusal else []
+            found.done["refused in one line"] += not ended.refusal
+            wrong += [] if command.keeps_parts else half_written(work.out, whole, volatile)
+            again = run(
+                command.words + (list(command.again) if any(work.out.iterdir()) else []), work.folder, limit=120
+            )
+            wrong += [f"again: {again.err[-200:]}"] if again.status else differences(work.out, whole, volatile)
+        found.failures += [f"{title}: {what}" for what in wrong]
+        done += 1
+        found.done["by call"][call] = found.done["by call"].get(call, 0) + 1
+        found.done["calls failed"] += 1
+    return done, len(calls)
+
+
+def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
+    """Return (call, n) for each call on a file of the workspace: its name, and which of the calls of that name it is."""
+    log = work.folder.parent / f"{work.folder.name}.trace"
+    options = ["-y", "-s", "200", "-o", str(log), "-e", f"trace={','.join(ERRORS)}"]
+    ended = run(command.words, work.folder, trace=options, limit=300)
+    if ended.status != 0:
+        raise SystemExit(f"{command.words}: {ended}")
+    seen: Counter[str] = Counter()
+    found = []
+    for line in log.read_text(errors="replace").splitlines():
+        match = re.match(r"\d+ +(\w+)\(", line)
+        if match is None:
+            continue
+        seen[match[1]] += 1
+        named = re.sub(r"AT_FDCWD<[^>]*>", "", line)  # that of the folder we are in, whatever the file is
+        ours = str(work.folder) in named or ("AT_FDCWD" in line and '"/' not in named)
+        if ours and "= -1" not in line:
+            found.append((match[1], seen[match[1]]))
+    log.unlink()
+    return found
+
+
+ROW = Row(
+    "a failing disk damages nothing",
+    "the Nth read, write, fsync, rename, open or mkdir on our files fails (strace), for every N of each command's trace",
+    "all calls; input unchanged; output absent or complete; again it succeeds",
+    check,
+)

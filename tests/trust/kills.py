@@ -1,0 +1,88 @@
+"""A killed run loses nothing: SIGKILL at random moments, then the same command again.
+
+Seen to fail: with `core.atomic.atomic_open` writing to the path itself, files half written are found; with
+`core.scratch.remove_leftovers` doing nothing, temporary files are left behind.
+"""
+
+import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .board import Budget, Found, Row, lacking
+from .commands import COMMANDS, Command, Workspace, preload, run
+
+TARGET = 500
+SHARES = {"train": 0.1, "sweep": 0.02}  # of the kills; the other commands share the rest
+
+
+def check(budget: Budget) -> Found:
+    """Kill every command as often as the profile says."""
+    preload()
+    rng, found = random.Random(0), Found({"kills": 0, "by command": {}, "ended before the signal": 0, "compared": 0})
+    wanted = budget.size(16, TARGET)
+    names = [name for name in COMMANDS if name != "sweep" or budget.profile == "full"]
+    plain = [name for name in names if name not in SHARES]
+    kills = {name: max(1, round(wanted * SHARES.get(name, 0.88 / len(plain)))) for name in names}
+    with TemporaryDirectory() as place:
+        work = Workspace(Path(place))
+        for i, name in enumerate(names):
+            _kill(name, COMMANDS[name], work, rng, kills[name], budget.part(1 / (len(names) - i)), found)
+    found.lacks = lacking(found.done["kills"], TARGET, "kills")
+    if "sweep" not in found.done["by command"]:
+        found.lacks += ", none of them in sweep"
+    return found
+
+
+def _kill(name: str, command: Command, work: Workspace, rng: random.Random, wanted: int, budget: Budget, found: Found):
+    """Kill a command so often, at most three times before it may end; compare what it has written then."""
+    whole, volatile, seconds = work.complete(command)
+    hits = 0
+    while hits < wanted and not budget.spent:
+        work.empty()
+        for _ in range(rng.randrange(1, 4)):
+            words = command.words + (list(command.again) if any(work.out.iterdir()) else [])
+            ended = run(words, work.folder, kill_after=rng.random() * seconds, limit=600)
+            if ended.status != -9:
+                found.done["ended before the signal"] += 1
+                break
+            hits += 1
+            found.failures += [f"{name}, killed: {what}" for what in work.check_inputs()]
+            if not command.keeps_parts:
+                found.failures += [f"{name}, killed: {what}" for what in half_written(work.out, whole, volatile)]
+        words = command.words + (list(command.again) if any(work.out.iterdir()) else [])
+        ended = run(words, work.folder, limit=600)
+        if ended.status != 0:
+            found.failures.append(f"{name}, again: status {ended.status}: {ended.err.strip()[-200:]}")
+        else:
+            found.failures += [f"{name}, again: {what}" for what in differences(work.out, whole, volatile)]
+            found.done["compared"] += 1
+    found.done["by command"][name] = hits
+    found.done["kills"] += hits
+
+
+def half_written(out: Path, whole: dict[str, str], volatile: set[str]) -> list[str]:
+    """Return which of the files of a command are there but not complete."""
+    from .commands import digests
+
+    now = digests(out)
+    return [
+        f"{name} is not complete" for name in whole if name not in volatile and now.get(name, 0) not in (0, whole[name])
+    ]
+
+
+def differences(out: Path, whole: dict[str, str], volatile: set[str]) -> list[str]:
+    """Return how the files of a command differ from those of an undisturbed one; `volatile` ones need only be there."""
+    from .commands import digests
+
+    now = digests(out)
+    found = [f"{name} is missing" for name in whole.keys() - now.keys()]
+    found += [f"{name} is left behind" for name in now.keys() - whole.keys()]
+    return found + [f"{name} differs" for name in whole.keys() & now.keys() - volatile if now[name] != whole[name]]
+
+
+ROW = Row(
+    "a killed run loses nothing",
+    "SIGKILL at random moments in train, sweep, rescale, adjust, undo, tune, report and sharded writes; then again",
+    f"{TARGET} kills, outputs equal sha256 for sha256, nothing left behind",
+    check,
+)
