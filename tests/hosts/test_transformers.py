@@ -305,3 +305,12 @@ def test_a_choice_with_classes_in_another_order_is_refused_before_the_first_step
     watch = Watch()
     with pytest.raises(ValueError, match="classes in another order"):
         trainer(network(), tmp_path, LevelCallback(tuned), watch).train()
+
+
+def test_wvn_takes_classes_and_an_example(tmp_path):
+    model = network()
+    model.rival = torch.nn.Linear(8, 3)  # of the head's shape, and not used
+    with pytest.raises(ValueError, match="rival"):
+        trainer(model, tmp_path, WVNCallback()).train()
+    trainer(model, tmp_path, WVNCallback(classes=3, example={"input_ids": DATA[0]["input_ids"][None]})).train()
+    assert torch.allclose(model.classifier.weight.norm(dim=1), torch.ones(3), **CLOSE)

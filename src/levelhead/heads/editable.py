@@ -29,7 +29,9 @@ def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
 def check_takes_bias(path: str, layer: Editable) -> None:
     """Check that a layer without a bias would add a new one to its outputs: it may be sharded, or not look at it."""
     reason = None
-    if type(layer.weight.data) is not Tensor:
+    if ".modules_to_save." in path:
+        reason = "PEFT would save it with the adapter and not load it again"
+    elif type(layer.weight.data) is not Tensor:
         reason = "its weight is sharded; give it a bias before that"
     else:
         layer.register_parameter("bias", new_bias(layer))

@@ -3,42 +3,19 @@
 A wrong guess would silently bend some other layer, so every doubt is an error that lists the candidates.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from torch import jit, nn
 
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
-from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, list_layers
+from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS
 from ..core.label_task import PROBLEM_TYPES
-from .probe import NAME_HEAD, Probe
+from .layers import HARMLESS_MODULES, check_live, layer_shape, linear_layers, listing, outputs, unwrap
+from .probe import NAME_HEAD, Probe, probes_of
 
 _Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one output
-
-# What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
-HARMLESS_MODULES = (
-    nn.Identity,
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Flatten,
-    nn.Unflatten,
-    nn.Upsample,
-    nn.ReLU,
-    nn.AvgPool1d,
-    nn.AvgPool2d,
-    nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d,
-    nn.MaxPool1d,
-    nn.MaxPool2d,
-    nn.AdaptiveMaxPool1d,
-    nn.AdaptiveMaxPool2d,
-    nn.Softmax,
-    nn.Softmax2d,
-    nn.LogSoftmax,
-    nn.Sigmoid,
-)
 
 
 def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> _Layers:
@@ -52,7 +29,7 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
         model: any torch module; DDP, DataParallel and torch.compile wrappers are looked through.
         layer: a path such as "head.fc", the module itself, or a list of them if several feed one output.
         example: an input the model can be run on: a tensor, a tuple of arguments, or a dict of keyword arguments.
-        classes: K, where it is known: it settles doubts.
+        classes: K, where it is known: it settles doubts. Of a model's outputs, those with K columns are looked at.
 
     Returns:
         {path: layer}, more than one where several feed one output.
@@ -64,9 +41,9 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
     if isinstance(model, jit.ScriptModule):
         raise LevelheadError("the model is compiled to TorchScript; adjust it before torch.jit.script or trace")
     classes = _declared_classes(model) if classes is None else classes
-    probe = None if example is None else Probe(model, example)
-    if layer is None and probe is not None:
-        return _proved_layers(model, probe)
+    probes = () if example is None else probes_of(model, example, classes)
+    if layer is None and probes:
+        return _proved_layers(model, probes)
     found = (
         _named_layers(model, layer, classes)
         if layer is not None
@@ -74,64 +51,14 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
         or _under_known_names(model, classes)
         or _only_fitting_layer(model, classes)
     )
-    if probe is not None and not probe.scales(found):
+    if probes and not any(probe.scales(found) for probe in probes):
         raise LevelheadError(
             f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
             "this example; name another layer, or leave out the example if a softmax follows"
         )
-    for path in found if probe is None else ():
+    for path in () if probes else found:
         _check_no_norm_follows(model, path)
     return found
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """Return the model itself, out of DDP, DataParallel and torch.compile."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a torch module, got {type(model).__name__}; for files there is rescale_file")
-    inner = getattr(model, "_orig_mod", None)
-    if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
-        inner = model.module
-    return unwrap(inner) if isinstance(inner, nn.Module) else model
-
-
-def linear_layers(
-    module: nn.Module, prefix: str = "", seen: set[nn.Module] | None = None
-) -> Iterator[tuple[str, nn.Module]]:
-    """Yield every layer that maps features to outputs row by row, in order: linear, 1x1 convolution, or a stand-in.
-
-    A layer that is registered twice is listed once, under its first path, as `named_modules` does.
-    """
-    seen = set() if seen is None else seen
-    if module in seen:
-        return
-    seen.add(module)
-    if _shape(module) is not None:
-        yield prefix, module
-        return
-    for name, child in module.named_children():
-        yield from linear_layers(child, f"{prefix}.{name}" if prefix else name, seen)
-
-
-def outputs(module: nn.Module) -> int | None:
-    """Return how many outputs a linear-like layer has, or None for any other module."""
-    shape = _shape(module)
-    return None if shape is None else shape[0]
-
-
-def _shape(module: nn.Module) -> tuple[int, int] | None:
-    """Return (outputs, inputs). Quantized and LoRA layers count as linear: they must be seen to be refused."""
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        return (module.out_channels, module.in_channels) if set(module.kernel_size) == {1} else None
-    if hasattr(module, "base_layer") and hasattr(module, "lora_A"):
-        return _shape(module.base_layer)  # type: ignore[arg-type]
-    if isinstance(module, nn.Linear) or all(_shape(child) is None for child in module.children()):
-        into, out = getattr(module, "in_features", None), getattr(module, "out_features", None)
-        return (out, into) if isinstance(into, int) and isinstance(out, int) else None
-    return None
-
-
-def _listing(layers: Iterable[tuple[str, nn.Module]]) -> str:
-    return list_layers((path, _shape(module) or ()) for path, module in layers)
 
 
 def _undecided(reason: str) -> LevelheadError:
@@ -144,10 +71,11 @@ def _named_layers(model: nn.Module, layer: Any, classes: int | None) -> _Layers:
     for one in _flat(layer):
         module = _submodule(model, one) if isinstance(one, str) else unwrap(one) if isinstance(one, nn.Module) else None
         if isinstance(one, str) and module is None:
-            raise LevelheadError(f"no layer {one!r} in the model; it has {_listing(linear_layers(model))}")
+            raise LevelheadError(f"no layer {one!r} in the model; it has {listing(linear_layers(model))}")
         if module is None or id(module) not in paths:
             what = f"{type(one).__name__} that is not part of the model" if isinstance(one, nn.Module) else repr(one)
             raise LevelheadError(f"expected the path of a layer or the layer itself, got {what}", parameter="layer")
+        check_live(model, paths[id(module)])
         found |= _head_in_block(model, paths[id(module)], module, classes)
     if not found:
         raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
@@ -180,11 +108,37 @@ def _under_known_names(model: nn.Module, classes: int | None) -> _Layers | None:
         if any(outputs(m) == classes if classes is not None else m in last for m in inside):
             found |= _named_layers(model, part, classes)
     if len(found) > 1:
-        raise _undecided(f"more than one layer could be the head: {_listing(found.items())}")
+        raise _undecided(f"more than one layer could be the head: {listing(found.items())}")
     return _check_no_rivals(model, found) if found else None
 
 
-def _proved_layers(model: nn.Module, probe: Probe) -> _Layers:
+def _proved_layers(model: nn.Module, probes: tuple[Probe, ...]) -> _Layers:
+    """Return the layers that the example shows to be the head of the one output, or of all outputs with K columns."""
+    if len(probes) == 1:
+        return _proved_by(model, probes[0])
+    found: dict[str, _Layers] = {}
+    for probe in probes:
+        try:
+            found[probe.output] = _proved_by(model, probe)
+        except ValueError:
+            found[probe.output] = {}
+    first = next((layers for layers in found.values() if layers), {})
+    if first and all(_is_of(model, first, found[probe.output], probe) for probe in probes):
+        return first
+    listed = [f"{name} (from {', '.join(layers) or 'no layer alone'})" for name, layers in found.items()]
+    columns = f"the model gives {len(probes)} outputs of {probes[0].classes} columns"
+    raise LevelheadError(f"{columns}: {', '.join(listed)}; none is taken", advice=NAME_HEAD)
+
+
+def _is_of(model: nn.Module, head: _Layers, proved: _Layers, probe: Probe) -> bool:
+    """Return whether an output comes from the head: as its logits, or moved by it and no other layer of K outputs."""
+    if proved:
+        return list(proved) == list(head)
+    others = {path: m for path, m in linear_layers(model) if outputs(m) == probe.classes and path not in head}
+    return probe.moves(head) and not any(probe.moves({path: m}) for path, m in others.items())
+
+
+def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
     """Return the layers that the example shows to be the head: those expected, if they pass, else by a search."""
     for guess in (_declared_layers, _under_known_names):
         try:
@@ -197,7 +151,7 @@ def _proved_layers(model: nn.Module, probe: Probe) -> _Layers:
     found = {path: m for path, m in candidates.items() if probe.moves_own_logits({path: m})}
     if found and probe.scales(found):
         return found
-    listed = _listing(candidates.items() or linear_layers(model))
+    listed = listing(candidates.items() or linear_layers(model))
     if not candidates:
         raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: {listed}")
     raise LevelheadError(
@@ -214,12 +168,12 @@ def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
     if classes is None and all(_is_plain_sequence(block) for block, _ in _blocks_around(model, layers[-1][0])):
         return _head_in_block(model, *layers[-1], classes)
     if classes is None and len(layers) > 1:
-        raise _undecided(f"could not tell which layer is the head: {_listing(layers)}")
+        raise _undecided(f"could not tell which layer is the head: {listing(layers)}")
     fitting = [(path, m) for path, m in layers if classes in (None, outputs(m))]
     if not fitting:
-        raise LevelheadError(f"no layer has {classes} outputs, one per class; it has {_listing(layers)}")
+        raise LevelheadError(f"no layer has {classes} outputs, one per class; it has {listing(layers)}")
     if len(fitting) > 1:
-        raise _undecided(f"more than one layer has {classes} outputs: {_listing(fitting)}")
+        raise _undecided(f"more than one layer has {classes} outputs: {listing(fitting)}")
     path, module = fitting[0]
     if module is not layers[-1][1]:
         raise _undecided(f"{path} has {classes} outputs but is not the last layer ({layers[-1][0]} is)")
@@ -238,7 +192,7 @@ def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int 
     size = classes if classes in [outputs(m) for _, m in inside] else outputs(inside[-1][1])
     ends = [(p, m) for p, m in inside if outputs(m) == size]
     if len(ends) > 1:
-        raise _undecided(f"{path or 'the model'} has more than one layer with {size} outputs: {_listing(ends)}")
+        raise _undecided(f"{path or 'the model'} has more than one layer with {size} outputs: {listing(ends)}")
     for block, after in _blocks_around(model, ends[0][0]):
         if after is not None and _is_plain_sequence(block):
             raise LevelheadError(f"{ends[0][0]} is not the head: a {type(after).__name__} follows; name another layer")
@@ -265,7 +219,7 @@ def _check_no_norm_follows(model: nn.Module, path: str) -> None:
 
     If K is the width of the features as well, such a norm could stand before the layer, and nothing is checked.
     """
-    rows, columns = _shape(model.get_submodule(path)) or (0, 0)
+    rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
     for _, after in _blocks_around(model, path):
         if rows != columns and after is not None and _is_norm(after, rows):
             norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
@@ -289,7 +243,7 @@ def _check_no_rivals(model: nn.Module, found: _Layers) -> _Layers:
         if outputs(m) in size and path not in found and not _feeds_neighbor(model, path, found)
     ]
     if rivals:
-        raise _undecided(f"{', '.join(found)} looks like the head, but {_listing(rivals)} may feed the output too")
+        raise _undecided(f"{', '.join(found)} looks like the head, but {listing(rivals)} may feed the output too")
     return found
 
 

@@ -3,7 +3,8 @@
 No parameter is touched: the weights are swapped for one call (`torch.func.functional_call`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,19 +16,46 @@ from ..core.errors import Advice, LevelheadError
 NAME_HEAD = Advice("layer", None, "to name the head (a list, if several feed one output)")
 
 
-class Probe:
-    """A model and an example to run it on: a tensor, a tuple of arguments, or a dict of keyword arguments."""
+def probes_of(model: nn.Module, example: Any, classes: int | None = None) -> tuple["Probe", ...]:
+    """Return a probe for each output of a model that could be its logits: all those with K columns.
 
-    def __init__(self, model: nn.Module, example: Any) -> None:
-        self.model, named = model, isinstance(example, Mapping)
-        self.kwargs = dict(example) if named else {}
-        self.args = () if named else tuple(example) if isinstance(example, tuple | list) else (example,)
-        if any(type(p.data) is not Tensor for p in model.parameters()):
-            raise LevelheadError("sharded or quantized parameters take no example; leave it out", advice=NAME_HEAD)
-        logits = self._logits({})
-        if not torch.equal(logits, self._logits({})):
-            raise LevelheadError("the model is random even in eval mode; leave the example out", advice=NAME_HEAD)
-        self.classes = logits.shape[-1]
+    That is the output, or the one called `logits`; else, of a tuple or a dict, each with as many columns as there are
+    classes or, if none has, as the first.
+
+    Args:
+        model: any torch module, run in eval mode.
+        example: what to run it on: a tensor, a tuple of arguments, or a dict of keyword arguments.
+        classes: K, where it is known.
+
+    Returns:
+        One probe, unless the model has several outputs of the same width.
+
+    >>> [probe.classes for probe in probes_of(nn.Linear(4, 3), torch.ones(2, 4))]
+    [3]
+    """
+    named = isinstance(example, Mapping)
+    kwargs = dict(example) if named else {}
+    args = () if named else tuple(example) if isinstance(example, tuple | list) else (example,)
+    if any(type(p.data) is not Tensor for p in model.parameters()):
+        raise LevelheadError("sharded or quantized parameters take no example; leave it out", advice=NAME_HEAD)
+    outputs, again = (_outputs(model, {}, args, kwargs) for _ in range(2))
+    widths = [output.shape[-1] for output in outputs.values()]
+    size = classes if classes in widths else widths[0]
+    names = [name for name, width in zip(outputs, widths, strict=True) if width == size]
+    if not all(torch.equal(outputs[name], again[name]) for name in names):
+        raise LevelheadError("the model is random even in eval mode; leave the example out", advice=NAME_HEAD)
+    return tuple(Probe(model, args, kwargs, name, size) for name in names)
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A model, an example to run it on, and which of its outputs is looked at; "" if there is but one."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    output: str
+    classes: int
 
     def scales(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether scaling row i of these layers scales logit i by the same factor, for every i, as in a head."""
@@ -49,6 +77,11 @@ class Probe:
             after[..., moved], before[..., moved], before
         )
 
+    def moves(self, layers: Mapping[str, nn.Module]) -> bool:
+        """Return whether doubling every other row moves any logit; true as well of layers that cannot be tried."""
+        logits = self._before_and_after(layers, torch.arange(self.classes) % 2 + 1.0)
+        return logits is None or not _close(logits[1], logits[0], logits[0])
+
     def _before_and_after(self, layers: Mapping[str, nn.Module], factors: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the logits with random weights (a head may start at zero) before and after scaling their rows.
 
@@ -64,39 +97,56 @@ class Probe:
                 noise = torch.randn(p.shape, generator=generator) / max(1, p[0].numel()) ** 0.5
                 weights[name] = noise.to(device=p.device, dtype=p.dtype)
         scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
-        return self._logits(weights), self._logits(scaled)
-
-    def _logits(self, weights: dict[str, Tensor]) -> Tensor:
-        """Return the logits on the example with these weights in place, classes last, in float64 on the host.
-
-        The model runs in eval mode, without gradients; its mode is restored.
-        """
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                output = functional_call(self.model, weights, self.args, self.kwargs)
-        except Exception as error:
-            reason = f"the model fails on it: {type(error).__name__}: {error}"
-            raise LevelheadError(reason, parameter="example") from error
-        finally:
-            for module, training in modes:
-                module.training = training
-        logits = _logits_of(output)
-        return (logits.movedim(1, -1) if logits.ndim > 3 else logits).double().cpu()
+        before, after = (_outputs(self.model, each, self.args, self.kwargs)[self.output] for each in (weights, scaled))
+        return before, after
 
 
-def _logits_of(output: Any) -> Tensor:
-    """Return the logits among what a model returns: the tensor, its `logits`, or the first tensor of a tuple."""
-    if isinstance(output, Mapping):
-        output = output.get("logits", next(iter(output.values()), None))
-    elif hasattr(output, "logits"):
-        output = output.logits
-    if isinstance(output, tuple | list) and output:
-        output = output[0]
-    if not isinstance(output, Tensor) or not output.is_floating_point() or output.ndim == 0:
+def _outputs(
+    model: nn.Module, weights: dict[str, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """Return what could be logits, by name, with these weights in place, classes last, in float64 on the host.
+
+    The model runs in eval mode, without gradients; its mode is restored.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            output = functional_call(model, weights, args, dict(kwargs))
+    except Exception as error:
+        reason = f"the model fails on it: {type(error).__name__}: {error}"
+        raise LevelheadError(reason, parameter="example") from error
+    finally:
+        for module, training in modes:
+            module.training = training
+    if (logits := _named_logits(output)) is not None:
+        output = logits
+    found = {
+        name: (value.movedim(1, -1) if value.ndim > 3 else value).double().cpu()
+        for name, value in _tensors_in(output)
+        if value.is_floating_point() and value.ndim > 0
+    }
+    if not found:
         raise LevelheadError(f"expected the model to return logits, got {type(output).__name__}")
-    return output
+    return found
+
+
+def _named_logits(output: Any) -> Any:
+    """Return the output that is called `logits`, if there is one."""
+    return output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+
+
+def _tensors_in(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a model's output with their names: keys and places in tuples."""
+    parts = output.items() if isinstance(output, Mapping) else enumerate(output) if _is_list(output) else ()
+    if isinstance(output, Tensor):
+        yield name, output
+    for key, part in parts:
+        yield from _tensors_in(part, f"{name}.{key}" if name else str(key))
+
+
+def _is_list(output: Any) -> bool:
+    return isinstance(output, tuple | list)
 
 
 def _close(a: Tensor, b: Tensor, scale: Tensor) -> bool:

@@ -10,11 +10,14 @@ from typing import Any
 from warnings import catch_warnings
 
 import numpy as np
-from sklearn.frozen import FrozenEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from ..core.errors import LevelheadError
+from ..core.extras import naming_what_is_missing
 from ..core.head import Head
+
+with naming_what_is_missing():
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.utils.validation import check_is_fitted
 
 _WRAP_IT = "wrap it in levelhead.hosts.sklearn.RescaledClassifier, which works on scores"
 

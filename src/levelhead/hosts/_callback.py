@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,14 +17,16 @@ from .torch import WVN, Order
 class BaseWVNCallback:
     """WVN on the head of a model while it is trained. `hook` is None before and after."""
 
-    def __init__(self, layer: str | None = None, *, order: Order = "algorithm") -> None:
-        self.layer, self.hook = layer, None
+    def __init__(
+        self, layer: str | None = None, *, order: Order = "algorithm", classes: int | None = None, example: Any = None
+    ) -> None:
+        self.layer, self.classes, self.example, self.hook = layer, classes, example, None
         self.order: Order = order
 
     def _attach(self, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Attach WVN to the optimizer that trains the head. It normalizes at once."""
         self._remove()
-        found = find_head(model, layer=self.layer)
+        found = find_head(model, layer=self.layer, classes=self.classes, example=self.example)
         if len(found) > 1:
             raise LevelheadError(
                 f"the model has {len(found)} heads: {', '.join(found)}", advice=Advice("layer", None, "to name one")

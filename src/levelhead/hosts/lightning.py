@@ -3,9 +3,12 @@
 ``Trainer(callbacks=[WVNCallback("model.fc"), LevelCallback("tuned.json", layer="model.fc")])``
 """
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from ..core.extras import naming_what_is_missing
 
-from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
+with naming_what_is_missing():
+    from lightning.pytorch import Callback, LightningModule, Trainer
+
+    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
 
 
 class WVNCallback(BaseWVNCallback, Callback):
@@ -17,6 +20,7 @@ class WVNCallback(BaseWVNCallback, Callback):
     Args:
         layer: path of the head within the LightningModule, such as "model.fc", if it is not found or not unique.
         order: `algorithm` (after the step) or `released` (before it, as the authors' code does).
+        classes, example: K and an input of the model, on its device: they tell the head from other layers.
 
     >>> WVNCallback("model.fc").order
     'algorithm'

@@ -6,14 +6,17 @@ and compiled steps, DDP, FSDP2, Lightning, Accelerate. It does not fire for a st
 
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
-
 from ..core.adjust import normalize
 from ..core.errors import LevelheadError, check_choice
+from ..core.extras import naming_what_is_missing
 from ..core.head import Head
-from ..heads.sharded import gather, is_sharded
-from ..heads.torch import editable_head
+
+with naming_what_is_missing():
+    import torch
+    from torch import Tensor, nn
+
+    from ..heads.sharded import gather, is_sharded
+    from ..heads.torch import editable_head
 
 Order = Literal["algorithm", "released"]
 
@@ -30,6 +33,7 @@ class WVN:
     Args:
         optimizer: any torch optimizer that owns the weight, or Accelerate's or Lightning's wrapper of one.
         layer: a linear layer or 1x1 convolution, its weight, or a model whose head `find_head` finds.
+        classes, example: K and an input of the model, which tell its head from other layers, as in `find_head`.
         order: `algorithm` normalizes after the step, as the paper's Algorithm 1 has it; `released` before it, as the
             authors' code does, so that weights at evaluation are one step off unit length.
 
@@ -42,14 +46,22 @@ class WVN:
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
     """
 
-    def __init__(self, optimizer: Any, layer: nn.Module | Tensor, *, order: Order = "algorithm") -> None:
+    def __init__(
+        self,
+        optimizer: Any,
+        layer: nn.Module | Tensor,
+        *,
+        order: Order = "algorithm",
+        classes: int | None = None,
+        example: Any = None,
+    ) -> None:
         check_choice("order", order, ("algorithm", "released"))
         inner = optimizer  # or the torch optimizer inside Accelerate's or Lightning's, which is the one that steps
         while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
             inner = inner.optimizer
         if not isinstance(inner, torch.optim.Optimizer):
             raise LevelheadError(f"expected a torch optimizer, got {type(optimizer).__name__}", parameter="optimizer")
-        self.weights = _head_weights(layer)
+        self.weights = _head_weights(layer, classes, example)
         self.order: Order = order
         owned = {id(p) for group in inner.param_groups for p in group["params"]}
         for path, weight in self.weights.items():
@@ -110,9 +122,15 @@ def unit_(weight: Tensor) -> None:
     weight.mul_(lengths.reciprocal())  # K divisions and d K products, which are four times as fast as d K divisions
 
 
-def _head_weights(layer: nn.Module | Tensor) -> dict[str, Tensor]:
+def _head_weights(layer: nn.Module | Tensor, classes: int | None, example: Any) -> dict[str, Tensor]:
     if isinstance(layer, nn.Module):
-        return {f"{path}.weight".lstrip("."): module.weight for path, module in editable_head(layer).items()}
+        found = editable_head(layer, classes=classes, example=example)
+        return {f"{path}.weight".lstrip("."): module.weight for path, module in found.items()}
+    if classes is not None or example is not None:
+        raise LevelheadError(
+            f"expected a layer or a model, in which classes and an example find the head, got {type(layer).__name__}",
+            parameter="layer",
+        )
     if isinstance(layer, nn.Parameter) and layer.ndim >= 2:
         return {"weight": layer}
     raise LevelheadError(

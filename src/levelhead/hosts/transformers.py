@@ -3,15 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from transformers import TrainerCallback
-
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
+from ..core.extras import naming_what_is_missing
 from ..methods.card import changes
 from ..methods.lookup import method_named
 from ..methods.method import Loss, Method
-from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
+
+with naming_what_is_missing():
+    import torch
+    from transformers import TrainerCallback
+
+    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
 
 
 class WVNCallback(BaseWVNCallback, TrainerCallback):
@@ -23,6 +26,7 @@ class WVNCallback(BaseWVNCallback, TrainerCallback):
     Args:
         layer: path of the head, such as "classifier.out_proj", if it is not found or not unique.
         order: `algorithm` (after the step) or `released` (before it, as the authors' code does).
+        classes, example: K and an input of the model, on its device: they tell the head from other layers.
 
     >>> WVNCallback("classifier.out_proj").order
     'algorithm'

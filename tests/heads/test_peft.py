@@ -1,0 +1,127 @@
+"""PEFT's adapters: the active adapter's head is the one adjusted, saved and loaded; the original module never is."""
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
+
+import levelhead as lh
+from levelhead.files.rescale import rescale_file
+from levelhead.heads.torch import find_head, linear_layers, read, rescale_
+
+pytestmark = pytest.mark.slow  # the libraries take seconds to import
+
+COUNTS = [100, 25, 4]
+FACTORS = torch.tensor([1.0, 2.0, 5.0])
+IDS = torch.arange(1, 11).reshape(2, 5)
+SMALL = {
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "num_labels": 3,
+    "pad_token_id": 0,
+}
+MODELS = {
+    "bert": (BertForSequenceClassification, BertConfig, "query", "classifier", ""),
+    "roberta": (RobertaForSequenceClassification, RobertaConfig, "query", "classifier", ".out_proj"),
+    "llama": (LlamaForSequenceClassification, LlamaConfig, "q_proj", "score", ""),
+}
+
+
+def base(kind):
+    network, config, *_ = MODELS[kind]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return network(config(**SMALL))
+
+
+def adapted(kind):
+    lora = LoraConfig(task_type="SEQ_CLS", r=2, target_modules=[MODELS[kind][2]], init_lora_weights=False)
+    return get_peft_model(base(kind), lora).eval()
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+def path_of(kind, adapter="default"):
+    *_, name, inner = MODELS[kind]
+    return f"base_model.model.{name}.modules_to_save.{adapter}{inner}"
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_active_head_is_adjusted_saved_and_loaded(kind, tmp_path):
+    model = adapted(kind)
+    before = logits(model)
+    assert rescale_(model, COUNTS, gamma=0.5).layers == (path_of(kind),)
+    assert torch.allclose(logits(model), before * FACTORS, atol=1e-5)
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(base(kind), tmp_path).eval()
+    assert torch.allclose(logits(loaded), before * FACTORS, atol=1e-5)
+
+
+def test_adapter_file_is_adjusted_as_the_model_is(tmp_path):
+    model = adapted("bert")
+    before = logits(model)
+    model.save_pretrained(tmp_path / "a")
+    model.save_pretrained(tmp_path / "b")
+    source, out = (tmp_path / part / "adapter_model.safetensors" for part in "ab")
+    rescale_file(source, out, COUNTS, gamma=0.5, force=True)
+    loaded = PeftModel.from_pretrained(base("bert"), tmp_path / "b").eval()
+    assert torch.allclose(logits(loaded), before * FACTORS, atol=1e-5)
+
+
+def test_head_is_that_of_the_adapter_set_last():
+    model = adapted("bert")
+    model.add_adapter("other", model.peft_config["default"])
+    model.set_adapter("other")
+    before = logits(model)
+    assert rescale_(model, COUNTS, gamma=0.5).layers == (path_of("bert", "other"),)
+    assert torch.allclose(logits(model), before * FACTORS, atol=1e-5)
+    model.set_adapter("default")
+    assert list(find_head(model)) == [path_of("bert")]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_original_module_is_neither_offered_nor_taken(kind):
+    model = adapted(kind)
+    model.add_adapter("other", model.peft_config["default"])
+    assert not any("original_module" in path or "other" in path for path, _ in linear_layers(model))
+    wrapper, inner = f"base_model.model.{MODELS[kind][3]}", MODELS[kind][4]
+    for unused in ("original_module", "modules_to_save.other"):
+        layer = f"{wrapper}.{unused}{inner}"
+        for given in (layer, model.get_submodule(layer)):
+            with pytest.raises(ValueError, match=r"is not used.*modules_to_save\.default") as error:
+                rescale_(model, COUNTS, gamma=0.5, layer=given)
+            assert layer in str(error.value)
+    assert list(find_head(model, layer=wrapper)) == list(find_head(model, layer=path_of(kind))) == [path_of(kind)]
+    assert list(find_head(model, example={"input_ids": IDS})) == [path_of(kind)]
+
+
+def test_disabled_adapters_are_refused():
+    model = adapted("bert")
+    with model.disable_adapter(), pytest.raises(ValueError, match="no adapter is active"):
+        find_head(model)
+    assert read(model).classes == 3
+
+
+def test_bias_that_peft_would_lose_is_refused():
+    tuned = lh.match_prior(torch.randn(50, 3).numpy(), COUNTS, rule="shift", bootstrap=0)
+    model = adapted("llama")
+    with pytest.raises(ValueError, match=r"bias.*PEFT.*not load"):
+        lh.adjust_(model, tuned)
+    assert model.get_submodule(path_of("llama")).bias is None
+    bert = adapted("bert")
+    before = logits(bert)
+    done = lh.adjust_(bert, tuned)
+    assert torch.allclose(logits(bert), before + torch.tensor(done.factors, dtype=torch.float32), atol=1e-5)
