@@ -32,13 +32,19 @@ def logits_of(counts: np.ndarray, each: int, seed: int = 0, noise: float = 1.0) 
 def ten(**given) -> Subject:
     """Ten classes with hostile names; gamma chosen on these samples."""
     counts = np.array([900, 500, 300, 170, 100, 60, 30, 19, 10, 5])
-    given = {"names": HOSTILE, "bootstrap": 20, "title": "ten <i>classes</i>"} | given
+    given = {"names": HOSTILE, "rule": "rescale", "bootstrap": 20, "title": "ten <i>classes</i>"} | given
     return of_logits(*logits_of(counts, 40), counts, **given)
 
 
 def two(**given) -> Subject:
     counts = np.array([900, 45])
-    return of_logits(*logits_of(counts, 150, noise=2.0), counts, **{"bootstrap": 20, "title": "two classes"} | given)
+    given = {"bootstrap": 20, "rule": "rescale", "title": "two classes"} | given
+    return of_logits(*logits_of(counts, 150, noise=2.0), counts, **given)
+
+
+def tried(**given) -> Subject:
+    """Ten classes, all rules tried."""
+    return ten(**{"rule": "auto", "title": "every rule"} | given)
 
 
 def thousand(each: int = 5) -> Subject:
@@ -48,6 +54,7 @@ def thousand(each: int = 5) -> Subject:
         logits.astype(np.float32),
         labels,
         counts,
+        rule="rescale",  # all rules would be cross-fitted
         bootstrap=3,
         title="a thousand classes",
         names=[f"species {i} of the northern woods" for i in range(1000)],
@@ -64,12 +71,17 @@ def choice() -> Subject:
     return Subject("a choice", np.ones(3, np.int64), ten().choice)
 
 
-def trained(**given) -> Subject:
-    """A head with a log of its norms, judged on a test split, gamma chosen on a held-out one."""
+def training() -> Snapshot:
+    """A head with held-out and test samples."""
     rng, counts = np.random.default_rng(1), np.array([500, 200, 80, 30])
     weight = np.eye(4, 12) * (counts[:, None] / 500) ** 0.3
     splits = {"held-out": np.repeat(np.arange(4), [40, 20, 10, 6]), "test": np.repeat(np.arange(4), 50)}
     features = {split: 3 * np.eye(4, 12)[y] + rng.normal(size=(len(y), 12)) + 2 for split, y in splits.items()}
-    snapshot = Snapshot(Head(weight, names=["cat", "dog", "owl", "ant"]), counts, features, splits)
-    log = [{"epoch": e, "norms": (np.linalg.norm(weight, axis=1) * e / 8).tolist()} for e in range(1, 9)]
+    return Snapshot(Head(weight, names=["cat", "dog", "owl", "ant"]), counts, features, splits)
+
+
+def trained(**given) -> Subject:
+    """That head with a log of its norms, judged on the test split, gamma chosen on the held-out one."""
+    snapshot = training()
+    log = [{"epoch": e, "norms": (snapshot.head.norms * e / 8).tolist()} for e in range(1, 9)]
     return of_snapshot(snapshot, title="a training", log=log, bootstrap=20, **given)

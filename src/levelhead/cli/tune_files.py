@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RULES
 from ..core.choices import Criterion, Kind, Metric, RuleRequest
 from ..core.errors import LevelheadError
 from ..core.per_class import without_repeats
@@ -21,7 +20,6 @@ from ..io.samples import Samples
 from ..io.tuned_json import describe_sources, write_tuned
 from ..show.plot import save_plot
 from ..show.progress import stage_progress
-from .common import say
 
 
 @dataclass(frozen=True)
@@ -162,18 +160,8 @@ def write_choice(
         from ..report import of_choice, write
 
         files.setdefault("counts", samples.counts.tolist())
-        subject = of_choice(_of_one_strength(tuned, samples, request), **files, target=target, kind=request.kind)
+        subject = of_choice(tuned, **files, target=target, kind=request.kind)
         write(page, [replace(subject, tuned_file="" if out is None else str(out))], command=command)
-
-
-def _of_one_strength(tuned: Tuned, samples: Samples, request: TuneRequest) -> Tuned:
-    """Return the choice for a page, whose slider is of one strength: the best rule that has one, said so."""
-    if tuned.rule in RULES:
-        return tuned
-    best = max((one for one in tuned.candidates if one.rule in RULES), key=lambda one: one.gain, default=None)
-    rule: Any = "shift" if best is None else best.rule
-    say(f"the page shows the rule {rule}, the best that has one strength; {tuned.rule} has numbers for each class")
-    return tune_files(samples, replace(request, rule=rule))
 
 
 def _read(source: Path | None, wanted: str = "logits") -> np.ndarray | None:

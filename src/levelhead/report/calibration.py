@@ -7,30 +7,33 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array
-from ..core.measure import fit_temperature
+from ..core.measure import Kind, fit_temperature
 from ..gamma.chunks import read_chunks
-from ..gamma.path import GammaPath
+from .rule_view import RuleView
 
 BINS = 15
 _BLOCK = 1 << 17  # numbers worked on at a time, which fit in a cache
 FITTED_NUMBERS = 500_000  # that a temperature is fitted on; more would not change a digit that is shown
 
 
-def reliability(path: GammaPath, logits: Array, gamma: float, temperature: float = 1.0) -> dict[str, Any]:
+def reliability(
+    view: RuleView, logits: Array, gamma: float, temperature: float = 1.0, *, kind: Kind = "logits"
+) -> dict[str, Any]:
     """Return samples, mean confidence and share right of 15 equal-width bins of confidence, and the ECE.
 
     ``ECE = sum_b |sum over the bin of (confidence - right)| / N``, as in `measure.calibration_error`, but a few rows of
     the logits at a time and on all cores. Confidence is ``1 / sum_k exp(l_k - max l)``, in single precision,
     of adjusted logits divided by the temperature.
     """
-    rule, right = path.rule, path.right(gamma)
-    scale = np.float32((rule.ratios**gamma if rule.multiplies else np.ones(len(rule.ratios))) / temperature)
-    shift = None if rule.multiplies else np.float32(gamma * rule.slopes / temperature)
+    assert view.path is not None
+    right, (scale, shift) = view.path.right(gamma), view.parts(gamma)
+    if gamma == 0:  # as trained, whatever unit the rule's numbers have
+        scale, shift = np.ones(len(scale)), np.zeros(len(scale))
+    scale, shift = np.float32(scale / temperature), np.float32(shift / temperature)
 
     def sums(first: int, rows: np.ndarray) -> np.ndarray:
         scores = np.multiply(rows, scale, dtype=np.float32)
-        if shift is not None:
-            scores += shift
+        scores += shift
         scores -= scores.max(axis=1, keepdims=True)
         sure = 1 / np.exp(scores, out=scores).sum(axis=1).astype(np.float64)
         where = np.minimum((sure * BINS).astype(int), BINS - 1)
@@ -39,7 +42,7 @@ def reliability(path: GammaPath, logits: Array, gamma: float, temperature: float
 
     parts = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for first, chunk in read_chunks(logits, kind=path.kind, check=False):  # the path checked them
+        for first, chunk in read_chunks(logits, kind=kind, check=False):  # the path checked them
             step = max(1, _BLOCK // chunk.shape[1])
             begins = range(0, len(chunk), step)
             parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])
@@ -54,19 +57,37 @@ def reliability(path: GammaPath, logits: Array, gamma: float, temperature: float
 
 
 def calibration(
-    path: GammaPath, logits: Array, gamma: float, *, held_out: tuple[Array, np.ndarray] | None = None
+    view: RuleView,
+    logits: Array,
+    *,
+    held_out: tuple[Array, np.ndarray] | None = None,
+    temperature: float | None = None,
+    kind: Kind = "logits",
 ) -> dict[str, Any]:
-    """Return reliability before, after, and after with a temperature, fitted on held-out samples or else on these."""
-    source, known = held_out or (logits, path.labels)
-    size = min(len(known), max(1, FITTED_NUMBERS // source.shape[1]))
-    rows = np.sort(np.random.default_rng(0).choice(len(known), size, replace=False))
-    _, some = next(read_chunks(np.asarray(source[rows]), kind=path.kind, size=1 << 60))
-    temperature = fit_temperature(path.rule.scores(some, gamma), known[rows])
+    """Return reliability before, after, and after with a temperature: the one of the choice, or else fitted here.
+
+    Args:
+        view, logits: the chosen rule; [N, K], of the samples shown.
+        held_out: other logits and labels to fit a temperature on.
+        temperature: of the choice, if it has one.
+        kind: as in `tune`.
+    """
+    assert view.path is not None
+    assert view.gamma is not None
+    own, fitted_on = temperature is not None, None
+    if temperature is None:
+        source, known = held_out or (logits, view.path.labels)
+        fitted_on = min(len(known), max(1, FITTED_NUMBERS // source.shape[1]))
+        rows = np.sort(np.random.default_rng(0).choice(len(known), fitted_on, replace=False))
+        _, some = next(read_chunks(np.asarray(source[rows]), kind=kind, size=1 << 60))
+        scale, offset = view.parts(view.gamma)
+        temperature = fit_temperature(some * scale + offset, known[rows])
     return {
-        "before": reliability(path, logits, 0.0),
-        "after": reliability(path, logits, gamma),
-        "tempered": reliability(path, logits, gamma, temperature),
+        "before": reliability(view, logits, 0.0, kind=kind),
+        "after": reliability(view, logits, view.gamma, kind=kind),
+        "tempered": reliability(view, logits, view.gamma, temperature, kind=kind),
         "temperature": temperature,
-        "fitted_on": len(rows),
+        "own": own,
+        "fitted_on": fitted_on,
         "fitted_apart": held_out is not None,
     }

@@ -17,16 +17,16 @@ function sortable(table) {
 
 function overlay(models, place) {
   place.replaceChildren();
-  const shown = models.filter((model) => model && model.facts.labelled);
+  const shown = models.map(([model]) => model).filter((model) => model && model.facts.labelled);
   if (shown.length < 2) return;
   const joined = uPlot.join(shown.map(({ curve }) => [curve.gammas, curve.balanced]));
   const stepped = uPlot.paths.stepped({ align: 1 });
   chart(place, {
-    series: shown.map(({ facts }, i) => ({
-      label: facts.title, ...lineStyle(i), paths: stepped, spanGaps: true, points: { show: false },
+    series: shown.map(({ facts, rule }, i) => ({
+      label: `${facts.title}: ${rule.title}`, ...lineStyle(i), paths: stepped, spanGaps: true, points: { show: false },
     })),
-    values: joined, x: "gamma", y: "balanced error, %", height: 280,
-    label: "Balanced error of every model over gamma",
-    range: [0, Math.max(...shown.map(({ facts }) => facts.path.end))],
+    values: joined, x: "strength of the rule", y: "balanced error, %", height: 280,
+    label: "Balanced error of every model over the strength of its rule",
+    range: [0, Math.max(...shown.map(({ rule }) => rule.end))],
   });
 }

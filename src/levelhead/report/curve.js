@@ -1,25 +1,29 @@
-// The curve over gamma: errors, marks at 0 and at the chosen gamma, its interval, and a line at the gamma shown.
+// The curves of every rule over its strength: the chosen one bold, marks of the one looked at, and a line at the strength.
 
-function gammaCurve(model, place, onGamma) {
-  const { facts, curve } = model, labelled = facts.labelled;
-  const stepped = uPlot.paths.stepped({ align: 1 });
-  const series = [{
-    label: labelled ? "balanced error" : "predicted shares off target", paths: stepped, width: 2.5,
-    stroke: () => color("after"), points: { show: false },
-  }];
+function gammaCurve(rules, model, place, onGamma) {
+  const { facts } = model, labelled = facts.labelled, stepped = uPlot.paths.stepped({ align: 1 });
+  const end = Math.max(model.rule.end, ...rules.filter(({ rule }) => rule.end < 4 * model.rule.end).map(({ rule }) => rule.end));
+  const lines = rules.map((one, i) => ({
+    name: `${one.rule.title}${i === 0 && rules.length > 1 ? " (chosen)" : ""}`, values: [one.curve.gammas, one.curve.balanced],
+    style: { ...lineStyle(i), width: one === model || i === 0 ? 3 : 1.5, dash: i === 0 ? [] : lineStyle(i).dash },
+  }));
+  facts.drawn.forEach(({ title, gammas, values }, i) => lines.push({ name: `${title}, share of it`, values: [gammas, values],
+    style: { ...lineStyle(rules.length + i), width: 1.5 } }));
   if (labelled) {
-    series.push({ label: "error", paths: stepped, width: 1.5, dash: [6, 4], stroke: () => color("before"),
-      points: { show: false } });
+    lines.push({ name: `plain error, ${model.rule.title}`, values: [model.curve.gammas, model.curve.error],
+      style: { width: 1.5, dash: [6, 4], stroke: () => color("before") } });
   }
-  const now = element("div", { class: "now-line" });
+  const what = labelled ? "balanced error" : "predicted shares off target", now = element("div", { class: "now-line" });
   place.replaceChildren();
   const made = chart(place, {
-    series, values: labelled ? [curve.gammas, curve.balanced, curve.error] : [curve.gammas, curve.balanced],
-    x: "gamma", y: labelled ? "error, %" : "off target, %", label: `${series.map((one) => one.label).join(" and ")} over gamma, from ${
-      curve.balanced[0].toFixed(2)} % as trained to ${curve.balanced.at(-1).toFixed(2)} % at gamma ${facts.path.end}`,
-    height: 280, range: [0, facts.path.end],
+    series: lines.map(({ name, style }) => ({ label: name, paths: stepped, spanGaps: true, points: { show: false }, ...style })),
+    values: uPlot.join(lines.map(({ values }) => values)),
+    x: "strength of the rule", y: labelled ? "balanced error, %" : "off target, %",
+    label: `${what} by every rule over its strength; by ${model.rule.title} from ${
+      model.curve.balanced[0].toFixed(2)} % as trained to ${model.curve.balanced.at(-1).toFixed(2)} % at ${model.rule.end}`,
+    height: 300, range: [0, end],
     hooks: {
-      drawAxes: [(u) => interval(u, facts)], draw: [(u) => marks(u, model)], setSize: [() => follow()],
+      drawAxes: [(u) => interval(u, model.rule)], draw: [(u) => marks(u, model)], setSize: [() => follow()],
       ready: [(u) => { u.over.append(now); follow(u); }],
     },
   });
@@ -35,9 +39,9 @@ function gammaCurve(model, place, onGamma) {
   return { follow, remove: made.remove };
 }
 
-function interval(u, facts) {
-  if (!facts.interval) return;
-  const { ctx, bbox } = u, [a, b] = facts.interval.map((g) => u.valToPos(Math.min(g, facts.path.end), "x", true));
+function interval(u, rule) {
+  if (!rule.interval) return;
+  const { ctx, bbox } = u, [a, b] = rule.interval.map((g) => u.valToPos(Math.min(g, rule.end), "x", true));
   ctx.save();
   ctx.fillStyle = color("band");
   ctx.fillRect(a, bbox.top, Math.max(b - a, 2), bbox.height);
@@ -45,7 +49,7 @@ function interval(u, facts) {
 }
 
 function marks(u, model) {
-  const { ctx, bbox } = u, ratio = devicePixelRatio, { facts, curve } = model;
+  const { ctx, bbox } = u, ratio = devicePixelRatio, { rule, curve } = model;
   const at = (gamma) => {
     let i = 0;
     while (i + 1 < curve.gammas.length && curve.gammas[i + 1] <= gamma) i++;
@@ -58,7 +62,7 @@ function marks(u, model) {
   ctx.lineWidth = 1.5 * ratio;
   ctx.setLineDash([]);
   const wanted = [[0, "as trained"]];
-  if (facts.gamma <= facts.path.end && facts.gamma > 0) wanted.push([facts.gamma, "chosen"]);
+  if (rule.gamma != null && rule.gamma <= rule.end && rule.gamma > 0) wanted.push([rule.gamma, "chosen"]);
   for (const [gamma, title] of wanted) {
     const x = u.valToPos(gamma, "x", true), y = u.valToPos(at(gamma), "y", true);
     ctx.strokeStyle = color("ink");
@@ -79,7 +83,7 @@ function marks(u, model) {
     ctx.fill();
     ctx.stroke();
     const wide = ctx.measureText(title).width, left = x + 10 * ratio + wide > bbox.left + bbox.width;
-    const next = wanted.length > 1 && u.valToPos(facts.gamma, "x", true) < x + wide + 20 * ratio; // no room next to it
+    const next = wanted.length > 1 && u.valToPos(rule.gamma, "x", true) < x + wide + 20 * ratio; // no room next to it
     ctx.fillStyle = color("ink");
     ctx.fillText(title, left ? x - wide - 10 * ratio : x + 10 * ratio,
       gamma > 0 ? bbox.top + 14 * ratio : y + (next ? -12 : 4) * ratio);

@@ -1,6 +1,7 @@
 """Every change of every prediction over gamma, small enough for a page and exact wherever the page can stop.
 
-The slider stops at each 0.0001 from 0 to its end, and at a few other gammas (the chosen one). A change is filed under
+The slider stops at each 0.0001 from 0 to its end (finer or coarser on other scales of scores), and at a few other
+gammas (the chosen one). A change is filed under
 the first stop that is not below its gamma, compared in float64. So at each stop every prediction is the one that
 `GammaPath.predictions` returns, and nothing finer needs to be kept.
 """
@@ -16,9 +17,9 @@ from ..gamma.envelope import Envelope
 STEP = 10_000  # stops per unit of gamma
 
 
-def gamma_stops(end: float, special: tuple[float, ...] = ()) -> np.ndarray:
+def gamma_stops(end: float, special: tuple[float, ...] = (), step: int = STEP) -> np.ndarray:
     """Return the gammas that the slider can stop at, ascending; the page's script divides in the same way."""
-    return np.union1d(np.arange(round(end * STEP) + 1) / STEP, special)
+    return np.union1d(np.arange(round(end * step) + 1) / step, special)
 
 
 def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: np.ndarray) -> dict[str, Any]:

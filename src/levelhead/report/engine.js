@@ -7,16 +7,17 @@ async function inflate(text) {
 }
 
 // The gammas that the slider can stop at: every 1 / step up to the end, and the special ones; divided as in Python.
-function gammaStops(end, special) {
-  const grid = Array.from({ length: Math.round(end * data.step) + 1 }, (_, i) => i / data.step);
+function gammaStops(end, special, step) {
+  const grid = Array.from({ length: Math.round(end * step) + 1 }, (_, i) => i / step);
   return Float64Array.from(new Set([...grid, ...special])).sort();
 }
 
 class Model {
-  constructor(facts, bytes) {
-    const { end, special, samples, events } = facts.path;
+  constructor(facts, rule, bytes) {
+    const { end, special, step, samples, events } = rule;
     this.facts = facts;
-    this.stops = gammaStops(end, special);
+    this.rule = rule;
+    this.stops = gammaStops(end, special, step);
     this.total = samples.reduce((a, b) => a + b, 0);
     this.samples = samples;
     const read = bytePlanes(bytes);
@@ -91,6 +92,11 @@ class Model {
   }
 
   get gamma() { return this.stops[this.stop]; }
+
+  // Returns a gamma of the grid, in as few digits as it needs; a special one with all its digits.
+  text(gamma, exact = false) {
+    return String(exact && this.rule.special.includes(gamma) ? gamma : Math.round(gamma * this.rule.step) / this.rule.step);
+  }
 
   // Returns the stop nearest to a gamma.
   nearest(gamma) {

@@ -20,9 +20,6 @@ function changeClass(text, lowerIsBetter) {
 
 const whole = (n) => n.toLocaleString("en-US");
 
-// A gamma on the grid, in as few digits as it needs.
-const gammaText = (gamma) => String(Math.round(gamma * data.step) / data.step);
-
 const find = (selector, within = document) => within.querySelector(selector);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 

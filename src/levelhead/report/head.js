@@ -15,13 +15,13 @@ function decades(low, high) {
   return found;
 }
 
-function normScatter(facts, place) {
+function normScatter(facts, { rule, gamma: most_gamma }, place) {
   place.replaceChildren();
   const width = 460, height = 300, left = 48, bottom = 40, top = 12, right = 12;
   const most = Math.max(...facts.counts);
-  const after = (c, gamma) => facts.rule === "rescale" ? facts.norms[c] * (most / facts.counts[c]) ** gamma
-    : facts.rule === "tau" ? facts.norms[c] ** (1 - gamma) : facts.norms[c];
-  const every = [...facts.norms, ...facts.counts.map((_, c) => after(c, facts.gamma))].filter((n) => n > 0);
+  const after = (c, gamma) => rule === "rescale" ? facts.norms[c] * (most / facts.counts[c]) ** gamma
+    : rule === "tau" ? facts.norms[c] ** (1 - gamma) : facts.norms[c];
+  const every = [...facts.norms, ...facts.counts.map((_, c) => after(c, most_gamma ?? 0))].filter((n) => n > 0);
   const [low, high] = [Math.log10(Math.min(...every)) - 0.05, Math.log10(Math.max(...every)) + 0.05];
   const [few, many] = [Math.log10(Math.min(...facts.counts)), Math.log10(most)];
   const x = (n) => left + (many > few ? (Math.log10(n) - few) / (many - few) : 0.5) * (width - left - right - 16) + 8;

@@ -45,7 +45,7 @@ def of_file(
         names, label_column: class names, and the title of the labels in a table of logits, as in `samples.read`.
         tuned: a tuned.json, chosen on other samples than these.
         gamma: a gamma of your own. With neither, gamma is chosen on the held-out samples; logits are taken to be that.
-        rule, bootstrap: as in `of_snapshot`; the rule is `rescale` if None.
+        rule, bootstrap: as in `of_snapshot`; the rule is `auto` if None.
         chosen_on: what the logits' samples are; `test` gets a warning.
         say: called with a line about what the logits' file holds besides the logits.
 
@@ -64,15 +64,18 @@ def of_file(
     if gamma is not None and tuned is not None:
         raise LevelheadError("expected a gamma or a tuned.json, got both; leave one of them out", parameter="gamma")
     choice = None if tuned is None else read_choice(tuned, rule=rule)
-    given: dict[str, Any] = {"gamma": gamma, "rule": rule or "rescale", "tuned": choice, "bootstrap": bootstrap}
+    given: dict[str, Any] = {"gamma": gamma, "rule": rule or "auto", "tuned": choice, "bootstrap": bootstrap}
+    apply = {} if tuned is None else {"tuned_file": str(tuned)}
     if place.is_dir():
-        return of_run(place, **given)
+        return replace(of_run(place, **given), **apply)
     if place.suffix == ".json":
         return of_tuned(place)
     if place.suffix == ".safetensors" and not place.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected a snapshot or logits")
     if place.suffix == ".safetensors" and "levelhead.snapshot" in read_header(place).metadata:
-        return of_snapshot(Snapshot.load(place), title=place.stem, facts=_with_sha256({"snapshot": place}), **given)
+        facts = _with_sha256({"snapshot": place})
+        subject = of_snapshot(Snapshot.load(place), title=place.stem, facts=facts, **given)
+        return replace(subject, files={"snapshot": str(place)}, **apply)
     if not arrays.has_known_suffix(place):
         raise LevelheadError(
             f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
@@ -84,7 +87,7 @@ def of_file(
         )
     found = samples.read(place, labels, counts_file, names=names, label_column=label_column, say=say)
     own = choice is not None and choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(place)
-    return of_logits(
+    subject = of_logits(
         found.logits,
         found.labels,
         found.counts,
@@ -95,6 +98,7 @@ def of_file(
         apart=gamma is not None or (choice is not None and not own),
         **given,
     )
+    return replace(subject, files=_names(found.files), **apply)
 
 
 def of_run(folder: Path, **given: Any) -> Subject:
@@ -125,7 +129,7 @@ def of_run(folder: Path, **given: Any) -> Subject:
     facts |= {f"trained with {key}": str(value) for key, value in versions.items()}
     snapshot, log = run.snapshot, run.log
     with in_file(folder):
-        return of_snapshot(
+        subject = of_snapshot(
             snapshot,
             title=folder.name,
             log=log,
@@ -133,6 +137,7 @@ def of_run(folder: Path, **given: Any) -> Subject:
             facts=facts | _with_sha256({"snapshot": folder / "snapshot.safetensors"}),
             **given,
         )
+    return replace(subject, files={"run": str(folder)})
 
 
 def of_tuned(path: Path) -> Subject:
@@ -191,21 +196,22 @@ def of_choice(
     ...     of_choice(choice, logits=file, counts=file).gamma
     0.5
     """
-    choice, facts = _of_one_strength(tuned.to_dict() if isinstance(tuned, Tuned) else tuned)
+    choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
     found = samples.read(logits, labels, counts, names=choice.get("names"))
-    return of_logits(
+    subject = of_logits(
         found.logits,
         found.labels,
         found.counts,
         names=found.names,
-        facts=_with_sha256(found.files) | facts,
+        facts=_with_sha256(found.files),
         target=None if target is None else target_shares(target, found.names, len(found.counts)),
         norms=None if norms is None else arrays.read(norms, wanted="norms"),
         kind=kind,
-        tuned=choice,
+        tuned=tuned,
         title=title or logits.stem,
         samples=choice["chosen_on"],
     )
+    return replace(subject, files=_names(found.files, norms=norms))
 
 
 def is_records(path: str | Path) -> bool:
@@ -222,17 +228,9 @@ def is_records(path: str | Path) -> bool:
     return isinstance(record, dict) and {"column", "method", "curve", "counts"} <= record.keys()
 
 
-def _of_one_strength(choice: ChoiceRecord) -> tuple[ChoiceRecord, dict[str, str]]:
-    """Return a choice that a slider can show: of a rule with numbers for each class, the best rule next to it."""
-    if choice["rule"] in RULES:
-        return choice, {}
-    tried = [one for one in choice.get("candidates", ()) if one["rule"] in RULES]
-    if not tried:
-        raise LevelheadError(f"a page shows rules of one strength, not {choice['rule']!r}; tune with another rule")
-    best = max(tried, key=lambda one: one["gain"])
-    kept = {name: choice[name] for name in ("chosen_on", "n", "classes", "counts", "names") if name in choice}
-    shown = f"{choice['rule']}; this page shows {best['rule']}, the best rule of one strength"
-    return {**kept, "gamma": best["gamma"], "rule": best["rule"]}, {"rule chosen": shown}
+def _names(files: Mapping[str, Any], **more: Path | None) -> dict[str, str]:
+    """Return the files by what they hold, as commands take them."""
+    return {key: str(file) for key, file in {**files, **more}.items() if file is not None}
 
 
 def _with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:

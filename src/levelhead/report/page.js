@@ -1,35 +1,46 @@
 // The whole page: the slider, the readouts, and everything that follows them.
 
-const STEP_KEY = 0.01, STEP_PAGE = 0.1;
-let subject = 0, current = null;
-const models = [];
+const STEPS_KEY = 100, STEPS_PAGE = 1000; // stops of the slider: 0.01 and 0.1 of gamma, unless scores have another scale
+let current = null;
+const models = []; // of each subject, a model for each rule, the chosen one first
 
 function show(index) {
-  subject = index;
   all("[data-subject]").forEach((node) => { node.hidden = Number(node.dataset.subject) !== index; });
-  current?.parts.forEach((part) => part.remove?.());
-  const facts = data.subjects[index], model = models[index];
-  find("#explore").hidden = !model;
-  current = { facts, model, parts: [], gamma: model ? null : facts.gamma };
-  if (model) explore(facts, model);
-  if (facts.norms) current.scatter = normScatter(facts, find("#norms"));
-  find("#norms-card").hidden = !facts.norms;
+  const facts = data.subjects[index];
   find("#training-card").hidden = !facts.log;
-  if (facts.log) current.parts.push(normCurves(facts, find("#training")));
   calibrate(facts);
-  if (model) setStop(model.nearest(Math.min(facts.gamma, facts.path.end)));
-  else copyBoxes();
+  find("#explore").hidden = !models[index].length;
+  find("#rule-field").hidden = models[index].length < 2;
+  find("#rule").replaceChildren(...models[index].map(({ rule }, i) =>
+    element("option", { value: i, text: i === 0 && models[index].length > 1 ? `${rule.title} (chosen)` : rule.title })));
+  showRule(index, 0);
+}
+
+// Shows a subject by one of its rules: everything below the slider follows that rule.
+function showRule(index, which) {
+  const facts = data.subjects[index], model = models[index][which], before = current;
+  before?.parts.forEach((part) => part.remove?.());
+  current = { index, facts, model, parts: [] };
+  if (model) explore(facts, model);
+  const scaled = facts.norms && model && ["rescale", "tau"].includes(model.rule.rule); // a shift leaves norms alone
+  find("#norms-card").hidden = !scaled;
+  if (scaled) current.scatter = normScatter(facts, model.rule, find("#norms"));
+  if (facts.log) current.parts.push(normCurves(facts, find("#training")));
+  if (model) setStop(model.nearest(Math.min(model.rule.gamma ?? model.rule.best, model.rule.end)));
 }
 
 function explore(facts, model) {
-  const slider = find("#gamma"), typed = find("#typed");
-  slider.max = typed.max = facts.path.end;
-  slider.step = 1 / data.step;
-  setText(find("#end"), String(facts.path.end));
+  const slider = find("#gamma"), typed = find("#typed"), { rule } = model;
+  slider.max = typed.max = rule.end;
+  slider.step = typed.step = 1 / rule.step;
+  setText(find("#end"), String(rule.end));
+  setText(find("#gamma-label"), rule.share ? "share" : "gamma");
+  find("#share-note").hidden = !rule.share;
+  find("#chosen").hidden = rule.gamma == null;
   all("[data-labelled]").forEach((node) => { node.hidden = (node.dataset.labelled === "yes") !== facts.labelled; });
   all("[data-group]").forEach((node) => { node.hidden = !(node.dataset.group in facts.groups) || !facts.labelled; });
-  find("#best").hidden = facts.path.best == null || facts.chosen_on === "test";
-  current.curve = gammaCurve(model, find("#curve"), (gamma) => setStop(model.nearest(gamma)));
+  find("#best").hidden = rule.best == null || facts.chosen_on === "test";
+  current.curve = gammaCurve(models[current.index], model, find("#curve"), (gamma) => setStop(model.nearest(gamma)));
   current.bars = classBars(model, find("#classes"));
   current.confusion = facts.labelled ? confusionView(model, find("#confusion-card")) : null;
   find("#confusion-card").hidden = !facts.labelled;
@@ -48,14 +59,14 @@ function draw() {
   frame = 0;
   const { model, facts } = current;
   if (model.stop !== wanted) model.goTo(wanted);
-  const gamma = model.gamma, exact = gamma === facts.gamma ? " (chosen)" : gamma === 0 ? " (as trained)" : "";
+  const { rule, gamma } = model, exact = gamma === rule.gamma ? " (chosen)" : gamma === 0 ? " (as trained)" : "";
   find("#gamma").value = gamma;
   find("#gamma").setAttribute("aria-valuetext", facts.labelled
-    ? `gamma ${gammaText(gamma)}${exact}, balanced error ${percent(model.balancedError())}`
-    : `gamma ${gammaText(gamma)}${exact}`);
-  if (document.activeElement !== find("#typed")) find("#typed").value = gammaText(gamma);
+    ? `gamma ${model.text(gamma)}${exact}, balanced error ${percent(model.balancedError())}`
+    : `gamma ${model.text(gamma)}${exact}`);
+  if (document.activeElement !== find("#typed")) find("#typed").value = model.text(gamma);
   setText(find("#where"), exact.trim().replace(/[()]/g, ""));
-  find("#where").style.left = `${100 * gamma / facts.path.end}%`;
+  find("#where").style.left = `${100 * gamma / rule.end}%`;
   readouts(model, facts);
   current.curve.follow();
   current.bars.draw();
@@ -86,12 +97,14 @@ function readouts(model, facts) {
   }
 }
 
-// Writes the command and the code for the gamma shown; the chosen gamma has all its digits.
+// Writes the command and the code for the rule and the strength shown; what was chosen is next to the verdict.
 function copyBoxes() {
-  const gamma = current.model ? current.model.gamma : current.facts.gamma;
-  const text = gamma === current.facts.gamma ? String(gamma) : gammaText(gamma);
-  setText(find("#command"), current.facts.code.command.replace("{gamma}", text));
-  setText(find("#python"), current.facts.code.python.replace("{gamma}", text));
+  const { model } = current, { code } = model.rule;
+  find("#shown-code").hidden = !code || model.gamma === 0;
+  if (!code) return;
+  const text = model.text(model.gamma, true);
+  setText(find("#command"), code.command.replace("{gamma}", text));
+  setText(find("#python"), code.python.replace("{gamma}", text));
 }
 
 function calibrate(facts) {
@@ -101,7 +114,9 @@ function calibrate(facts) {
   reliability(find("#calibration"), [["As trained", found.before], ["Adjusted", found.after],
     [`Adjusted, temperature ${found.temperature.toFixed(2)}`, found.tempered]]);
   const apart = found.fitted_apart ? "held-out samples" : "of these samples";
-  setText(find("#calibration-note"), `At the chosen gamma. The temperature was fitted on ${whole(found.fitted_on)} ${apart}.`);
+  setText(find("#calibration-note"), found.own
+    ? `By what was chosen. The temperature, ${found.temperature.toPrecision(4)}, belongs to the choice: divide the adjusted scores by it, for classes that weigh as in the metric.`
+    : `By what was chosen. The temperature was fitted on ${whole(found.fitted_on)} ${apart}.`);
 }
 
 async function copy(button) {
@@ -134,6 +149,7 @@ function wire() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawCharts);
   all("[data-copy]").forEach((button) => button.addEventListener("click", () => copy(button)));
   find("#subject")?.addEventListener("change", (event) => show(Number(event.target.value)));
+  find("#rule")?.addEventListener("change", (event) => showRule(current.index, Number(event.target.value)));
   if (data.subjects.length) wireGamma();
 }
 
@@ -142,21 +158,21 @@ function wireGamma() {
   slider.addEventListener("input", () => setStop(current.model.nearest(Number(slider.value))));
   slider.addEventListener("keydown", (event) => {
     const { model } = current, gamma = model.stops[wanted], way = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-    const by = { PageUp: STEP_PAGE, PageDown: -STEP_PAGE }[event.key];
+    const by = { PageUp: 1, PageDown: -1 }[event.key], unit = 1 / model.rule.step;
     if (way && event.shiftKey) setStop(model.nextChange(wanted, way));
-    else if (way) setStop(model.nearest(gamma + way * STEP_KEY));
-    else if (by) setStop(model.nearest(gamma + by));
+    else if (way) setStop(model.nearest(gamma + way * STEPS_KEY * unit));
+    else if (by) setStop(model.nearest(gamma + by * STEPS_PAGE * unit));
     else return;
     event.preventDefault();
   });
   typed.addEventListener("change", () => {
     const gamma = Number(typed.value);
-    if (typed.value !== "" && Number.isFinite(gamma)) setStop(current.model.nearest(Math.round(gamma * data.step) / data.step));
+    if (typed.value !== "" && Number.isFinite(gamma)) setStop(current.model.nearest(Math.round(gamma * current.model.rule.step) / current.model.rule.step));
   });
-  typed.addEventListener("blur", () => { if (current.model) typed.value = gammaText(current.model.gamma); });
+  typed.addEventListener("blur", () => { if (current.model) typed.value = current.model.text(current.model.gamma); });
   find("#zero").addEventListener("click", () => setStop(0));
-  find("#chosen").addEventListener("click", () => setStop(current.model.nearest(current.facts.gamma)));
-  find("#best").addEventListener("click", () => setStop(current.model.nearest(current.facts.path.best)));
+  find("#chosen").addEventListener("click", () => setStop(current.model.nearest(current.model.rule.gamma)));
+  find("#best").addEventListener("click", () => setStop(current.model.nearest(current.model.rule.best)));
 }
 
 // The page prints in its light theme: charts are drawn again before printing, and after it.
@@ -183,7 +199,7 @@ async function begin() {
     const able = "DecompressionStream" in window;
     find("#old").hidden = able;
     for (const facts of data.subjects) {
-      models.push(able && facts.path ? new Model(facts, await inflate(facts.path.data)) : null);
+      models.push(able ? await Promise.all(facts.rules.map(async (rule) => new Model(facts, rule, await inflate(rule.data)))) : []);
     }
     if (find("#overlay")) overlay(models, find("#overlay"));
     show(0);

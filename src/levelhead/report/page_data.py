@@ -1,92 +1,80 @@
 """The data of the page's script, for JSON."""
 
-import json
-import shlex
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..core.adjust import RULES
+from ..core.curve import Curve
 from .calibration import calibration
 from .encode_changes import encode_changes, gamma_stops
+from .rule_view import RuleView, rule_title
 from .subject import Subject
+from .use_it import code_at_gamma
 
 MAX_LINES = 12  # classes whose norms are drawn over the epochs
 
 
 def page_data(subject: Subject) -> dict[str, Any]:
-    """Return all of it; `path` is None without logits, and `labelled` says whether their labels are known."""
+    """Return all of it; `rules` is empty without logits, and `labelled` says whether their labels are known."""
     choice, path, head, target = subject.choice, subject.path, subject.head, subject.target
-    shown = (
-        None
-        if path is None or subject.logits is None
-        else calibration(path, subject.logits, subject.gamma, held_out=subject.held_out)
-    )
+    shown = None
+    if path is not None and subject.logits is not None and subject.views[0].gamma is not None:
+        shown = calibration(
+            subject.views[0],
+            subject.logits,
+            held_out=subject.held_out,
+            temperature=choice.get("temperature"),
+            kind=subject.kind,
+        )
     names = None if subject.names is None else [str(name) for name in subject.names]
-    norms = None if head is None or choice["rule"] == "shift" else _six_digits(head.norms)  # a shift leaves them alone
     return {
         "title": subject.title,
         "classes": subject.classes,
         "names": names,
         "counts": subject.counts.tolist(),
         "groups": subject.groups,
-        "gamma": subject.gamma,
-        "interval": choice.get("interval"),
-        "rule": choice["rule"],
         "chosen_on": choice["chosen_on"],
         "labelled": path is not None,
         "mass": None if target is None else subject.mass.tolist(),
         "target": None if target is None else target.tolist(),
-        "path": _encoded_path(subject),
+        "rules": [_rule_data(subject, view) for view in subject.views],
+        "drawn": [_drawn(rule, curve) for rule, curve in subject.drawn.items()],
         "calibration": shown,
-        "norms": norms,
+        "norms": None if head is None else _six_digits(head.norms),
         "log": _norms_over_epochs(subject),
-        "code": code_to_copy(subject),
     }
 
 
-def code_to_copy(subject: Subject) -> dict[str, str]:
-    """Return the command for a model's file and the code for one in memory: they apply the choice that was tuned, or
-    else, with {gamma} in its place, the gamma shown."""
-    rule, tuned = subject.choice["rule"], subject.choice["chosen_on"] != "given"
-    counts = json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
-    extra = "" if rule == "rescale" else f" --rule {rule}"
-    model = shlex.quote(subject.model)  # a run's folder has a leveled.safetensors already
-    leveled = shlex.quote(Path(subject.model).with_name(f"adjusted{Path(subject.model).suffix}").as_posix())
-    python = {
-        "rescale": "adjusted = lh.rescale_(model, counts, gamma={gamma})    # adjusted.restore() undoes it",
-        "tau": "head = lh.tau_normalize(head, {gamma})    # head = lh.Head(weight, bias)",
-        "shift": "head = lh.shift_logits(head, counts, {gamma})    # head = lh.Head(weight, bias)",
-    }[rule]
-    command = f"levelhead rescale {model} --counts counts.json --gamma {{gamma}}{extra} -o {leveled}"
-    code = f"counts = {counts}\n{python}"
-    if tuned:  # what was tuned comes first; the gamma shown may be another one
-        commented = "\n".join(f"# {line}" for line in code.splitlines())
-        call = "match_prior(logits, counts" if subject.path is None else "tune(logits, labels, counts"
-        choose = "" if subject.tuned_file else f'tuned = lh.{call}, rule="{rule}")    # on the samples of this page\n'
-        what = json.dumps(subject.tuned_file) if subject.tuned_file else "tuned"
-        code = (
-            f"{'' if subject.tuned_file else f'counts = {counts}{chr(10)}'}{choose}"
-            f"adjusted = lh.adjust_(model, {what})    # adjusted.restore() undoes it\n"
-            f"# or, at the gamma shown:\n{commented}"
-        )
-    if subject.tuned_file:
-        apply = f"levelhead adjust {model} --tuned {shlex.quote(subject.tuned_file)} -o {leveled}"
-        command = f"{apply}\n# or, at the gamma shown:\n# {command}"
-    return {"command": command, "python": f"import levelhead as lh\n\n{code}"}
+def _rule_data(subject: Subject, view: RuleView) -> dict[str, Any]:
+    """Return one rule: every change of a prediction, and the strengths that the slider can stop at besides its grid."""
+    labels = np.zeros(len(view.changes.start), np.int64) if view.path is None else view.path.labels
+    best = None if view.path is None and view.gamma is not None else view.best
+    special = tuple(value for value in (view.gamma, best) if value is not None)
+    encoded = encode_changes(
+        view.changes, labels, 1 if view.path is None else subject.classes, gamma_stops(view.end, special, view.step)
+    )
+    return {
+        "rule": view.rule,
+        "title": view.title,
+        "share": view.rule not in RULES,
+        "gamma": view.gamma,
+        "interval": view.interval,
+        "end": view.end,
+        "step": view.step,
+        "special": special,
+        "best": best,
+        **encoded,
+        "code": code_at_gamma(subject, view.rule) if view.rule in RULES and not subject.fitted else None,
+    }
 
 
-def _encoded_path(subject: Subject) -> dict[str, Any] | None:
-    """Return every change of a prediction, and the gammas that the slider can stop at besides its grid."""
-    if subject.changes is None or subject.curve is None:
-        return None
-    if subject.path is None:
-        best, labels, classes = None, np.zeros(len(subject.changes.start), np.int64), 1
-    else:
-        best, labels, classes = subject.curve.middle(subject.curve.plateau()), subject.path.labels, subject.classes
-    special = (subject.gamma,) if best is None else (subject.gamma, best)
-    encoded = encode_changes(subject.changes, labels, classes, gamma_stops(subject.end, special))
-    return {"end": subject.end, "special": special, "best": best, **encoded}
+def _drawn(rule: str, curve: Curve) -> dict[str, Any]:
+    return {
+        "title": rule_title(rule),
+        "gammas": [*_six_digits(curve.gammas), curve.end],
+        "values": _six_digits(100 * np.append(curve.values, curve.values[-1])),
+    }
 
 
 def _norms_over_epochs(subject: Subject) -> dict[str, Any] | None:

@@ -22,9 +22,12 @@ from .._version import __version__
 from ..core import atomic
 from ..core.errors import LevelheadError
 from .encode_changes import STEP
-from .page_data import code_to_copy, page_data
+from .page_data import page_data
+from .rule_table import rule_table
+from .rule_view import rule_title
 from .subject import Subject
-from .verdict import RULE_SENTENCES, Number, percent_text, verdict
+from .use_it import code_to_use
+from .verdict import RULE_SENTENCES, Number, Verdict, percent_text, verdict
 
 SCRIPTS = (
     "format.js",
@@ -108,19 +111,25 @@ def render_page(subjects: Sequence[Subject], *, tables: Sequence[PageTable] = ()
     script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
     content = {"step": STEP, "subjects": [page_data(subject) for subject in subjects]}
+    verdicts = [verdict(subject) for subject in subjects]
     data = json.dumps(content, separators=(",", ":"), allow_nan=False)
     for sign in "&<>":  # so that data cannot end the element around it, whatever a class is called
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     return words.get_template("page.html").render(
         subjects=[
             {
+                "index": i,
                 "subject": subject,
-                "verdict": verdict(subject),
+                "verdict": said,
                 "rule": RULE_SENTENCES[subject.choice["rule"]],
-                "code": code_to_copy(subject),
+                "rule_title": rule_title(subject.choice["rule"]),
+                "code": code_to_use(subject),
+                "tried": rule_table(subject),
             }
-            for subject in subjects
+            for i, (subject, said) in enumerate(zip(subjects, verdicts, strict=True))
         ],
+        best=_best(verdicts),
+        sentences=RULE_SENTENCES,
         tables=tables,
         data=Markup(data),
         command=command,
@@ -135,6 +144,17 @@ def render_page(subjects: Sequence[Subject], *, tables: Sequence[PageTable] = ()
             "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         },
     )
+
+
+def _best(verdicts: Sequence[Verdict]) -> int | None:
+    """Return which of several models has the lowest balanced error once adjusted; None unless there are two."""
+    found = {
+        i: number.after
+        for i, said in enumerate(verdicts)
+        for number in said.numbers
+        if number.key.startswith("balanced")
+    }
+    return min(found, key=found.__getitem__) if len(found) > 1 else None
 
 
 def signed_points(number: Number) -> str:

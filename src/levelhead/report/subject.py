@@ -7,25 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RuleName
 from ..core.array import Array, as_array
-from ..core.counts import Counts, groups, resolve
+from ..core.choices import RuleName, RuleRequest
+from ..core.class_names import resolve_labels
+from ..core.counts import Counts, check_labels, resolve
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..core.measure import Kind
 from ..core.warnings import quiet
-from ..gamma.envelope import Envelope, compute_envelope
-from ..gamma.path import GammaPath, gamma_path
-from ..gamma.rule import make_rule
-from ..gamma.tune import match_prior, tune, tune_path
+from ..gamma.envelope import Envelope
+from ..gamma.path_curves import PathCurves
+from ..gamma.tune import match_prior, tune
 from ..gamma.tuned import Tuned
 from ..io.snapshot import Snapshot
+from .rule_view import ChoiceRecord, RuleView, chosen_strength, make_views
 
-RANGE = (0.0, 2.0)  # of gamma on a page, unless a larger one was chosen
 LARGEST_GAMMA = 50.0  # at this gamma, a class with half the samples is scaled by 10^15
 MAX_RESAMPLED = 2_000_000  # samples times replicates: with more than 2,000 samples, fewer replicates are enough
-ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +35,17 @@ class Subject:
         title, names: what to call it and its classes.
         counts: [K], training samples of each class.
         choice: gamma and how it was chosen: Tuned.to_dict(), or at least `gamma`, `rule` and `chosen_on`.
-        path: the gamma path of the samples shown, if their labels are known.
-        changes: every change of a prediction over gamma; None if there are no logits, only a choice.
+        views: the chosen rule and others, each with all that it predicts; () if there are no logits, only a choice.
         logits, samples: [N, K], of the samples shown, and what these are, in words: `test`, `held-out`.
         apart: whether the samples shown had no part in the choice.
         target: [K], what each class weighs; equal if None.
         held_out: other logits and labels than those shown, to fit a temperature on.
         head, log: the head, where it is known; a dict per epoch of its training, with at least `epoch` and `norms`.
-        facts, model: where the subject comes from, by title; the model's file in the command to copy.
+        facts: where the subject comes from, by title.
+        model, tuned_file, files: in the commands to copy: the model's file, the tuned.json that holds the choice, and
+            the files of logits, labels and counts; "" and {} if they are not known.
+        fitted: the estimator that does what was chosen already, in words; "" if it is still to be applied.
+        drawn: {rule: curve} to draw of rules that have no view.
 
     >>> subject = of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], gamma=0.5)
     >>> subject.gamma, subject.classes, subject.name(2)
@@ -53,8 +55,7 @@ class Subject:
     title: str
     counts: np.ndarray
     choice: ChoiceRecord
-    path: GammaPath | None = None
-    changes: Envelope | None = None
+    views: tuple[RuleView, ...] = ()
     logits: Array | None = None
     samples: str = "held-out"
     apart: bool = False
@@ -64,12 +65,36 @@ class Subject:
     head: Head | None = None
     log: Sequence[dict[str, Any]] = ()
     facts: dict[str, str] = field(default_factory=dict)
-    model: str = "model.safetensors"
-    tuned_file: str = ""  # the tuned.json that holds the choice, if there is one
+    model: str = ""
+    tuned_file: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    fitted: str = ""
+    drawn: dict[str, Curve] = field(default_factory=dict)
+    kind: Kind = "logits"
 
     @property
     def gamma(self) -> float:
-        return float(self.choice["gamma"])
+        """The strength that was chosen, where the slider of its rule shows it."""
+        return chosen_strength(self.choice)
+
+    @property
+    def path(self) -> PathCurves | None:
+        """Where the samples shown are right over the chosen rule's strength; None if their labels are not known."""
+        return self.views[0].path if self.views else None
+
+    @property
+    def changes(self) -> Envelope | None:
+        """Every change of a prediction over the chosen rule's strength."""
+        return self.views[0].changes if self.views else None
+
+    @property
+    def worthwhile(self) -> bool | None:
+        """Whether the choice has a certain gain, by its own metric; None if it was not made on labels, or is old."""
+        choice = self.choice
+        if choice["chosen_on"] in ("given", "unlabelled") or "gain_interval" not in choice:
+            return None
+        between = choice["gain_interval"]
+        return choice.get("floors_met_at_zero") is False or (between is not None and between[0] > 0)
 
     @property
     def gain_interval(self) -> tuple[float, float] | None:
@@ -101,12 +126,15 @@ class Subject:
         share[self.present] = 1.0 if self.target is None else self.target[self.present]
         return share / share.sum()
 
-    @cached_property
+    @property
     def curve(self) -> Curve | None:
-        """The balanced error over gamma or, without labels, the mismatch of predicted shares."""
-        if self.path is not None:
-            return self.path.balanced_error_curve
-        return None if self.changes is None else self.changes.mismatch(self.target)
+        """The balanced error over the chosen rule's strength or, without labels, the mismatch of predicted shares."""
+        return self.views[0].curve if self.views else None
+
+    @property
+    def end(self) -> float:
+        """The end of the chosen rule's slider."""
+        return self.views[0].end
 
     @cached_property
     def halves(self) -> tuple[np.ndarray, np.ndarray]:
@@ -115,20 +143,10 @@ class Subject:
         size = max(1, len(order) // 2)
         return np.sort(order[:size]), np.sort(order[len(order) - size :])
 
-    @cached_property
+    @property
     def groups(self) -> dict[str, list[int]]:
-        """The many-, medium- and few-shot classes with samples."""
-        found = {name: np.intersect1d(members, self.present).tolist() for name, members in groups(self.counts).items()}
-        return {name: members for name, members in found.items() if members}
-
-    @cached_property
-    def end(self) -> float:
-        """The end of the slider: past the choice, its interval, the best gamma, and every gamma no worse than 0."""
-        curve, interval = self.curve, self.choice.get("interval") or (0, 0)
-        assert curve is not None
-        useful = float(curve.gammas[curve.values <= float(curve.at(0.0))].max())
-        wanted = max(0.4, self.gamma, interval[1], useful, curve.middle(curve.plateau()))
-        return min(curve.end, float(np.ceil(12.5 * wanted) / 10))
+        """The one grouping of the page: the rarer and the more frequent half."""
+        return {name: members.tolist() for name, members in zip(("rare", "common"), self.halves, strict=True)}
 
 
 def of_snapshot(
@@ -136,12 +154,12 @@ def of_snapshot(
     *,
     title: str = "snapshot",
     gamma: float | None = None,
-    rule: RuleName = "rescale",
+    rule: RuleRequest = "auto",
     tuned: Tuned | ChoiceRecord | None = None,
     log: Sequence[dict[str, Any]] = (),
     facts: dict[str, str] | None = None,
     bootstrap: int = 1000,
-    model: str = "model.safetensors",
+    model: str = "",
 ) -> Subject:
     """Return the subject of a training's snapshot, shown on its test split or, without one, on its held-out split.
 
@@ -150,7 +168,9 @@ def of_snapshot(
         title, log, facts, model: as in `Subject`.
         gamma: a gamma of your own; or else that of `tuned`; or else one chosen on the held-out split or, without one,
             by making the predicted shares of the samples shown equal, which needs no labels.
-        rule, tuned: what gamma does, where `tuned` does not say; what `tune` returned, or its `to_dict()`.
+        rule: what gamma does, where `tuned` does not say; `auto` chooses one on the held-out split, and is `rescale`
+            without labels or with a gamma of your own.
+        tuned: what `tune` returned, or its `to_dict()`.
         bootstrap: replicates at most, where gamma is chosen here.
 
     Returns:
@@ -173,7 +193,6 @@ def of_snapshot(
         with quiet():  # the page shows the warnings
             found = tune(*held_out, snapshot.counts, rule=rule, norms=head.norms, names=names, bootstrap=bootstrap)
         choice = found.to_dict()
-    norms = head.norms if (rule if choice is None else choice["rule"]) == "tau" else None
     return of_logits(
         snapshot.logits(shown),
         snapshot.labels[shown],
@@ -182,7 +201,7 @@ def of_snapshot(
         rule=rule,
         tuned=choice,
         names=names,
-        norms=norms,
+        norms=head.norms,
         samples=shown,
         apart=shown == "test" or gamma is not None,
         log=log,
@@ -202,7 +221,7 @@ def of_logits(
     *,
     title: str = "model",
     gamma: float | None = None,
-    rule: RuleName = "rescale",
+    rule: RuleRequest = "auto",
     tuned: Tuned | ChoiceRecord | None = None,
     names: Sequence[str] | None = None,
     target: Array | None = None,
@@ -216,7 +235,7 @@ def of_logits(
     log: Sequence[dict[str, Any]] = (),
     held_out: tuple[Array, np.ndarray] | None = None,
     facts: dict[str, str] | None = None,
-    model: str = "model.safetensors",
+    model: str = "",
 ) -> Subject:
     """Return the subject of a model's logits on samples that it was not trained on.
 
@@ -240,31 +259,29 @@ def of_logits(
     choice = _choice(gamma, rule, tuned)
     if choice is not None and choice.get("classes") not in (None, len(n)):
         raise LevelheadError(f"gamma was chosen on logits of {choice['classes']} classes, but these have {len(n)}")
-    rule, reach = (rule, RANGE) if choice is None else (choice["rule"], (0.0, max(RANGE[1], 1.25 * choice["gamma"])))
-    made = make_rule(rule, n, norms=norms if rule == "tau" else None)
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
-    path = (
-        None
-        if labels is None
-        else gamma_path(
-            logits, labels, n, range=reach, rule=rule, kind=kind, target=prior, norms=norms if rule == "tau" else None
-        )
-    )
+    known = None
+    if labels is not None:
+        found, names = resolve_labels(logits, labels, counts, names)
+        known = check_labels(found, len(n))
     if choice is None:
         times = min(bootstrap, MAX_RESAMPLED // len(logits))
+        given: dict[str, Any] = {"norms": norms, "names": names, "kind": kind, "bootstrap": times}
         with quiet():  # the page shows the warnings
-            if path is None or blind:
-                found = match_prior(logits, n, prior, rule=rule, norms=norms, names=names, kind=kind, bootstrap=times)
+            if known is None or blind:
+                one = "rescale" if rule == "auto" else rule
+                tuned = match_prior(logits, n, prior, rule=one, **given)  # type: ignore[arg-type]
             else:
-                found = tune_path(path, norms=norms, names=names, target=prior, chosen_on=samples, bootstrap=times)
-        choice = found.to_dict()
-    changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
+                tuned = tune(logits, known, n, rule=rule, target=prior, chosen_on=samples, **given)
+        choice = tuned.to_dict()
+    views = make_views(logits, known, n, choice, norms=norms, kind=kind, target=prior)
+    tried = tuned.candidates if isinstance(tuned, Tuned) and tuned.metric == "balanced_error" and not apart else ()
+    shown = {view.rule for view in views}
     return Subject(
         title=title,
         counts=n,
         choice=choice,
-        path=path,
-        changes=changes,
+        views=views,
         logits=logits,
         samples=samples,
         apart=apart,
@@ -275,15 +292,19 @@ def of_logits(
         log=log,
         facts=facts or {},
         model=model,
+        drawn={one.rule: one.curve for one in tried if one.curve is not None and one.rule not in shown},
+        kind=kind,
     )
 
 
-def _choice(gamma: float | None, rule: RuleName, tuned: Tuned | ChoiceRecord | None) -> ChoiceRecord | None:
-    given = None if gamma is None else {"gamma": gamma, "rule": rule, "chosen_on": "given"}
+def _choice(gamma: float | None, rule: RuleRequest, tuned: Tuned | ChoiceRecord | None) -> ChoiceRecord | None:
+    named: RuleName = "rescale" if rule == "auto" else rule
+    given = None if gamma is None else {"gamma": gamma, "rule": named, "chosen_on": "given"}
     choice = given or (tuned.to_dict() if isinstance(tuned, Tuned) else tuned)
     if choice is None:
         return None
-    if not 0 <= choice["gamma"] <= LARGEST_GAMMA:
+    most = np.inf if choice["rule"] == "shift" and choice["chosen_on"] != "given" else LARGEST_GAMMA
+    if not 0 <= choice["gamma"] <= most or not np.isfinite(choice["gamma"]):
         raise LevelheadError(
             f"expected a gamma from 0 to {LARGEST_GAMMA:g}, got {choice['gamma']:g}",
             parameter="tuned" if gamma is None else "gamma",

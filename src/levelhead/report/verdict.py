@@ -6,8 +6,11 @@ from typing import Literal
 
 import numpy as np
 
-from ..gamma.metrics import TITLES
+from ..core.adjust import RULES
+from ..gamma.metrics import TITLES, gain_text, value_form
 from ..show.style import short
+from .alarms import Alarm, alarms
+from .rule_view import ChoiceRecord, rule_title
 from .subject import Subject
 
 Status = Literal["ship", "unclear", "keep", "warn"]
@@ -16,7 +19,11 @@ RULE_SENTENCES = {
     "rescale": "each class's weight vector is multiplied by (largest count / its count)^gamma",
     "tau": "each class's weight vector is divided by its norm^gamma",
     "shift": "gamma times log(largest count / its count) is added to each class's score",
+    "rescale+shift": "each class's weight vector is multiplied by (largest count / its count)^gamma, and then a number "
+    "that grows with log(largest count / its count) is added to its score",
+    "vector": "each class's score is multiplied by a number of its own, and another one is added",
 }
+LEAVE = "Leave the model as it is"
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Verdict:
     headline: str
     lines: dict[str, str]
     numbers: tuple[Number, ...]
-    alarms: tuple[str, ...]
+    alarms: tuple[Alarm, ...]
 
 
 def gain(
@@ -85,16 +92,16 @@ def verdict(subject: Subject) -> Verdict:
     )
     changes = [f"from {percent_text(number.before)} to {percent_text(number.after)}" for number in numbers]
     changed, lower = bool((before != after).any()), was.balanced_error - now.balanced_error
-    status, headline = _decide(subject, low, high, changed, lower)
+    status, headline = _decide(subject, low, high, changed, lower, rare[1] - rare[0])
     lines = {
         "What changes": f"The recall of the rarer {half}{of} goes {changes[2]}, that of the more frequent "
         f"{half} {changes[3]}. The error goes {changes[1]}, the balanced error {changes[0]}.",
-        "How certain": _certainty(low, high, subject.level),
+        "How certain": _own_certainty(subject) or _certainty(low, high, subject.level),
         "Who pays": _who_pays(subject, was.class_accuracy, now.class_accuracy),
         "If imbalance stays": _if_imbalance_stays(mix, subject),
-        "How gamma was chosen": _how_chosen(subject),
+        "How it was chosen": _how_chosen(subject),
     }
-    return Verdict(status, headline, lines, numbers, _alarms(subject))
+    return Verdict(status, headline, lines, numbers, alarms(subject))
 
 
 def percent_text(share: float) -> str:
@@ -102,19 +109,54 @@ def percent_text(share: float) -> str:
     return f"{100 * share + 1e-9:.2f}\N{NO-BREAK SPACE}%"
 
 
-def _decide(subject: Subject, low: float, high: float, changed: bool, lower: float) -> tuple[Status, str]:
-    """Return status and headline, from the gain's interval and the fall of the balanced error on these samples."""
+def _decide(
+    subject: Subject, low: float, high: float, changed: bool, lower: float, rare: float | None
+) -> tuple[Status, str]:
+    """Return status and headline.
+
+    Args:
+        subject: with what was chosen.
+        low, high: the interval of the gain in balanced error.
+        changed, lower: whether any prediction changes, and the fall of the balanced error, on these samples.
+        rare: how much the recall of the rarer half rises; None if it is not known.
+    """
+    metric = subject.choice.get("metric") or "balanced_error"
+    certain = subject.worthwhile is not False
     if subject.choice["chosen_on"] == "test":
         return "warn", "Do not decide on this page: gamma was chosen on test labels"
     if not changed:
-        return "keep", "Keep the model as it is: the adjustment changes no prediction"
-    if low > 0 and lower < SMALL_GAIN:
+        return "keep", f"{LEAVE}: the adjustment changes no prediction"
+    if not certain and subject.choice.get("gain_interval") is None:
+        return "unclear", f"{LEAVE} for now: how certain the gain is has not been estimated"
+    if high < 0 and (metric == "balanced_error" or not certain):
+        return "keep", f"{LEAVE}: the adjustment makes it worse"
+    own = metric != "balanced_error" and subject.worthwhile
+    if not certain or (low <= 0 and not own and subject.choice.get("floors_met_at_zero") is not False):
+        return "unclear", f"{LEAVE} for now: a gain is not certain"
+    if rare is not None and rare <= 0:
+        half = "class" if subject.classes == 2 else "half of the classes"
+        return "unclear", f"{LEAVE} if rare classes matter: the rarer {half} gains nothing"
+    if own:
+        return "ship", f"Ship the adjusted model, if {TITLES.get(metric, metric)} is what matters"
+    if subject.choice.get("floors_met_at_zero") is False:
+        return "ship", "Ship the adjusted model: as trained, it misses the least recall that was asked for"
+    if lower < SMALL_GAIN:
         return "ship", f"The adjusted model is better, but only by {100 * lower:.2f} points of balanced error"
-    if low > 0:
-        return "ship", "Ship the adjusted model, if rare classes matter as much as frequent ones"
-    if high < 0:
-        return "keep", "Keep the model as it is: the adjustment makes it worse"
-    return "unclear", "Keep the model as it is for now: a gain is not certain"
+    return "ship", "Ship the adjusted model, if rare classes matter as much as frequent ones"
+
+
+def _own_certainty(subject: Subject) -> str | None:
+    """Return how certain the gain is in the metric that was asked for, if that is not the balanced error."""
+    choice = subject.choice
+    metric, between = choice.get("metric"), choice.get("gain_interval")
+    if subject.apart or metric in (None, "balanced_error") or between is None or choice.get("value") is None:
+        return None
+    form = value_form(metric)
+    return (
+        f"On these samples, {TITLES.get(metric, metric)} goes from {choice['value_at_zero']:{form}} to "
+        f"{choice['value']:{form}}. On new samples like these, expect a gain of "
+        f"{gain_text(metric, choice['gain'], (between[0], between[1]))} ({100 * subject.level:g} % confidence)."
+    )
 
 
 def _certainty(low: float, high: float, level: float) -> str:
@@ -153,23 +195,23 @@ def _if_imbalance_stays(mix: list[float], subject: Subject) -> str:
 
 
 def _how_chosen(subject: Subject) -> str:
-    choice, between = subject.choice, subject.choice.get("interval")
+    choice, rule = subject.choice, rule_title(subject.choice["rule"])
     on, n = choice["chosen_on"], f"{choice['n']:,} " if choice.get("n") else ""
-    likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
+    strength = f"{rule}, {strength_text(subject)}"
     if on == "given":
-        chosen = f"gamma = {subject.gamma:g} was given by hand"
+        chosen = f"{rule} at gamma = {subject.gamma:g} was given by hand"
     elif on == "unlabelled":
         equally = "" if subject.target is not None else " (all equally often)"
         chosen = (
-            f"gamma = {subject.gamma:.3f}{likely} was chosen on {n}samples without their labels, so that each "
+            f"{strength}, was chosen on {n}samples without their labels, so that each "
             f"class is predicted as often as it is assumed to occur{equally}"
         )
     else:
         what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(on, f"{on} samples")
         metric = choice.get("metric") or "balanced_error"
         by = "" if metric == "balanced_error" else f" by {TITLES.get(metric, metric)}"
-        among = " among the gammas that meet the floors of recall" if choice.get("floors") else ""
-        chosen = f"gamma = {subject.gamma:.3f}{likely} was chosen{by}{among} on {n}{what}"
+        among = " among those that meet the floors of recall" if choice.get("floors") else ""
+        chosen = f"{strength}, was chosen{by}{among} on {n}{what}"
     if subject.path is None:
         return f"{chosen}."
     if subject.apart:
@@ -182,17 +224,19 @@ def _how_chosen(subject: Subject) -> str:
     )
 
 
-def _alarms(subject: Subject) -> tuple[str, ...]:
-    on_test = (
-        "Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they cannot be "
-        "reported as a test result. Choose gamma on held-out samples instead."
-    )
-    return (on_test,) * (subject.choice["chosen_on"] == "test") + tuple(map(str, subject.choice.get("warnings") or ()))
+def strength_text(subject: Subject) -> str:
+    """Return the strength that was chosen, with its interval: `gamma = 0.500 (95 % interval 0.400 to 0.600)`."""
+    choice, between = subject.choice, subject.choice.get("interval")
+    if choice["rule"] == "vector":
+        return "with numbers for each class"
+    second = "" if choice.get("second") is None else f", then a shift of {choice['second']:.3f}"
+    likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
+    return f"gamma = {choice['gamma']:.3f}{second}{likely}"
 
 
 def _verdict_without_labels(subject: Subject) -> Verdict:
     """Return the verdict from the choice alone, where labels or logits are missing."""
-    choice, known, lines = subject.choice, subject.gain_interval, {"How gamma was chosen": _how_chosen(subject)}
+    choice, known, lines = subject.choice, subject.gain_interval, {"How it was chosen": _how_chosen(subject)}
     titles = {
         "balanced_error": ("Balanced error", "every class weighs the same"),
         "error": ("Error", ""),
@@ -205,7 +249,8 @@ def _verdict_without_labels(subject: Subject) -> Verdict:
     }
     balanced = numbers.get("balanced_error")
     if known is not None and choice.get("n") and balanced:
-        status, headline = _decide(subject, *known, choice["gamma"] != 0, balanced.before - balanced.after)
+        changed = choice["gamma"] != 0 or choice["rule"] not in RULES
+        status, headline = _decide(subject, *known, changed, balanced.before - balanced.after, _rare_gain(choice))
         lines["How certain"] = _certainty(*known, subject.level)
     else:
         status, headline = "unclear", "No decision without labels: label a few samples and evaluate on them first"
@@ -213,7 +258,18 @@ def _verdict_without_labels(subject: Subject) -> Verdict:
             "Without labels it is not known how often the model is right, before or after. "
             "This page shows how often each class is predicted."
         )
-    return Verdict(status, headline, lines, tuple(numbers.values()), _alarms(subject))
+    return Verdict(status, headline, lines, tuple(numbers.values()), alarms(subject))
+
+
+def _rare_gain(choice: ChoiceRecord) -> float | None:
+    """Return how much the mean recall of the rarer half rises, from the choice alone; None if it does not say."""
+    recalls = [choice.get(name) for name in ("recall_at_zero", "recall")]
+    if not choice.get("counts") or not all(recalls):
+        return None
+    before, after = (np.array([np.nan if value is None else value for value in recall or ()]) for recall in recalls)
+    known = np.flatnonzero(np.isfinite(after))
+    rare = known[np.argsort(np.array(choice["counts"])[known], kind="stable")][: max(1, len(known) // 2)]
+    return float((after - before)[rare].mean())
 
 
 def _describe_half(subject: Subject, which: int) -> str:

@@ -1,0 +1,167 @@
+"""What a page shows of one rule: its strength, and every change of every prediction over it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..core.adjust import RULE_TITLES, RULES
+from ..core.array import Array
+from ..core.choices import PathRule, RuleName
+from ..core.curve import Curve
+from ..core.measure import Kind
+from ..gamma.envelope import Envelope, compute_envelope
+from ..gamma.fitters import MOST_NUMBERS
+from ..gamma.options import REACH
+from ..gamma.path import gamma_path
+from ..gamma.path_curves import PathCurves
+from ..gamma.rule import make_rule
+from .share_path import compute_share_envelope, parts_at, right_path
+
+ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
+ORDER: tuple[RuleName, ...] = ("shift", "rescale", "tau", "rescale+shift", "vector")  # simplest first
+LEAST_END = 0.4  # of a slider for the rules that scale
+
+
+@dataclass(frozen=True, eq=False)
+class RuleView:
+    """One rule on the samples of a page.
+
+    Args:
+        rule: which.
+        gamma: the strength chosen for it; of a rule with numbers for each class, 1: its slider goes from the model as
+            trained (0) to those numbers (1); None if none was chosen.
+        changes: every change of a prediction over the strength.
+        path: where each sample is right; None without labels.
+        ratios, scale, offset: [K], of a rule of one strength; of one with numbers for each class.
+        target, interval: [K], what each class weighs; of gamma.
+    """
+
+    rule: RuleName
+    gamma: float | None
+    changes: Envelope
+    path: PathCurves | None = None
+    ratios: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    target: np.ndarray | None = None
+    interval: tuple[float, float] | None = None
+
+    @property
+    def title(self) -> str:
+        """The rule's name for people."""
+        return rule_title(self.rule)
+
+    def parts(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return scale and offset [K] at a strength: ``score_k = scale_k logit_k + offset_k``."""
+        if self.ratios is None:
+            assert self.scale is not None
+            assert self.offset is not None
+            return parts_at(gamma, self.scale, self.offset)
+        still = np.ones(len(self.ratios)), np.zeros(len(self.ratios))
+        return (still[0], gamma * np.log(self.ratios)) if self.rule == "shift" else (self.ratios**gamma, still[1])
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The balanced error over the strength or, without labels, the mismatch of predicted shares."""
+        return self.changes.mismatch(self.target) if self.path is None else self.path.balanced_error_curve
+
+    @cached_property
+    def best(self) -> float:
+        """The middle of the strengths at which that is lowest on these samples."""
+        return self.curve.middle(self.curve.plateau())
+
+    @cached_property
+    def end(self) -> float:
+        """The end of the slider: past the choice, its interval, the best strength, and all that are no worse than 0."""
+        if self.rule not in RULES:
+            return self.changes.range[1]
+        curve, between = self.curve, self.interval or (0.0, 0.0)
+        useful = float(curve.gammas[curve.values <= float(curve.at(0.0))].max())
+        wanted = max(self.gamma or 0.0, between[1], useful, self.best)
+        if self.rule != "shift":
+            wanted = max(LEAST_END, wanted)
+        unit = 10.0 ** min(-1, np.floor(np.log10(wanted or 1.0)) - 1)  # of scores on a small scale, finer than 0.1
+        return min(curve.end, float(f"{np.ceil(1.25 * (wanted or 1.0) / unit) * unit:.10g}"))
+
+    @cached_property
+    def step(self) -> int:
+        """How many strengths the slider can stop at per unit: 10,000, and fewer or more on other scales of scores."""
+        over, under = np.ceil(np.log10(self.end / 6)), np.ceil(np.log10(0.4 / self.end))
+        return 10 ** int(max(0, 4 - max(0, over) + max(0, under)))
+
+
+def rule_title(rule: str) -> str:
+    """Return a rule's name for people, as a title.
+
+    >>> rule_title("shift")
+    'Logit shift'
+    """
+    title = RULE_TITLES[rule]  # type: ignore[index]
+    return f"{title[:1].upper()}{title[1:]}"
+
+
+def chosen_strength(choice: Mapping[str, Any]) -> float:
+    """Return where on its rule's slider a choice is."""
+    return float(choice["gamma"]) if choice["rule"] in RULES else 1.0
+
+
+def make_views(
+    logits: Array,
+    labels: np.ndarray | None,
+    counts: np.ndarray,
+    choice: ChoiceRecord,
+    *,
+    norms: Array | None = None,
+    kind: Kind = "logits",
+    target: np.ndarray | None = None,
+) -> tuple[RuleView, ...]:
+    """Return the chosen rule and then the others that can be shown on these samples, simplest first.
+
+    Others are those that were tried or, if nothing is known of that, the rules of one strength. Without its numbers for
+    each class, a rule that was tried cannot be shown.
+
+    Args:
+        logits, labels: [N, K]; [N], or None.
+        counts, target: [K] each; the target may be None.
+        choice: what was chosen.
+        norms, kind: as in `tune`.
+    """
+    rarity, chosen = counts.max() / counts, choice["rule"]
+    tried = {one["rule"]: one for one in choice.get("candidates") or ()}
+
+    def of_strength(rule: PathRule, gamma: float | None, interval: Sequence[float] | None = None) -> RuleView:
+        own = norms if rule == "tau" else None
+        made = make_rule(rule, counts, norms=own, kind=kind)
+        reach = (0.0, max(REACH[rule], 1.25 * (gamma or 0.0), *(interval or ())))
+        path = None
+        if labels is not None:
+            path = gamma_path(logits, labels, counts, range=reach, rule=rule, kind=kind, target=target, norms=own)
+        changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
+        between = None if interval is None else (interval[0], interval[1])
+        return RuleView(rule, gamma, changes, path, made.ratios, target=target, interval=between)
+
+    def of_classes(rule: RuleName, scale: np.ndarray, offset: np.ndarray) -> RuleView:
+        smoothing = float(choice.get("smoothing") or 0.0) if rule == "vector" else 0.0
+        changes = compute_share_envelope(logits, scale, offset, kind=kind, smoothing=smoothing)
+        path = None if labels is None else right_path(changes, labels, counts, rule, target)
+        return RuleView(rule, 1.0, changes, path, scale=scale, offset=offset, target=target)
+
+    if chosen in RULES:
+        views = [of_strength(chosen, choice["gamma"], choice.get("interval"))]
+    else:
+        views = [of_classes(chosen, np.array(choice["scale"], float), np.array(choice["offset"], float))]
+    if len(logits) * len(counts) > MOST_NUMBERS:
+        return tuple(views)
+    for rule in ORDER:
+        known = tried.get(rule)
+        if rule == chosen or (tried and known is None) or rule == "vector":
+            continue
+        if rule in RULES:
+            if rule == "shift" or (kind != "probabilities" and (rule != "tau" or norms is not None)):
+                views.append(of_strength(rule, None if known is None else float(known["gamma"])))
+        elif known is not None and known.get("second") is not None:
+            views.append(of_classes(rule, rarity ** known["gamma"], known["second"] * np.log(rarity)))
+    return tuple(views)

@@ -1,0 +1,119 @@
+"""The code on a page that applies what was chosen, to a model's file and to one in memory."""
+
+import json
+import shlex
+from pathlib import Path
+
+from ..core.adjust import RULES
+from .rule_view import ChoiceRecord
+from .subject import Subject
+
+UNDO = "    # adjusted.restore() undoes it"
+MODEL = "model.safetensors"  # where the model's file is not known
+TUNED = "tuned.json"  # the same for the choice
+
+
+def code_to_use(subject: Subject) -> dict[str, str]:
+    """Return `command`, for a model's file, and `python`, for one in memory: both do what was chosen, or are ""."""
+    if subject.fitted:
+        return {"command": "", "python": f"# {subject.fitted} does so already\nmodel.predict(X)"}
+    if subject.choice["chosen_on"] == "given":
+        return {name: text.replace("{gamma}", repr(subject.gamma)) for name, text in code_at_gamma(subject).items()}
+    return {"command": _command(subject), "python": f"import levelhead as lh\n\n{_python(subject)}"}
+
+
+def code_at_gamma(subject: Subject, rule: str | None = None) -> dict[str, str]:
+    """Return the same for a rule of one strength at any gamma, with {gamma} in its place."""
+    rule = str(subject.choice["rule"]) if rule is None else rule
+    python = {
+        "rescale": f"adjusted = lh.rescale_(model, counts, gamma={{gamma}}){UNDO}",
+        "tau": "write(model, lh.tau_normalize(read(model), {gamma}))",
+        "shift": "write(model, lh.shift_logits(read(model), counts, {gamma}))",
+    }[rule]
+    more = "" if rule == "rescale" else "from levelhead.heads.torch import read, write\n"
+    counts = "" if rule == "tau" else f"counts = {_counts_in_python(subject)}\n"
+    option = "" if rule == "rescale" else f" --rule {rule}"
+    return {
+        "command": f"levelhead rescale {_quoted(subject.model or MODEL)} --counts {_counts_in_command(subject)}"
+        f" --gamma {{gamma}}{option} -o {_adjusted(subject.model or MODEL)}",
+        "python": f"import levelhead as lh\n{more}\n{counts}{python}",
+    }
+
+
+def adjust_command(model: str, tuned: str) -> str:
+    """Return the command that applies a tuned.json to a model's file."""
+    return (
+        f"levelhead adjust {_quoted(model or MODEL)} --tuned {_quoted(tuned or TUNED)} -o {_adjusted(model or MODEL)}"
+    )
+
+
+def tune_command(subject: Subject, *more: str) -> str:
+    """Return the command that tunes on the files of a page, under the names that they have, with more options."""
+    if place := subject.files.get("run") or subject.files.get("snapshot"):
+        return " ".join(["levelhead report", _quoted(place), *more, "-o page.html"])
+    files = subject.files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
+    given = [f"--{what} {_quoted(files[what])}" for what in ("logits", "labels", "counts", "norms") if what in files]
+    if "counts" not in files:
+        given.append(f"--counts {_counts_in_command(subject)}")
+    return " ".join(["levelhead tune", *given, *_own_options(subject.choice, more), *more, "-o", TUNED])
+
+
+def _own_options(choice: ChoiceRecord, more: tuple[str, ...]) -> list[str]:
+    """Return the options of a choice that are known: its metric, and its rule unless that was chosen too."""
+    metric, found = choice.get("metric") or "balanced_error", []
+    if metric not in ("balanced_error", "cost"):
+        found.append(f"--metric {metric}")
+    if len(choice.get("candidates") or ()) < 3 and not any(option.startswith("--rule") for option in more):
+        found.append(f"--rule {choice['rule']}")
+    return found
+
+
+def _command(subject: Subject) -> str:
+    apply = adjust_command(subject.model, subject.tuned_file)
+    if subject.tuned_file:
+        return apply
+    if not subject.files.keys() & {"run", "snapshot"}:
+        return f"{tune_command(subject)}\n{apply}"
+    if subject.choice["rule"] in RULES:
+        return code_at_gamma(subject)["command"].replace("{gamma}", repr(subject.gamma))
+    return ""
+
+
+def _python(subject: Subject) -> str:
+    choice = subject.choice
+    if subject.tuned_file:
+        return f"adjusted = lh.adjust_(model, {json.dumps(subject.tuned_file)}){UNDO}"
+    rule = "" if len(choice.get("candidates") or ()) > 2 else f', rule="{choice["rule"]}"'
+    metric = choice.get("metric") or "balanced_error"
+    metric = "" if metric in ("balanced_error", "cost") else f', metric="{metric}"'
+    blind, before = choice["chosen_on"] == "unlabelled", f"counts = {_counts_in_python(subject)}\n"
+    known, labels, counts, end = "logits", "labels", "counts", ""
+    if place := subject.files.get("run") or subject.files.get("snapshot"):
+        file = Path(place, "snapshot.safetensors").as_posix() if "run" in subject.files else place
+        split = subject.samples if blind else "held-out"
+        before, counts = f"snapshot = lh.Snapshot.load({json.dumps(file)})\n", "snapshot.counts"
+        known, labels = f'snapshot.logits("{split}")', f'snapshot.labels["{split}"]'
+        end = ", norms=snapshot.head.norms" if not rule or choice["rule"] == "tau" else ""
+    call = f"match_prior({known}, {counts}" if blind else f"tune({known}, {labels}, {counts}"
+    note = "" if end or known != "logits" else "    # those of this page"
+    return f"{before}tuned = lh.{call}{rule}{metric}{end}){note}\nadjusted = lh.adjust_(model, tuned){UNDO}"
+
+
+def _counts_in_python(subject: Subject) -> str:
+    return json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
+
+
+def _counts_in_command(subject: Subject) -> str:
+    if "counts" in subject.files:
+        return _quoted(subject.files["counts"])
+    known = subject.classes <= 20 and bool(subject.views)
+    return ",".join(map(str, subject.counts.tolist())) if known else "counts.json"
+
+
+def _quoted(name: str) -> str:
+    return shlex.quote(name)
+
+
+def _adjusted(model: str) -> str:
+    """Return where the adjusted model goes: next to the model, whose folder may have a leveled one already."""
+    return _quoted(Path(model).with_name(f"adjusted{Path(model).suffix}").as_posix())
