@@ -161,7 +161,7 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
     [
         (["L.npy"], "L.npy: no array 'counts' next to the logits in this file; pass --counts to give"),
         (["C.json"], "not a file that `levelhead tune` wrote"),
-        (["page.txt"], "expected a run's folder, a snapshot, a tuned.json, or logits as .npy"),
+        (["page.doc"], "expected a run's folder, a snapshot, a tuned.json, or logits as .npy"),
         (["missing.npy", "--counts", "C.json"], "missing.npy: no such file"),
         (["missing.safetensors"], "no such file"),
         (["broken.safetensors"], "cut short, or not a safetensors file"),

@@ -7,7 +7,6 @@ from typing import Any, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..core.adjust import RULE_TITLES, RULES
 from ..core.measure import recall
 from ..gamma.tuned import Tuned
 from ..heads.sklearn import innermost
@@ -91,8 +90,6 @@ class OutOfFoldClassifier(BaseRescaledClassifier):
     def report(self, path: str | Path) -> Path:
         """Write a page about what leveling did on the out-of-fold samples: the curve, every class, the confusions.
 
-        The page draws rules of one strength. Where another was chosen, it shows the shift, and says so.
-
         Args:
             path: an .html file.
 
@@ -101,18 +98,18 @@ class OutOfFoldClassifier(BaseRescaledClassifier):
         """
         from ..report import of_logits, write  # the page stands above the estimators, and is loaded for this alone
 
-        summary, tuned, rule, facts = self.summary_, self.tuned_, self.rule_, {"estimator": repr(self.estimator)}
-        if rule not in RULES and self._exact is not None:
-            facts["note"] = f"the classifier uses {RULE_TITLES[rule]}; the page shows the logit shift alone"
-            tuned, rule = replace(self._exact, rule="shift").tune(self._folds, intervals=True), "shift"
+        summary, tuned = self.summary_, self.tuned_
+        scored = {"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}  # by another scorer
         subject = of_logits(
             pool_scores(self._folds),
             pool_labels(self._folds),
             self.counts_,
-            tuned={"gamma": self.best_gamma_, "rule": rule, "chosen_on": "out-of-fold"} if tuned is None else tuned,
+            tuned={"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}
+            if tuned is None
+            else tuned,
             names=summary.names,
             samples="out-of-fold",
             title=type(innermost(self.estimator)).__name__,
-            facts=facts,
+            facts={"estimator": repr(self.estimator)},
         )
-        return write(path, [subject])
+        return write(path, [replace(subject, fitted=type(self).__name__)])

@@ -3,7 +3,6 @@
 import shlex
 from dataclasses import dataclass
 
-from .rule_view import rule_title
 from .subject import Subject
 from .use_it import MODEL, tune_command
 
@@ -44,10 +43,10 @@ def alarms(subject: Subject) -> tuple[Alarm, ...]:
     found = []
     if subject.choice["chosen_on"] == "test":
         text = (
-            f"{rule_title(subject.choice['rule'])} and its strength were chosen on test labels. The numbers on this "
-            "page flatter the adjusted model: they cannot be reported as a test result. Choose on held-out samples instead."
+            "Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they cannot be "
+            "reported as a test result. Choose gamma on held-out samples instead."
         )
-        found.append(Alarm("Chosen on test labels.", text))
+        found.append(Alarm("Not a test result.", text))
     return (*found, *(_alarm(subject, str(line)) for line in subject.choice.get("warnings") or ()))
 
 

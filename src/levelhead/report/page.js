@@ -199,7 +199,7 @@ async function begin() {
     const able = "DecompressionStream" in window;
     find("#old").hidden = able;
     for (const facts of data.subjects) {
-      models.push(able ? await Promise.all(facts.rules.map(async (rule) => new Model(facts, rule, await inflate(rule.data)))) : []);
+      models.push(able ? await Promise.all([facts.path, ...facts.others].filter(Boolean).map(async (rule) => new Model(facts, rule, await inflate(rule.data)))) : []);
     }
     if (find("#overlay")) overlay(models, find("#overlay"));
     show(0);

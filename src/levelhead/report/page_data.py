@@ -16,7 +16,7 @@ MAX_LINES = 12  # classes whose norms are drawn over the epochs
 
 
 def page_data(subject: Subject) -> dict[str, Any]:
-    """Return all of it; `rules` is empty without logits, and `labelled` says whether their labels are known."""
+    """Return all of it; `path` is the chosen rule, None without logits, and `others` are the other rules."""
     choice, path, head, target = subject.choice, subject.path, subject.head, subject.target
     shown = None
     if path is not None and subject.logits is not None and subject.views[0].gamma is not None:
@@ -34,11 +34,13 @@ def page_data(subject: Subject) -> dict[str, Any]:
         "names": names,
         "counts": subject.counts.tolist(),
         "groups": subject.groups,
+        "gamma": subject.gamma,
         "chosen_on": choice["chosen_on"],
         "labelled": path is not None,
         "mass": None if target is None else subject.mass.tolist(),
         "target": None if target is None else target.tolist(),
-        "rules": [_rule_data(subject, view) for view in subject.views],
+        "path": _rule_data(subject, subject.views[0]) if subject.views else None,
+        "others": [_rule_data(subject, view) for view in subject.views[1:]],
         "drawn": [_drawn(rule, curve) for rule, curve in subject.drawn.items()],
         "calibration": shown,
         "norms": None if head is None else _six_digits(head.norms),

@@ -197,13 +197,13 @@ def _if_imbalance_stays(mix: list[float], subject: Subject) -> str:
 def _how_chosen(subject: Subject) -> str:
     choice, rule = subject.choice, rule_title(subject.choice["rule"])
     on, n = choice["chosen_on"], f"{choice['n']:,} " if choice.get("n") else ""
-    strength = f"{rule}, {strength_text(subject)}"
+    strength = f"{rule}: {strength_text(subject)}"
     if on == "given":
-        chosen = f"{rule} at gamma = {subject.gamma:g} was given by hand"
+        chosen = f"{rule}: gamma = {subject.gamma:g} was given by hand"
     elif on == "unlabelled":
         equally = "" if subject.target is not None else " (all equally often)"
         chosen = (
-            f"{strength}, was chosen on {n}samples without their labels, so that each "
+            f"{strength} was chosen on {n}samples without their labels, so that each "
             f"class is predicted as often as it is assumed to occur{equally}"
         )
     else:
@@ -211,7 +211,7 @@ def _how_chosen(subject: Subject) -> str:
         metric = choice.get("metric") or "balanced_error"
         by = "" if metric == "balanced_error" else f" by {TITLES.get(metric, metric)}"
         among = " among those that meet the floors of recall" if choice.get("floors") else ""
-        chosen = f"{strength}, was chosen{by}{among} on {n}{what}"
+        chosen = f"{strength} was chosen{by}{among} on {n}{what}"
     if subject.path is None:
         return f"{chosen}."
     if subject.apart:
@@ -228,7 +228,7 @@ def strength_text(subject: Subject) -> str:
     """Return the strength that was chosen, with its interval: `gamma = 0.500 (95 % interval 0.400 to 0.600)`."""
     choice, between = subject.choice, subject.choice.get("interval")
     if choice["rule"] == "vector":
-        return "with numbers for each class"
+        return "a scale and an offset for each class"
     second = "" if choice.get("second") is None else f", then a shift of {choice['second']:.3f}"
     likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
     return f"gamma = {choice['gamma']:.3f}{second}{likely}"
