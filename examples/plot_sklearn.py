@@ -58,17 +58,17 @@ for name, estimator in estimators.items():
         )
     rows.append((name, leveled.rule_, leveled.best_gamma_, before, weighted, after))
 
-print(f"{'balanced accuracy':24}{'rule':>9}{'gamma':>8}{'plain':>9}{'weighted':>10}{'leveled':>9}")
+print(f"{'balanced accuracy':24}{'rule':>14}{'gamma':>8}{'plain':>9}{'weighted':>10}{'leveled':>9}")
 for name, rule, gamma, *found in rows:
     plain, weighted, leveled = (f"{100 * value:.1f} %" if value == value else "-" for value in found)
-    print(f"{name:24}{rule:>9}{gamma:8.2f}{plain:>9}{weighted:>10}{leveled:>9}")
+    print(f"{name:24}{rule:>14}{gamma:8.2f}{plain:>9}{weighted:>10}{leveled:>9}")
 
 # %%
-# The forest and the neighbors lean toward frequent classes, and leveling brings them far; they know
-# no class weights, or gain little by them. Discriminant analysis does not lean: gamma comes out
-# near 0, which is the right answer. Logistic regression gains little here and the SVC nothing, and
-# class weights do more for them. Try both; only leveling can be had for a model that is already trained.
-# With five images of the rarest class, one in each fold, gamma is a rough choice.
+# The forest leans toward frequent classes, and leveling brings it far; class weights do little for
+# it, and neighbors and discriminant analysis know none. For the SVC class weights do more. Try both;
+# only leveling can be had for a model that is already trained. gamma is in the units of the scores:
+# those of discriminant analysis are far too sure of themselves, and take a large one. With five images
+# of the rarest class, one in each fold, it is a rough choice.
 
 figure, axes = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 for i, (_, _, _, before, weighted, after) in enumerate(reversed(rows)):

@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
 
 from ..core.adjust import RuleName
+from ..core.choices import PathRule
 from ..core.counts import Counts, Missing, of, resolve
 from ..core.errors import LevelheadError
 from ..core.measure import log_softmax
@@ -175,7 +176,7 @@ def class_parts(rule: RuleName, counts: np.ndarray, gamma: float, second: float 
     return rarity**gamma, second * np.log(rarity)
 
 
-def usable_rules(estimator: Any, rule: str) -> tuple[RuleName, ...]:
+def usable_rules(estimator: Any, rule: str) -> tuple[PathRule, ...]:
     """Return the rules asked for that can act on a fitted classifier: `auto` is either, rescaling first.
 
     RS cannot act on two classes, whose scores are opposite, nor on log-probabilities, which are never positive: scaling

@@ -8,11 +8,13 @@ import numpy as np
 
 from ..core import warnings as kinds
 from ..core.adjust import RuleName
-from ..core.choices import Kind, Metric
+from ..core.choices import Kind, Metric, PathRule
 from ..core.errors import LevelheadError
 from ..core.warnings import quiet
+from ..gamma.choose import pool_folds
 from ..gamma.diagnostics import Diagnosis, diagnose_accuracy, diagnose_negative_logits, diagnose_range_end
 from ..gamma.metrics import ERRORS
+from ..gamma.path import gamma_path
 from ..gamma.tune import cross_fit
 from ..gamma.tuned import Tuned
 from ._folds import ScoredFold
@@ -82,6 +84,34 @@ class ExactChoice:
             warnings=tuple(one for one in found if already_trained or not isinstance(one, kinds.LeakageWarning)),
             tuned=tuned,
         )
+
+
+def choose_on_paths(
+    folds: Sequence[ScoredFold], metric: Metric, rules: Sequence[PathRule], range: tuple[float, float]
+) -> ChosenRule:
+    """Choose the middle of the best plateau of an error, over a range that does not hold 0, where nothing is gained.
+
+    The rule is the first of those that do equally well.
+    """
+    found = []
+    for rule in rules:
+        parts = [gamma_path(fold.scores, fold.labels, fold.counts, range=range, rule=rule) for fold in folds]
+        path = pool_folds(parts)
+        found.append((path.best(metric), path.curve_of(metric), rule))
+    best, curve, rule = min(found, key=lambda one: one[0].value)
+    before = np.concatenate([fold.scores.argmax(axis=1) for fold in folds])
+    labels = np.concatenate([fold.labels for fold in folds])
+    sizes = np.bincount(labels)[labels]
+    weights = 1 / sizes / len(np.unique(labels)) if metric == "balanced_error" else 1 / len(labels)
+    return ChosenRule(
+        rule=rule,
+        gamma=best.gamma,
+        score=as_score(metric, best.value),
+        score_at_zero=float((weights * (before == labels)).sum()),
+        gammas=curve.gammas,
+        scores=as_score(metric, curve.values),
+        warnings=(diagnose_range_end(best.plateau, range),),
+    )
 
 
 def choose_by_scorer(

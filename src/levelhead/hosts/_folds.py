@@ -105,11 +105,11 @@ def complete_folds(folds: Sequence[ScoredFold]) -> tuple[list[ScoredFold], float
 
     A forest of 100 trees in which none votes for a class does not say that the class is impossible: its probability is
     less than one in a hundred. So 0 counts as half the smallest probability above 0; its logarithm would outweigh
-    every shift.
+    every shift. Where all are 0 or 1, nothing says how small a 0 is, and it stays.
     """
     raw = np.log(LEAST_PROBABILITY)
     least = min(float(fold.scores.min(where=fold.scores > raw, initial=0.0)) for fold in folds)
-    zero = max(LEAST_PROBABILITY, float(np.exp(least)) / 2)
+    zero = max(LEAST_PROBABILITY, float(np.exp(least)) / 2 if least < 0 else 0.0)
     raised = (np.where(fold.scores == raw, np.log(zero), fold.scores) for fold in folds)
     return [
         replace(fold, scores=_with_all_classes(scores, fold.classes, len(fold.counts)))

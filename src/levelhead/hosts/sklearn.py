@@ -30,37 +30,43 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.metrics import check_scoring, get_scorer_names
-from sklearn.model_selection import StratifiedShuffleSplit, check_cv
-from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _num_samples, check_is_fitted
 
+from ..core.choices import Metric
 from ..core.counts import Counts, Missing
 from ..core.errors import LevelheadError
+from ..core.extras import naming_what_is_missing
 from ..core.warnings import ScaleWarning
 from ..gamma.diagnostics import diagnose_negative_logits, issue_warnings
+from ..gamma.metrics import ERRORS
 from ..gamma.rule import check_range
-from ..heads.sklearn import innermost
-from ._base_classifier import CALLER, BaseRescaledClassifier, encode_labels, usable_rules
-from ._choice import ChosenRule, ExactChoice, choose_by_scorer
-from ._folds import (
-    FoldClassifier,
-    FoldOptions,
-    ScoredFold,
-    complete_folds,
-    fit_on,
-    measure_fold,
-    pool_labels,
-    pooled_temperature,
-    range_of,
-    score_fold,
-)
-from ._out_of_fold import OutOfFoldClassifier
-from ._scorers import exact_metric
+
+with naming_what_is_missing():
+    from sklearn.base import clone
+    from sklearn.metrics import check_scoring, get_scorer_names
+    from sklearn.model_selection import StratifiedShuffleSplit, check_cv
+    from sklearn.utils import _safe_indexing
+    from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+    from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+    from sklearn.utils.parallel import Parallel, delayed
+    from sklearn.utils.validation import _num_samples, check_is_fitted
+
+    from ..heads.sklearn import innermost
+    from ._base_classifier import CALLER, BaseRescaledClassifier, encode_labels, usable_rules
+    from ._choice import ChosenRule, ExactChoice, choose_by_scorer, choose_on_paths
+    from ._folds import (
+        FoldClassifier,
+        FoldOptions,
+        ScoredFold,
+        complete_folds,
+        fit_on,
+        measure_fold,
+        pool_labels,
+        pooled_temperature,
+        range_of,
+        score_fold,
+    )
+    from ._out_of_fold import OutOfFoldClassifier
+    from ._scorers import exact_metric
 
 RuleChoice = Literal["auto", "rescale", "shift"]
 
@@ -163,7 +169,8 @@ class TunedRescaledClassifierCV(OutOfFoldClassifier):
         store_cv_results: keep `cv_results_`.
         counts, missing: as in RescaledClassifier.
         rule: `auto`, which chooses on the out-of-fold scores; or `rescale`, or `shift`.
-        range: of gamma, with 0, which changes nothing. If None, to 2 for `rescale`, and for `shift` to at least 4, or
+        range: of gamma. It may include 0, which changes nothing; without 0, there is no gain to give an interval of,
+            and `auto` is `rescale` or `shift`. If None, to 2 for `rescale`, and for `shift` to at least 4, or
             as far as the scale of the scores asks for.
 
     Attributes:
@@ -244,10 +251,13 @@ class TunedRescaledClassifierCV(OutOfFoldClassifier):
         folds, self._zero = complete_folds(self._scored_folds(X, y, splits, fit_params))
         labels = pool_labels(folds)
         metric = None if routed.scorer.score else exact_metric(scorer, labels, len(self.classes_))
-        reach = None if self.range is None else check_range(self.range, holds_zero=True)
+        reach = None if self.range is None else check_range(self.range)
         rules = usable_rules(self.estimator_, self.rule)
         self._exact = None
-        if metric is None:
+        without_zero = reach is not None and not reach[0] <= 0 < reach[1]
+        if reach is not None and without_zero and metric in ERRORS:
+            found = choose_on_paths(folds, cast(Metric, metric), rules, reach)
+        elif metric is None or without_zero:
             found = self._choose_by_scorer(X, y, folds, rules, reach, scorer, routed.scorer.score)
         else:
             self._exact = ExactChoice(

