@@ -1,4 +1,4 @@
-"""Heads in ONNX models: the last Gemm, MatMul (+ Add) or 1x1 Conv that feeds an output, found by walking back from it.
+"""Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier that feeds an output.
 
 The graph is read with the onnx library. The head's numbers are then changed where they lie in the file (or in its
 external data), and the note is appended as metadata: every other byte stays. A layer without a bias gets one as an
@@ -17,13 +17,15 @@ import numpy as np
 
 from ..core.array import Array, to_numpy
 from ..core.errors import LevelheadError, in_file
+from ..core.extras import install_command
 from ..core.head_names import list_layers
 from ..core.regular_file import check_regular_file
 from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format
 from .note import NOTE, Note, note_entries, note_from
-from .onnx_graph import COMPETING, Graph, LinearNode, heads_of, node_of_weight, tensors, texts, unused_name
+from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, heads_of, node_of_weight, tensors, texts, unused_name
+from .onnx_ml import classifier_key, classifier_layer, classifier_names
 from .protobuf import Splice, field, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
@@ -40,7 +42,22 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamps = {path: stamp} | {file: check_regular_file(file, f"weights of {path.name}") for file in files[1:]}
     with in_file(path):
         layers = _find_layers(graph, named, classes)
-    return LocatedHead(path=path, layers=layers, files=files, stamps=stamps, note=_note(graph), detail=graph)
+    return LocatedHead(
+        path=path,
+        layers=layers,
+        files=files,
+        stamps=stamps,
+        note=_note(graph),
+        detail=graph,
+        given_names=_class_names(graph, layers[0]),
+    )
+
+
+def _class_names(graph: Graph, layer: LayerSpans) -> tuple[str, ...] | None:
+    """Return the names in the file, if the head is a LinearClassifier that has one for each class."""
+    named = [node for node in graph.model.graph.node if node.op_type == CLASSIFIER]
+    names = next((classifier_names(node) for node in named if classifier_key(graph, node) == layer.key), None)
+    return names if names is not None and len(set(names)) == layer.classes else None
 
 
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
@@ -168,6 +185,8 @@ def _check(path: Path) -> None:
 
 
 def _layer_spans(graph: Graph, node: LinearNode) -> LayerSpans:
+    if node.node.op_type == CLASSIFIER:
+        return classifier_layer(graph, node.node)
     weight = _span(graph, node.weight, node.transposed)
     bias = None if node.bias is None else _span(graph, node.bias)
     layer = LayerSpans(node.key, weight, bias, node.plain)
@@ -270,7 +289,7 @@ def _onnx() -> Any:
     try:
         import onnx
     except ImportError:
-        raise ImportError("reading an .onnx file needs onnx: pip install 'levelhead[onnx]'") from None
+        raise ImportError(f"reading an .onnx file needs onnx: {install_command('onnx')}") from None
     return onnx
 
 

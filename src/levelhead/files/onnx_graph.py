@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
+from .onnx_ml import classifier_key
 from .protobuf import Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.
@@ -29,12 +30,14 @@ HARMLESS_NODES = (
     "AveragePool",
     "ArgMax",
     "TopK",
+    "ZipMap",
 )
 # Of these, and of sums, those that leave every axis where it is.
 AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool")
 COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
+CLASSIFIER = "LinearClassifier"  # of ai.onnx.ml, which gives the label and the scores
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class LinearNode:
 
     @property
     def key(self) -> str:
-        return self.weight.removesuffix(".weight")
+        return self.weight.removesuffix(".weight").removesuffix(".coefficients")
 
 
 def heads_of(graph: Graph, value: str, walked: dict[str, bool] | None = None) -> Iterator[LinearNode]:
@@ -124,6 +127,14 @@ def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator
     op = "an input of the model" if node is None else node.op_type
     if node is not None and op in LINEAR:
         yield _linear_node(graph, node, None)
+    elif node is not None and op == CLASSIFIER:
+        key = classifier_key(graph, node)
+        yield LinearNode(node, f"{key}.coefficients", f"{key}.intercepts", False, True, "ArgMax")
+    elif node is not None and op == "Normalizer":  # of the probabilities of a LinearClassifier
+        for layer in heads_of(graph, input_of(node), walked):
+            if layer.node.op_type != CLASSIFIER:
+                raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix the classes")
+            yield layer
     elif node is not None and op in (*HARMLESS_NODES, "ReduceMean"):
         if op == "ReduceMean" and not _keeps_classes(graph, node):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
@@ -145,12 +156,34 @@ def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator
         ):  # one number
             for name in dict.fromkeys(moving):
                 yield from (replace(layer, plain=False) for layer in heads_of(graph, name, walked))
+        elif (quantized := _quantized_behind(graph, node)) is not None:
+            raise LevelheadError(f"its head is quantized ({quantized}); adjust the model before quantizing it")
         else:
             raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix or shift the classes")
-    elif "Integer" in op or op.startswith(("Q", "Dequantize", "DynamicQuantize")):
+    elif _is_quantized(op):
         raise LevelheadError(f"its head is quantized ({op}); adjust the model before quantizing it")
+    elif op.startswith("TreeEnsemble"):
+        raise LevelheadError(f"comes from {op}, which has no head; adjust its scores (RescaledPredictor) instead")
     else:
-        raise LevelheadError(f"comes from {op}; expected a Gemm, MatMul or 1x1 Conv with constant weights")
+        raise LevelheadError(
+            f"comes from {op}; expected a Gemm, MatMul, 1x1 Conv or LinearClassifier with constant weights"
+        )
+
+
+def _is_quantized(op: str) -> bool:
+    """Return whether a node computes with whole numbers, or packs or unpacks them."""
+    return "Integer" in op or "NBits" in op or op.startswith(("Q", "Dequantize", "DynamicQuantize"))
+
+
+def _quantized_behind(graph: Graph, node: Any, most: int = 4) -> str | None:
+    """Return the quantized node that a sum comes from, by way of scales and casts alone."""
+    for maker in [graph.makers.get(name) for name in node.input] if most else []:
+        if maker is not None and _is_quantized(maker.op_type):
+            return maker.op_type
+        passes = maker is not None and maker.op_type in (*SUMS, "Cast", "Reshape")
+        if passes and (found := _quantized_behind(graph, maker, most - 1)) is not None:
+            return found
+    return None
 
 
 def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:

@@ -1,7 +1,7 @@
 """Where in a file a head's numbers lie: a head as byte ranges. What safetensors, ONNX and state dicts share."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -33,6 +33,7 @@ class Span:
     shape: tuple[int, ...]  # as the file has it
     transposed: bool = False  # the file has [d, K] where a head has [K, d]
     reach: int = 0  # bytes from the first to behind the last number, where they do not lie one after another
+    tag: int | None = None  # a byte that stands before each number, as in a list of protobuf
 
     @property
     def logical(self) -> tuple[int, ...]:
@@ -41,15 +42,34 @@ class Span:
 
     @property
     def nbytes(self) -> int:
-        return ITEM_BYTES[self.dtype] * prod(self.shape)
+        return (ITEM_BYTES[self.dtype] + (self.tag is not None)) * prod(self.shape)
+
+    def part(self, index: int, shape: tuple[int, ...]) -> "Span":
+        """Return one of the equal parts, of this shape, that the numbers have one after another."""
+        part = replace(self, shape=shape)
+        return replace(part, offset=self.offset + index * part.nbytes)
+
+    def unpack(self, data: bytes) -> bytes:
+        """Return the numbers alone, out of the file's bytes."""
+        if self.tag is None:
+            return data
+        return np.frombuffer(data, np.uint8).reshape(prod(self.shape), -1)[:, 1:].tobytes()
+
+    def pack(self, numbers: bytes) -> bytes:
+        """Return the file's bytes for the numbers alone."""
+        if self.tag is None:
+            return numbers
+        items = np.frombuffer(numbers, np.uint8).reshape(prod(self.shape), -1)
+        return np.insert(items, 0, self.tag, axis=1).tobytes()
 
     def bytes(self) -> bytes:
+        """Return the numbers, as the file has them."""
         with self.file.open("rb") as file:
             file.seek(self.offset)
             data = file.read(self.nbytes)
         if len(data) != self.nbytes:
             raise LevelheadError(f"{self.file}: cut short in {self.key!r}; copy or download it again")
-        return data
+        return self.unpack(data)
 
 
 @dataclass(frozen=True)
@@ -61,6 +81,7 @@ class LayerSpans:
     bias: Span | None = None
     plain: bool = True  # the logits are W x + b, and not alpha W x + beta b, in the layer or by what follows it
     task: LabelTask | None = None  # where it is known from what follows the layer: a Sigmoid, or a softmax
+    opposite: "LayerSpans | None" = None  # where the file has the one row again, with the other sign
 
     @property
     def classes(self) -> int:
@@ -183,7 +204,12 @@ def store(layer: LayerSpans, head: Head) -> list[tuple[Path, Edit]]:
         f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},",
         advice=": use a smaller gamma, or save the model in float32 first",
     )
-    return [(span.file, Edit(span.offset, span.nbytes, new)) for span, new in zip(layer.spans, data, strict=True)]
+    edits = [
+        (span.file, Edit(span.offset, span.nbytes, span.pack(new))) for span, new in zip(layer.spans, data, strict=True)
+    ]
+    if layer.opposite is not None:
+        edits += store(layer.opposite, Head(-head.weight, None if head.bias is None else -head.bias))
+    return edits
 
 
 def _decode_head(layer: LayerSpans, data: list[bytes], names: Sequence[str] | None) -> Head:
