@@ -42,7 +42,7 @@ def ask_zsh(line: str) -> str:
     [
         (["t"], ["tune", "train"]),
         (["tune", "--cri"], ["--criterion"]),
-        (["tune", "--rule", ""], ["rescale", "tau", "shift"]),
+        (["tune", "--rule", ""], ["auto", "rescale", "tau", "shift", "rescale+shift", "vector"]),
         (["tune", "--criterion", "b"], ["balanced_error"]),
         (["tune", "--kind", "p"], ["probabilities"]),
         (["rescale", "--bias", ""], ["scale", "keep"]),
@@ -50,7 +50,7 @@ def ask_zsh(line: str) -> str:
         (["train", "--engine", ""], ["auto", "plain", "fast"]),
         (["train", "--dtype", "b"], ["bfloat16"]),
         (["train", "--profile", "s"], ["step"]),
-        (["train", "--track", ""], ["tensorboard", "mlflow"]),
+        (["train", "--track", ""], ["tensorboard", "mlflow", "wandb"]),
         (["train", "--recipe", "kim2020-"], ["kim2020-64"]),
         (["sweep", "--executor", "p"], ["packed"]),
         (["reproduce", "table"], ["table1", "table2", "table3"]),

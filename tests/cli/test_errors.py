@@ -84,7 +84,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ),
         # a parameter of the library is an option here
         (
-            [*TUNE, "--kind", "probabilities"],
+            [*TUNE, "--kind", "probabilities", "--rule", "rescale"],
             "--rule: 'rescale' multiplies logits, which has no meaning for probabilities; use 'shift'",
         ),
         (

@@ -50,7 +50,12 @@ def path(snapshot):
 @pytest.fixture(scope="module")
 def tuned(snapshot):
     return lh.tune(
-        snapshot.logits("held-out"), snapshot.labels["held-out"], COUNTS, bootstrap=50, chosen_on=f"{EVIL} $x_{{$"
+        snapshot.logits("held-out"),
+        snapshot.labels["held-out"],
+        COUNTS,
+        rule="shift",
+        bootstrap=50,
+        chosen_on=f"{EVIL} $x_{{$",
     )
 
 

@@ -44,6 +44,7 @@ def rescale_text(done: RescaleResult) -> str:
     """Return what changed, class by class, and how to undo it."""
     shift = done.rule == "shift"
     policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
+    then = "" if done.offset is None else "then shift"
     one_logit = len(done.factors) < len(done.counts)
     order = [0] if one_logit else np.argsort(-done.counts, kind="stable").tolist()
     rows = [
@@ -59,7 +60,7 @@ def rescale_text(done: RescaleResult) -> str:
         f"{done.path} -> {done.out}",
         f"  {', '.join(done.head)}: {RULE_TITLES[done.rule]}, gamma {done.gamma:g}{policy}",
         "",
-        *_table(["class", "count", "norm before", "after", "shift" if shift else "factor", "then shift"], rows),
+        *_table(["class", "count", "norm before", "after", "shift" if shift else "factor", then], rows),
         "",
     ]
     if done.original:

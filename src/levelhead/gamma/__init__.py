@@ -2,9 +2,13 @@
 
 - path: `gamma_path` and `GammaPath`, the exact path over gamma
 - path_curves: `PathCurves`, its errors and accuracies
-- tune: `tune` and `cross_fit`, which choose a rule and its gamma; match_prior: without labels; options: `TuneOptions`
-- auto: the choice of the rule; fitters: how each is fitted on some samples; cross_fitted: judged on the others
-- choose: the choice on one rule's path; held_out: the samples it needs; folds: parts of them
+- tune: `tune` and `cross_fit`, which choose a rule and its gamma
+- match_prior: `match_prior`, which does so without labels
+- options: `TuneOptions`, the options of a tuning, checked
+- auto: the choice of the rule
+- fitters, cross_fitted: each rule fitted on some samples, and judged on the others
+- choose: the choice on one rule's path
+- held_out, folds: the samples that a choice needs, and parts of them
 - temperature: the scale of scores
 - tuned: `Tuned`, a chosen gamma with what is needed to judge it
 - multilabel, tuned_labels: several labels per sample, each with its own shift; what was chosen for them
@@ -15,7 +19,7 @@
 - metrics: F1, MCC, kappa and others, costs and floors over gamma
 - class_changes: what these are computed from, class by class
 - criterion: the objective that the choice minimizes, and its bootstrap replicates
-- diagnostics: warnings about data and heads, before gamma is chosen; count_doubts: about counts
+- diagnostics, count_doubts: warnings about data, heads and counts, before gamma is chosen
 - rule: the rules, and checks of their parameters
 - envelope: every change of every prediction over gamma
 - engines, intervals, intervals_numba, intervals_torch: the interval of gammas on which each sample is right
