@@ -21,7 +21,7 @@ from levelhead.lab.preprocess import Preprocess
 from levelhead.lab.recipe import find_recipe
 from levelhead.lab.train import fit
 from levelhead.paper.markdown import fill, markdown_table
-from levelhead.paper.record import shipped_snapshots
+from levelhead.paper.record import whole_snapshots
 from levelhead.show.plot import headless, save
 from levelhead.show.style import ACCENT, INK, SOFT
 
@@ -33,7 +33,8 @@ COOL = "#0f766e"
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", lh.LevelheadWarning)
-    real, data = shipped_snapshots()["baseline"], hold_out(imbalance(digits(), "long-tail", ratio=50), 0.2)
+    real = whole_snapshots(HERE.parent / "results" / "networks")["baseline"]
+    data = hold_out(imbalance(digits(), "long-tail", ratio=50), 0.2)
     plain = [train(data, "baseline", seed) for seed in SEEDS]
     kept = [train(data, "wvn", seed) for seed in SEEDS]
     adam = [train_with_adam(data, seed) for seed in SEEDS]

@@ -108,7 +108,10 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value = import_module(f".core.{name}", __name__)
     elif name in _HOME:
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        from .core.extras import naming_what_is_missing
+
+        with naming_what_is_missing():
+            value = getattr(import_module(f".{_HOME[name]}", __name__), name)
     else:
         raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
     globals()[name] = value

@@ -1,16 +1,20 @@
 """The demo, and the real networks that come with the package."""
 
 import json
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from levelhead import gamma_path
 from levelhead.cli import demo
+from levelhead.core.extras import install_command
 from levelhead.lab.recipe import find_recipe
 from levelhead.paper.cells import load_records
-from levelhead.paper.record import shipped_snapshots
+from levelhead.paper.record import shipped_snapshots, whole_snapshots
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 ROWS = {
@@ -54,7 +58,38 @@ def test_the_shipped_networks_are_those_of_their_records():
         assert path.best("error").error == pytest.approx(record["best_on_test"]["error"], abs=1e-6)
 
 
-def test_the_shipped_networks_fit_in_six_megabytes():
+def test_the_shipped_networks_fit_in_one_megabyte():
     folder = files("levelhead.paper")
     sizes = [len(folder.joinpath(f"cifar10-100-{method}.safetensors").read_bytes()) for method in shipped_snapshots()]
-    assert sum(sizes) <= 6_000_000
+    assert sum(sizes) <= 1_000_000
+
+
+@pytest.mark.parametrize("method", ["baseline", "wvn"])
+def test_the_shipped_networks_predict_as_the_whole_ones_at_every_strength(method):
+    whole, small = whole_snapshots(RECORDS.parent / "networks")[method], shipped_snapshots()[method]
+    before, after = whole.logits("test"), small.logits("test")
+    assert (small.meta, small.head.names) == (whole.meta, whole.head.names)
+    np.testing.assert_array_equal(small.counts, whole.counts)
+    np.testing.assert_array_equal(small.labels["test"], whole.labels["test"])
+    np.testing.assert_allclose(after, before, atol=2e-5)
+    np.testing.assert_allclose(small.head.norms, whole.head.norms, rtol=1e-6)
+    log_share = np.log(whole.counts / whole.counts.max())
+    for gamma in np.linspace(0, 2, 9):
+        scale = np.exp(-gamma * log_share).astype(np.float32)
+        np.testing.assert_array_equal((after * scale).argmax(axis=1), (before * scale).argmax(axis=1))
+        shift = 2 * gamma * log_share.astype(np.float32)
+        np.testing.assert_array_equal((after - shift).argmax(axis=1), (before - shift).argmax(axis=1))
+
+
+@pytest.mark.slow
+def test_without_torch_the_demo_levels_the_shipped_networks_and_says_what_to_install(tmp_path):
+    code = (
+        "import sys\nfrom importlib import util\nfound = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'torch' else found(name, *more)\n"
+        "sys.modules['torch'] = None\nsys.argv = ['levelhead', 'demo']\nfrom levelhead.cli import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(method in done.stdout for method in ROWS["cifar10"])
+    assert f"as well:\n  {install_command('torch')}\n" in done.stdout
+    assert (tmp_path / "levelhead-demo.html").is_file()

@@ -14,6 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from levelhead.core.extras import install_command
+
 K = 4
 COUNTS = [400, 100, 25, 4]
 
@@ -398,11 +400,7 @@ def test_inspect_and_rescale_import_no_torch(folder, suffix):
 
 @pytest.mark.parametrize(
     ("words", "module", "extra"),
-    [
-        (["demo"], "torch", "torch"),
-        (["train", "--data", "digits"], "torch", "torch"),
-        (["inspect", "model.onnx"], "onnx", "onnx"),
-    ],
+    [(["train", "--data", "digits"], "torch", "torch"), (["inspect", "model.onnx"], "onnx", "onnx")],
 )
 def test_what_is_not_installed_is_named_with_its_extra(words, module, extra, tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"")
@@ -412,7 +410,7 @@ def test_what_is_not_installed_is_named_with_its_extra(words, module, extra, tmp
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.endswith(f"needs {module}: pip install 'levelhead[{extra}]'\n")
+    assert done.stderr.endswith(f"needs {module}: {install_command(extra)}\n")
     assert done.stderr.count("\n") == 1
 
 

@@ -1,6 +1,8 @@
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from levelhead.core.adjust import rescale
+from levelhead.core.extras import install_command
 from levelhead.lab.load import load
 from levelhead.runs import run as runs
 from levelhead.runs.evaluate import evaluate
@@ -131,10 +134,41 @@ def test_tensorboard_gets_every_epoch(levelhead, pets, tmp_path):
     assert [event.step for event in seen.Scalars("test_error")] == [1, 2]
 
 
-def test_missing_mlflow_is_reported(levelhead, pets, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    status, _, err = levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow"))
-    assert (status, err) == (2, "levelhead: the tracker mlflow needs MLflow: pip install 'levelhead[track]'\n")
+@pytest.mark.parametrize(("module", "title"), [("mlflow", "MLflow"), ("wandb", "Weights & Biases")])
+def test_a_missing_tracker_is_reported_with_what_to_install(levelhead, pets, tmp_path, monkeypatch, module, title):
+    monkeypatch.setitem(sys.modules, module, None)
+    status, _, err = levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", module))
+    said = f"levelhead: the tracker {module} needs {title}: {install_command(module)}\n"
+    assert (status, err) == (2, said)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_gets_every_epoch(pets, tmp_path):
+    pytest.importorskip("wandb")
+    from wandb.proto import wandb_internal_pb2 as messages
+    from wandb.sdk.internal.datastore import DataStore
+
+    words = [*map(str, small("--data", pets, "--runs", tmp_path / "runs", "--track", "wandb", "--json"))]
+    code = f"import sys; sys.argv = ['levelhead', *{words}]; from levelhead.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"},
+    )
+    there = Path(json.loads(done.stdout)["run"])
+    [kept] = there.glob("wandb/offline-run-*/*.wandb")
+    store, seen = DataStore(), []
+    store.open_for_scan(str(kept))
+    while data := store.scan_data():
+        record = messages.Record()
+        record.ParseFromString(data)
+        if record.HasField("history"):
+            items = {"".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
+            seen.append((int(items["_step"]), json.loads(items["loss"])))
+    assert seen == [(record["epoch"], pytest.approx(record["loss"])) for record in Run.open(there).log]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -2,21 +2,17 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..core.adjust import RuleName
+from ..core.choices import PathRule, RuleName
+from ..core.extras import install_command
 from ..core.warnings import quiet
 from ..gamma.tune import match_prior
 from ..lab.data import hold_out, imbalance
-from ..lab.features import snapshot
 from ..lab.load import digits
-from ..lab.nets import build
-from ..lab.preprocess import Preprocess
 from ..lab.recipe import find_recipe
-from ..lab.train import fit
 from ..methods import METHODS
 from ..paper.record import SHIPPED_COLUMN, shipped_snapshots
 from ..paper.tables import tables
@@ -26,7 +22,7 @@ from ..runs.spec import check_seed
 from ..show.progress import EpochProgress
 
 RATIO, HOLD_OUT = 50, 0.2  # of the digits
-REACH: dict[RuleName, float] = {"rescale": 2.0, "shift": 4.0}  # the largest strengths tried
+REACH: dict[PathRule, float] = {"rescale": 2.0, "shift": 4.0}  # the largest strengths tried
 ENDINGS: dict[RuleName, str] = {"rescale": "+RS", "shift": "+shift"}
 Row = dict[str, Any]
 
@@ -34,13 +30,21 @@ Row = dict[str, Any]
 def run_demo(page: str | Path, *, seed: int = 0, progress: EpochProgress | None = None) -> dict[str, Any]:
     """Level the networks that come with the package, write a page about the first, and train and level two on digits.
 
+    Where torch or scikit-learn is not installed, nothing is trained, and `digits` is None.
+
     Args:
         page: the page to write, as .html.
         seed: seed of the training.
         progress: called with the record of every epoch.
     """
     real = level_shipped(page)
-    return {"cifar10": real, "digits": train_on_digits(seed, progress), "page": str(page)}
+    trained = None if missing_to_train() else train_on_digits(seed, progress)
+    return {"cifar10": real, "digits": trained, "page": str(page)}
+
+
+def missing_to_train() -> list[str]:
+    """Return the extras that the training on digits needs and that are not installed."""
+    return [extra for extra in ("torch", "sklearn") if find_spec(extra) is None]
 
 
 def level_shipped(page: str | Path) -> dict[str, Any]:
@@ -75,6 +79,13 @@ def level_shipped(page: str | Path) -> dict[str, Any]:
 
 def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dict[str, Any]:
     """Train the baseline and WVN on long-tailed digits, and level each with a gamma chosen on held-out samples."""
+    import torch
+
+    from ..lab.features import snapshot
+    from ..lab.nets import build
+    from ..lab.preprocess import Preprocess
+    from ..lab.train import fit
+
     check_seed(seed)
     torch.set_num_threads(1)  # for a network this small a second thread costs more than it gains
     start, schedule, rows = time.monotonic(), find_recipe("digits"), []
@@ -118,17 +129,27 @@ def demo_text(result: Mapping[str, Any]) -> str:
             "RS scales the weight vectors, the shift adds to the logits. WVN makes RS's curve over gamma so flat that",
             "shares alone choose badly: use the shift on such a head.",
             "",
-            f"Digits with a long tail, {small['counts'][0]} to {small['counts'][-1]} training samples per class, "
-            "trained "
-            f"here with seed {small['seed']} in {small['seconds']} s.",
-            f"gamma was chosen on {small['held_out']} held-out samples; the errors are those of {small['test']} test "
-            "samples, equally many per class. (lr and epochs were chosen on these too: read differences, not levels.)",
-            "",
-            *_table(small["rows"]),
+            *(_no_training() if small is None else _training(small)),
             "",
             f"Look at it: {result['page']}",
         ]
     )
+
+
+def _training(small: Mapping[str, Any]) -> list[str]:
+    return [
+        f"Digits with a long tail, {small['counts'][0]} to {small['counts'][-1]} training samples per class, trained "
+        f"here with seed {small['seed']} in {small['seconds']} s.",
+        f"gamma was chosen on {small['held_out']} held-out samples; the errors are those of {small['test']} test "
+        "samples, equally many per class. (lr and epochs were chosen on these too: read differences, not levels.)",
+        "",
+        *_table(small["rows"]),
+    ]
+
+
+def _no_training() -> list[str]:
+    commands = [install_command(extra).removeprefix("pip install ") for extra in missing_to_train()]
+    return ["To train and level two small networks as well:", f"  pip install {' '.join(commands)}"]
 
 
 def _rows(key: str, *found: Evaluation) -> list[Row]:

@@ -10,19 +10,11 @@ from typing import Any
 import typer
 
 from ..core.errors import LevelheadError
+from ..core.extras import message_for_missing
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
 # Reported in one line; any other error is a bug of ours.
 EXPECTED = (ValueError, OSError, ImportError, MemoryError, UsageError)
-EXTRAS = {
-    "torch": "torch",
-    "sklearn": "sklearn",
-    "onnx": "onnx",
-    "matplotlib": "plot",
-    "ray": "ray",
-    "numba": "fast",
-    "pyarrow": "parquet",
-}  # module: the extra that installs it
 OTHER_NAMES = {"range": "--max", "rng": "--seed", "floors": "--floor"}  # parameters whose option has another name
 
 
@@ -38,8 +30,8 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
     if isinstance(error, UsageError):
         text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
         return f"{text[:1].lower()}{text[1:]} ({f'levelhead {name}'.strip()} -h explains)"
-    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return f"this needs {error.name}: pip install 'levelhead[{EXTRAS[error.name]}]'"
+    if isinstance(error, ModuleNotFoundError) and (missing := message_for_missing(error)) is not None:
+        return missing
     if isinstance(error, OSError) and error.strerror:
         return ": ".join([*([str(error.filename)] if error.filename is not None else []), error.strerror.lower()])
     if isinstance(error, MemoryError):

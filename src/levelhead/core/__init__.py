@@ -18,5 +18,6 @@ head_names: the names of heads in models
 array: operations on which numpy and torch differ
 atomic: atomic file replacement
 scratch: temporary files and folders, and those that a killed process left
+extras: libraries that only some parts need, and how to install them
 regular_file: files that are read, regular and unchanged
 """

@@ -18,6 +18,6 @@ PathRule = Literal["rescale", "tau", "shift"]  # rules of one strength, which ha
 RuleName = Literal["rescale", "tau", "shift", "rescale+shift", "vector"]
 RuleRequest = Literal["auto", "rescale", "tau", "shift", "rescale+shift", "vector"]
 LabelTask = Literal["multiclass", "multilabel"]
-Tracker = Literal["tensorboard", "mlflow"]
+Tracker = Literal["tensorboard", "mlflow", "wandb"]
 TrainingDtype = Literal["float32", "float64", "bfloat16"]
 TrainingEngine = Literal["auto", "plain", "fast"]

@@ -19,6 +19,7 @@ from warnings import catch_warnings
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
+from ..core.extras import install_command
 from ..core.regular_file import check_regular_file
 from ..io.pickle_check import check_pickle
 from .edits import Edit
@@ -133,7 +134,7 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
     try:
         import torch
     except ImportError:
-        raise ImportError(f"reading {path.suffix} needs torch: pip install 'levelhead[torch]'") from None
+        raise ImportError(f"reading {path.suffix} needs torch: {install_command('torch')}") from None
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7):
         raise LevelheadError(f"{path}: this torch does not say where a file's tensors are; use torch 2.7 or newer")
     try:

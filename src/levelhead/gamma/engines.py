@@ -8,6 +8,7 @@ import numpy as np
 from ..core.array import Array, check_finite_rows, is_torch, to_numpy
 from ..core.counts import check_labels
 from ..core.errors import LevelheadError, check_choice
+from ..core.extras import install_command
 from ..core.measure import Kind
 from ..show.progress import RowProgress
 from .chunks import read_chunks
@@ -88,7 +89,7 @@ def _choose_engine(engine: Engine, logits: Array) -> Engine:
     if engine == "torch" and not is_torch(logits):
         raise LevelheadError("'torch' needs a tensor, got an array; use 'numpy'", parameter="engine")
     if engine == "numba" and find_spec("numba") is None:
-        raise LevelheadError("'numba' needs numba; pip install 'levelhead[fast]'", parameter="engine")
+        raise LevelheadError(f"'numba' needs numba; {install_command('fast')}", parameter="engine")
     if engine != "auto":
         return engine
     if is_torch(logits) and logits.device.type not in ("cpu", "mps"):  # mps has no float64

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import LevelheadError
+from ..core.extras import install_command
 from ..core.per_class import listed
 from . import csv_table, text
 from .csv_table import LABEL_TITLES
@@ -244,5 +245,5 @@ def _parquet_modules(path: Path) -> tuple[Any, Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise ImportError(f"{path}: reading .parquet needs pyarrow; pip install 'levelhead[parquet]'") from None
+        raise ImportError(f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}") from None
     return pyarrow, parquet

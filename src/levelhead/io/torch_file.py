@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core.array import to_numpy
 from ..core.errors import LevelheadError
+from ..core.extras import install_command
 from .numpy_file import BROKEN_ZIP, check_expansion
 from .pickle_check import check_pickle
 
@@ -60,7 +61,7 @@ def _load(path: Path) -> Any:
     try:
         import torch
     except ImportError:
-        raise ImportError(f"{path}: reading {path.suffix} needs torch; pip install 'levelhead[torch]'") from None
+        raise ImportError(f"{path}: reading {path.suffix} needs torch; {install_command('torch')}") from None
     try:
         with catch_warnings(action="ignore", category=UserWarning):  # torch's, of its own deprecated storages
             return torch.load(path, weights_only=True, map_location="cpu")

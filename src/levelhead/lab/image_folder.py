@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.atomic import atomic_open
 from ..core.errors import Advice, LevelheadError
+from ..core.extras import install_command
 from ..core.per_class import listed
 from ..core.regular_file import check_regular_file
 from .data import Data, Split, train_and_test
@@ -131,7 +132,7 @@ def _decode(path: Path, size: int) -> np.ndarray | str:
     try:
         from PIL import Image, ImageOps
     except ImportError:
-        raise ImportError("reading image files needs Pillow: pip install pillow") from None
+        raise ImportError(f"reading image files needs Pillow: {install_command('images')}") from None
     try:
         check_regular_file(path, "an image")  # a pipe would be waited for without end
         with Image.open(path) as image:

@@ -11,7 +11,7 @@ from ..io.snapshot import Snapshot
 from . import beyond_tables, figures, markdown
 from .cells import Record, load_records
 from .claims import CLAIMS
-from .record import shipped_snapshots
+from .record import whole_snapshots
 from .tables import DATA_TITLES, REPEATED, repeated_methods, table1_columns, tables
 from .trainings import trainings
 
@@ -47,6 +47,7 @@ def draw_figures(
     """Draw every figure and fill in the page, if it exists; return what was written, as JSON and as text."""
     if not any(results.glob("*.json")):
         raise FileNotFoundError(f"{results}: no records; expected a folder with a .json file per network")
+    networks = whole_snapshots(results.parent / "networks")
     with quiet():
         if page.is_file():
             readme = page.parent.parent / "README.md"  # of this project; another's has no such place
@@ -54,12 +55,12 @@ def draw_figures(
                 results.parent,
                 page,
                 pictures,
-                shipped_snapshots(),
+                networks,
                 say=say,
                 readme=readme if markdown.has_place(readme, "reproduction") else None,
             )
         else:
-            written = figures.write(results.parent, pictures, shipped_snapshots(), say=say)
+            written = figures.write(results.parent, pictures, networks, say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
     filled = f"; {page} is filled" if page.is_file() else ""
     return found, f"{len(written)} pictures in {pictures}{filled}"

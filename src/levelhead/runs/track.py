@@ -1,5 +1,6 @@
-"""Records of epochs sent to TensorBoard or MLflow."""
+"""Records of epochs sent to TensorBoard, MLflow or Weights & Biases."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any, get_args
 
 from ..core.choices import Tracker
 from ..core.errors import LevelheadError, check_choice
+from ..core.extras import install_command
 from ..show.progress import EpochProgress
 from .spec import Spec
 
@@ -18,13 +20,14 @@ Start = Callable[[], tuple[Log, Callable[[str], None]]]  # returns how to log, a
 def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochProgress]:
     """Give a function to be called with each epoch's record. Tracking starts with the first: a finished run has none.
 
-    TensorBoard's files are in the run's folder, MLflow's in the store that MLFLOW_TRACKING_URI names.
+    TensorBoard's files are in the run's folder, MLflow's in the store that MLFLOW_TRACKING_URI names. Those of
+    wandb are in the run's folder too, and sent to its server unless WANDB_MODE is offline.
     """
     if kind is None:
         yield lambda record: None
         return
     check_choice("track", kind, get_args(Tracker))
-    start = _tensorboard(folder) if kind == "tensorboard" else _mlflow(folder, spec)
+    start = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}[kind](folder, spec)
     started = None
 
     def track(record: dict[str, Any]) -> None:
@@ -43,11 +46,11 @@ def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochPro
             started[1](status)
 
 
-def _tensorboard(folder: Path) -> Start:
+def _tensorboard(folder: Path, spec: Spec) -> Start:
     try:
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError:
-        raise ImportError("the tracker tensorboard needs TensorBoard: pip install 'levelhead[track]'") from None
+        raise ImportError(f"the tracker tensorboard needs TensorBoard: {install_command('tensorboard')}") from None
 
     def start() -> tuple[Log, Callable[[str], None]]:
         writer = SummaryWriter(str(folder / "tensorboard"))
@@ -66,7 +69,7 @@ def _mlflow(folder: Path, spec: Spec) -> Start:
     try:
         import mlflow  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ImportError("the tracker mlflow needs MLflow: pip install 'levelhead[track]'") from None
+        raise ImportError(f"the tracker mlflow needs MLflow: {install_command('mlflow')}") from None
     try:
         mlflow.MlflowClient().search_experiments(max_results=1)
     except mlflow.MlflowException as error:
@@ -81,5 +84,21 @@ def _mlflow(folder: Path, spec: Spec) -> Start:
         mlflow.start_run(run_name=folder.name)
         mlflow.log_params({key: value for key, value in spec.to_dict().items() if value is not None})
         return lambda metrics, epoch: mlflow.log_metrics(metrics, step=epoch), mlflow.end_run
+
+    return start
+
+
+def _wandb(folder: Path, spec: Spec) -> Start:
+    try:
+        import wandb  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ImportError(f"the tracker wandb needs Weights & Biases: {install_command('wandb')}") from None
+
+    def start() -> tuple[Log, Callable[[str], None]]:
+        facts = {key: value for key, value in spec.to_dict().items() if value is not None}
+        run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "levelhead"), name=folder.name, dir=folder, config=facts
+        )
+        return lambda metrics, epoch: run.log(metrics, step=epoch), lambda status: run.finish(status != "FINISHED")
 
     return start

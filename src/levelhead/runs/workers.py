@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from ..core.errors import LevelheadError
+from ..core.extras import install_command
 from .signals import exit_with_parent, interrupts_blocked
 
 Task = TypeVar("Task")
@@ -158,7 +159,7 @@ class _Ray:
         try:
             import ray
         except ImportError:
-            raise ImportError("the executor ray needs Ray: pip install 'levelhead[ray]'") from None
+            raise ImportError(f"the executor ray needs Ray: {install_command('ray')}") from None
         if not ray.is_initialized():
             ray.init(include_dashboard=False, log_to_driver=False)
         resources = ray.cluster_resources()

@@ -15,6 +15,7 @@ import numpy as np
 from ..core import atomic
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
+from ..core.extras import install_command
 from .style import ACCENT, SOFT, percent, short
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as library
     except ImportError:
-        raise ImportError("drawing needs matplotlib; pip install 'levelhead[plot]'") from None
+        raise ImportError(f"drawing needs matplotlib; {install_command('plot')}") from None
     return library
 
 

@@ -1,0 +1,78 @@
+"""Libraries that only some parts need: which extra installs them, and what to type where one is missing."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+EXTRAS = {
+    "torch": "torch",
+    "sklearn": "sklearn",
+    "onnx": "onnx",
+    "matplotlib": "plot",
+    "numba": "fast",
+    "pyarrow": "parquet",
+    "PIL": "images",
+    "lightning": "lightning",
+    "transformers": "transformers",
+    "ray": "ray",
+    "tensorboard": "tensorboard",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
+}  # module: the extra that installs it
+
+
+def install_command(extra: str) -> str:
+    """Return what to type to install an extra.
+
+    It names the libraries themselves, with the versions that the package declares, so that it works wherever the
+    package came from: an index, a wheel or a clone.
+
+    Args:
+        extra: such as `torch`.
+
+    Returns:
+        A command for the shell.
+
+    >>> install_command("torch")
+    "pip install 'torch>=2.6'"
+    """
+    from importlib.metadata import PackageNotFoundError, requires  # here, as it is slow to import
+
+    try:
+        declared = [line.split(";") for line in requires("levelhead") or ()]
+    except PackageNotFoundError:
+        declared = []
+    mark = re.compile(rf"extra *== *['\"]{re.escape(extra)}['\"]")
+    wanted = [parts[0].strip() for parts in declared if len(parts) == 2 and mark.search(parts[1])]
+    return "pip install " + " ".join(f"'{each}'" for each in wanted or [f"levelhead[{extra}]"])
+
+
+@contextmanager
+def naming_what_is_missing() -> Iterator[None]:
+    """Give an import of a library that is not installed a message that says how to install it.
+
+    >>> with naming_what_is_missing():
+    ...     raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    Traceback (most recent call last):
+    ModuleNotFoundError: this needs torch: pip install 'torch>=2.6'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (message := message_for_missing(error)) is None:
+            raise
+        raise ModuleNotFoundError(message, name=error.name) from None
+
+
+def message_for_missing(error: ModuleNotFoundError) -> str | None:
+    """Return what to print about a library that is not installed, or None where no extra installs it.
+
+    Args:
+        error: of an import.
+
+    >>> message_for_missing(ModuleNotFoundError("No module named 'sklearn.base'", name="sklearn.base"))
+    "this needs sklearn: pip install 'scikit-learn>=1.6'"
+    >>> message_for_missing(ModuleNotFoundError(name="levelhead.nowhere"))
+    """
+    module = (error.name or "").partition(".")[0]
+    return f"this needs {module}: {install_command(EXTRAS[module])}" if module in EXTRAS else None
