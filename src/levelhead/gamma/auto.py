@@ -4,11 +4,10 @@ Of the additive shift, a strength is chosen by ``J(gamma) + s |gamma - T| / T``:
 toward what a calibrated model needs, a shift of 1 on scores divided by their temperature T. It is measured in standard
 errors s of the balanced error, and so fades as labels become many. All other rules are chosen by J alone.
 
-Then every rule is cross-fitted (`cross_fitted.py`). The shift is kept unless the cross-fitted criterion of another rule
-is lower by more than half a paired standard error (of `vector`, one and a half). Rules are tried in the order of
-`fitters.FITTERS`, so ties are left to the simpler one. At last the model stays as it is where its own loss is lower by
-as much than the cross-fitted loss of that rule. docs/which-gamma.md and docs/decisions.md have the measurements behind
-this.
+Then every rule is cross-fitted (`cross_fitted.py`). The shift is kept unless the cross-fitted criterion of another
+rule is lower by more than half a paired standard error. Rules are tried in the order of `fitters.FITTERS`, so ties are
+left to the simpler one. At last the model stays as it is where its own loss is lower by as much than the cross-fitted
+loss of that rule. docs/which-gamma.md and docs/decisions.md have the measurements behind this.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,9 +28,6 @@ from .tuned import Candidate, Tuned
 from .vector import smooth_votes
 
 CLEARLY = 0.5  # paired standard errors by which a rule must be better than a simpler one
-# The same for `vector`. Of 72 hold-outs (digits and simulated sets, three models), it is then taken in 5, with 4 wins
-# and 1 loss in balanced accuracy over auto without it; at 0.5 it is taken in 17, with 9 wins and 7 losses.
-VERY_CLEARLY = 1.5
 NONE = "none"
 _TITLES = {NONE: "the model as it is", **RULE_TITLES}
 
@@ -88,7 +84,7 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
     chosen, over = able[0], None
     for rule in able[1:]:
         gap = crossed.criterion(chosen) - crossed.criterion(rule)
-        if gap > (VERY_CLEARLY if rule == "vector" else CLEARLY) * crossed.gain(rule, chosen)[1]:
+        if gap > CLEARLY * crossed.gain(rule, chosen)[1]:
             chosen, over = rule, chosen
     lead, error = crossed.gain(NONE, chosen)  # predicted shares are a guide to a strength, not a reason to have one
     if lead > CLEARLY * error and crossed.meets_floors_as_trained():
