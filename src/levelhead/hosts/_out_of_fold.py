@@ -104,9 +104,7 @@ class OutOfFoldClassifier(BaseRescaledClassifier):
             pool_scores(self._folds),
             pool_labels(self._folds),
             self.counts_,
-            tuned={"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}
-            if tuned is None
-            else tuned,
+            tuned=scored if tuned is None else tuned,
             names=summary.names,
             samples="out-of-fold",
             title=type(innermost(self.estimator)).__name__,

@@ -1,0 +1,147 @@
+"""Any function that gives scores, with them adjusted: native boosters, ONNX sessions, a service behind an address.
+
+Trees and boosting have no head to adjust, and their scores are all that it takes. Through scikit-learn's API
+(XGBClassifier, LGBMClassifier, CatBoostClassifier, random forests) use TunedRescaledClassifierCV instead.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.choices import Metric, RuleRequest
+from ..core.counts import Counts
+from ..core.errors import Advice, LevelheadError, check_choice
+from ..core.head import Head
+from ..core.measure import Kind, check_logits, log_softmax
+from ..gamma.tune import tune
+from ..gamma.tuned import Tuned
+from ..gamma.vector import smooth_votes
+from ..heads.adjust import adjust
+from ..io.tuned_json import choice_of
+
+
+class RescaledPredictor:
+    """A trained model as a function, whose scores are adjusted by what is tuned on held-out data.
+
+    Probabilities can be shifted but not scaled: ``log p_k + gamma log(n_1 / n_k)``, or with an offset for each class.
+    Logits (`kind`) can be both. The function is called for each prediction, and nothing else of the model is known.
+
+    Args:
+        predict_proba: a function of X: probabilities [N, K], or [N] of the second of two classes; or logits.
+        counts: training samples of each class, in the order of the columns; with labels that have names, {label: n}.
+        tuned: what `levelhead.tune` returned for these scores, or the path of a tuned.json, instead of `fit`.
+        classes: [K], the labels in the order of the columns; 0 to K - 1 if not given.
+        kind: what the function gives, `probabilities` or `logits`.
+
+    Attributes:
+        tuned_: the choice, with its gain and the interval of it; `tuned_.worthwhile` says whether the gain is certain.
+
+    >>> def predict_proba(x):  # a model that has seen the first class ten times as often as the second
+    ...     return 1 / (1 + np.exp(2.3 - 3 * np.asarray(x)))
+    >>> x, y = np.linspace(-2, 3, 200), np.arange(200) >= 80  # the second class begins at 0
+    >>> model = RescaledPredictor(predict_proba, counts=[1000, 100]).fit(x, y.astype(int))
+    >>> float((predict_proba(x) > 0.5)[y].mean()), float(model.predict(x)[y].mean())
+    (0.74..., 1.0)
+    """
+
+    def __init__(
+        self,
+        predict_proba: Callable[[Any], Any],
+        *,
+        counts: Counts | None = None,
+        tuned: Tuned | str | Path | None = None,
+        classes: Sequence[Any] | None = None,
+        kind: Kind = "probabilities",
+    ) -> None:
+        check_choice("kind", kind, ("probabilities", "logits"))
+        if not callable(predict_proba):
+            raise LevelheadError(
+                f"expected a function of X, got {type(predict_proba).__name__}", parameter="predict_proba"
+            )
+        if (counts is None) == (tuned is None):
+            raise LevelheadError("expected counts, to tune with, or what was tuned already; give one of them")
+        self._scores_of, self.kind, self.counts, self.classes = predict_proba, kind, counts, classes
+        self.tuned_ = tuned
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        metric: Metric = "balanced_error",
+        rule: RuleRequest = "auto",
+        bootstrap: int = 1000,
+        rng: np.random.Generator | int = 0,
+    ) -> "RescaledPredictor":
+        """Tune on samples that the model was not trained on, as `levelhead.tune` does.
+
+        Args:
+            X: as the function takes it.
+            y: [N], labels: column numbers, or those in `classes`.
+            metric, rule, bootstrap, rng: as in `levelhead.tune`.
+
+        Returns:
+            The predictor itself.
+        """
+        if self.counts is None:
+            raise LevelheadError("it was given what was tuned already", advice=Advice("counts", None, "to tune here"))
+        names = None if self.classes is None else [str(label) for label in self.classes]
+        self.tuned_ = tune(
+            self._scores(X),
+            self._columns(y),
+            self.counts,
+            metric=metric,
+            rule=rule,
+            bootstrap=bootstrap,
+            rng=rng,
+            names=names,
+            kind=self.kind,
+        )
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the adjusted scores, [N, K]."""
+        if self.tuned_ is None:
+            raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
+        scores, choice = check_logits(self._scores(X), kind=self.kind), choice_of(self.tuned_)
+        if choice.rule == "vector":  # of votes, some of which are 0
+            scores, _ = smooth_votes(scores, choice.smoothing)
+        return adjust(Head(np.eye(scores.shape[1])), self.tuned_).logits(scores)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class of the largest adjusted score, [N]."""
+        best = self.decision_function(X).argmax(axis=1)
+        return best if self.classes is None else np.asarray(self.classes)[best]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the softmax of the adjusted scores, over the temperature if one was tuned, [N, K]."""
+        scores = self.decision_function(X)
+        return np.exp(log_softmax(scores / (choice_of(self.tuned_).temperature or 1.0)))  # type: ignore[arg-type]
+
+    def _scores(self, X: Any) -> np.ndarray:
+        """Return what the function gives, [N, K]: [N] is of the second of two classes."""
+        values = np.asarray(self._scores_of(X))
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim == 1:
+            first = 1 - values if self.kind == "probabilities" else np.zeros_like(values)
+            values = np.stack([first, values], axis=1)
+        known = values.shape[1] if self.classes is None else len(self.classes)
+        if values.ndim != 2 or values.shape[1] != known:
+            raise LevelheadError(
+                f"expected [N, {known}] of the function, a column for each class, got {list(values.shape)}"
+            )
+        return values
+
+    def _columns(self, y: Any) -> np.ndarray:
+        """Return the column of each label."""
+        labels = np.asarray(y)
+        if self.classes is None:
+            return labels
+        places = {label: i for i, label in enumerate(np.asarray(self.classes).tolist())}
+        unknown = sorted(set(labels.tolist()) - set(places), key=str)
+        if unknown:
+            raise LevelheadError(f"{unknown[0]!r} is none of the classes {list(places)}", parameter="y")
+        return np.array([places[label] for label in labels.tolist()])
