@@ -264,7 +264,6 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
         ((), "z.npy: no array 'labels' next to the logits in this file; pass --labels to give"),
         (("--labels", "classes.npy"), "--labels: expected 0 or 1 for each label of each sample, [N, K]"),
         (("--labels", "y.npy", "--rule", "tau"), "--rule: the rule 'tau' cannot level several labels"),
-        (("--labels", "y.npy", "--report", "p.html"), "--report: not for several labels per sample"),
         (("--labels", "y.npy", "--target", "0.5,0.5"), "--target: not for several labels per sample"),
     ],
 )

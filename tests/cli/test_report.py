@@ -135,6 +135,16 @@ def test_a_run_and_logits_stand_side_by_side(files, levelhead):
     assert facts(files / "e.html")["subjects"][0]["gamma"] == second["gamma"]
 
 
+def test_titles_and_the_models_file_are_shown(files, levelhead):
+    np.save("M.npy", np.load("L.npy") * 2)
+    more = ("M.npy", "--labels", "Y.npy", "--title", "first", "--title", "<second>", "--model", "my net.onnx")
+    assert levelhead(*LOGITS, *more)[0] == 0
+    assert [one["title"] for one in facts(files / "p.html")["subjects"]] == ["first", "<second>"]
+    assert "levelhead adjust &#39;my net.onnx&#39;" in (files / "p.html").read_text(encoding="utf-8")
+    status, _, err = levelhead(*LOGITS, "M.npy", "--labels", "Y.npy", "--title", "only one", "--force")
+    assert (status, "--title: expected 2, one for each model, got 1" in err) == (2, True)
+
+
 def test_records_of_the_paper_become_its_tables(files, levelhead):
     (files / "records").mkdir()
     for seed, error in enumerate((0.28, 0.30)):

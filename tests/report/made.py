@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from levelhead import Head, Snapshot
-from levelhead.report import Subject, of_logits, of_snapshot
+from levelhead.report import LabelSubject, Subject, of_labels, of_logits, of_snapshot
 
 HOSTILE = [
     '</script><img src=x onerror="window.hacked=1">',
@@ -45,6 +45,14 @@ def two(**given) -> Subject:
 def tried(**given) -> Subject:
     """Ten classes, all rules tried."""
     return ten(**{"rule": "auto", "title": "every rule"} | given)
+
+
+def several_labels() -> LabelSubject:
+    """Four labels per sample, one with a hostile name."""
+    rng = np.random.default_rng(0)
+    labels = rng.random((500, 4)) < [0.5, 0.2, 0.06, 0.03]
+    logits = 2.2 * labels - [0.8, 2.2, 3.4, 4.0] + rng.normal(size=(500, 4))
+    return of_labels(logits, labels, names=[*HOSTILE[:3], "kite"], bootstrap=50, title="four labels")
 
 
 def thousand(each: int = 5) -> Subject:

@@ -30,8 +30,11 @@ PAGES = {
     "two": lambda: [made.two(samples="test", target=[4, 1])],
     "thousand": lambda: [made.thousand()],
     "blind": lambda: [made.blind()],
+    "trained": lambda: [made.trained()],
     "several": lambda: [made.ten(), made.trained(), made.blind()],
     "choice": lambda: [made.choice()],
+    "tried": lambda: [made.tried()],
+    "labels": lambda: [made.several_labels()],
     "tables": list,
 }
 TABLE = PageTable("a table", ["ratio", "100", "10"], [["Baseline", "29.71", "13.26"], ["WVN", "20.17", "10.71"]])
@@ -119,11 +122,13 @@ def bars(page) -> dict[int, str]:
 
 
 def expected(path, gamma: float) -> dict[str, str]:
-    point = path.at(gamma)
+    """What the path gives; the halves are the five, hundreds, ... rarest and most frequent classes."""
+    point, order, half = path.at(gamma), np.argsort(path.counts, kind="stable"), len(path.counts) // 2
+    recalls = point.class_accuracy[order[:half]], point.class_accuracy[order[-half:]]
     return {
         "balanced": percent(point.balanced_error),
         "error": percent(point.error),
-        **{name: percent(value) for name, value in point.groups.items()},
+        **{name: percent(np.mean(recall)) for name, recall in zip(("rare", "common"), recalls, strict=True)},
     }
 
 
@@ -163,6 +168,52 @@ def test_the_confusion_matrix_follows_gamma(show):
             .map((row) => [...row.cells].slice(1).map((cell) => cell.title))""")
         table = subject.path.confusion(gamma)[order][:, order]
         assert cells == [[f"{int(n)} of 40" for n in row] for row in table]
+
+
+def test_every_rule_can_be_looked_at_and_is_exact(show):
+    page, (subject,) = show("tried")
+    order = np.argsort(-subject.counts, kind="stable")
+    titles = page.locator("#rule option").all_text_contents()
+    assert titles == [view.title + " (chosen)" * (i == 0) for i, view in enumerate(subject.views)]
+    assert len(titles) >= 3
+    labels = np.repeat(np.arange(10), 40)
+    for i, view in enumerate(subject.views):
+        page.select_option("#rule", str(i))
+        settle(page)
+        assert readouts(page) == expected(view.path, view.gamma)
+        for strength in np.random.default_rng(i).uniform(0, view.end, 4).round(4):
+            type_gamma(page, strength)
+            assert readouts(page) == expected(view.path, strength)
+            cells = page.evaluate("""() => [...document.querySelectorAll(".matrix tbody tr")]
+                .map((row) => [...row.cells].slice(1).map((cell) => cell.title))""")
+            table = np.bincount(labels * 10 + view.changes.predictions(strength), minlength=100).reshape(10, 10)
+            assert cells == [[f"{n} of 40" for n in row] for row in table[order][:, order]]
+    drawn = page.locator("#curve .u-legend .u-label").all_text_contents()
+    assert all(any(title in text for text in drawn) for title in titles)
+
+
+def test_on_a_phone_counts_stay_and_code_scrolls_visibly(show):
+    page, _ = show("ten", width=400)
+    assert page.locator("#classes .count").first.is_visible()
+    code = page.locator("#command-0").locator("..")
+    wide, seen, tall, inner = code.evaluate("(e) => [e.scrollWidth, e.clientWidth, e.offsetHeight, e.clientHeight]")
+    assert wide > seen
+    assert tall - inner > 6  # a scroll bar that takes its room is visible without a touch
+
+
+def test_calibration_has_the_full_width(show):
+    page, _ = show("trained")
+    card, charts = page.locator("#calibration-card").bounding_box(), page.locator("#calibration svg")
+    assert charts.count() == 3
+    assert card["width"] > 1100
+    assert charts.first.bounding_box()["width"] > 250
+
+
+def test_the_best_of_several_models_is_marked(show):
+    page, subjects = show("several")
+    found = page.locator("tr.best th").first.text_content()
+    after = {one.title: one.path.at(one.gamma).balanced_error for one in subjects if one.path is not None}
+    assert found.startswith(min(after, key=after.get))
 
 
 def test_a_thousand_classes_follow_twenty_typed_gammas(show):
@@ -286,10 +337,10 @@ def test_a_table_of_the_paper_sorts_too(show):
 
 
 def test_a_choice_without_its_samples_shows_the_verdict_alone(show):
-    page, (subject,) = show("choice")
+    page, _ = show("choice")
     assert page.locator(".verdict h2").is_visible()
     assert not page.locator("#explore").is_visible()
-    assert repr(subject.gamma) in page.text_content("#command")
+    assert "levelhead adjust" in page.text_content("#command-0")
 
 
 def test_another_model_is_shown_in_detail(show):
@@ -327,9 +378,9 @@ def test_hostile_class_names_stay_text(show):
 
 
 def test_the_command_is_copied(show):
-    page, _ = show("two")
-    page.click("[data-copy=command]")
-    page.wait_for_selector("[data-copy=command]:has-text('Copied')")
+    page, _ = show("ten")
+    page.click("[data-copy=command-0]")
+    page.wait_for_selector("[data-copy=command-0]:has-text('Copied')")
     assert page.text_content("#said") == "Copied"
 
 

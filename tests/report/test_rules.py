@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from levelhead import tune
-from levelhead.report import of_logits
+from levelhead.report import of_logits, write
+from levelhead.report.render import render_page, with_titles
+from levelhead.report.rule_table import rule_table
 from levelhead.report.rule_view import RuleView
 from levelhead.report.share_path import compute_share_envelope
+from levelhead.report.verdict import verdict
 
 from . import made
 
@@ -62,3 +67,98 @@ def test_each_view_predicts_what_the_rule_predicts(rule):
     scale, offset = view.parts(view.gamma)
     assert ((logits * scale + offset).argmax(axis=1) == scores.argmax(axis=1)).all()
     assert view.path.at(0.0).error == pytest.approx((logits.argmax(axis=1) != labels).mean())
+
+
+def two_halves(rare_gain: int) -> tuple[np.ndarray, np.ndarray]:
+    """Four classes of 200 samples: at gamma = 0.1 of RS, 60 of the second turn right, and some of the third."""
+    labels = np.repeat(np.arange(4), 200)
+    logits = np.where(np.eye(4)[labels] > 0, 3.0, 1.0)
+    logits[200:260] = [3.0, 2.9, 1.0, 1.0]
+    if rare_gain > 0:
+        logits[400 : 400 + rare_gain] = [3.0, 1.0, 2.9, 1.0]
+    return logits, labels
+
+
+@pytest.mark.parametrize(("rare_gain", "status"), [(0, "unclear"), (40, "ship")])
+def test_the_verdict_never_says_ship_where_the_rare_half_gains_nothing(rare_gain, status):
+    subject = of_logits(*two_halves(rare_gain), [400, 200, 100, 50], gamma=0.1, apart=True)
+    found = verdict(subject)
+    rare = next(number for number in found.numbers if number.key == "rare")
+    assert (rare.after > rare.before) == (rare_gain > 0)
+    assert found.status == status
+    assert ("the rarer half of the classes gains nothing" in found.headline) == (rare_gain == 0)
+
+
+def test_the_verdict_leaves_the_model_as_it_is_where_tune_says_that_it_is_not_worthwhile():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(5, size=60)
+    logits = rng.normal(size=(60, 5)) + 2 * np.eye(5)[labels]
+    tuned = tune(logits, labels, COUNTS, bootstrap=200)
+    assert not tuned.worthwhile
+    for apart in (False, True):
+        found = verdict(of_logits(logits, labels, COUNTS, tuned=tuned, apart=apart))
+        assert found.headline.startswith("Leave the model as it is")
+        assert found.status in ("unclear", "keep")
+    page = render_page([of_logits(logits, labels, COUNTS, tuned=tuned)])
+    assert "Apply it all the same" in page
+    assert "Ship" not in page.partition("<script")[0]
+
+
+def test_another_metric_than_the_balanced_error_is_named_in_the_verdict():
+    logits, labels = samples()
+    tuned = tune(logits, labels, COUNTS, metric="macro_f1", bootstrap=200)
+    found = verdict(of_logits(logits, labels, COUNTS, tuned=tuned))
+    assert tuned.worthwhile
+    assert found.headline == "Ship the adjusted model, if macro F1 is what matters"
+    assert f"{tuned.value:.4f}" in found.lines["How certain"] or f"{tuned.value:.2%}" in found.lines["How certain"]
+
+
+def test_the_rules_that_were_tried_stand_in_a_table_with_why():
+    logits, labels = samples()
+    subject = of_logits(logits, labels, COUNTS, bootstrap=30)
+    found = rule_table(subject)
+    assert found is not None
+    assert [row.title for row in found.rows][:3] == ["As trained", "Logit shift", "RS"]
+    assert [row.chosen for row in found.rows].count(True) == 1
+    assert found.why.lower().startswith(subject.choice["why"].lower())
+    page = render_page([subject])
+    for row in found.rows:
+        assert f">{row.value}<" in page
+    assert rule_table(of_logits(logits, labels, COUNTS, rule="shift", bootstrap=0)) is None
+
+
+def test_margins_of_any_scale_have_a_slider_that_reaches_them():
+    logits, labels = samples()
+    for factor in (0.001, 1000.0):
+        subject = of_logits(factor * logits, labels, COUNTS, rule="shift", bootstrap=0)
+        view = subject.views[0]
+        assert view.gamma is not None
+        assert view.gamma < view.end < 20 * view.gamma
+        assert 3000 < view.end * view.step < 80_000
+        render_page([subject])
+
+
+def test_a_warning_comes_in_words_with_a_command_of_the_users_own_files():
+    subject = of_logits(*samples(), COUNTS, rule="rescale", bootstrap=0)
+    subject.choice["warnings"] = [
+        "RangeWarning: the criterion is lowest at the end",
+        "CountsWarning: the counts are equal",
+    ]
+    subject = replace(subject, files={"logits": "my logits.npy", "labels": "y.npy", "counts": "c.json"}, model="m.onnx")
+    wide, counts = verdict(subject).alarms
+    assert wide.command.startswith(
+        "levelhead tune --logits 'my logits.npy' --labels y.npy --counts c.json --rule rescale"
+    )
+    assert "--max 4 -o tuned.json" in wide.command
+    assert counts.command == "levelhead inspect m.onnx --counts c.json"
+    assert "Warning:" not in wide.text
+
+
+def test_titles_that_are_the_same_are_told_apart(tmp_path):
+    one = of_logits(*samples(), COUNTS, gamma=0.1, title="run")
+    pair = [replace(one, files={"run": f"{name}/run"}) for name in "ab"]
+    assert [subject.title for subject in with_titles(pair)] == ["a/run", "b/run"]
+    assert [subject.title for subject in with_titles([one, one])] == ["run, 1", "run, 2"]
+    assert with_titles([one])[0].title == "run"
+    page = write(tmp_path / "p.html", [one, replace(one, choice=one.choice | {"gamma": 0.2})]).read_text("utf-8")
+    assert page.count('<span class="tag">best</span>') == 1

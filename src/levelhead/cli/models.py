@@ -237,7 +237,7 @@ def tune(
     known = None if names is None else read_names(names)
     if task == "multilabel":
         samples = read_label_samples(logits, labels, counts, names=known, say=say)
-        tuned = tune_label_files(samples, request, label_column=label_column, report=report)
+        tuned = tune_label_files(samples, request, label_column=label_column)
     else:
         samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
         tuned = tune_files(samples, request)
@@ -324,7 +324,15 @@ def report(
     label_column: LabelColumn = None,
     tuned: Annotated[Path | None, typer.Option(help="A gamma that `levelhead tune -o` chose on other samples.")] = None,
     gamma: Annotated[float | None, typer.Option(help="A gamma of your own. Otherwise `tune` chooses it.")] = None,
-    rule: Annotated[PathRule | None, typer.Option(help="Default: rescale. tau needs a run or a snapshot.")] = None,
+    rule: Annotated[
+        PathRule | None, typer.Option(help="Default: chosen too; rescale with --gamma. tau needs a run or a snapshot.")
+    ] = None,
+    title: Annotated[
+        list[str] | None, typer.Option(help="What to call it, instead of its file's name; once for each of several.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="The model's file, for the commands on the page to name it.")
+    ] = None,
     chosen_on: ChosenOn = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 1000,
     force: Force = False,
@@ -339,7 +347,7 @@ def report(
     from ..paper.cells import load_records
     from ..paper.markdown import every_table
     from ..report import PageTable, is_records, of_file, write
-    from .outputs import check_outputs
+    from .outputs import check_outputs, check_titles
 
     check_outputs(page=out, force=force)
     tables = [
@@ -349,9 +357,13 @@ def report(
         for title, text in every_table(load_records(path)).items()
     ]
     known = None if names is None else read_names(names)
+    places = [path for path in inputs if not is_records(path)]
+    titles = check_titles(title, len(places))
     subjects = [
         of_file(
             path,
+            title=given,
+            model=None if model is None else str(model),
             labels=labels,
             counts_file=counts,
             names=known,
@@ -363,8 +375,7 @@ def report(
             bootstrap=bootstrap,
             say=say,
         )
-        for path in inputs
-        if not is_records(path)
+        for path, given in zip(places, titles, strict=True)
     ]
     page = write(out, subjects, tables=tables, command=typed_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)

@@ -35,3 +35,10 @@ def check_outputs(
         raise LevelheadError(f"{page}: expected a page that ends in .html")
     if plot is not None:
         check_picture(plot)
+
+
+def check_titles(titles: Sequence[str] | None, size: int) -> list[str | None]:
+    """Return a title, or None, for each of so many models."""
+    if titles and len(titles) != size:
+        raise LevelheadError(f"expected {size}, one for each model, got {len(titles)}", parameter="title")
+    return list(titles) if titles else [None] * size

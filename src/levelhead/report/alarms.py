@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
+from .rule_view import ChoiceRecord
 from .subject import Subject
 from .use_it import MODEL, tune_command
 
@@ -40,14 +41,22 @@ class Alarm:
 
 def alarms(subject: Subject) -> tuple[Alarm, ...]:
     """Return the warnings of a subject, the one about test labels first."""
-    found = []
-    if subject.choice["chosen_on"] == "test":
-        text = (
-            "Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they cannot be "
-            "reported as a test result. Choose gamma on held-out samples instead."
-        )
-        found.append(Alarm("Not a test result.", text))
-    return (*found, *(_alarm(subject, str(line)) for line in subject.choice.get("warnings") or ()))
+    warned = subject.choice.get("warnings") or ()
+    return (*_on_test(subject.choice), *(_alarm(subject, str(line)) for line in warned))
+
+
+def bare_alarms(choice: ChoiceRecord) -> tuple[Alarm, ...]:
+    """Return the warnings of a choice, without commands."""
+    lines = [str(line).partition(": ") for line in choice.get("warnings") or ()]
+    return (*_on_test(choice), *(Alarm(HELP.get(kind, ("Warning.", ""))[0], text) for kind, _, text in lines))
+
+
+def _on_test(choice: ChoiceRecord) -> tuple[Alarm, ...]:
+    text = (
+        "Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they cannot be "
+        "reported as a test result. Choose gamma on held-out samples instead."
+    )
+    return (Alarm("Not a test result.", text),) if choice["chosen_on"] == "test" else ()
 
 
 def _alarm(subject: Subject, line: str) -> Alarm:

@@ -13,12 +13,14 @@ from ..core.measure import Kind
 from ..gamma.tuned import Tuned
 from ..io import arrays, samples
 from ..io.counts_file import target_shares
+from ..io.label_samples import read_label_samples
 from ..io.safetensors_file import read_header
 from ..io.snapshot import Snapshot
 from ..io.text import parse_json
 from ..io.text import read as read_text
 from ..io.tuned_json import read_choice
 from ..runs.run_folder import Run
+from .labels import LabelSubject, of_labels
 from .subject import ChoiceRecord, Subject, of_logits, of_snapshot
 
 
@@ -34,8 +36,10 @@ def of_file(
     rule: RuleName | None = None,
     chosen_on: str = "held-out",
     bootstrap: int = 1000,
+    title: str | None = None,
+    model: str | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> Subject:
+) -> Subject | LabelSubject:
     """Return the subject of a run's folder, a snapshot, a tuned.json, or a file of logits.
 
     Args:
@@ -47,6 +51,8 @@ def of_file(
         gamma: a gamma of your own. With neither, gamma is chosen on the held-out samples; logits are taken to be that.
         rule, bootstrap: as in `of_snapshot`; the rule is `auto` if None.
         chosen_on: what the logits' samples are; `test` gets a warning.
+        title: what to call it; its file's name if None.
+        model: the model's file, for the commands to copy; that of a run is known.
         say: called with a line about what the logits' file holds besides the logits.
 
     Returns:
@@ -58,7 +64,38 @@ def of_file(
     ...     of_file(f"{folder}/all.npz", gamma=0.5).title
     'all'
     """
-    place = Path(path)
+    given = {"title": title, "model": model}
+    subject = _open(
+        Path(path),
+        labels=labels,
+        counts_file=counts_file,
+        names=names,
+        label_column=label_column,
+        tuned=tuned,
+        gamma=gamma,
+        rule=rule,
+        chosen_on=chosen_on,
+        bootstrap=bootstrap,
+        say=say,
+    )
+    return replace(subject, **{name: value for name, value in given.items() if value is not None})
+
+
+def _open(
+    place: Path,
+    *,
+    labels: Path | None,
+    counts_file: Path | None,
+    names: Sequence[str] | None,
+    label_column: str | None,
+    tuned: Path | None,
+    gamma: float | None,
+    rule: RuleName | None,
+    chosen_on: str,
+    bootstrap: int,
+    say: Callable[[str], None],
+) -> Subject | LabelSubject:
+    """Return the subject of a file, by what it holds."""
     if rule is not None:
         check_choice("rule", rule, RULES)
     if gamma is not None and tuned is not None:
@@ -71,18 +108,18 @@ def of_file(
     if place.suffix == ".json":
         return of_tuned(place)
     if place.suffix == ".safetensors" and not place.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected a snapshot or logits")
+        raise FileNotFoundError(f"{place}: no such file; expected a snapshot or logits")
     if place.suffix == ".safetensors" and "levelhead.snapshot" in read_header(place).metadata:
         facts = _with_sha256({"snapshot": place})
         subject = of_snapshot(Snapshot.load(place), title=place.stem, facts=facts, **given)
         return replace(subject, files={"snapshot": str(place)}, **apply)
     if not arrays.has_known_suffix(place):
         raise LevelheadError(
-            f"{path}: expected a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
+            f"{place}: expected a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
         )
     if (choice or given)["rule"] == "tau":
         raise LevelheadError(
-            f"{path}: the rule 'tau' needs the weight norms of a head, and logits have none; give a "
+            f"{place}: the rule 'tau' needs the weight norms of a head, and logits have none; give a "
             "run's folder or a snapshot"
         )
     found = samples.read(place, labels, counts_file, names=names, label_column=label_column, say=say)
@@ -140,7 +177,7 @@ def of_run(folder: Path, **given: Any) -> Subject:
     return replace(subject, files={"run": str(folder)})
 
 
-def of_tuned(path: Path) -> Subject:
+def of_tuned(path: Path) -> Subject | LabelSubject:
     """Return the subject of a tuned.json on the files it was chosen on, or of the choice alone if it names no files."""
     choice = read_choice(path)
     sources = choice.get("sources")
@@ -177,7 +214,7 @@ def of_choice(
     target: str | None = None,
     kind: Kind = "logits",
     title: str | None = None,
-) -> Subject:
+) -> Subject | LabelSubject:
     """Return the subject of a choice, on the files it was made on.
 
     Args:
@@ -197,6 +234,8 @@ def of_choice(
     0.5
     """
     choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
+    if choice.get("task") == "multilabel":
+        return _of_label_choice(tuned, logits, labels, counts, kind=kind, title=title or logits.stem)
     found = samples.read(logits, labels, counts, names=choice.get("names"))
     subject = of_logits(
         found.logits,
@@ -212,6 +251,24 @@ def of_choice(
         samples=choice["chosen_on"],
     )
     return replace(subject, files=_names(found.files, norms=norms))
+
+
+def _of_label_choice(
+    tuned: Tuned | ChoiceRecord,
+    logits: Path,
+    labels: Path | None,
+    counts: Path | Sequence[float],
+    *,
+    kind: Kind,
+    title: str,
+) -> LabelSubject:
+    choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
+    given = counts if isinstance(counts, Path) else None  # others are in the choice
+    found = read_label_samples(logits, labels, given, names=choice.get("names"))
+    assert found.labels is not None
+    facts = _with_sha256(found.files)
+    subject = of_labels(found.logits, found.labels, tuned=tuned, names=found.names, kind=kind, title=title, facts=facts)
+    return replace(subject, files=_names(found.files))
 
 
 def is_records(path: str | Path) -> bool:

@@ -12,7 +12,7 @@ import json
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from .._version import __version__
 from ..core import atomic
 from ..core.errors import LevelheadError
 from .encode_changes import STEP
+from .labels import SENTENCE, LabelSubject, label_code, label_verdict
 from .page_data import page_data
 from .rule_table import rule_table
 from .rule_view import rule_title
@@ -69,7 +70,9 @@ class PageTable:
         return PageTable(title, header, rows, note)
 
 
-def write(out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[PageTable] = (), command: str = "") -> Path:
+def write(
+    out: str | Path, subjects: Sequence[Subject | LabelSubject], *, tables: Sequence[PageTable] = (), command: str = ""
+) -> Path:
     """Write the page of one subject, or of several side by side, atomically.
 
     Args:
@@ -86,7 +89,7 @@ def write(out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[Page
     ...     write(f"{folder}/page.html", [of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], gamma=0.5)]).name
     'page.html'
     """
-    path = Path(out)
+    path, subjects = Path(out), with_titles(subjects)
     if path.suffix.lower() not in (".html", ".htm"):
         raise LevelheadError(f"{path}: expected a page as .html, got {path.suffix or 'no suffix'}")
     if not subjects and not tables:
@@ -95,7 +98,22 @@ def write(out: str | Path, subjects: Sequence[Subject], *, tables: Sequence[Page
     return path
 
 
-def render_page(subjects: Sequence[Subject], *, tables: Sequence[PageTable] = (), command: str = "") -> str:
+def with_titles(subjects: Sequence[Subject | LabelSubject]) -> list[Subject | LabelSubject]:
+    """Return the subjects with titles that differ: runs of the same name get that of the folder they are in."""
+    titles = [subject.title for subject in subjects]
+    found = []
+    for i, subject in enumerate(subjects):
+        if titles.count(subject.title) > 1:
+            place = next((subject.files[key] for key in ("run", "snapshot", "logits") if key in subject.files), None)
+            above = Path(place).resolve().parent.name if place else ""
+            subject = replace(subject, title=f"{above}/{subject.title}" if above else f"{subject.title}, {i + 1}")
+        found.append(subject)
+    return found
+
+
+def render_page(
+    subjects: Sequence[Subject | LabelSubject], *, tables: Sequence[PageTable] = (), command: str = ""
+) -> str:
     """Return the page as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -110,6 +128,8 @@ def render_page(subjects: Sequence[Subject], *, tables: Sequence[PageTable] = ()
     words.filters |= {"percent": percent_text, "points": signed_points}
     script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
+    several = [subject for subject in subjects if isinstance(subject, LabelSubject)]
+    subjects = [subject for subject in subjects if isinstance(subject, Subject)]
     content = {"step": STEP, "subjects": [page_data(subject) for subject in subjects]}
     verdicts = [verdict(subject) for subject in subjects]
     data = json.dumps(content, separators=(",", ":"), allow_nan=False)
@@ -119,6 +139,7 @@ def render_page(subjects: Sequence[Subject], *, tables: Sequence[PageTable] = ()
         subjects=[
             {
                 "index": i,
+                "labels": False,
                 "subject": subject,
                 "verdict": said,
                 "rule": RULE_SENTENCES[subject.choice["rule"]],
@@ -127,6 +148,18 @@ def render_page(subjects: Sequence[Subject], *, tables: Sequence[PageTable] = ()
                 "tried": rule_table(subject),
             }
             for i, (subject, said) in enumerate(zip(subjects, verdicts, strict=True))
+        ],
+        labels=[
+            {
+                "index": len(subjects) + i,
+                "labels": True,
+                "subject": subject,
+                "verdict": label_verdict(subject),
+                "rule": SENTENCE,
+                "rule_title": "Threshold of each label",
+                "code": label_code(subject),
+            }
+            for i, subject in enumerate(several)
         ],
         best=_best(verdicts),
         sentences=RULE_SENTENCES,

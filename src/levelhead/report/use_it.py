@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..core.adjust import RULES
@@ -56,6 +57,15 @@ def tune_command(subject: Subject, *more: str) -> str:
     if "counts" not in files:
         given.append(f"--counts {_counts_in_command(subject)}")
     return " ".join(["levelhead tune", *given, *_own_options(subject.choice, more), *more, "-o", TUNED])
+
+
+def label_tune_command(files: Mapping[str, str], choice: ChoiceRecord) -> str:
+    """Return the command that tunes several labels per sample on the files of a page."""
+    files = files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
+    given = [f"--{what} {_quoted(files[what])}" for what in ("logits", "labels", "counts") if what in files]
+    metric = choice.get("metric") or "balanced_error"
+    own = [] if metric in ("balanced_error", "cost") else [f"--metric {metric}"]
+    return " ".join(["levelhead tune --task multilabel", *given, *own, "-o", TUNED])
 
 
 def _own_options(choice: ChoiceRecord, more: tuple[str, ...]) -> list[str]:
