@@ -43,7 +43,11 @@ TABLE = PageTable("a table", ["ratio", "100", "10"], [["Baseline", "29.71", "13.
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as library:
-        started = library.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        started = library.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
+            ignore_default_args=["--hide-scrollbars"],
+        )
         yield started
         started.close()
 

@@ -40,7 +40,7 @@ def rule_table(subject: Subject) -> RuleTable | None:
     rows = []
     for one in candidates:
         rule, second, between = one["rule"], one.get("second"), one.get("interval")
-        then = "" if second is None else f", then {second:.3f}"
+        then = "" if second is None else f", then {round(second, 3) + 0.0:.3f}"
         strength = (
             "" if rule == AS_TRAINED else "a number per class" if rule == "vector" else f"{one['gamma']:.3f}{then}"
         )

@@ -229,7 +229,7 @@ def strength_text(subject: Subject) -> str:
     choice, between = subject.choice, subject.choice.get("interval")
     if choice["rule"] == "vector":
         return "a scale and an offset for each class"
-    second = "" if choice.get("second") is None else f", then a shift of {choice['second']:.3f}"
+    second = "" if choice.get("second") is None else f", then a shift of {round(choice['second'], 3) + 0.0:.3f}"
     likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
     return f"gamma = {choice['gamma']:.3f}{second}{likely}"
 
