@@ -15,7 +15,7 @@ import levelhead
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 QUICKEST = ["plot_few_labels", "plot_unlabelled"]  # neither trains with torch
-PUBLIC = {"levelhead.hosts.sklearn", "levelhead.hosts.lightning", "levelhead.hosts.transformers"}
+PUBLIC = {f"levelhead.hosts.{host}" for host in ("sklearn", "predictor", "lightning", "transformers")}
 
 
 def foreign_names(source: str) -> list[str]:

@@ -3,6 +3,7 @@
 - torch: `WVN`, a hook on any torch optimizer
 - lightning, transformers: callbacks for WVN and leveling; losses for the Hugging Face Trainer
 - sklearn: classifiers with adjusted scores, at a fixed or a tuned gamma
+- predictor: any function that gives scores, such as a native booster, with them adjusted
 - _callback: what the callbacks share
 - _base_classifier, _folds: what the classifiers share, with the scores of any classifier; the folds of a tuning
 - _scorers, _choice, _out_of_fold: which scorers are exact; the choice on out-of-fold scores; what is known after it

@@ -62,7 +62,8 @@ class RescaledPredictor:
             )
         if (counts is None) == (tuned is None):
             raise LevelheadError("expected counts, to tune with, or what was tuned already; give one of them")
-        self._scores_of, self.kind, self.counts, self.classes = predict_proba, kind, counts, classes
+        self._scores_of, self.counts, self.classes = predict_proba, counts, classes
+        self.kind: Kind = kind
         self.tuned_ = tuned
 
     def fit(
