@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install -c constraints.txt
 JOBS ?= 2
+LOWEST := .venv-lowest
 
-.PHONY: demo test quick check docs results bench clean
+.PHONY: demo test quick test-lowest check docs results bench release clean
 
 demo: $(VENV)/demo
 	$(BIN)/levelhead demo
@@ -17,6 +18,10 @@ test: $(VENV)/test $(VENV)/browser
 # All but the tests marked slow, in under two minutes on two cores.
 quick: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
+
+# The quick tests with the lowest version of everything, in an environment of their own. What warns was fixed since.
+test-lowest: $(LOWEST)/test
+	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" -o filterwarnings= -W ignore $(ARGS)
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -31,6 +36,14 @@ docs: $(VENV)/docs
 # Every table and figure of docs/reproduction.md, from results/ alone.
 results: $(VENV)/demo
 	$(BIN)/levelhead reproduce figures
+
+# Everything up to publishing, which a tag does (.github/workflows/release.yml): version, changelog, sdist and wheel, and
+# what the wheel does alone in an empty environment. It says what is missing.
+release: $(VENV)/release
+	rm -rf dist
+	$(BIN)/python -m build -q
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/release.py dist $(STRICT)
 
 bench: $(VENV)/test $(VENV)/browser
 	for file in bench/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
@@ -64,9 +77,19 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	touch $@
 
+$(VENV)/release: $(BIN)/python constraints.txt
+	$(PIP) build twine
+	touch $@
+
+$(LOWEST)/test: constraints-lowest.txt pyproject.toml
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check -q install -c constraints-lowest.txt -e '.[test,track]'
+	$(LOWEST)/bin/python -m pip check
+	touch $@
+
 $(VENV)/docs: $(VENV)/test
 	$(PIP) -e '.[docs]'
 	touch $@
 
 clean:
-	rm -rf docs/_build docs/api docs/gallery docs/generated docs/sg_execution_times.rst $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/_build docs/api docs/gallery docs/generated docs/sg_execution_times.rst $(VENV) $(LOWEST) dist .pytest_cache .ruff_cache .hypothesis

@@ -32,7 +32,9 @@ def test_an_import_that_lacks_a_library_says_what_to_install():
         "    del sys.modules[module]\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [f"this needs {module}: {install_command(EXTRAS[module])}" for module, _ in CASES]
+    assert done.stdout.splitlines() == [
+        f"this needs {module}: {install_command(EXTRAS[module])}" for module, _ in CASES
+    ]
 
 
 def test_what_to_install_does_not_depend_on_where_the_package_came_from():

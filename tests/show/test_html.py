@@ -252,7 +252,7 @@ def test_the_sparkline_marks_gamma_where_it_is():
 
 def test_without_matplotlib_a_plot_names_the_extra(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"^drawing needs matplotlib; pip install 'levelhead\[plot\]'$"):
+    with pytest.raises(ImportError, match=r"^drawing needs matplotlib; pip install 'matplotlib>=3\.8'$"):
         path.plot()
 
 

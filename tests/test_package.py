@@ -1,0 +1,195 @@
+"""The package as others see it: what it asks for, what the index shows, and the files of the repository about it."""
+
+import doctest
+import importlib.util
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from levelhead import __version__
+from levelhead.core.extras import EXTRAS
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BUILDS_THE_DOCS_OR_CHECKS = {"docs", "dev"}  # extras that test-lowest does not install
+ADDRESS = "https://example.org/someone/levelhead"
+yaml = pytest.importorskip("yaml")
+
+
+def load_by_path(path: Path) -> ModuleType:
+    """Import a file that is no part of the package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def requirement(text: str) -> tuple[str, str]:
+    """Return the name and the lowest version of a requirement; no version where it has none."""
+    found = re.match(r"([\w.-]+)(?:\[.*\])?(.*)", text)
+    assert found is not None
+    floor = re.search(r">=([\d.]+)", found[2])
+    return normal(found[1]), floor[1] if floor else ""
+
+
+def requirements_with_extra() -> list[tuple[str, str]]:
+    extras = PROJECT["optional-dependencies"]
+    rows = [(extra, each) for extra in extras if extra not in BUILDS_THE_DOCS_OR_CHECKS for each in extras[extra]]
+    return [("", each) for each in PROJECT["dependencies"]] + rows
+
+
+def pins(name: str) -> dict[str, str]:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    return {normal(line.split("==")[0]): line.split("==")[1] for line in lines if line and not line.startswith("#")}
+
+
+def as_version(text: str) -> tuple[int, ...]:
+    parts = tuple(map(int, text.split(".")))
+    return parts[: max(i for i, part in enumerate((1, *parts)) if part)]  # 1.0 is 1
+
+
+def test_the_lowest_versions_tested_are_those_declared():
+    floors = dict(requirement(each) for _, each in requirements_with_extra())
+    floors.pop("levelhead")
+    lowest = pins("constraints-lowest.txt")
+    assert sorted(lowest) == sorted(floors)
+    assert {n: v for n, v in floors.items() if as_version(v) != as_version(lowest[n])} == {}
+    assert "".join(sorted(lowest)) == "".join(lowest)  # in order, for whoever looks one up
+
+
+def test_every_requirement_has_a_lowest_version_and_a_pin():
+    pinned = pins("constraints.txt")
+    missing = [
+        each for _, each in requirements_with_extra() if not each.startswith("levelhead[") and not requirement(each)[1]
+    ]
+    assert missing == []
+    assert [n for n, _ in map(requirement, PROJECT["dependencies"]) if n not in pinned] == []
+
+
+def test_every_library_named_in_a_hint_has_its_extra_and_every_extra_for_users_a_hint():
+    extras = set(PROJECT["optional-dependencies"])
+    assert set(EXTRAS.values()) <= extras
+    assert extras - set(EXTRAS.values()) == {"all", "track", "test", "docs", "dev"}
+
+
+def test_the_imports_of_the_base_are_declared():
+    names = {requirement(each)[0] for each in PROJECT["dependencies"]}
+    assert names == {"numpy", "safetensors", "typer", "rich", "jinja2"}
+
+
+def test_no_address_is_made_up():
+    assert PROJECT["authors"] == [{"name": "the levelhead developers"}]
+    assert {url.split("/")[2] for url in PROJECT["urls"].values()} <= {"arxiv.org", *_own_host()}
+
+
+def _own_host() -> set[str]:
+    address = PROJECT["urls"].get("Repository", "")
+    return {address.split("/")[2]} if address else set()
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    pytest.importorskip("hatchling")
+    return load_by_path(ROOT / "hatch_build.py")
+
+
+def relative_links(text: str) -> list[str]:
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [path for path in re.findall(r"\]\(([^)\s]+)\)", outside) if not path.startswith("https://")]
+
+
+def test_without_an_address_the_index_page_has_no_link_into_the_repository(hook):
+    text = hook.index_page(README, "", __version__)
+    assert len(relative_links(README)) > 10
+    assert relative_links(text) == []
+    assert "<!--" not in text
+    assert "![" not in text
+    assert "[*Adjusting Decision Boundary for Class Imbalanced Learning*](https://arxiv.org/abs/1912.01857)" in text
+    assert re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL) == re.findall(
+        r"^```.*?^```", re.sub(r"^<!--.*?-->", "", README, flags=re.MULTILINE | re.DOTALL), re.MULTILINE | re.DOTALL
+    )
+
+
+def test_with_an_address_every_link_leads_to_a_file_of_that_version(hook):
+    text = hook.index_page(README, ADDRESS + "/", "1.2.3")
+    assert relative_links(text) == []
+    for path in relative_links(README):
+        kind = (
+            "raw" if f"![Recall of each class before and after: the rare ones catch up]({path})" in README else "blob"
+        )
+        assert f"]({ADDRESS}/{kind}/v1.2.3/{path})" in text
+        assert (ROOT / path.partition("#")[0]).exists()
+
+
+def test_the_examples_of_the_build_hook_and_of_the_release_check_hold(hook):
+    for module in (hook, load_by_path(ROOT / "tests" / "release.py")):
+        assert doctest.testmod(module).attempted > 0
+        assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("address", ["", ADDRESS])
+def test_the_index_renders_the_page(hook, address):
+    markdown = pytest.importorskip("readme_renderer.markdown")
+    if not markdown.variants:
+        pytest.skip("readme_renderer[md] is not installed")
+    page = markdown.render(hook.index_page(README, address, __version__))
+    assert page is not None
+    assert ("<img" in page) == bool(address)
+    assert page.count("<pre") == len(re.findall(r"^```\w", README, re.MULTILINE))
+    assert "<table>" in page
+
+
+def test_the_repositorys_yaml_can_be_read_and_names_what_exists():
+    files = [
+        *(ROOT / ".github").rglob("*.yml"),
+        *(ROOT / name for name in (".readthedocs.yaml", ".pre-commit-config.yaml", "CITATION.cff")),
+    ]
+    read = {path.relative_to(ROOT).as_posix(): yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
+    jobs = read[".github/workflows/ci.yml"]["jobs"]
+    pythons = {jobs["whole"]["steps"][1]["with"]["python-version"], *jobs["python"]["strategy"]["matrix"]["python"]}
+    assert pythons == {c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)}
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    commands = _runs(read)
+    assert {words.split()[1] for words in commands if words.startswith("make ")} <= targets
+    assert read["CITATION.cff"]["version"] == __version__
+
+
+def _runs(read: dict[str, dict]) -> list[str]:
+    """Return every command of the workflows."""
+    workflows = [read[name] for name in read if name.startswith(".github/workflows/")]
+    return [step.get("run", "") for workflow in workflows for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+def test_only_the_job_that_publishes_may_ask_for_an_identity():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {"contents": "read"}
+    assert [name for name, job in workflow["jobs"].items() if "id-token" in job.get("permissions", {})] == ["publish"]
+    text = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    assert not re.search(r"secrets\.|password|(?<!id-)token:", text)
+
+
+def test_the_conda_recipe_asks_for_what_the_package_asks_for():
+    jinja2 = pytest.importorskip("jinja2")
+    text = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    here = lambda path: ROOT / "conda" / path  # noqa: E731
+    made = jinja2.Template(text).render(
+        PYTHON=sys.executable,
+        load_file_data=lambda path, from_recipe_dir: tomllib.loads(here(path).read_text(encoding="utf-8")),
+        load_file_regex=lambda path, pattern, from_recipe_dir: re.search(
+            pattern, here(path).read_text(encoding="utf-8")
+        ),
+    )
+    recipe = yaml.safe_load(made)
+    assert recipe["package"]["version"] == __version__
+    assert [each.replace(" ", "") for each in recipe["requirements"]["run"][1:]] == PROJECT["dependencies"]
