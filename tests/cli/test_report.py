@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from levelhead import Head, Snapshot
+from levelhead import Head, Snapshot, tune
 
 COUNTS = [1000, 300, 90, 27]
 
@@ -132,7 +132,9 @@ def test_a_run_and_logits_stand_side_by_side(files, levelhead):
     assert second["log"]["epochs"] == [1, 2]
     assert second["path"]["samples"] == np.bincount(labels[::2]).tolist()
     assert levelhead("evaluate", str(folder), "--report", "e.html")[0] == 0
-    assert facts(files / "e.html")["subjects"][0]["gamma"] == second["gamma"]
+    paper = tune(features, labels, COUNTS, rule="rescale", bootstrap=0)  # `evaluate` is of RS; a report chooses the rule
+    assert facts(files / "e.html")["subjects"][0]["gamma"] == pytest.approx(paper.gamma)
+    assert second["rule"] == tune(features, labels, COUNTS, bootstrap=0).rule
 
 
 def test_titles_and_the_models_file_are_shown(files, levelhead):
