@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
+from sklearn.linear_model import RidgeClassifier
 from torch import nn
 
 import levelhead as lh
@@ -25,6 +26,7 @@ from levelhead.files.locate import format_of, locate_head
 from levelhead.files.note import check_note
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
+from levelhead.heads import sklearn as sklearn_head
 
 K, D = 5, 16
 COUNTS = np.array([1000, 300, 90, 9, 2])
@@ -117,6 +119,12 @@ def test_one_decision_predicts_the_same_classes_wherever_it_is_applied(tmp_path,
     layer.load_state_dict({key[3:]: value for key, value in tensors(head).items() if key.startswith("fc.")})
     lh.adjust_(layer, tuned)
     answers["torch"] = layer(torch.from_numpy(X)).detach().numpy()
+    linear = RidgeClassifier().fit(X, np.arange(len(X)) % K)
+    sklearn_head.write(
+        linear, replace(head, names=None, bias=np.zeros(K, np.float32) if head.bias is None else head.bias)
+    )
+    sklearn_head.write(linear, lh.adjust(sklearn_head.read(linear), tuned))
+    answers["scikit-learn"] = linear.decision_function(X)
     top = np.sort(truth, axis=1)
     clear = top[:, -1] - top[:, -2] > 1e-5 * np.abs(truth).max(axis=1)
     assert clear.mean() > 0.99
@@ -136,7 +144,9 @@ def test_the_adjustment_is_recorded_and_undone_byte_for_byte(tmp_path, suffix, r
     note = locate_head(out).note
     assert (note["rule"], note["gamma"], note["counts"]) == (rule, 0.4, COUNTS.tolist())
     assert any(f"adjusted before: {rule}, gamma 0.4" in text for text in inspect_file(out).warnings)
-    with pytest.raises(lh.LevelheadError, match=rf"was adjusted before \({re.escape(rule)}, gamma 0.4\); undo that first"):
+    with pytest.raises(
+        lh.LevelheadError, match=rf"was adjusted before \({re.escape(rule)}, gamma 0.4\); undo that first"
+    ):
         adjust_file(out, back, tuned_for("rescale"))
     adjust_file(out, tmp_path / f"twice{suffix}", tuned_for("rescale"), again=True)
     assert undo_file(out, back).exact
