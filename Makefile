@@ -2,11 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check -q install -c constraints.txt
+# The variables give the constraints to the environments in which packages are built, too.
+PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt \
+  $(BIN)/python -m pip --disable-pip-version-check -q install -c constraints.txt
 JOBS ?= 2
 LOWEST := .venv-lowest
 
-.PHONY: demo test quick test-lowest check docs results bench release clean
+.PHONY: demo test quick test-lowest check docs results bench trust release clean
 
 demo: $(VENV)/demo
 	$(BIN)/levelhead demo
@@ -27,6 +29,7 @@ check: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/python -m tests.trust.supply_chain --sbom $(VENV)/sbom.json
 
 # Offline; runs the gallery; a warning is an error. GALLERY=0 leaves the examples unrun. The pages: docs/_build/html.
 docs: $(VENV)/docs
@@ -47,6 +50,12 @@ release: $(VENV)/release
 
 bench: $(VENV)/test $(VENV)/browser
 	for file in bench/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+
+# Attack every promise of docs/trust.md and write that page: hours. PROFILE=quick takes minutes; ARGS='--minutes 5' stops
+# each row after five, ARGS='--only kills' runs one row.
+PROFILE ?= full
+trust: $(VENV)/test
+	$(BIN)/python -m tests.trust --profile $(PROFILE) $(ARGS)
 
 # Debian keeps venv in a package of its own; where it is missing and we may, it is installed.
 $(BIN)/python:

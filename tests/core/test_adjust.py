@@ -223,3 +223,11 @@ def test_wrong_policies_counts_and_values_are_refused_by_name():
         lh.shift_logits(replace(head, weight=np.full((2, 2), np.nan)), [2, 1])
     same(lh.rescale(head, {"cat": 1, "ant": 4}, gamma=1.0), lh.rescale(head, [4, 1], gamma=1.0))
     same(lh.rescale(head, [4, 0], gamma=1.0, missing="neutral"), head)
+
+
+@pytest.mark.parametrize(
+    "adjust", [lambda head: lh.tau_normalize(head, 1e6), lambda head: lh.rescale(head, [9, 1], gamma=-1e6)]
+)
+def test_a_strength_that_removes_a_class_is_refused(adjust):
+    with pytest.raises(lh.LevelheadError, match="would be 0, which removes the class; use a strength nearer to 0"):
+        adjust(Head(np.array([[3.0, 4.0], [0.0, 5.0]])))

@@ -154,3 +154,14 @@ def test_numbers_beyond_any_float_are_refused(tmp_path):
         np.save(tmp_path / "x.npy", LOGITS)
         with pytest.raises(LevelheadError, match=r"c\.json: .*(expected|count)"):
             read(tmp_path / "x.npy", None, tmp_path / "c.json")
+
+
+def test_toml_nested_ever_deeper_is_refused_as_grid_and_recipe(tmp_path):
+    pytest.importorskip("torch")
+    from levelhead.lab.recipe import find_recipe
+    from levelhead.runs.sweep import read_grid
+
+    (tmp_path / "x.toml").write_text("a = " + "[" * 100_000)
+    for reader in (read_grid, find_recipe):
+        with pytest.raises(LevelheadError, match=r"x\.toml: not .*nested too deep"):
+            reader(str(tmp_path / "x.toml"))

@@ -135,8 +135,8 @@ profile, hours); `make trust PROFILE=quick` takes minutes, and `make test` holds
 to report what breaks one of these promises: `SECURITY.md`.
 """
 
-MIDDLE = """*met*: the target is reached without a failure. *short of the target*: nothing failed, but less was run than the target
-asks for; the shortfall is stated below in numbers.
+MIDDLE = """*met*: the target is reached without a failure. *short of the target*: nothing failed, but less was run
+than the target asks for; the shortfall is stated below in numbers.
 
 ## What was run
 """

@@ -58,7 +58,7 @@ def check(budget: Budget) -> Found:
 
 
 def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, found: Found) -> tuple[int, int]:
-    """Fail the calls of a command, evenly spread over them if there is no time for all; return how many, of how many."""
+    """Fail the calls of a command, evenly spread over all if time is short; return how many, of how many."""
     whole, volatile, _ = work.complete(command)
     work.empty()
     calls = trace(command, work)
@@ -91,7 +91,7 @@ def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, foun
 
 
 def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
-    """Return (call, n) for each call on a file of the workspace: its name, and which of the calls of that name it is."""
+    """Return (call, n) for each call on a file of the workspace: its name, and which call of that name it is."""
     log = work.folder.parent / f"{work.folder.name}.trace"
     options = ["-y", "-s", "200", "-o", str(log), "-e", f"trace={','.join(ERRORS)}"]
     ended = run(command.words, work.folder, trace=options, limit=300)
@@ -114,7 +114,7 @@ def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
 
 ROW = Row(
     "a failing disk damages nothing",
-    "the Nth read, write, fsync, rename, open or mkdir on our files fails (strace), for every N of each command's trace",
+    "the Nth read, write, fsync, rename, open or mkdir on its files fails (strace), for every N of a command's trace",
     "all calls; input unchanged; output absent or complete; again it succeeds",
     check,
 )

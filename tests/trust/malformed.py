@@ -31,7 +31,7 @@ def check(budget: Budget) -> Found:
 
 ROW = Row(
     "malformed files never crash it",
-    "damage to bytes, JSON, zip records and protobuf fields, over every reader; results checked by the official libraries",
+    "damage to bytes, JSON, zip records and protobuf fields, over every reader; results checked by other libraries",
     f"{TARGET:,} executions, documented errors only",
     check,
 )

@@ -94,7 +94,7 @@ def rescale(
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
     n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
-    return _scale(head, _factors(n, check_strength(gamma, "rescale", n)), bias)
+    return scale(head, _factors(n, check_strength(gamma, "rescale", n)), bias=bias)
 
 
 def normalize(head: Head) -> Head:
@@ -256,8 +256,12 @@ def proportional(counts: Any, others: Any) -> bool:
 
 
 def scale(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
-    """Multiply row i of the head by by[i]."""
-    return _scale(check_finite(head), by, bias)
+    """Multiply row i of the head by by[i]; raise LevelheadError if that is 0."""
+    check_finite(head)
+    if (vanished := np.flatnonzero(np.asarray(by) == 0)).size:
+        name = head.name(int(vanished[0]))
+        raise LevelheadError(f"the factor of {name} would be 0, which removes the class; use a strength nearer to 0")
+    return _scale(head, by, bias)
 
 
 def can_flip(head: Head) -> bool:

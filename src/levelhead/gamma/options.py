@@ -54,6 +54,8 @@ class TuneOptions:
         check_choice("metric", self.metric, METRICS)
         check_choice("criterion", self.criterion, get_args(Criterion))
         check_choice("rule", self.rule, get_args(RuleRequest))
+        if not isinstance(self.chosen_on, str):
+            raise LevelheadError(f"expected text, such as 'held-out', got {self.chosen_on!r}", parameter="chosen_on")
         if self.range is not None:
             object.__setattr__(self, "range", check_range(self.range, holds_zero=True))
         if self.cost is not None and self.metric == "balanced_error":  # the default: a cost is a metric by itself

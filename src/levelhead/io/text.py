@@ -1,6 +1,7 @@
 """Text files written by other programs: UTF-8, with or without the byte order mark of spreadsheets; JSON."""
 
 import json
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,24 @@ def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | Non
         if not level:
             return value
     raise _nested_too_deep()
+
+
+def parse_toml(content: str) -> dict[str, Any]:
+    """Return what TOML text holds; raise ValueError if it is not TOML, or is nested too deep to be read.
+
+    Args:
+        content: the text.
+
+    >>> parse_toml("epochs = 3")
+    {'epochs': 3}
+    >>> parse_toml("a = " + "[" * 5000)
+    Traceback (most recent call last):
+    levelhead.core.errors.LevelheadError: nested too deep
+    """
+    try:
+        return tomllib.loads(content)
+    except RecursionError:
+        raise LevelheadError("nested too deep") from None
 
 
 def number(word: str) -> float:

@@ -104,7 +104,7 @@ def find_recipe(name: str | Path) -> Recipe:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            values = tomllib.loads(text.read(path))
+            values = text.parse_toml(text.read(path))
         except ValueError as error:
             raise LevelheadError(f"{path}: not a TOML file ({error})") from None
         return _from_table(path.stem, values)

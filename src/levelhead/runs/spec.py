@@ -84,7 +84,7 @@ class Spec:
 
     def resolve_net(self) -> str:
         """Return the network's name."""
-        return self.net or DEFAULTS.get(self.data, DEFAULTS[""])[0]
+        return DEFAULTS.get(self.data, DEFAULTS[""])[0] if self.net is None else self.net
 
     def resolve_recipe(self) -> Recipe:
         """Return the recipe, stretched or shortened to the epochs asked for."""

@@ -10,7 +10,6 @@ A grid of specs is a TOML file whose keys are those of a `Spec`. A list stands f
 """
 
 import multiprocessing
-import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -23,6 +22,7 @@ import torch
 
 from ..core.choices import Executor
 from ..core.errors import LevelheadError, check_choice
+from ..io.text import parse_toml
 from ..io.text import read as read_text
 from .evaluate import evaluate, rule_for
 from .run import run, run_packed
@@ -38,7 +38,7 @@ _WHERE: dict[Executor, Where] = {"local": "processes", "packed": "here", "ray": 
 def read_grid(path: str | Path) -> list[Spec]:
     """Read the specs of a grid; the last key varies fastest. A ratio implies the profile long-tail."""
     try:
-        grid = tomllib.loads(read_text(path))
+        grid = parse_toml(read_text(path))
     except ValueError as error:
         raise LevelheadError(f"{path}: not TOML: {error}") from None
     known = [field.name for field in fields(Spec) if field.name != "counts"]

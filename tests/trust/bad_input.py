@@ -1,0 +1,269 @@
+"""Bad input is explained: a table of mistakes on the command line and in calls, each answered in one line.
+
+Seen to fail: with `raise KeyError(path)` in `io.arrays.read` for a suffix that is not known, its cases are listed.
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from .board import Budget, Found, Row, lacking
+from .commands import COUNTS, TUNE, digests, make_inputs, preload
+
+TARGET = 250
+PYTHON = re.compile(r"<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno|Traceback|object at 0x")
+RESCALE = ["rescale", "m.safetensors", "--counts", "c.json", "--gamma", "1", "-o", "o.safetensors"]
+ADJUST = ["adjust", "m.safetensors", "--tuned", "tuned.json", "-o", "o.safetensors"]
+TRAIN = ["train", "--data", "digits", "--epochs", "1"]
+TUNING = ["tune", *TUNE, "--bootstrap", "0"]
+
+# Options that take a file, and files that do not hold what is asked for.
+FILE_OPTIONS = {
+    "logits": ["tune", "--labels", "Y.npy", "--counts", "c.json", "--bootstrap", "0", "--logits"],
+    "labels": ["tune", "--logits", "L.npy", "--counts", "c.json", "--bootstrap", "0", "--labels"],
+    "counts": ["tune", "--logits", "L.npy", "--labels", "Y.npy", "--bootstrap", "0", "--counts"],
+    "counts of rescale": ["rescale", "m.safetensors", "--gamma", "1", "-o", "o.safetensors", "--counts"],
+    "norms": [*TUNING, "--rule", "tau", "--norms"],
+    "unlabelled": [*TUNING, "--unlabelled"],
+    "cost": [*TUNING, "--metric", "cost", "--cost"],
+    "tuned": ["adjust", "m.safetensors", "-o", "o.safetensors", "--tuned"],
+    "report": ["report", "-o", "p.html", "--counts", "c.json"],
+    "compare": ["compare", "--labels", "Y.npy", "--counts", "c.json", "--logits"],
+    "inspect": ["inspect"],
+    "undo": ["undo", "-o", "b.safetensors"],
+    "grid": ["sweep"],
+}
+BAD_FILES = {
+    "missing": "x.npy",
+    "a folder": "folder",
+    "empty": "empty.json",
+    "garbage": "garbage.npy",
+    "text": "text.txt",
+    "another suffix": "x.exe",
+    "a name with a null": "a\0b",
+    "too long a name": "x" * 300 + ".npy",
+    "no name": "",
+    "latin-1": "latin.csv",
+    "cut short": "cut.npy",
+    "a pipe": "pipe.npy",
+}
+BAD_WORDS = {
+    "gamma": ([*RESCALE[:-4], "-o", "o.safetensors", "--gamma"], ["nan", "inf", "x", "", "1e400", "1000"]),
+    "rule": ([*RESCALE, "--rule"], ["magic", "", "Rescale", "vector"]),
+    "bias": ([*RESCALE, "--bias"], ["drop", ""]),
+    "missing": ([*RESCALE, "--missing"], ["skip"]),
+    "head": ([*RESCALE, "--head"], ["x", "fc,fc", "", "body,fc"]),
+    "names": ([*RESCALE, "--names"], ["a,b", "a,a,b,c", "", "x.txt"]),
+    "out": ([*RESCALE[:-1]], ["nowhere/o.safetensors", "folder", "m.safetensors", "o.onnx", "", "/dev/null"]),
+    "out of tune": ([*TUNING, "-o"], ["nowhere/t.json", "L.npy", "folder"]),
+    "plot": ([*TUNING, "--plot"], ["p.exe", "nowhere/p.png"]),
+    "page": ([*TUNING, "--report"], ["p.txt", "nowhere/p.html"]),
+    "metric": ([*TUNING, "--metric"], ["f1", "cost", ""]),
+    "criterion": ([*TUNING, "--criterion"], ["best"]),
+    "kind": ([*TUNING, "--kind"], ["probs"]),
+    "rule of tune": ([*TUNING, "--rule"], ["magic", "tau"]),
+    "task": ([*TUNING, "--task"], ["binary", "multilabel"]),
+    "max": ([*TUNING, "--max"], ["-1", "0", "nan", "inf", "x"]),
+    "bootstrap": ([*TUNING[:-2], "--bootstrap"], ["-1", "x", "1.5"]),
+    "seed": ([*TUNING, "--seed"], ["-1", "x"]),
+    "target": ([*TUNING, "--target"], ["1,1", "nan,1,1,1", "-1,1,1,1", "0,0,0,0", "a,b,c,d", "x.json"]),
+    "floor": ([*TUNING, "--floor"], ["2", "-1", "x", "9=0.5", "cat=0.5"]),
+    "repeats": (["compare", *TUNE, "--repeats"], ["0", "-1", "x"]),
+    "data": (["train", "--epochs", "1", "--data"], ["x", "folder", "cifar10", "L.npy", ""]),
+    "method": ([*TRAIN, "--method"], ["magic", "x.py:METHOD", "text.txt:M", ""]),
+    "ratio": ([*TRAIN, "--ratio"], ["0.5", "nan", "x", "-3", "1e9"]),
+    "hold-out": ([*TRAIN, "--hold-out"], ["1", "-0.1", "nan", "2"]),
+    "epochs": (["train", "--data", "digits", "--epochs"], ["0", "-1", "x"]),
+    "net": ([*TRAIN, "--net"], ["x", "timm:nothing", ""]),
+    "recipe": ([*TRAIN, "--recipe"], ["x", "x.toml", "latin.csv"]),
+    "largest": ([*TRAIN, "--largest"], ["0", "10"]),
+    "subset": ([*TRAIN, "--ratio", "10", "--subset"], ["last", "-1"]),
+    "threads": ([*TRAIN, "--threads"], ["0", "-2", "x"]),
+    "engine": ([*TRAIN, "--engine"], ["slow"]),
+    "dtype": ([*TRAIN, "--dtype"], ["bfloat16", "int8"]),
+    "table": (["reproduce"], ["table9", ""]),
+    "root": (["reproduce", "table1", "--root"], ["nowhere", "c.json"]),
+    "slots": (["reproduce", "table1", "--root", ".", "--slots"], ["0"]),
+    "methods": (["methods"], ["magic", "", "x.py:M"]),
+    "command": ([], ["nope", "--nope", "tune", "rescale", "inspect", "report", "train", "adjust", "undo", "compare"]),
+    "evaluate": (["evaluate"], ["folder", "nowhere", "c.json"]),
+    "choice": ([*ADJUST[:2], "-o", "o.safetensors", "--tuned"], ["c.json", "three.json", "magic.json", "nan.json"]),
+}
+
+
+def command_cases() -> dict[str, list[str]]:
+    """Return {title: words} of all mistakes on the command line."""
+    found = {}
+    for (option, words), (kind, name) in product(FILE_OPTIONS.items(), BAD_FILES.items()):
+        if (option, kind) not in ACCEPTED:
+            found[f"{option}: {kind}"] = [*words, name]
+    for option, (words, values) in BAD_WORDS.items():
+        found |= {f"{option}: {value!r}": [*words, value] for value in values}
+    return found
+
+
+# Not mistakes: a folder of models or of runs may be given; an empty name is the folder one is in.
+ACCEPTED: set[tuple[str, str]] = set()
+
+
+def call_cases() -> dict[str, Callable[[], object]]:
+    """Return {title: call} of mistakes in calls of the library."""
+    import torch
+
+    import levelhead as lh
+
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=60)
+    good = 2 + rng.normal(size=(60, 4)) + 2 * np.eye(4)[labels]
+    head, layer = lh.Head(rng.normal(size=(4, 8))), torch.nn.Linear(8, 4)
+    hole = np.where(np.arange(60)[:, None] == 7, np.nan, good)
+    bad_logits = {
+        "NaN": hole, "one class": good[:, :1], "no samples": good[:0], "3-D": good[None], "text": good.astype(str),
+        "ragged": [[1.0], [2.0, 3.0]], "None": None, "complex": good + 1j, "probabilities": _softmax(good), "whole": 5,
+    }  # fmt: skip
+    bad_labels = {"short": labels[:5], "large": labels + 4, "negative": labels - 1, "halves": labels + 0.5, "2-D": good}
+    bad_counts = {
+        "short": [1, 2], "zero": [0, 1, 2, 3], "negative": [-1, 1, 2, 3], "NaN": [np.nan, 1, 2, 3], "text": "abc",
+        "names": {"cat": 1, "dog": 2, "elk": 3, "fox": 4}, "2-D": [[1, 2, 3, 4]], "empty": [],
+        "infinite": [np.inf, 1, 2, 3],
+    }  # fmt: skip
+    found: dict[str, Callable[[], object]] = {}
+    for title, value in bad_logits.items():
+        found[f"tune, logits {title}"] = lambda v=value: lh.tune(v, labels, COUNTS, bootstrap=0)
+        found[f"gamma_path, logits {title}"] = lambda v=value: lh.gamma_path(v, labels, COUNTS)
+        found[f"compare, logits {title}"] = lambda v=value: lh.compare(v, labels, COUNTS)
+        found[f"match_prior, logits {title}"] = lambda v=value: lh.match_prior(v, COUNTS)
+    for title, value in bad_labels.items():
+        found[f"tune, labels {title}"] = lambda v=value: lh.tune(good, v, COUNTS, bootstrap=0)
+        found[f"gamma_path, labels {title}"] = lambda v=value: lh.gamma_path(good, v, COUNTS)
+        found[f"compare, labels {title}"] = lambda v=value: lh.compare(good, v, COUNTS)
+    for title, value in bad_counts.items():
+        found[f"tune, counts {title}"] = lambda v=value: lh.tune(good, labels, v, bootstrap=0)
+        found[f"rescale, counts {title}"] = lambda v=value: lh.rescale(head, v, gamma=0.5)
+        found[f"rescale_, counts {title}"] = lambda v=value: lh.rescale_(layer, v, gamma=0.5)
+        found[f"shift_logits, counts {title}"] = lambda v=value: lh.shift_logits(head, v, 0.5)
+        found[f"match_prior, counts {title}"] = lambda v=value: lh.match_prior(good, v)
+    for value in (np.nan, np.inf, "x", None, [1, 2], 1e6):
+        found[f"rescale, gamma {value!r}"] = lambda v=value: lh.rescale(head, COUNTS, gamma=v)
+        found[f"rescale_, gamma {value!r}"] = lambda v=value: lh.rescale_(layer, COUNTS, gamma=v)
+        found[f"tau_normalize, tau {value!r}"] = lambda v=value: lh.tau_normalize(head, v)
+    for name, value in {"rule": "magic", "metric": "f1", "criterion": "x", "bootstrap": -1, "target": [1, 2],
+                        "floors": 3, "cost": [[1]], "kind": "probs", "chosen_on": 5}.items():  # fmt: skip
+        found[f"tune, {name} {value!r}"] = lambda n=name, v=value: lh.tune(good, labels, COUNTS, **{n: v})
+    for value in (np.ones(4), np.ones((2, 3, 4)), "x", None, [[1, 2], [3, 4]]):
+        found[f"Head of {type(value).__name__} {np.shape(value)}"] = lambda v=value: lh.Head(v)
+    found["rescale of no head"] = lambda: lh.rescale(np.ones((4, 8)), COUNTS, gamma=0.5)  # type: ignore[arg-type]
+    found["rescale_ without a head"] = lambda: lh.rescale_(torch.nn.ReLU(), COUNTS, gamma=0.5)
+    found["adjust_ by a missing file"] = lambda: lh.adjust_(layer, "x.json")
+    found["WVN of a layer without weights"] = lambda: lh.WVN(torch.optim.SGD(layer.parameters(), 0.1), torch.nn.ReLU())
+    return found
+
+
+def check(budget: Budget) -> Found:
+    """Make every mistake; in the quick profile too."""
+    preload()
+    found = Found({"cases": 0, "on the command line": 0, "in calls": 0})
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        _make_folder(folder)
+        here = os.getcwd()
+        os.chdir(folder)
+        try:
+            before = digests(folder)
+            for title, words in command_cases().items():
+                found.done["on the command line"] += 1
+                if wrong := _command(words):
+                    found.failures.append(f"{title}: {wrong}")
+                if digests(folder) != before:
+                    found.failures.append(f"{title}: files changed")
+                    before = digests(folder)
+            for title, call in call_cases().items():
+                found.done["in calls"] += 1
+                if wrong := _call(call):
+                    found.failures.append(f"{title}: {wrong}")
+        finally:
+            os.chdir(here)
+    found.done["cases"] = found.done["on the command line"] + found.done["in calls"]
+    found.lacks = lacking(found.done["cases"], TARGET, "cases")
+    return found
+
+
+def _command(words: list[str]) -> str:
+    """Return what is wrong with the answer to a mistake on the command line, or nothing."""
+    from levelhead.cli import main
+
+    out, err, argv, status = io.StringIO(), io.StringIO(), sys.argv, None
+    sys.argv = ["levelhead", *words]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings(action="ignore"):
+            main()
+    except SystemExit as end:
+        status = end.code
+    except BaseException as error:
+        return f"{type(error).__name__}: {str(error)[:150]}"
+    finally:
+        sys.argv = argv
+    text = err.getvalue()
+    if status != 2:
+        return f"status {status}: {text.strip()[:150]}"
+    if out.getvalue() or text.count("\n") != 1 or not text.startswith("levelhead: "):
+        return f"not one line: {out.getvalue()[:60]!r} {text[:150]!r}"
+    return f"words of Python: {text[:200]}" if PYTHON.search(text) else ""
+
+
+def _call(call: Callable[[], object]) -> str:
+    """Return what is wrong with the answer to a mistake in a call, or nothing."""
+    from levelhead import LevelheadError
+
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            call()
+    except (LevelheadError, FileNotFoundError, FileExistsError) as error:
+        text = str(error)
+        if not text.strip() or "--" in text:
+            return f"not for people: {text!r}"
+        return f"words of Python: {text[:200]}" if PYTHON.search(text.replace("NoneType", "")) else ""
+    except BaseException as error:
+        return f"{type(error).__name__}: {str(error)[:150]}"
+    return "accepted"
+
+
+def _make_folder(folder: Path) -> None:
+    make_inputs(folder)
+    (folder / "folder").mkdir()
+    (folder / "empty.json").touch()
+    (folder / "garbage.npy").write_bytes(bytes(range(256)))
+    (folder / "text.txt").write_text("hello world\n")
+    (folder / "x.exe").write_bytes(b"MZ")
+    (folder / "latin.csv").write_bytes(b"caf\xe9,1\n")
+    (folder / "cut.npy").write_bytes((folder / "L.npy").read_bytes()[:-100])
+    os.mkfifo(folder / "pipe.npy")
+    choice = json.loads((folder / "tuned.json").read_text())
+    for name, entries in {
+        "three": {"counts": [3, 2, 1], "classes": 3},
+        "magic": {"rule": "magic"},
+        "nan": {"gamma": float("nan")},
+    }.items():
+        (folder / f"{name}.json").write_text(json.dumps(choice | entries))
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+
+ROW = Row(
+    "bad input is explained",
+    "a table over API and command line: every option that takes a file or a word, with what it should not get",
+    f"{TARGET} cases, no traceback",
+    check,
+)

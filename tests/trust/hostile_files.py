@@ -1,0 +1,127 @@
+"""Hostile files run nothing and reach nothing: each is refused in one line, with little memory.
+
+An audit hook in the process ends it if it starts another process, opens a socket, loads a library, runs the code of a
+case, or opens a file outside of the folder for writing.
+
+Seen to fail: with the check of pickles skipped and `weights_only=False`, their code is noticed.
+"""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .board import Budget, Found, Row, lacking
+from .commands import digests, make_inputs, preload, run
+from .hostile_cases import CANARY, CASES
+
+TARGET = 100
+CONSTANT = 96 << 10  # KiB beyond what a sound file of the same kind takes
+FORBIDDEN = ("os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "subprocess.Popen", "pty.spawn",
+             "socket.connect", "socket.bind", "socket.getaddrinfo", "webbrowser.open", "ctypes.dlopen")  # fmt: skip
+SOUND = {
+    ".safetensors": ["inspect", "m.safetensors"],
+    ".pt": ["inspect", "m.pt"],
+    ".onnx": ["inspect", "m.onnx"],
+    ".npy": ["tune", "--logits", "L.npy", "--counts", "c.json", "--bootstrap", "0"],
+}
+
+
+def guard() -> None:
+    """Say on stderr, and refuse, what a file that is only read has no reason for."""
+    here = os.getcwd()
+
+    def hook(event: str, arguments: tuple) -> None:
+        bad = event in FORBIDDEN
+        if event == "exec":  # a code object: those of installed modules are files, or made by the library
+            name = getattr(arguments[0], "co_filename", "")
+            bad = name == "<string>" and CANARY in repr(getattr(arguments[0], "co_consts", ""))
+        elif (
+            event == "open"
+            and isinstance(arguments[0], str)
+            and arguments[2]
+            and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        ):
+            path = os.path.abspath(arguments[0])
+            bad = not path.startswith((here, "/dev/")) or os.path.basename(path) == CANARY
+        if bad:
+            os.write(2, f"FORBIDDEN {event} {str(arguments)[:100]}\n".encode())
+            raise SystemError(event)
+
+    sys.addaudithook(hook)
+
+
+def check(budget: Budget) -> Found:
+    """Run every case once: there are few enough for both profiles."""
+    preload()
+    found = Found({"cases": 0, "largest memory beyond a sound file": 0, "of": ""})
+    with TemporaryDirectory() as place:
+        sound = Path(place, "sound")
+        sound.mkdir()
+        make_inputs(sound)
+        usual = {suffix: run(words, sound).peak for suffix, words in SOUND.items()}
+        titles = list(CASES)[:: budget.size(4, 1)]
+        for number, title in enumerate(titles):
+            if budget.spent:
+                break
+            _run_case(title, sound, Path(place, f"case-{number}"), usual, found)
+    found.done["largest memory beyond a sound file"] = (
+        f"{found.done['largest memory beyond a sound file'] / 1024:.1f} MiB"
+    )
+    found.lacks = lacking(found.done["cases"], TARGET, "cases")
+    return found
+
+
+def _run_case(title: str, sound: Path, folder: Path, usual: dict[str, int], found: Found) -> None:
+    folder.mkdir()
+    for name in ("m.safetensors", "c.json"):
+        shutil.copy(sound / name, folder / name)
+    words = _make(title, folder)
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    size = sum(path.stat().st_size for path in files) // 1024
+    before = _tree(folder)
+    ended = run(words, folder, prepare=guard, limit=60)
+    suffix = next((Path(word).suffix for word in words if Path(word).suffix in usual), "")
+    peak = ended.peak - max(usual.values() if suffix in ("", ".pt") else [usual[suffix]])
+    wrong = [ended.refusal] if ended.refusal else []
+    wrong += ["its code ran"] if (folder / CANARY).exists() or "FORBIDDEN" in ended.err else []
+    wrong += ["files changed"] if _tree(folder) != before else []
+    wrong += [f"{peak // 1024} MiB of memory for {size // 1024} MiB"] if peak > 2 * size + CONSTANT else []
+    found.failures += [f"{title}: {what}" for what in wrong]
+    found.done["cases"] += 1
+    if peak > found.done["largest memory beyond a sound file"]:
+        found.done["largest memory beyond a sound file"], found.done["of"] = peak, title
+    shutil.rmtree(folder)
+
+
+def _make(title: str, folder: Path) -> list[str]:
+    """Write the files of a case in a process of its own, so that this one does not grow; return the command's words."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.write(write, json.dumps(CASES[title](folder)).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        words = json.loads(pipe.read())
+    os.waitpid(pid, 0)
+    return words
+
+
+def _tree(folder: Path) -> tuple[dict[str, str], list[str]]:
+    return digests(folder), sorted(str(path) for path in folder.rglob("*"))
+
+
+ROW = Row(
+    "hostile files run nothing, reach nothing",
+    "pickles of every protocol, traversal, links, pipes, lying sizes, bombs; an audit hook forbids processes, sockets, "
+    "foreign code and writing elsewhere",
+    f"{TARGET} cases, one line each, memory under twice the file's size and {CONSTANT >> 10} MiB",
+    check,
+)
