@@ -4,6 +4,7 @@ head: `Head`, the last linear layer of a classifier
 adjust: the adjustments of a head, one equation each
 counts: training samples of each class
 class_names: labels that are names of classes
+positions: labels of tokens and pixels
 measure: errors, recalls and calibration of predictions
 geometry: angles and lengths of weight vectors and features
 errors: `LevelheadError`, and the checks that several rooms share

@@ -13,6 +13,7 @@ from ..core.class_names import resolve_labels
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.measure import Kind
+from ..core.positions import IGNORED, flatten_positions
 from . import diagnostics
 from .auto import choose_rule, make_fitters
 from .count_doubts import diagnose_counts
@@ -123,6 +124,7 @@ def compare(
     rng: np.random.Generator | int = 0,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
+    ignore_index: int = IGNORED,
 ) -> Comparison:
     """Compare the shift, RS, tau-normalization, "RS, then shift" and others on samples that each was not fitted on.
 
@@ -131,10 +133,10 @@ def compare(
     and one that loses.
 
     Args:
-        logits: [N, K] of samples the model was not trained on.
+        logits: [N, K] of samples the model was not trained on; or of tokens or pixels, as in `tune`.
         labels: [N]. A class needs two samples to be fitted on and judged by.
         counts, names: training samples of each class; class names, for counts given by name.
-        metric, cost, target, kind: as in `tune`.
+        metric, cost, target, kind, ignore_index: as in `tune`.
         norms: [K], weight norms of the head; without them tau-normalization is left out.
         repeats, rng: how often the samples are dealt; a generator, or a seed.
         range: of each rule's gamma, as in `tune`. The shift of "RS, then shift" may also be negative.
@@ -149,6 +151,7 @@ def compare(
     >>> table.rows[-1].rule, table.rows[0].gain > 0.3
     ('none', True)
     """
+    logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
     labels, names = resolve_labels(logits, labels, counts, names)
     options = TuneOptions(
         metric=metric, cost=cost, target=target, norms=norms, range=range, names=names, kind=kind, bootstrap=0

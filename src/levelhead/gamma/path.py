@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.adjust import RuleName
-from ..core.array import Array, as_array
+from ..core.array import Array
 from ..core.counts import Counts, check_labels, resolve
 from ..core.curve import METRICS, Curve, Metric, Point
 from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind, check_shape
+from ..core.positions import IGNORED, flatten_positions
 from ..show.curve_text import sparkline
 from ..show.html import html
 from ..show.plot import draw_errors
@@ -304,16 +305,17 @@ def gamma_path(
     kind: Kind = "logits",
     shard: tuple[Array, Array] | None = None,
     engine: Engine = "auto",
+    ignore_index: int = IGNORED,
     progress: RowProgress | None = None,
 ) -> GammaPath:
     """Compute the exact path over gamma.
 
     Args:
-        logits: [N, K]: an array, a tensor on any device, or a memory-mapped file larger than memory.
+        logits: [N, K]: an array, a tensor on any device, or a memory-mapped file; tokens and pixels as in `tune`.
         labels, weights: [N], class indices; weights of the samples.
         k: right means among the first k.
         bias: [K], a bias within the logits that is kept as the weights are scaled: ``(l_k - b_k) r_k^gamma + b_k``.
-        counts, rule, range, target, norms, names, kind: as in `tune`; the range need not hold 0.
+        counts, rule, range, target, norms, names, kind, ignore_index: as in `tune`; the range need not hold 0.
         shard: (classes [k], true-class logits [N]) if the columns are only these classes, for `merge_classes`.
         engine: `numpy`, `numba` (extra `fast`), `torch` (on the tensor's device) or `auto`. The first two give the same
             bits; torch may differ in the last bits of a gamma at which a sample changes, but not where scores tie at 0.
@@ -326,7 +328,8 @@ def gamma_path(
     >>> path.gammas.round(3), path.error.round(3)
     (array([0.   , 0.208, 0.5  , 1.   ]), array([0.667, 0.333, 0.667, 0.333]))
     """
-    reach, logits = check_range(range), as_array(logits)
+    reach = check_range(range)
+    logits, labels, weights = flatten_positions(logits, labels, weights, ignore_index=ignore_index)
     check_shape(logits.shape if shard is None else (len(logits), 2))
     n = resolve(counts, None if shard is not None else logits.shape[1], names=names)
     labels = check_labels(labels, len(n))

@@ -14,6 +14,7 @@ from ..core.counts import Counts
 from ..core.curve import Metric
 from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind
+from ..core.positions import IGNORED, flatten_positions
 from ..show.progress import StageProgress
 from . import diagnostics
 from .auto import tune_auto
@@ -55,6 +56,7 @@ def tune(
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
     task: LabelTask = "multiclass",
+    ignore_index: int = IGNORED,
     progress: StageProgress | None = None,
 ) -> Tuned:
     """Choose a rule, and the strength gamma at which its criterion is lowest, on held-out data; exact over the range.
@@ -65,7 +67,9 @@ def tune(
     `auto`, each rule is fitted on parts of the samples and judged on the rest (see `gamma/auto.py`).
 
     Args:
-        logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same.
+        logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same. Or
+            of tokens [N, T, K] or pixels [N, K, H, W], with labels [N, T] or [N, H, W]; intervals then take positions
+            for independent samples and are too narrow.
         labels: [N], class indices, or names that `names` or the keys of counts list in class order. A class without a
             sample is named in a warning and left neutral.
         counts: training samples of each class, as the loss saw them: after resampling, or times the class weights.
@@ -92,6 +96,7 @@ def tune(
         kind: `probabilities`, whose logarithms can be shifted but not scaled.
         task: `multilabel` for a head of K sigmoids, with labels [N, K] of 0 and 1 and counts of the positives or None:
             each label is shifted by itself, as `tune_labels` says.
+        ignore_index: the label of tokens or pixels that are left out.
         progress: called with (stage, how much of it is done, how much it is in all).
 
     Returns:
@@ -126,6 +131,7 @@ def tune(
             kind=kind,
             progress=progress,
         )
+    logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
     refuse_label_table(labels)
     labels, names = resolve_labels(logits, labels, counts, names)
     return _tune_parts([(logits, labels, counts)], TuneOptions.of(given | {"names": names}), stacklevel=4)
