@@ -146,6 +146,7 @@ def test_it_opens_without_console_output_or_requests(show, name):
 
 def test_dragging_the_slider_shows_what_the_path_gives(show):
     page, (subject,) = show("ten")
+    page.locator("#gamma").scroll_into_view_if_needed()
     rng, box = np.random.default_rng(5), page.locator("#gamma").bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] * subject.gamma / subject.end, middle)
@@ -325,7 +326,7 @@ def test_only_rows_in_view_exist_and_scrolling_brings_the_others(show):
 
 def test_the_comparison_sorts_by_any_column(show):
     page, subjects = show("several")
-    titles = lambda: page.locator("table.sortable").first.locator("tbody th").all_text_contents()  # noqa: E731
+    titles = lambda: page.locator("table.sortable").first.locator("tbody th bdi").all_text_contents()  # noqa: E731
     assert titles() == [subject.title for subject in subjects]
     page.click("table.sortable >> nth=0 >> text=Gamma")
     assert titles() == [subject.title for subject in sorted(subjects, key=lambda one: one.gamma)]
@@ -353,6 +354,9 @@ def test_another_model_is_shown_in_detail(show):
     settle(page)
     assert readouts(page) == expected(subjects[1].path, subjects[1].gamma)
     assert page.locator(".verdict:visible").count() == 1
+    assert not page.locator("#norms svg").is_visible()  # a shift leaves the norms alone
+    page.select_option("#rule", "1")
+    settle(page)
     assert page.locator("#norms svg").is_visible()
     assert page.locator("#training canvas").is_visible()
     page.select_option("#subject", "2")

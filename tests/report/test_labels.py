@@ -86,4 +86,10 @@ def test_the_command_writes_the_page_and_the_file_leads_back_to_it(tmp_path, mon
     assert "levelhead adjust model.safetensors --tuned tuned.json -o adjusted.safetensors" in page
     assert page.count('<th scope="row">') == 4
     assert levelhead("report", "tuned.json", "-o", "again.html")[0] == 0
+    np.save("m.npy", logits[::2])
+    np.save("z.npy", labels[::2].astype(int))
+    words = ("report", "m.npy", "--labels", "z.npy", "--tuned", "tuned.json", "-o", "other.html")
+    status, _, err = levelhead(*words)
+    assert status == 0, err
+    assert "250 samples that had no part in the choice" in (tmp_path / "other.html").read_text(encoding="utf-8")
     assert write(tmp_path / "third.html", [of_labels(logits, labels, bootstrap=0)]).exists()

@@ -162,3 +162,16 @@ def test_titles_that_are_the_same_are_told_apart(tmp_path):
     assert with_titles([one])[0].title == "run"
     page = write(tmp_path / "p.html", [one, replace(one, choice=one.choice | {"gamma": 0.2})]).read_text("utf-8")
     assert page.count('<span class="tag">best</span>') == 1
+
+
+def test_a_model_that_is_best_as_it_is_is_called_so():
+    logits, labels = samples()
+    tuned = tune(logits, labels, COUNTS, bootstrap=10)
+    as_it_is = {"rule": "shift", "gamma": 0.0, "second": None, "scale": (), "offset": ()}
+    still = replace(tuned, **as_it_is, why="the model as it is: better than logit shift by 1.00 points")
+    subject = of_logits(logits, labels, COUNTS, tuned=still)
+    found = verdict(subject)
+    assert found.headline == "Leave the model as it is: no adjustment did better on samples that it was not fitted on"
+    assert found.lines["How it was chosen"].startswith("The model as it is was chosen on 300 held-out samples")
+    assert [row.title for row in rule_table(subject).rows if row.chosen] == ["As trained"]
+    assert "all the same" not in render_page([subject])

@@ -83,6 +83,7 @@ def test_a_tuned_file_is_applied_to_files_and_in_memory(here, levelhead, rule):
     agree(net, tuned)
 
 
+@pytest.mark.slow
 def test_without_a_tuned_file_the_page_tunes_again_on_the_same_files(here, levelhead):
     logits, labels = here
     subject = of_file("my logits.npy", labels=Path("labels.npy"), counts_file=Path("counts.json"), bootstrap=30)

@@ -4,7 +4,7 @@ function gammaCurve(rules, model, place, onGamma) {
   const { facts } = model, labelled = facts.labelled, stepped = uPlot.paths.stepped({ align: 1 });
   const end = Math.max(model.rule.end, ...rules.filter(({ rule }) => rule.end < 4 * model.rule.end).map(({ rule }) => rule.end));
   const lines = rules.map((one, i) => ({
-    name: `${one.rule.title}${i === 0 && rules.length > 1 ? " (chosen)" : ""}`, values: [one.curve.gammas, one.curve.balanced],
+    name: one.rule.title + chosenMark(one.rule, i, rules), values: [one.curve.gammas, one.curve.balanced],
     style: { ...lineStyle(i), width: one === model || i === 0 ? 3 : 1.5, dash: i === 0 ? [] : lineStyle(i).dash },
   }));
   facts.drawn.forEach(({ title, gammas, values }, i) => lines.push({ name: `${title}, share of it`, values: [gammas, values],

@@ -117,13 +117,17 @@ def _open(
         raise LevelheadError(
             f"{place}: expected a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
         )
+    if choice is not None and choice.get("task") == "multilabel":
+        given_counts = counts_file or choice.get("counts") or ()
+        kind = (choice.get("sources") or {}).get("kind") or "logits"
+        subject = _of_label_choice(choice, place, labels, given_counts, kind=kind, title=place.stem)
+        return replace(subject, apart=not _is_own(choice, place), **apply)
     if (choice or given)["rule"] == "tau":
         raise LevelheadError(
             f"{place}: the rule 'tau' needs the weight norms of a head, and logits have none; give a "
             "run's folder or a snapshot"
         )
     found = samples.read(place, labels, counts_file, names=names, label_column=label_column, say=say)
-    own = choice is not None and choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(place)
     subject = of_logits(
         found.logits,
         found.labels,
@@ -132,7 +136,7 @@ def _open(
         facts=_with_sha256(found.files),
         title=place.stem,
         samples=chosen_on,
-        apart=gamma is not None or (choice is not None and not own),
+        apart=gamma is not None or (choice is not None and not _is_own(choice, place)),
         **given,
     )
     return replace(subject, files=_names(found.files), **apply)
@@ -269,6 +273,11 @@ def _of_label_choice(
     facts = _with_sha256(found.files)
     subject = of_labels(found.logits, found.labels, tuned=tuned, names=found.names, kind=kind, title=title, facts=facts)
     return replace(subject, files=_names(found.files))
+
+
+def _is_own(choice: ChoiceRecord, logits: Path) -> bool:
+    """Return whether a choice was made on these logits, by their bytes."""
+    return choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(logits)
 
 
 def is_records(path: str | Path) -> bool:

@@ -12,9 +12,12 @@ function show(index) {
   find("#explore").hidden = !models[index].length;
   find("#rule-field").hidden = models[index].length < 2;
   find("#rule").replaceChildren(...models[index].map(({ rule }, i) =>
-    element("option", { value: i, text: i === 0 && models[index].length > 1 ? `${rule.title} (chosen)` : rule.title })));
+    element("option", { value: i, text: rule.title + chosenMark(rule, i, models[index]) })));
   showRule(index, 0);
 }
+
+// The chosen rule is the first, unless the model as trained was chosen: that is any rule at 0.
+const chosenMark = (rule, i, every) => i === 0 && every.length > 1 && rule.gamma !== 0 ? " (chosen)" : "";
 
 // Shows a subject by one of its rules: everything below the slider follows that rule.
 function showRule(index, which) {

@@ -15,7 +15,7 @@ from ..gamma.envelope import Envelope
 from ..gamma.path_curves import PathCurves
 from ..gamma.rule import Rule
 
-END = 1.5  # of the share
+LARGEST_SHARE = 1.5  # of the share
 
 
 def parts_at(share: float, scale: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +50,7 @@ def compute_share_envelope(
             when = np.maximum(when, since[live, None])  # a crossing is never before the last one, but for rounding
             winner = when.argmin(axis=1)
             when = when[np.arange(len(live)), winner]
-            on = when <= END
+            on = when <= LARGEST_SHARE
             live, winner, when = live[on], winner[on], when[on]
             samples.append(live + first)
             at.append(when)
@@ -66,7 +66,7 @@ def compute_share_envelope(
         new_class=np.concatenate(new)[order],
         old_class=np.concatenate(old)[order],
         classes=len(scale),
-        range=(0.0, END),
+        range=(0.0, LARGEST_SHARE),
     )
 
 

@@ -16,6 +16,8 @@ TUNED = "tuned.json"  # the same for the choice
 
 def code_to_use(subject: Subject) -> dict[str, str]:
     """Return `command`, for a model's file, and `python`, for one in memory: both do what was chosen, or are ""."""
+    if subject.gamma == 0:  # nothing is to be done
+        return {"command": "", "python": ""}
     if subject.fitted:
         return {"command": "", "python": f"# {subject.fitted} does so already\nmodel.predict(X)"}
     if subject.choice["chosen_on"] == "given":

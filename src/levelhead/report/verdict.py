@@ -124,6 +124,8 @@ def _decide(
     certain = subject.worthwhile is not False
     if subject.choice["chosen_on"] == "test":
         return "warn", "Do not decide on this page: gamma was chosen on test labels"
+    if subject.gamma == 0 and subject.choice.get("candidates"):
+        return "keep", f"{LEAVE}: no adjustment did better on samples that it was not fitted on"
     if not changed:
         return "keep", f"{LEAVE}: the adjustment changes no prediction"
     if not certain and subject.choice.get("gain_interval") is None:
@@ -211,6 +213,7 @@ def _how_chosen(subject: Subject) -> str:
         metric = choice.get("metric") or "balanced_error"
         by = "" if metric == "balanced_error" else f" by {TITLES.get(metric, metric)}"
         among = " among those that meet the floors of recall" if choice.get("floors") else ""
+        strength = "The model as it is" if subject.gamma == 0 and choice.get("candidates") else strength
         chosen = f"{strength} was chosen{by}{among} on {n}{what}"
     if subject.path is None:
         return f"{chosen}."
