@@ -13,7 +13,7 @@ import sys
 import tempfile
 import tomllib
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +25,8 @@ rng, counts = np.random.default_rng(0), [1000, 300, 90, 30]
 labels = np.repeat(np.arange(4), 60)
 weight = (np.eye(4, 16) * (np.array(counts)[:, None] / 1000) ** 0.2).astype(np.float32)
 features = (2 * np.eye(4, 16)[labels] + 0.9 * rng.normal(size=(240, 16)) + 1).astype(np.float32)
-save_file({"body.weight": np.ones((16, 8), np.float32), "classifier.weight": weight}, "model.safetensors")
+head = {"classifier.weight": weight, "classifier.bias": np.zeros(4, np.float32)}
+save_file({"body.weight": np.ones((16, 8), np.float32), **head}, "model.safetensors")
 np.save("logits.npy", features @ weight.T); np.save("labels.npy", labels)
 open("counts.json", "w").write(json.dumps(counts))
 """
@@ -101,7 +102,7 @@ def check_files(folder: Path, version: str) -> list[str]:
 
 
 def check_wheel(wheel: Path, version: str, place: Path, *, say: Callable[[str], None]) -> list[str]:
-    """Install the wheel into an empty environment, run each command there, and return what went wrong.
+    """Install the wheel alone into an empty environment, run each command there, and return what went wrong.
 
     Args:
         wheel: what was built.
@@ -110,15 +111,31 @@ def check_wheel(wheel: Path, version: str, place: Path, *, say: Callable[[str], 
         say: called with each command and its outcome.
     """
     venv.create(place / "venv", with_pip=True)
-    python, work, wrong = place / "venv" / "bin" / "python", place / "work", []
+    python = str(place / "venv" / "bin" / "python")
+    for words in (["install", "-q", str(wheel.resolve())], ["check"]):
+        done = subprocess.run([python, "-m", "pip", *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return [f"pip {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}"]
+    return run_commands([python], version, place / "work", say=say)
+
+
+def run_commands(python: Sequence[str], version: str, work: Path, *, say: Callable[[str], None]) -> list[str]:
+    """Run what a new user runs first, and return what went wrong.
+
+    Args:
+        python: the interpreter, with its options, of an environment that has the package.
+        version: of the package, as it should say.
+        work: the folder to make and to work in.
+        say: called with each command and its outcome.
+    """
     work.mkdir()
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([str(python), *words], cwd=work, capture_output=True, text=True, check=False)
+        return subprocess.run([*python, *words], cwd=work, capture_output=True, text=True, check=False)
 
-    for words in (["-m", "pip", "install", "-q", str(wheel.resolve())], ["-m", "pip", "check"], ["-c", MAKE_FILES]):
-        if (done := run(*words)).returncode:
-            return [f"{' '.join(words[:4])}: {done.stderr.strip()}"]
+    if (made := run("-c", MAKE_FILES)).returncode:
+        return [f"the files could not be made: {made.stderr.strip()}"]
+    wrong = []
     for command in COMMANDS:
         done = run("-m", "levelhead", *command.split())
         say(f"levelhead {command}: exit status {done.returncode}")
@@ -130,7 +147,7 @@ def check_wheel(wheel: Path, version: str, place: Path, *, say: Callable[[str], 
     if not wrong and not json.loads((work / "tuned.json").read_text(encoding="utf-8"))["gain"] > 0:
         wrong.append("tune found no gain where there is one")
     said = run("-m", "levelhead", "--version").stdout.strip()
-    return wrong if version in said else [*wrong, f"levelhead --version says {said!r}, expected {version}"]
+    return wrong if said.endswith(version) else [*wrong, f"levelhead --version says {said!r}, expected {version}"]
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def test_no_pickle_is_run(tmp_path, monkeypatch, name):
         torch.save({"logits": torch.ones(2, 2), "other": Runs()}, name)
     else:
         save = np.save if name == "x.npy" else np.savez
-        save(name, np.array([Runs()], dtype=object), allow_pickle=True)
+        save(name, np.array([Runs()], dtype=object))
     with pytest.raises(LevelheadError, match=r"opening it would run code|holds Python objects"):
         arrays.read(name)
     Path(name).write_bytes(pickle.dumps(Runs()))
