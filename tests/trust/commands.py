@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import pkgutil
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ import numpy as np
 COUNTS = [400, 100, 25, 4]
 # Need Triton; other people's trainers, which no command imports; runs the command.
 WITHOUT = ("levelhead.lab.kernels", "levelhead.lab.conv_norm", "levelhead.hosts", "levelhead.__main__")
+WRITTEN = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")  # on a page
 
 
 @dataclass(frozen=True)
@@ -169,11 +171,13 @@ def _wait(pid: int, limit: float, kill_after: float | None) -> tuple[int | None,
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Return {relative path: sha256} of all files below a folder; of a link, where it leads."""
+    """Return {relative path: sha256} of the files below a folder: links by their targets, pages without their time."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or path.is_file():
             content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
+            if path.suffix == ".html":
+                content = WRITTEN.sub(b"", content)
             found[str(path.relative_to(folder))] = hashlib.sha256(content).hexdigest()
     return found
 

@@ -2,8 +2,7 @@
 
 strace traces a command, then runs it once per call and makes that call fail, so that code of libraries fails as well.
 
-Seen to fail: with `core.atomic.atomic_open` writing to the path itself, outputs are half written; with an `except
-OSError: pass` around its `os.fsync`, a command ends with 0 after a failed write.
+Seen to fail: with `core.atomic.atomic_open` writing to the path itself.
 """
 
 import re

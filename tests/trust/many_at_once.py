@@ -1,7 +1,6 @@
 """Many at once: processes that train the same specs in the same folder, some killed; two writers of one file.
 
-Seen to fail: with `runs.session.lock_folder` locking nothing, runs are trained twice and their logs have two lines for
-an epoch; with `core.atomic.atomic_open` writing to the path itself, a file is a mixture of two.
+Seen to fail: with `runs.session.lock_folder` locking nothing, when a run's log has two lines for one epoch.
 """
 
 import contextlib

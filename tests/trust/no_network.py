@@ -1,6 +1,6 @@
 """Nobody listens: every command with sockets forbidden by an audit hook and, where strace is, watched in the kernel.
 
-Seen to fail: with `socket.create_connection(("127.0.0.1", 9))` in `files.inspect.inspect_file`, both notice.
+Seen to fail: with `socket.create_connection(("127.0.0.1", 9))` in `files.inspect.inspect_file`.
 """
 
 import shutil

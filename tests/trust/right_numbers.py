@@ -1,6 +1,6 @@
 """The numbers are right: every engine against exact arithmetic, over families made to break it.
 
-Seen to fail: with the tie at gamma = 0 decided by `<` in place of `<=` in `gamma.intervals`, families of ties fail.
+Seen to fail: with ties won by every class, without the `nextafter` of `gamma.intervals.winning_range`.
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 A model is adjusted in memory (torch), as a Head (numpy) and as a file (ONNX). All must predict the same class wherever
 the two largest scores differ by more than rounding.
 
-Seen to fail: with the bias left out of `core.adjust.rescale`, numpy and torch differ from the files.
+Seen to fail: with the bias left as it is in `core.adjust`.
 """
 
 from pathlib import Path
