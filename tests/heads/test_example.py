@@ -84,3 +84,9 @@ def test_wvn_takes_classes_and_an_example(x):
     assert list(WVN(optimizer, model, example=x).weights) == ["one.weight"]
     with pytest.raises(ValueError, match=r"expected a layer or a model.*classes"):
         WVN(optimizer, model.two.weight, classes=4)
+
+
+def test_exported_program_is_refused_with_the_way_out(x):
+    exported = torch.export.export(nn.Sequential(nn.Linear(6, 3)), (x,))
+    with pytest.raises(ValueError, match="adjust the module before"):
+        rescale_(exported, [100, 25, 4], gamma=0.5)

@@ -7,7 +7,7 @@ LoRA-wrapped, shared with another layer) are refused with the reason.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +23,9 @@ class NoHead(LevelheadError):
 
 # In a model these are settled by an example; a file has only the names.
 FILE_PAIRS = (*HEAD_PAIRS, ("head", "aux_head"), ("head.head", "head.head_dist"))
-# What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, or by whoever saved the state dict.
+# What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, Flax, or by whoever saved the state dict.
 WRAPPER = re.compile(
-    r"((module|model|_orig_mod|base_model|net|network|ema|state_dict|model_state_dict|model_ema|"
+    r"((module|model|_orig_mod|base_model|net|network|ema|params|state_dict|model_state_dict|model_ema|"
     r"state_dict_ema)\.)*"
 )
 NOT_HEADS = re.compile(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", re.IGNORECASE)
@@ -57,11 +57,15 @@ def find_layers(
     Args:
         path, spans: the model's file, for messages, and every tensor by key.
         named: the layer (`fc`) or its weight (`fc.weight`), if the caller says so; `a,b` if they feed one output.
+            For Flax, the layer (`params/fc`) or its kernel.
         classes: K, if known.
     """
+    if is_flax(spans):
+        spans, named = name_by_dots(spans), None if named is None else named.replace("/", ".")
     tensors = _Tensors(path, spans)
     if named is not None:
-        found = [_check_named(tensors, one.removesuffix(".weight"), classes) for one in named.split(",")]
+        layers = [one.removesuffix(".weight").removesuffix(".kernel") for one in named.split(",")]
+        found = [_check_named(tensors, one, classes) for one in layers]
         if len(set(found)) < len(found):
             raise LevelheadError(f"expected different layers, got {named}", parameter="head")
     else:
@@ -80,6 +84,20 @@ def find_layers(
     return layers
 
 
+def is_flax(spans: Mapping[str, Span]) -> bool:
+    """Return whether tensors are of Flax: their matrices are kernels [d, K], and none is called weight."""
+    leaves = {re.split("[./]", key)[-1] for key in spans}
+    return "kernel" in leaves and "weight" not in leaves
+
+
+def name_by_dots(spans: Mapping[str, Span]) -> dict[str, Span]:
+    """Return the tensors of Flax with a dot between the parts of their names, and their kernels as [K, d]."""
+    dotted = {key.replace("/", "."): span for key, span in spans.items()}
+    return {
+        key: replace(span, transposed=True) if key.split(".")[-1] == "kernel" else span for key, span in dotted.items()
+    }
+
+
 def several_heads(path: Path, layers: Iterable[tuple[str, Sequence[int]]]) -> LevelheadError:
     """Return the error for a head that could be any of these layers, each with its shape."""
     reason = f"{path}: more than one layer could be the head: {list_layers(layers)}"
@@ -96,9 +114,9 @@ class _Tensors:
     @cached_property
     def weights(self) -> dict[str, Span]:
         return {
-            key.removesuffix("weight").rstrip("."): span
+            key.rpartition(".")[0]: span
             for key, span in self.spans.items()
-            if key.split(".")[-1] == "weight"
+            if key.split(".")[-1] == "weight" or span.transposed
         }
 
     @cached_property
@@ -236,7 +254,8 @@ def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
             continue
         paired = tensors.spans.get(f"{layer}.bias")
         if leaf != "running_mean" and not (
-            leaf == "weight" and ((paired and paired.shape == span.shape) or re.search(r"norm|\bln|\bbn", neighbor))
+            leaf in ("weight", "scale")
+            and ((paired and paired.shape == span.shape) or re.search(r"norm|\bln|\bbn", neighbor))
         ):
             continue  # such as the class weights of a loss
         numbered = neighbor.isdecimal() and name.isdecimal()
@@ -271,7 +290,7 @@ def _owner(key: str) -> str:
     """Return the layer a tensor belongs to: its key less what parametrizations, adapters and quantizers append."""
     for pattern, _ in NOT_PLAIN:
         key = re.sub(rf"\.({pattern})$", "", key)
-    return key.removesuffix(".weight").removesuffix(".bias")
+    return key.removesuffix(".weight").removesuffix(".kernel").removesuffix(".bias")
 
 
 def _unwrapped(layer: str) -> str:

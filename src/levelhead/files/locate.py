@@ -18,8 +18,28 @@ MODEL_SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suf
 
 RUNS_CODE = "opening it would run whatever code it holds"
 PICKLE = f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python"
+BEFORE = (
+    "adjust it before converting: lh.adjust_(model, tuned) in Python, or its safetensors, ONNX or state dict; or "
+    "adjust its scores (levelhead.hosts.predictor.RescaledPredictor)"
+)
+OPENVINO, FASTTEXT = f"an OpenVINO model; {BEFORE}", f"a fastText model; {BEFORE}"
+FASTTEXT_START = (793712314).to_bytes(4, "little")  # the number that its files begin with
 REFUSED = {  # suffix: why it is never opened, and what to do instead
-    ".pt2": f"a torch.export archive: {RUNS_CODE}; save model.state_dict(), or rescale before exporting",
+    ".pt2": f"a torch.export archive: {RUNS_CODE}; {BEFORE}",
+    ".torchscript": f"a TorchScript archive: {RUNS_CODE}; {BEFORE}",
+    ".ptl": f"a TorchScript archive: {RUNS_CODE}; {BEFORE}",
+    ".keras": f"a Keras model; {BEFORE}",
+    ".h5": f"a Keras model; {BEFORE}",
+    ".hdf5": f"a Keras model; {BEFORE}",
+    ".pb": f"a TensorFlow graph; {BEFORE}",
+    ".tflite": f"a TensorFlow Lite model; {BEFORE}",
+    ".mlmodel": f"a Core ML model; {BEFORE}",
+    ".mlpackage": f"a Core ML model; {BEFORE}",
+    ".xml": OPENVINO,
+    ".gguf": f"a GGUF model; {BEFORE}",
+    ".ftz": FASTTEXT,
+    ".engine": f"a TensorRT engine; {BEFORE}",
+    ".ort": f"a model in onnxruntime's own format; {BEFORE}",
     ".pkl": PICKLE,
     ".pickle": PICKLE,
     ".joblib": f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
@@ -40,8 +60,21 @@ def format_of(path: str | Path) -> Format:
     for one in MODEL_FORMATS:
         if path.name.lower().endswith(one.suffixes):
             check_regular_file(path, "a model")
+            if reason := _why_not_state_dict(path):
+                raise LevelheadError(f"{path}: {reason}")
             return one
     raise LevelheadError(f"{path}: expected a model as {MODEL_SUFFIXES}, got {path.suffix or 'no suffix'}")
+
+
+def _why_not_state_dict(path: Path) -> str | None:
+    """Return why a file that is called as a state dict may be is none: OpenVINO and fastText call theirs .bin, too."""
+    if path.suffix.lower() != ".bin":
+        return None
+    with path.open("rb") as file:
+        start = file.read(len(FASTTEXT_START))
+    is_zip = start.startswith(b"PK")
+    described = not is_zip and path.with_suffix(".xml").exists()
+    return FASTTEXT if start == FASTTEXT_START else OPENVINO if described else None
 
 
 def locate_head(

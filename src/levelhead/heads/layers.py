@@ -34,6 +34,8 @@ HARMLESS_MODULES = (
 
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the model itself, out of DDP, DataParallel and torch.compile."""
+    if type(model).__name__ == "ExportedProgram":
+        raise LevelheadError("the model is exported (torch.export); adjust the module before that")
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch module, got {type(model).__name__}; for files there is rescale_file")
     inner = getattr(model, "_orig_mod", None)
