@@ -84,6 +84,7 @@ def test_merging_samples_equals_the_whole(case, cut, k):
     whole = gamma_path(logits, labels, counts, k=k)
     if cut == 0:
         return
+    assume(not any(measure.looks_like_probabilities(part) for part in (logits[:cut], logits[cut:])))
     head, tail = (gamma_path(logits[part], labels[part], counts, k=k) for part in (slice(cut), slice(cut, None)))
     merged = head.merge(tail)
     for name in ("sample", "lo", "hi", "gammas", "error", "balanced_error"):
