@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from levelhead import tune
+from levelhead.core.measure import calibration_error
 from levelhead.report import of_logits, write
+from levelhead.report.calibration import calibration
 from levelhead.report.render import render_page, with_titles
 from levelhead.report.rule_table import rule_table
 from levelhead.report.rule_view import RuleView
@@ -175,3 +177,21 @@ def test_a_model_that_is_best_as_it_is_is_called_so():
     assert found.lines["How it was chosen"].startswith("The model as it is was chosen on 300 held-out samples")
     assert [row.title for row in rule_table(subject).rows if row.chosen] == ["As trained"]
     assert "all the same" not in render_page([subject])
+
+
+@pytest.mark.parametrize("rule", ["shift", "vector"])
+def test_probabilities_with_zeros_have_a_page(rule):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(5), 60)
+    shares = np.exp(2 * np.eye(5)[labels] + np.log(COUNTS / COUNTS.sum()) / 2)
+    votes = np.array([rng.multinomial(20, row / row.sum()) for row in shares]) / 20  # as of a forest of 20 trees
+    tuned = tune(votes, labels, COUNTS, rule=rule, kind="probabilities", bootstrap=10)
+    subject = of_logits(votes, labels, COUNTS, tuned=tuned, kind="probabilities")
+    logs = np.log(np.maximum(votes, 1e-300)) if rule == "shift" else np.log(votes + tuned.smoothing)
+    scale, offset = subject.views[0].parts(subject.gamma)
+    predicted = (logs * scale + offset).argmax(axis=1)
+    assert (subject.changes.predictions(subject.gamma) == predicted).mean() > 0.99  # equal votes may tie
+    found = calibration(subject.views[0], votes, kind="probabilities")
+    assert found["after"]["error"] == pytest.approx(calibration_error(logs * scale + offset, labels), abs=1e-3)
+    assert [view.rule for view in subject.views if view.rule in ("rescale", "tau")] == []
+    render_page([subject])

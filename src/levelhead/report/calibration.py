@@ -32,7 +32,7 @@ def reliability(
     scale, shift = np.float32(scale / temperature), np.float32(shift / temperature)
 
     def sums(first: int, rows: np.ndarray) -> np.ndarray:
-        scores = np.multiply(rows, scale, dtype=np.float32)
+        scores = np.multiply(view.smoothed(rows) if gamma else rows, scale, dtype=np.float32)
         scores += shift
         scores -= scores.max(axis=1, keepdims=True)
         sure = 1 / np.exp(scores, out=scores).sum(axis=1).astype(np.float64)
@@ -81,7 +81,7 @@ def calibration(
         rows = np.sort(np.random.default_rng(0).choice(len(known), fitted_on, replace=False))
         _, some = next(read_chunks(np.asarray(source[rows]), kind=kind, size=1 << 60))
         scale, offset = view.parts(view.gamma)
-        temperature = fit_temperature(some * scale + offset, known[rows])
+        temperature = fit_temperature(view.smoothed(some) * scale + offset, known[rows])
     return {
         "before": reliability(view, logits, 0.0, kind=kind),
         "after": reliability(view, logits, view.gamma, kind=kind),

@@ -37,6 +37,7 @@ class RuleView:
         path: where each sample is right; None without labels.
         ratios, scale, offset: [K], of a rule of one strength; of one with numbers for each class.
         target, interval: [K], what each class weighs; of gamma.
+        smoothing: what is added to probabilities before their logarithm.
     """
 
     rule: RuleName
@@ -48,11 +49,16 @@ class RuleView:
     offset: np.ndarray | None = None
     target: np.ndarray | None = None
     interval: tuple[float, float] | None = None
+    smoothing: float = 0.0
 
     @property
     def title(self) -> str:
         """The rule's name for people."""
         return rule_title(self.rule)
+
+    def smoothed(self, logits: np.ndarray) -> np.ndarray:
+        """Return the logits [N, K] that scale and offset are for."""
+        return np.logaddexp(logits, np.log(self.smoothing)) if self.smoothing else logits
 
     def parts(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
         """Return scale and offset [K] at a strength: ``score_k = scale_k logit_k + offset_k``."""
@@ -147,7 +153,7 @@ def make_views(
         smoothing = float(choice.get("smoothing") or 0.0) if rule == "vector" else 0.0
         changes = compute_share_envelope(logits, scale, offset, kind=kind, smoothing=smoothing)
         path = None if labels is None else right_path(changes, labels, counts, rule, target)
-        return RuleView(rule, 1.0, changes, path, scale=scale, offset=offset, target=target)
+        return RuleView(rule, 1.0, changes, path, scale=scale, offset=offset, target=target, smoothing=smoothing)
 
     if chosen in RULES:
         views = [of_strength(chosen, choice["gamma"], choice.get("interval"))]
