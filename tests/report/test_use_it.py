@@ -83,6 +83,22 @@ def test_a_tuned_file_is_applied_to_files_and_in_memory(here, levelhead, rule):
     agree(net, tuned)
 
 
+def test_a_choice_in_doubt_is_applied_all_the_same_only_if_told(here, levelhead):
+    logits, labels = here
+    some = np.arange(0, 300, 12)
+    tuned = tune(logits[some], labels[some], np.ones(5) + COUNTS // 40, rule="shift", bootstrap=100)
+    assert not tuned.worthwhile
+    assert tuned.gamma > 0
+    write_tuned(tuned.to_dict(), "tuned.json")
+    code = code_to_use(of_tuned(Path("tuned.json")))
+    assert "--anyway" in code["command"]
+    assert levelhead(*shlex.split(code["command"].replace(" --anyway", ""))[1:])[0] != 0
+    run(levelhead, code["command"])
+    net = model()
+    exec(code["python"], {"model": net})
+    agree(net, tuned)
+
+
 @pytest.mark.slow
 def test_without_a_tuned_file_the_page_tunes_again_on_the_same_files(here, levelhead):
     logits, labels = here

@@ -175,7 +175,7 @@ def label_verdict(subject: LabelSubject) -> Verdict:
 
 def label_code(subject: LabelSubject) -> dict[str, str]:
     """Return the command and the code that apply what was chosen, as `code_to_use` does."""
-    apply = adjust_command(subject.model, subject.tuned_file)
+    apply = adjust_command(subject.model, subject.tuned_file, subject.choice)
     if subject.tuned_file:
         what, before = json.dumps(subject.tuned_file), ""
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.adjust import RULE_TITLES, RULES
-from ..core.array import Array
+from ..core.array import Array, to_numpy
 from ..core.choices import PathRule, RuleName
 from ..core.curve import Curve
 from ..core.measure import Kind
@@ -22,7 +22,7 @@ from .share_path import compute_share_envelope, parts_at, right_path
 
 ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
 ORDER: tuple[RuleName, ...] = ("shift", "rescale", "tau", "rescale+shift", "vector")  # simplest first
-LEAST_END = 0.4  # of a slider for the rules that scale
+LEAST_END = 0.4  # of a slider; of the shift, less for scores of a smaller spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,7 @@ class RuleView:
         ratios, scale, offset: [K], of a rule of one strength; of one with numbers for each class.
         target, interval: [K], what each class weighs; of gamma.
         smoothing: what is added to probabilities before their logarithm.
+        least_end: where the slider ends at least.
     """
 
     rule: RuleName
@@ -50,6 +51,7 @@ class RuleView:
     target: np.ndarray | None = None
     interval: tuple[float, float] | None = None
     smoothing: float = 0.0
+    least_end: float = LEAST_END
 
     @property
     def title(self) -> str:
@@ -86,11 +88,9 @@ class RuleView:
             return self.changes.range[1]
         curve, between = self.curve, self.interval or (0.0, 0.0)
         useful = float(curve.gammas[curve.values <= float(curve.at(0.0))].max())
-        wanted = max(self.gamma or 0.0, between[1], useful, self.best)
-        if self.rule != "shift":
-            wanted = max(LEAST_END, wanted)
-        unit = 10.0 ** min(-1, np.floor(np.log10(wanted or 1.0)) - 1)  # of scores on a small scale, finer than 0.1
-        return min(curve.end, float(f"{np.ceil(1.25 * (wanted or 1.0) / unit) * unit:.10g}"))
+        wanted = max(self.gamma or 0.0, between[1], useful, self.best, self.least_end)
+        unit = 10.0 ** min(-1, np.floor(np.log10(wanted)) - 1)  # of scores on a small scale, finer than 0.1
+        return min(curve.end, float(f"{np.ceil(1.25 * wanted / unit) * unit:.10g}"))
 
     @cached_property
     def step(self) -> int:
@@ -107,6 +107,12 @@ def rule_title(rule: str) -> str:
     """
     title = RULE_TITLES[rule]  # type: ignore[index]
     return f"{title[:1].upper()}{title[1:]}"
+
+
+def _spread(logits: Array, most: int = 1000) -> float:
+    """Return how far the scores of a sample lie apart, by some of the samples."""
+    some = np.asarray(to_numpy(logits[: min(len(logits), most)]), np.float64)
+    return float(np.std(some - some.mean(axis=1, keepdims=True))) or 1.0
 
 
 def chosen_strength(choice: Mapping[str, Any]) -> float:
@@ -147,7 +153,8 @@ def make_views(
             path = gamma_path(logits, labels, counts, range=reach, rule=rule, kind=kind, target=target, norms=own)
         changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
         between = None if interval is None else (interval[0], interval[1])
-        return RuleView(rule, gamma, changes, path, made.ratios, target=target, interval=between)
+        least = LEAST_END * (min(1.0, _spread(logits)) if rule == "shift" else 1.0)
+        return RuleView(rule, gamma, changes, path, made.ratios, target=target, interval=between, least_end=least)
 
     def of_classes(rule: RuleName, scale: np.ndarray, offset: np.ndarray) -> RuleView:
         smoothing = float(choice.get("smoothing") or 0.0) if rule == "vector" else 0.0

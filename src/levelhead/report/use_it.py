@@ -43,11 +43,12 @@ def code_at_gamma(subject: Subject, rule: str | None = None) -> dict[str, str]:
     }
 
 
-def adjust_command(model: str, tuned: str) -> str:
-    """Return the command that applies a tuned.json to a model's file."""
-    return (
-        f"levelhead adjust {_quoted(model or MODEL)} --tuned {_quoted(tuned or TUNED)} -o {_adjusted(model or MODEL)}"
-    )
+def adjust_command(model: str, tuned: str, choice: ChoiceRecord) -> str:
+    """Return the command that applies a tuned.json to a model's file, also where the gain is uncertain."""
+    model, between = model or MODEL, choice.get("gain_interval")
+    doubted = between is not None and between[0] <= 0 and choice.get("floors_met_at_zero") is not False
+    more = " --anyway" if doubted else ""
+    return f"levelhead adjust {_quoted(model)} --tuned {_quoted(tuned or TUNED)}{more} -o {_adjusted(model)}"
 
 
 def tune_command(subject: Subject, *more: str) -> str:
@@ -81,7 +82,7 @@ def _own_options(choice: ChoiceRecord, more: tuple[str, ...]) -> list[str]:
 
 
 def _command(subject: Subject) -> str:
-    apply = adjust_command(subject.model, subject.tuned_file)
+    apply = adjust_command(subject.model, subject.tuned_file, subject.choice)
     if subject.tuned_file:
         return apply
     if not subject.files.keys() & {"run", "snapshot"}:
