@@ -86,6 +86,7 @@ def test_wvn_takes_classes_and_an_example(x):
         WVN(optimizer, model.two.weight, classes=4)
 
 
+@pytest.mark.slow
 def test_exported_program_is_refused_with_the_way_out(x):
     exported = torch.export.export(nn.Sequential(nn.Linear(6, 3)), (x,))
     with pytest.raises(ValueError, match="adjust the module before"):

@@ -10,7 +10,7 @@ describe: their results as text
 locate: the table of formats, and the head in a file of any of them
 format: what the formats have in common
 safetensors, onnx, state_dict: one format each
-onnx_graph, onnx_ml, protobuf, zip: what ONNX and state dicts are made of
+onnx_graph, onnx_ml, onnx_parts, protobuf, zip: what ONNX and state dicts are made of
 find: the head among the tensors of a file, by name and shape
 spans: a head as byte ranges of a file
 note: the record of an adjustment in a file

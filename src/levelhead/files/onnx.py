@@ -24,8 +24,9 @@ from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format
 from .note import NOTE, Note, note_entries, note_from
-from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, heads_of, node_of_weight, tensors, texts, unused_name
+from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, heads_of, node_of_weight, unused_name
 from .onnx_ml import classifier_key, classifier_layer, classifier_names
+from .onnx_parts import tensors, texts
 from .protobuf import Splice, field, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 

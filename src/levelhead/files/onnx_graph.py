@@ -11,6 +11,7 @@ from typing import Any
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
 from .onnx_ml import classifier_key
+from .onnx_parts import graphs
 from .protobuf import Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.
@@ -33,7 +34,7 @@ HARMLESS_NODES = (
     "ZipMap",
 )
 # Of these, and of sums, those that leave every axis where it is.
-AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool")
+AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool", "Resize")
 COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
@@ -59,19 +60,24 @@ class Graph:
         return used
 
     @cached_property
-    def ranks(self) -> dict[str, int]:
-        """The number of axes of each value, where it is known."""
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The sizes of each value's axes, where they are known; a size that is not is 0."""
         from onnx.shape_inference import infer_shapes
 
         try:
-            graph = infer_shapes(self.model).graph
+            graph = infer_shapes(self.model, data_prop=True).graph
         except Exception:  # of many kinds, for a model that cannot be run or is too large: then no rank is known
             return {}
         return {
-            value.name: len(value.type.tensor_type.shape.dim)
+            value.name: tuple(one.dim_value for one in value.type.tensor_type.shape.dim)
             for value in (*graph.input, *graph.value_info, *graph.output)
             if value.type.tensor_type.HasField("shape")
         }
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """The number of axes of each value, where it is known."""
+        return {name: len(shape) for name, shape in self.shapes.items()}
 
     @cached_property
     def constants(self) -> dict[str, tuple[Any, Steps]]:
@@ -135,9 +141,11 @@ def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator
             if layer.node.op_type != CLASSIFIER:
                 raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix the classes")
             yield layer
-    elif node is not None and op in (*HARMLESS_NODES, "ReduceMean"):
+    elif node is not None and op in (*HARMLESS_NODES, "ReduceMean", "Resize"):
         if op == "ReduceMean" and not _keeps_classes(graph, node):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
+        if op == "Resize" and not _resizes_images(graph, node):
+            raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
         for layer in heads_of(graph, input_of(node), walked):
             yield replace(layer, then=op) if op in ("Sigmoid", *COMPETING) else layer
     elif node is not None and op in SUMS:
@@ -232,6 +240,14 @@ def _keeps_classes(graph: Graph, node: Any) -> bool:
     return bool(axes) and bool(rank) and classes is not None and classes not in [axis % rank for axis in axes]
 
 
+def _resizes_images(graph: Graph, node: Any) -> bool:
+    """Return whether a Resize surely works on pixels [N, K, H, W], class by class, and adds nothing of its own."""
+    before, after = (graph.shapes.get(name, ()) for name in (input_of(node), node.output[0]))
+    how = next((one.s for one in node.attribute if one.name == "coordinate_transformation_mode"), b"")
+    same = len(before) == len(after) == 4 and 0 < before[1] == after[1]
+    return same and how != b"tf_crop_and_resize" and _class_axis(graph, input_of(node)) == 1
+
+
 def _class_axis(graph: Graph, value: str) -> int | None:
     """Return which axis of a value has one entry per class, or None if that is not known."""
     node, rank = graph.makers.get(value), graph.ranks.get(value)
@@ -301,46 +317,3 @@ def input_of(node: Any, index: int = 0) -> str:
     if index >= len(node.input):
         raise LevelheadError(f"{node.op_type} {node.name!r} has {len(node.input)} inputs, expected {index + 1}")
     return node.input[index]
-
-
-def graphs(graph: Any) -> Iterator[Any]:
-    """Yield a graph, or a function, and every graph in its nodes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from graphs(inner)
-
-
-def all_graphs(model: Any) -> Iterator[Any]:
-    """Yield every graph and function of a model."""
-    trained = [graph for one in model.training_info for graph in (one.initialization, one.algorithm)]
-    for whole in (model.graph, *model.functions, *trained):
-        yield from graphs(whole)
-
-
-def texts(model: Any) -> Iterator[Any]:
-    """Yield every name in a model."""
-    for graph in all_graphs(model):
-        for node in graph.node:
-            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-            yield from (attribute.name for attribute in node.attribute)
-        yield from (getattr(value, "name", value) for value in (*graph.input, *graph.output))  # a function's are names
-    for tensor in tensors(model):
-        yield tensor.name
-        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
-    yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
-
-
-def tensors(model: Any) -> Iterator[Any]:
-    """Yield every tensor of a model."""
-    for one in all_graphs(model):
-        sparse = list(getattr(one, "sparse_initializer", ()))
-        yield from getattr(one, "initializer", ())  # a function has none
-        for node in one.node:
-            for attribute in node.attribute:
-                yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
-                sparse += [*([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else [])]
-                sparse += attribute.sparse_tensors
-        for each in sparse:
-            yield from (each.values, each.indices)
