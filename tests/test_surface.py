@@ -112,7 +112,10 @@ MISTAKES = {
     "three ends of a range": (lambda: path(range=(0, 1, 2)), r"range: expected \(from, to\), two finite gammas"),
     "no range": (lambda: lh.match_prior(LOGITS, COUNTS, range=2.0), r"range: expected \(from, to\)"),
     "a range to compare without 0": (lambda: lh.compare(LOGITS, LABELS, COUNTS, range=(0.5, 1)), "that holds 0"),
-    "a target in words": (lambda: chosen(target="uniform"), "target: expected a share for each class, or 'estimate', got 'uniform'"),
+    "a target in words": (
+        lambda: chosen(target="uniform"),
+        "target: expected a share for each class, or 'estimate', got 'uniform'",
+    ),
     "weights in words": (lambda: path(weights="balanced"), r"weights: expected numbers \[160\]"),
     "negative weights": (lambda: path(weights=-np.ones(160)), "weights: expected finite numbers, none negative"),
     "too few norms": (lambda: chosen(norms=[1, 2, 3]), r"norms: expected numbers \[4\], .* got shape \[3\]"),
