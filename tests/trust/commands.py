@@ -96,6 +96,8 @@ def run(
         kill_after: seconds after which they are killed on purpose.
     """
     with tempfile.TemporaryDirectory() as place:
+        for name in ("out", "err"):
+            Path(place, name).touch()  # a command may be killed before it can
         go, pid, began = *_fork(words, folder, Path(place), prepare), time.monotonic()
         tracer = None
         if trace is not None:

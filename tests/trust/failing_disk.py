@@ -2,7 +2,7 @@
 
 strace traces a command, then runs it once per call and makes that call fail, so that code of libraries fails as well.
 
-Seen to fail: with `core.atomic.atomic_open` writing to the path itself.
+Seen to fail: with `files.edits._move_all` copying files in place of renaming them.
 """
 
 import re

@@ -1,6 +1,6 @@
 """A killed run loses nothing: SIGKILL at random moments, then the same command again.
 
-Seen to fail: with `core.atomic.atomic_open` writing to the path itself.
+Seen to fail: with `files.edits._move_all` copying files in place of renaming them.
 """
 
 import random
