@@ -156,6 +156,13 @@ def test_one_row_of_coefficients_is_one_logit(tmp_path):
     assert (label(out, x) == (score + 0.5 * np.log(4) > 0)).all()
 
 
+def test_text_that_is_not_utf8_is_no_softmax(tmp_path):
+    made(tmp_path / "m.onnx", [-np.ones(4), np.ones(4)], [-1.0, 1.0], "LOGISTIC", 0, 2)
+    data = (tmp_path / "m.onnx").read_bytes()
+    (tmp_path / "m.onnx").write_bytes(data.replace(b"LOGISTIC", b"\xff" * 8))
+    assert inspect_file(tmp_path / "m.onnx").layers[0].shape == (1, 4)
+
+
 def test_two_opposite_rows_under_a_softmax_are_two_logits(tmp_path):
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     w, x = RNG.normal(size=4).astype(np.float32), RNG.normal(size=(200, 4)).astype(np.float32)

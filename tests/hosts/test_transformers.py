@@ -1,6 +1,7 @@
 """The callbacks and losses in a real Hugging Face Trainer, on a small random network, offline."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,13 +10,14 @@ from torch.nn.functional import cross_entropy
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    BertForTokenClassification,
     Trainer,
     TrainerCallback,
     TrainingArguments,
     default_data_collator,
 )
 
-from levelhead import METHODS, factors, match_prior
+from levelhead import METHODS, adjust_, factors, match_prior, tune
 from levelhead.hosts.transformers import LevelCallback, RescaleCallback, WVNCallback, compute_loss_func
 
 pytestmark = pytest.mark.slow  # each trains, and the library takes seconds to import
@@ -314,3 +316,20 @@ def test_wvn_takes_classes_and_an_example(tmp_path):
         trainer(model, tmp_path, WVNCallback()).train()
     trainer(model, tmp_path, WVNCallback(classes=3, example={"input_ids": DATA[0]["input_ids"][None]})).train()
     assert torch.allclose(model.classifier.weight.norm(dim=1), torch.ones(3), **CLOSE)
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.CountsWarning")  # the network is not trained
+def test_token_classification_is_tuned_and_adjusted_from_logits_to_model():
+    config = network().config
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = BertForTokenClassification(config).eval()
+    ids, labels = torch.stack([one["input_ids"] for one in DATA]), torch.randint(3, (20, 5), generator=DRAW)
+    labels[:, 0] = labels[:, -1] = -100  # special tokens
+    with torch.no_grad():
+        before = model(input_ids=ids).logits
+        tuned = tune(before, labels, [30, 8, 2], rule="shift", bootstrap=0)
+        adjust_(model, replace(tuned, gamma=0.5))
+        after = model(input_ids=ids).logits
+    assert tuned.n == 60
+    assert torch.allclose(after, before + 0.5 * torch.log(30 / torch.tensor([30.0, 8, 2])), **CLOSE)

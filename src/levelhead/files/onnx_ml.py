@@ -46,7 +46,7 @@ def classifier_layer(graph: Any, node: Any) -> LayerSpans:
     weight, bias = (_span(graph, node, key, name) for name in ("coefficients", "intercepts"))
     weight = weight.part(0, (rows, size // rows))
     layer = LayerSpans(key, weight, bias)
-    if rows != 2 or "SOFTMAX" in (held["post_transform"].s.decode() if "post_transform" in held else ""):
+    if rows != 2 or b"SOFTMAX" in (held["post_transform"].s if "post_transform" in held else b""):
         return layer
     values, added = np.reshape(held["coefficients"].floats, (2, -1)), np.array(held["intercepts"].floats)
     if not np.array_equal(values[0], -values[1]) or added[0] != -added[1]:
