@@ -34,7 +34,7 @@ def install_command(extra: str) -> str:
         A command for the shell.
 
     >>> install_command("torch")
-    "pip install 'torch>=2.7'"
+    "pip install 'torch>=2.6'"
     """
     from importlib.metadata import PackageNotFoundError, requires  # here, as it is slow to import
 
@@ -54,7 +54,7 @@ def naming_what_is_missing() -> Iterator[None]:
     >>> with naming_what_is_missing():
     ...     raise ModuleNotFoundError("No module named 'torch'", name="torch")
     Traceback (most recent call last):
-    ModuleNotFoundError: this needs torch: pip install 'torch>=2.7'
+    ModuleNotFoundError: this needs torch: pip install 'torch>=2.6'
     """
     try:
         yield

@@ -135,8 +135,8 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
         import torch
     except ImportError:
         raise ImportError(f"reading {path.suffix} needs torch: {install_command('torch')}") from None
-    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7):
-        raise LevelheadError(f"{path}: this torch does not say where a file's tensors are; use torch 2.7 or newer")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11):
+        raise LevelheadError(f"{path}: this torch does not say where a file's tensors are; use torch 2.11 or newer")
     try:
         pickled, order = archive.unpack("data.pkl"), archive.find("byteorder") and archive.unpack("byteorder", 10)
         check_pickle(pickled)
