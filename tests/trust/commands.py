@@ -212,7 +212,8 @@ COMMANDS = {
     "undo": Command(["undo", "adjusted.safetensors", "-o", "out/b.safetensors"]),
     "undo shards": Command(["undo", "adjusted-shards", "-o", "out/shards"]),
     "tune": Command(["tune", *TUNE, "--bootstrap", "20", "--rule", "shift", "-o", "out/tuned.json"]),
-    "report": Command(["report", "L.npy", *TUNE[2:], "--gamma", "0.5", "-o", "out/page.html"]),
+    # A page shows its command, so that with --force it would be another page.
+    "report": Command(["report", "L.npy", *TUNE[2:], "--gamma", "0.5", "-o", "out/page.html", "--force"], again=()),
     "train": Command(
         ["train", "--data", "digits", "--ratio", "50", "--hold-out", "0.2", "--epochs", "2", "--threads", "1"]
         + ["--gamma", "0.3", "--runs", "out"],

@@ -18,7 +18,7 @@ def check(budget: Budget) -> Found:
         fuzzer, share = importlib.import_module(f".fuzz_{name}", __package__), budget.part(1 / (len(FUZZERS) - i))
         wanted, done, seed = budget.size(100, TARGET // len(FUZZERS)), 0, 1000
         while done < wanted and not share.spent:
-            one = fuzzer.run(executions=min(wanted - done, 500), seed=seed)
+            one = fuzzer.run(executions=min(wanted - done, 100), seed=seed)
             seed, done = seed + 1, done + one["executions"]
             found.done["read"] += one.get("read", 0)
             found.done["refused"] += one.get("documented errors", 0) + one.get("refused", 0)
