@@ -205,7 +205,7 @@ BAD = {
     ),
     "weights that vanish": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1e300", "--rule", "tau"),
-        "m.safetensors: fc, in F32, would become 0 in class",
+        "the factor of class 0 would be 0, which removes the class",
     ),
     "weights that vanish in half precision": (
         rescale("half.safetensors", gamma="-8"),
