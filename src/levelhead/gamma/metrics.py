@@ -57,8 +57,8 @@ def _mcc_loss(
     right: np.ndarray, both: np.ndarray, spread: np.ndarray, *, true: np.ndarray, weight: float
 ) -> np.ndarray:
     """``(n right - sum p_c t_c) / sqrt((n^2 - sum p_c^2) (n^2 - sum t_c^2))``; 0 if all predictions are one class."""
-    over = np.sqrt(np.maximum(spread, 0) * (true * (weight - true)).sum())
-    known = over > _NOTHING * weight**2
+    of_true = (true * (weight - true)).sum()
+    over, known = np.sqrt(np.maximum(spread, 0) * of_true), np.minimum(spread, of_true) > _NOTHING * weight**2
     return 1 - np.divide(weight * right - both, over, out=np.zeros_like(over), where=known)
 
 
