@@ -1,8 +1,9 @@
 """The command line: parse, call one function, print. Heavy imports wait until a command needs them.
 
-models: commands for a trained model: inspect, rescale, tune, undo, report
+models: commands for a model's file: inspect, adjust, rescale, undo
+logits: commands for a model's logits: tune, compare, report
 training: commands for training: methods, train, sweep, evaluate, reproduce, demo
-common: the app, shared options, and how commands print
+common, options: the app and how commands print; options that several commands have
 errors: errors in one line, in the words of the command
 outputs: checks of the files that a command will write
 tune_files, tune_label_files: what `levelhead tune` does, for classes and for several labels per sample
@@ -23,7 +24,7 @@ def __getattr__(name: str) -> Any:
     """Return the app with all its commands, which are imported only now."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import models, training  # noqa: F401  (they add their commands to the app, in this order)
+    from . import logits, models, training  # noqa: F401  (they add their commands to the app, in this order)
     from .common import app
 
     return app

@@ -1,0 +1,204 @@
+"""Commands for a model's logits: choose a rule and its strength, compare the rules, show them on a page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
+from .common import Force, Json, Page, app, say, show, typed_command
+from .options import COUNTS, DATA, IN_LOGITS, ChosenOn, LabelColumn, Names
+
+
+@app.command()
+def tune(
+    logits: Annotated[Path, typer.Option(help=f"[N, K], of samples the model was not trained on, {DATA}.")],
+    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help=f"[N]. {IN_LOGITS} Without labels, predicted shares are matched to --target.")
+    ] = None,
+    names: Names = None,
+    label_column: LabelColumn = None,
+    unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment, to choose better.")] = None,
+    rule: Annotated[
+        RuleRequest, typer.Option(help="auto chooses; shift: l_k + gamma log(n_max / n_k); tau needs --norms.")
+    ] = "auto",
+    task: Annotated[
+        LabelTask, typer.Option(help="multilabel: K sigmoids, labels [N, K] of 0 and 1, each label shifted by itself.")
+    ] = "multiclass",
+    metric: Annotated[Metric, typer.Option(help="What to improve; cost needs --cost.")] = "balanced_error",
+    cost: Annotated[
+        Path | None, typer.Option(help="[K, K], row true, column predicted: the metric is then the mean cost.")
+    ] = None,
+    floor: Annotated[
+        list[str] | None, typer.Option(help="Least recall, of all classes (0.6) or of one (cat=0.6); repeatable.")
+    ] = None,
+    criterion: Annotated[Criterion, typer.Option(help="guided: by predicted shares too if labels are few.")] = "guided",
+    target: Annotated[str | None, typer.Option(help="Class shares in use: 0.5,0.3,0.2, a file, or estimate.")] = None,
+    most: Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")] = None,
+    norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head.")] = None,
+    training: Annotated[Path | None, typer.Option(help="Training logits: warn if --logits holds any of them.")] = None,
+    kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
+    chosen_on: ChosenOn = "held-out",
+    bootstrap: Annotated[int, typer.Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the replicates.")] = 0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it for `levelhead adjust --tuned`.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the curve, as .png, .svg or .pdf.")] = None,
+    report: Page = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Choose a rule and its strength gamma on held-out data.
+
+    Computes the exact error (or another metric) at every gamma, chooses rule and gamma, and estimates the gain on new
+    samples.
+    """
+    from ..io.label_samples import read_label_samples
+    from ..io.names_file import read_names
+    from ..io.samples import read
+    from .outputs import check_outputs
+    from .tune_files import TuneRequest, tune_files, write_choice
+    from .tune_label_files import tune_label_files
+
+    check_outputs(
+        out=out, plot=plot, page=report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training, cost)
+    )
+    request = TuneRequest(
+        rule=rule,
+        metric=metric,
+        cost=cost,
+        floors=tuple(floor or ()),
+        criterion=criterion,
+        kind=kind,
+        target=target,
+        most=most,
+        unlabelled=unlabelled,
+        norms=norms,
+        training=training,
+        chosen_on=chosen_on,
+        bootstrap=bootstrap,
+        seed=seed,
+    )
+    known = None if names is None else read_names(names)
+    if task == "multilabel":
+        samples = read_label_samples(logits, labels, counts, names=known, say=say)
+        tuned = tune_label_files(samples, request, label_column=label_column)
+    else:
+        samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
+        tuned = tune_files(samples, request)
+    write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed_command())
+    for line in tuned.warnings:
+        say(line)
+    written = ", ".join(str(path) for path in (out, plot, report) if path is not None)
+    show(tuned.to_dict(), tuned.report() + (f"\nwritten: {written}" if written else ""), as_json)
+
+
+@app.command()
+def compare(
+    logits: Annotated[Path, typer.Option(help=f"[N, K], of samples the model was not trained on, {DATA}.")],
+    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
+    labels: Annotated[Path | None, typer.Option(help=f"[N]. {IN_LOGITS}")] = None,
+    names: Names = None,
+    label_column: LabelColumn = None,
+    metric: Annotated[Metric, typer.Option(help="What to compare by; cost needs --cost.")] = "balanced_error",
+    cost: Annotated[
+        Path | None, typer.Option(help="[K, K], row true, column predicted: the metric is then the mean cost.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Class shares in use: 0.5,0.3,0.2, or a file.")] = None,
+    most: Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")] = None,
+    norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head: adds tau-normalization.")] = None,
+    kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
+    repeats: Annotated[int, typer.Option(help="How often the samples are dealt into folds.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare the rules side by side on held-out data.
+
+    Each rule is fitted on four fifths of the samples and judged on the rest, so that the more flexible one does not win
+    by chance.
+    """
+    from ..io.names_file import read_names
+    from ..io.samples import read
+    from .tune_files import compare_files
+
+    known = None if names is None else read_names(names)
+    samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
+    table = compare_files(
+        samples, metric=metric, cost=cost, target=target, most=most, norms=norms, kind=kind, repeats=repeats, seed=seed
+    )
+    show(table.to_dict(), str(table), as_json)
+
+
+@app.command()
+def report(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(
+            help=f"A run's folder, a snapshot, a tuned.json, a folder of the paper's records, "
+            f"or logits {DATA}. Several are shown side by side."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page: one .html file that contains all it needs.")],
+    labels: Annotated[
+        Path | None, typer.Option(help=f"[N], of logits. {IN_LOGITS} Without labels, only predicted shares are shown.")
+    ] = None,
+    counts: Annotated[Path | None, typer.Option(help=f"For logits. {COUNTS} {IN_LOGITS}")] = None,
+    names: Names = None,
+    label_column: LabelColumn = None,
+    tuned: Annotated[Path | None, typer.Option(help="A gamma that `levelhead tune -o` chose on other samples.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="A gamma of your own. Otherwise `tune` chooses it.")] = None,
+    rule: Annotated[
+        PathRule | None, typer.Option(help="Default: chosen too; rescale with --gamma. tau needs a run or a snapshot.")
+    ] = None,
+    title: Annotated[
+        list[str] | None, typer.Option(help="What to call it, instead of its file's name; once for each of several.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="The model's file, for the commands on the page to name it.")
+    ] = None,
+    chosen_on: ChosenOn = "held-out",
+    bootstrap: Annotated[int, typer.Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 1000,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a page that shows what leveling does to a model.
+
+    The page has a verdict in words and a slider for gamma. It needs no network and no server: open it, mail it,
+    print it.
+    """
+    from ..io.names_file import read_names
+    from ..paper.cells import load_records
+    from ..paper.markdown import every_table
+    from ..report import PageTable, is_records, of_file, write
+    from .outputs import check_outputs, check_titles
+
+    check_outputs(page=out, force=force)
+    tables = [
+        PageTable.of_markdown(title, text)
+        for path in inputs
+        if is_records(path)
+        for title, text in every_table(load_records(path)).items()
+    ]
+    known = None if names is None else read_names(names)
+    places = [path for path in inputs if not is_records(path)]
+    titles = check_titles(title, len(places))
+    subjects = [
+        of_file(
+            path,
+            title=given,
+            model=None if model is None else str(model),
+            labels=labels,
+            counts_file=counts,
+            names=known,
+            label_column=label_column,
+            tuned=tuned,
+            gamma=gamma,
+            rule=rule,
+            chosen_on=chosen_on,
+            bootstrap=bootstrap,
+            say=say,
+        )
+        for path, given in zip(places, titles, strict=True)
+    ]
+    page = write(out, subjects, tables=tables, command=typed_command())
+    show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)
