@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from .gamma.tuned import Tuned
     from .heads.adjust import adjust
     from .heads.adjusted import Adjusted
-    from .heads.torch import adjust_, find_head, rescale_
+    from .heads.find import find_head
+    from .heads.in_place import adjust_, rescale_
     from .hosts.torch import WVN
     from .io.snapshot import Snapshot
     from .methods import METHODS
@@ -95,7 +96,8 @@ _HOMES = {  # module: the public names that it defines
     "gamma.tuned": ("Tuned",),
     "heads.adjust": ("adjust",),
     "heads.adjusted": ("Adjusted",),
-    "heads.torch": ("adjust_", "find_head", "rescale_"),
+    "heads.find": ("find_head",),
+    "heads.in_place": ("adjust_", "rescale_"),
     "hosts.torch": ("WVN",),
     "io.snapshot": ("Snapshot",),
     "methods": ("METHODS",),

@@ -102,8 +102,9 @@ def test_a_new_bias_is_trained_if_the_weight_is_and_works_in_a_compiled_or_copie
         expected = logits + 0.4 * torch.tensor(np.log(400 / COUNTS), dtype=torch.float32)
         assert torch.allclose(copy.deepcopy(model)(torch.tensor(X, dtype=torch.float32)), expected, atol=1e-5)
         assert "bias" in dict(model[0].named_parameters())
-    adjusted = lh.adjust_(nn.Linear(8, 4, bias=False), tuned_for("shift"))
-    assert next(p for name, p in adjusted._model.named_parameters() if name == "bias").requires_grad
+    layer = nn.Linear(8, 4, bias=False)
+    lh.adjust_(layer, tuned_for("shift"))
+    assert layer.bias.requires_grad
 
 
 def test_a_moved_layer_loses_its_new_bias_too():

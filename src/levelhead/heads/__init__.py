@@ -1,7 +1,9 @@
 """Heads in memory: found in torch modules and scikit-learn estimators, read as a `Head` and written back.
 
-torch: read, write and adjust the head of a torch module
-adjusted: what was done to a torch module, and the way back
+in_place: adjust the head of a torch module
+torch: read and write the head of a torch module
+torch_model: a torch module, as `in_place` changes it
+adjusted: what was done to a model, and the way back
 adjust: a choice applied to a `Head`
 sklearn: read and write the head of a scikit-learn classifier
 find: which layer of a torch module is its head

@@ -1,20 +1,16 @@
-"""What was done to a torch model, and the way back."""
+"""What was done to a model in memory, and the way back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from ..core.adjust import RULE_TITLES
 from ..core.choices import RuleName
-from ..core.errors import LevelheadError
 from ..show.html import html
-from .sharded import reshard
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,8 +33,9 @@ class Adjusted:
         offset: [K], what was added to each bias after it was multiplied; None for rules of one strength.
         flips: how many of the predictions given could change by rounding to half precision; None if not asked.
 
+    >>> import torch
     >>> from levelhead import rescale_
-    >>> model = nn.Linear(2, 2, bias=False)
+    >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> before = model.weight.detach().clone()
     >>> adjusted = rescale_(model, [100, 25], gamma=0.5)
     >>> adjusted.factors
@@ -57,25 +54,11 @@ class Adjusted:
     rule: RuleName = "rescale"
     offset: np.ndarray | None = None
     flips: int | None = None
-    _model: nn.Module = field(default_factory=nn.Module)
-    _saved: list[tuple[str, str, nn.Parameter, Tensor]] = field(default_factory=list)
-    _grown: tuple[nn.Module, ...] = ()  # layers that had no bias
+    _undo: Callable[[], object] = dict  # does nothing
 
     def restore(self) -> None:
         """Give the layers their old values back, bit for bit; raise if their parameters were replaced since."""
-        reshard(self._model)
-        held = {id(p) for p in self._model.parameters()}
-        for path, name, parameter, _ in self._saved:
-            if id(parameter) not in held:
-                raise LevelheadError(
-                    f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer"
-                    ", or load_state_dict with assign); load the weights the model had before"
-                )
-        with torch.no_grad():
-            for _, _, parameter, original in self._saved:
-                parameter.copy_(original)
-        for layer in self._grown:
-            layer.register_parameter("bias", None)
+        self._undo()
 
     def __enter__(self) -> Adjusted:
         return self
@@ -92,6 +75,7 @@ class Adjusted:
         Returns:
             The Axes.
 
+        >>> from torch import nn
         >>> from levelhead import rescale_
         >>> rescale_(nn.Linear(2, 2), [100, 25], gamma=0.5).plot().get_xscale()
         'log'

@@ -1,0 +1,122 @@
+"""A torch module as `in_place` changes it: its head's layers, their parameters as a `Head`, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.choices import LabelTask, RuleName
+from ..core.errors import LevelheadError
+from ..core.head import Head
+from .editable import Editable, check_editable, check_takes_bias, new_bias
+from .find import find_head, known_task, linear_layers, outputs, unwrap
+from .sharded import gather, place_like, reshard
+
+
+class TorchModel:
+    """A torch module whose head can be read and changed in place."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = unwrap(model)
+
+    def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Editable]:
+        """Find the head and check that each of its layers can be changed in place without changing anything else."""
+        reshard(self.model)
+        found = find_head(self.model, layer=layer, example=example, classes=classes)
+        return {path: check_editable(path, module, self.model) for path, module in found.items()}
+
+    def likely_classes(self, size: int | None) -> int | None:
+        """Return the size as the number of classes if some layer has so many outputs."""
+        return size if size in {outputs(m) for _, m in linear_layers(self.model)} else None
+
+    def classes(self, module: Editable) -> int:
+        return len(module.weight)
+
+    def task(self, path: str) -> tuple[LabelTask, str] | None:
+        return known_task(self.model, path)
+
+    def names(self, classes: int) -> list[str] | None:
+        """Return the names in a transformers config, if it has one per class; LABEL_0, LABEL_1, ... do not count."""
+        labels = getattr(getattr(self.model, "config", None), "id2label", None)
+        if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
+            return None
+        names = [str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0]))]
+        return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None
+
+    def head(self, module: Editable, names: Sequence[str] | None) -> Head:
+        """Return a copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
+        weight = gather(module.weight.detach()).clone()
+        bias = None if module.bias is None else gather(module.bias.detach()).clone()
+        return Head(weight.flatten(1), bias, names)
+
+    def half_dtype(self, module: Editable) -> str | None:
+        """Return the name of a layer's dtype if it has half precision."""
+        return str(module.weight.dtype) if module.weight.element_size() <= 2 else None
+
+    def state(self, module: Editable, rule: RuleName) -> tuple[tuple[int, int], str]:
+        """Return what tells whether the parameter that a rule changes is as it was.
+
+        Its object and version outlast a change of dtype; a copy has the same content.
+        """
+        parameter = module.bias if rule == "shift" else module.weight
+        if parameter is None:
+            return (0, 0), ""
+        data: Any = gather(parameter.detach()).flatten().cpu().contiguous().view(torch.uint8).numpy()
+        return (id(parameter), parameter._version), sha256(data).hexdigest()
+
+    def check_takes_bias(self, path: str, module: Editable) -> None:
+        check_takes_bias(path, module)
+
+    def keep(self, layers: Mapping[str, Editable], grown: Sequence[Editable]) -> Callable[[], None]:
+        """Give layers their new biases, and return the way back to the values that all have now."""
+        saved = [
+            (path, name, p, p.detach().clone())
+            for path, module in layers.items()
+            for name, p in module.named_parameters(recurse=False)
+        ]
+        for module in grown:
+            module.register_parameter("bias", new_bias(module))
+        return partial(_restore, self.model, saved, tuple(grown))
+
+    def write(self, path: str, module: Editable, head: Head) -> None:
+        """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
+        if (head.bias is None) != (module.bias is None):
+            has, lacks = (path or "the layer", "the head") if head.bias is None else ("the head", path or "the layer")
+            raise LevelheadError(f"{has} has a bias, but {lacks} has none")
+        shape = [module.weight.shape[0], module.weight.shape[1:].numel()]
+        if list(head.weight.shape) != shape:
+            raise LevelheadError(f"expected weight {shape} for {path or 'the layer'}, got {list(head.weight.shape)}")
+        with torch.no_grad():
+            for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
+                if parameter is not None:
+                    parameter.copy_(place_like(torch.as_tensor(values).reshape(parameter.shape), parameter))
+
+
+def editable_head(
+    model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
+) -> dict[str, Editable]:
+    """Find the head and check that each of its layers can be changed in place without changing anything else."""
+    return TorchModel(model).layers(layer=layer, example=example, classes=classes)
+
+
+def _restore(
+    model: nn.Module, saved: Sequence[tuple[str, str, nn.Parameter, Tensor]], grown: Sequence[nn.Module]
+) -> None:
+    reshard(model)
+    held = {id(p) for p in model.parameters()}
+    for path, name, parameter, _ in saved:
+        if id(parameter) not in held:
+            raise LevelheadError(
+                f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer"
+                ", or load_state_dict with assign); load the weights the model had before"
+            )
+    with torch.no_grad():
+        for _, _, parameter, original in saved:
+            parameter.copy_(original)
+    for layer in grown:
+        layer.register_parameter("bias", None)
