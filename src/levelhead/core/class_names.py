@@ -120,3 +120,25 @@ def resolve_labels(
                 advice=Advice("names", None, "to list the classes in the order of the logits' columns"),
             )
     return indices, names
+
+
+def names_in_config(config: Any, classes: int) -> list[str] | None:
+    """Return the class names in the config of a transformers model, or None if it has not one for each class.
+
+    Args:
+        config: with `id2label`, or anything else. Names that only number the classes (LABEL_0, LABEL_1, ...) are none.
+        classes: K.
+
+    Returns:
+        Distinct names in the order of the classes, or None.
+
+    >>> from types import SimpleNamespace
+    >>> names_in_config(SimpleNamespace(id2label={1: "dog", 0: "cat"}), 2)
+    ['cat', 'dog']
+    >>> names_in_config(SimpleNamespace(id2label={0: "LABEL_0", 1: "LABEL_1"}), 2)
+    """
+    labels = getattr(config, "id2label", None)
+    if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
+        return None
+    names = [str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0]))]
+    return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None

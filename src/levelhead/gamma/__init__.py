@@ -26,4 +26,5 @@
 - top_k: several such intervals, for top-k and for a kept bias
 - bootstrap, merge: weights of samples, resamples and their curves; paths joined
 - chunks: logits read chunk by chunk
+- collect: the logits and labels of a torch model over a loader
 """

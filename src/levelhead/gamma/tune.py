@@ -9,7 +9,7 @@ import numpy as np
 from ..core.adjust import RULES
 from ..core.array import Array
 from ..core.choices import Criterion, LabelTask, RuleRequest
-from ..core.class_names import resolve_labels
+from ..core.class_names import names_in_config, resolve_labels
 from ..core.counts import Counts
 from ..core.curve import Metric
 from ..core.errors import LevelheadError, check_choice
@@ -19,6 +19,7 @@ from ..show.progress import StageProgress
 from . import diagnostics
 from .auto import tune_auto
 from .choose import RulePath, choose_gamma
+from .collect import collect_scores, is_module
 from .count_doubts import diagnose_counts
 from .held_out import HeldOut
 from .label_inputs import check_multilabel_options, refuse_label_table
@@ -69,9 +70,10 @@ def tune(
     Args:
         logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same. Or
             of tokens [N, T, K] or pixels [N, K, H, W], with labels [N, T] or [N, H, W]; intervals then take positions
-            for independent samples and are too narrow.
+            for independent samples and are too narrow. Or a torch model, which is then run on a loader.
         labels: [N], class indices, or names that `names` or the keys of counts list in class order. A class without a
-            sample is named in a warning and left neutral.
+            sample is named in a warning and left neutral. After a model, a loader of held-out samples in place of
+            labels: ``tune(model, loader, counts)``, as `collect_scores` says.
         counts: training samples of each class, as the loss saw them: after resampling, or times the class weights.
         range: of gamma, which must hold 0; (0, 2) if not given and, for the shift, (0, 4) or more if scores are large.
         metric: `balanced_error`; or `error`, which weighs classes as they occur among the labels; or `macro_f1`, `mcc`,
@@ -111,6 +113,11 @@ def tune(
     >>> 0.1 < tune(logits, labels, [1000, 200, 40], rule="rescale", bootstrap=0).gamma < 0.4
     True
     """
+    if is_module(logits):
+        model, (logits, labels) = logits, collect_scores(logits, labels, ignore_index=ignore_index, progress=progress)
+        names = names_in_config(getattr(model, "config", None), logits.shape[1]) if names is None else names
+        if rule == "auto" and logits.shape[1] == 2 and not logits[:, 0].any():
+            rule = "shift"  # the one logit of the model can only be shifted
     given = locals()
     check_choice("task", task, get_args(LabelTask))
     if task == "multilabel":
