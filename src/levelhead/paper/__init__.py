@@ -11,6 +11,7 @@
 - markdown: the tables as Markdown, and the places of a page that are filled
 - beyond_tables: tables that the paper lacks: other recipes, other readings of a row, rules epoch by epoch
 - rule_epochs: measure RS and the shift after every epoch of a training
+- past_frontier: what was tried to go past the recipe `frontier`
 - claims, figure_claims: the paper's claims, judged by the records
 - figures: all figures
 - figure_norms, figure_features, figure_errors, figure_style: the drawing of each, and the style that they share
