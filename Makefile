@@ -22,7 +22,6 @@ quick: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
 
 # The quick tests with the lowest version of everything, in an environment of their own. What warns was fixed since.
-# Tests that edit state-dict files fail there: these files need torch 2.11, all else 2.6.
 test-lowest: $(LOWEST)/test
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" -o filterwarnings= -W ignore $(ARGS)
 

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from levelhead.files import zip
+from levelhead.files import state_dict, zip
 from levelhead.files.rescale import rescale_file
 from levelhead.files.state_dict import FORMAT
 from levelhead.files.undo import undo_file
 
 COUNTS = [16, 4, 1]
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
@@ -169,3 +170,50 @@ def test_a_record_that_is_not_a_note_is_refused(tmp_path, data):
         file.writestr("m/levelhead.json", data)
     with pytest.raises(ValueError, match=r"m\.pt: its record of an earlier adjustment is damaged"):
         FORMAT.find(tmp_path / "m.pt")
+
+
+def shapes_and_places(loaded):
+    value, storages = loaded
+    return {
+        key: (
+            tensor.shape,
+            tensor.stride(),
+            tensor.storage_offset(),
+            tensor.dtype,
+            storages[tensor.untyped_storage()._checkpoint_offset].filename,
+        )
+        for key, tensor in value.items()
+    }
+
+
+@pytest.mark.skipif(TORCH < (2, 11), reason="an older torch has one of the two ways only")
+def test_the_way_for_an_older_torch_finds_the_same_tensors(tmp_path):
+    tied = torch.arange(60, dtype=torch.float32)
+    model = {
+        **weights(torch.bfloat16),
+        "tied": tied[6:30].reshape(3, 8),
+        "turned": tied.reshape(10, 6).T,
+        "parameter": nn.Parameter(torch.ones(2, 3)),
+        "count": torch.tensor(3),
+        "nothing": torch.zeros(0, 4),
+    }
+    torch.save(model, tmp_path / "m.pt")
+    archive = zip.Archive(tmp_path / "m.pt")
+    pickled = archive.unpack("data.pkl")
+    seen = shapes_and_places(state_dict._load_pickle(archive, pickled))
+    assert seen == shapes_and_places(state_dict._load_skeleton(archive, pickled))
+    assert seen.keys() == model.keys()
+
+
+def test_the_way_for_an_older_torch_runs_no_code_and_refuses_what_is_missing(tmp_path):
+    for unsafe in (pickle.dumps(print, 2), pickle.dumps(pickle.loads, 2)):
+        torch.save({"w": torch.ones(2)}, tmp_path / "m.pt")
+        with pytest.raises(pickle.UnpicklingError):
+            state_dict._load_pickle(zip.Archive(tmp_path / "m.pt"), unsafe)
+    with zipfile.ZipFile(tmp_path / "m.pt") as whole, zipfile.ZipFile(tmp_path / "cut.pt", "w") as cut:
+        for name in whole.namelist():
+            if "/data/" not in name:
+                cut.writestr(name, whole.read(name))
+        pickled = whole.read("m/data.pkl")
+    with pytest.raises(RuntimeError, match="data/0"):
+        state_dict._load_pickle(zip.Archive(tmp_path / "cut.pt"), pickled)

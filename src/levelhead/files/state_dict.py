@@ -5,7 +5,8 @@ the note becomes one more record of the zip, which torch does not look at.
 
 torch is given the file's pickle in an archive whose storages are empty, and says by their offsets which of them each
 tensor has. Where that storage lies in the file, and how long it is, the file's own directory says. Loading the file
-itself on `meta` would compute that, as if torch had written the archive.
+itself on `meta` would compute that, as if torch had written the archive. Before 2.11 torch does not say it, and its
+`weights_only` unpickler is called with storages of our own.
 """
 
 import io
@@ -135,8 +136,6 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
         import torch
     except ImportError:
         raise ImportError(f"reading {path.suffix} needs torch: {install_command('torch')}") from None
-    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11):
-        raise LevelheadError(f"{path}: this torch does not say where a file's tensors are; use torch 2.11 or newer")
     try:
         pickled, order = archive.unpack("data.pkl"), archive.find("byteorder") and archive.unpack("byteorder", 10)
         check_pickle(pickled)
@@ -144,10 +143,10 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
             raise LevelheadError("expected little-endian numbers, got a file of a big-endian machine")
     except (BadZipFile, LevelheadError) as error:
         raise LevelheadError(f"{path}: cut short, or not a state dict ({error}); {HOW_TO_SAVE}") from None
-    skeleton, storages = _skeleton(archive, pickled)
+    load = _load_skeleton if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11) else _load_pickle
     try:
         with catch_warnings(action="ignore"):  # torch's, of its own deprecated storages and of protocols
-            return torch.load(skeleton, weights_only=True, map_location="meta"), storages
+            return load(archive, pickled)
     except UnpicklingError as error:
         kind = re.search(r"(?:Unsupported global: GLOBAL|Unsupported class|GLOBAL) ([\w.]+)", str(error))
         what = f"needs {kind[1]} to open" if kind else "cannot be opened by weights_only"
@@ -157,6 +156,44 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
     except Exception as error:  # of any kind, as a damaged pickle calls torch's functions with any arguments
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise LevelheadError(f"{path}: cut short, or not a state dict ({reason}); {HOW_TO_SAVE}") from None
+
+
+def _load_skeleton(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipInfo]]:
+    """Return what torch, from 2.11 on, loads from the archive with empty storages, and the record of each."""
+    import torch
+
+    skeleton, storages = _skeleton(archive, pickled)
+    return torch.load(skeleton, weights_only=True, map_location="meta"), storages
+
+
+def _load_pickle(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipInfo]]:
+    """Return the same with an older torch, which does not say where storages lie.
+
+    The unpickler is that of `weights_only`; it is given a storage without data for each that it asks for.
+    """
+    import torch
+    from torch._utils import _sparse_tensors_to_validate
+    from torch._weights_only_unpickler import Unpickler
+
+    storages = {record.header_offset: record for record in archive.records}
+
+    def storage_of(saved: tuple) -> Any:
+        _, kind, key, _, count = saved
+        if (record := archive.find(f"data/{key}")) is None:
+            raise RuntimeError(f"locating file data/{key}: not found")  # in the words of later versions
+        dtype = torch.uint8 if kind is torch.UntypedStorage else kind.dtype
+        storage = torch.UntypedStorage(count * dtype.itemsize, device="meta")
+        storage._checkpoint_offset = record.header_offset  # pyright: ignore[reportAttributeAccessIssue]  as torch calls it
+        return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+
+    unpickler: Any = Unpickler(io.BytesIO(pickled), encoding="utf-8")
+    local = torch.serialization._serialization_tls
+    unpickler.persistent_load, local.map_location = storage_of, "meta"
+    try:
+        return unpickler.load(), storages
+    finally:
+        local.map_location = None
+        _sparse_tensors_to_validate.clear()
 
 
 def _skeleton(archive: Archive, pickled: bytes) -> tuple[io.BytesIO, dict[int, ZipInfo]]:
