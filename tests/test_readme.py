@@ -2,14 +2,18 @@
 
 A file's blocks share one folder and one namespace, as a reader's session would. A block is left out only by a comment
 right above it that says why: `<!-- not run: trains for an hour -->`. What a page takes for granted (a trained model,
-its logits) is made in a comment: `<!-- run first`, lines of python, `-->`.
+its logits) is made in a comment: `<!-- run first`, lines of python, `-->`. A `text` block below `<!-- printed -->` is
+what the python block before it prints; its numbers may differ by a few units of their last digit, as they do from one
+processor to another.
 """
 
 import doctest
+import io
 import re
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +26,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHELLS = ("console", "sh", "bash", "shell")
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<language>[\w{}.+-]*)")
 SETUP = "<!-- run first"
+PRINTED = "<!-- printed -->"
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 SKIP = re.compile(r"^\s*<!-- not run: (?P<reason>\S.*?) -->\s*$")
 
 
@@ -31,6 +37,7 @@ class Block:
     code: str
     line: int  # of its first line of code, counted from 1
     skipped: str | None = None
+    printed: bool = False
 
 
 def blocks(text: str) -> list[Block]:
@@ -55,7 +62,8 @@ def blocks(text: str) -> list[Block]:
         if i == len(lines):
             raise ValueError(f"the block opened in line {start} is never closed")
         code = "\n".join(line[indent:] for line in lines[start:i]) + "\n"
-        found.append(Block(opened["language"].lower(), code, start + 1, reason["reason"] if reason else None))
+        why = reason["reason"] if reason else None
+        found.append(Block(opened["language"].lower(), code, start + 1, why, above.strip() == PRINTED))
         i += 1
     return found
 
@@ -110,14 +118,25 @@ def run_page(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str |
     """Run the blocks of a page in a folder of its own; return what went wrong, or None."""
     folder.mkdir()
     monkeypatch.chdir(folder)
-    namespace: dict = {"__name__": "__main__"}
+    namespace, out = {"__name__": "__main__"}, io.StringIO()
     for block in blocks(path.read_text(encoding="utf-8")):
         try:
-            if block.skipped is None:
-                run(str(path), block, namespace, monkeypatch)
+            if block.printed:
+                check_printed(out.getvalue(), block.code)
+            elif block.skipped is None:
+                with redirect_stdout(out := io.StringIO()):
+                    run(str(path), block, namespace, monkeypatch)
         except Exception as error:
             return f"{path.name}:{block.line}: {type(error).__name__}: {error}"
     return None
+
+
+def check_printed(out: str, page: str) -> None:
+    """Check that words are the same, and that each number is within 3 % or 3 units of its last digit on the page."""
+    assert NUMBER.sub("#", out).split() == NUMBER.sub("#", page).split(), f"printed:\n{out}"
+    for seen, shown in zip(NUMBER.findall(out), NUMBER.findall(page), strict=True):
+        unit = 10.0 ** -len(shown.partition(".")[2])
+        assert abs(float(seen) - float(shown)) <= max(3.1 * unit, 0.03 * float(shown)), f"printed:\n{out}"
 
 
 @pytest.mark.slow
@@ -187,6 +206,16 @@ def test_commands_are_found_and_nothing_else_is_run():
     assert commands(prompted) == [(20, ["--version"])]
     with pytest.raises(ValueError, match=r"line 1: \| takes a shell"):
         commands(Block("sh", "levelhead inspect x | less\n", 1))
+
+
+def test_what_a_page_says_was_printed_is_compared(tmp_path, monkeypatch):
+    page = '```python\nprint("error 29.31 %")\n```\n<!-- printed -->\n```text\nerror {} %\n```\n'
+    monkeypatch.chdir(tmp_path)
+    for shown, fine in (("29.31", True), ("29.30", True), ("25.10", False), ("29.31 to 30.00", False)):
+        (tmp_path / "page.md").write_text(page.format(shown))
+        wrong = run_page(tmp_path / "page.md", tmp_path / shown, monkeypatch)
+        assert (wrong is None) == fine, shown
+        monkeypatch.chdir(tmp_path)
 
 
 def test_a_wrong_example_is_seen(tmp_path, monkeypatch):

@@ -176,7 +176,6 @@ class TunedRescaledClassifierCV(OutOfFoldClassifier):
     Attributes:
         best_gamma_: the strength chosen.
         best_score_: its score on held-out data. Gamma was chosen there, so this score is optimistic.
-        summary_: score as trained, gain with interval, each class before and after, rule and doubts; it prints well.
         temperature_: what the adjusted scores are divided by, for `predict_proba`.
         tuned_: the choice as `levelhead.cross_fit` returns it, with every rule that was tried; None for other scorers.
         cv_results_: {"gammas", "scores"} of `rule_`: for an exact curve, scores[i] holds from gammas[i] up to the next.
