@@ -1,15 +1,18 @@
 """Run rows of the scoreboard, and write results/trust.json and docs/trust.md.
 
-python -m tests.trust [--profile quick|full] [--only ROW ...] [--minutes M]
+python -m tests.trust [--profile quick|full] [--only ROW ...] [--minutes M] [--workers N --folder DIR]
 """
 
 import argparse
 import importlib
 import os
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from .board import Budget, read_results, run_row, verdict, write_page, write_results
+from .workers import run_split
 
 ROWS = [
     "kills",
@@ -35,6 +38,8 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=1e9, help="stop each row after this many, and say what it lacks"
     )
+    parser.add_argument("--workers", type=int, default=1, help="processes that share a row, where it can be shared")
+    parser.add_argument("--folder", type=Path, help="for what the workers write, and inputs that something failed with")
     parser.add_argument("--results", type=Path, default=ROOT / "results" / "trust.json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "trust.md")
     given = parser.parse_args()
@@ -42,10 +47,19 @@ def main() -> int:
     failed = 0
     for name in given.only:
         row = importlib.import_module(f".{name}", __package__).ROW
-        found = run_row(row, Budget(given.profile, 60 * given.minutes))
+        budget = Budget(given.profile, 60 * given.minutes)
+
+        def save(found: dict[str, Any], name: str = name) -> None:
+            results = read_results(given.results) | {name: found}
+            write_results({one: results[one] for one in ROWS if one in results}, given.results)
+
+        if given.workers > 1 and row.lacks is not None:
+            folder = given.folder or Path(tempfile.mkdtemp(prefix="trust-"))
+            found = run_split(name, row, budget, given.workers, folder, save)
+        else:
+            found = run_row(row, budget)
         failed += found["failures"]
-        results = read_results(given.results) | {name: found}
-        write_results({one: results[one] for one in ROWS if one in results}, given.results)
+        save(found)
         state = "; ".join(part for part in (verdict(found), found["shortfall"], *found["failed"][:3]) if part)
         print(f"{name}: {state} ({found['seconds']} s)", file=sys.stderr, flush=True)
     write_page(read_results(given.results), given.page)

@@ -16,14 +16,37 @@ SHOWN = 20  # failures listed per row
 
 
 class Budget:
-    """What a row may use: a profile, and the seconds after which it stops early and says so."""
+    """What a row may use: a profile, and the seconds after which it stops early and says so.
 
-    def __init__(self, profile: Profile, seconds: float = 1e9) -> None:
+    Where several processes share a row, this one does part `index` of `parts`. It keeps inputs that something failed
+    with in the folder `keep`, and `note` writes what it has found so far.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        seconds: float = 1e9,
+        *,
+        part: int = 0,
+        parts: int = 1,
+        keep: Path | None = None,
+        write: "Callable[[Found], object] | None" = None,
+    ) -> None:
         self.profile: Profile = profile
         self.seconds, self.began = seconds, time.monotonic()
+        self.index, self.parts, self.keep, self.write = part, parts, keep, write
+        self.noted = self.began
 
     def size(self, quick: int, full: int) -> int:
         return quick if self.profile == "quick" else full
+
+    def own(self, wanted: int) -> int:
+        """Return this process's share of a number.
+
+        >>> [Budget("full", part=i, parts=3).own(10) for i in range(3)]
+        [4, 3, 3]
+        """
+        return len(range(self.index, wanted, self.parts))
 
     @property
     def spent(self) -> bool:
@@ -35,7 +58,14 @@ class Budget:
 
     def part(self, share: float) -> "Budget":
         """Return a budget that begins now and has a share of what is left."""
-        return Budget(self.profile, max(0.0, self.seconds - self.passed) * share)
+        seconds = max(0.0, self.seconds - self.passed) * share
+        return Budget(self.profile, seconds, part=self.index, parts=self.parts, keep=self.keep, write=self.write)
+
+    def note(self, found: "Found") -> None:
+        """Write what was found so far, if that was not done in the last ten seconds."""
+        if self.write is not None and time.monotonic() - self.noted > 10:
+            self.write(found)
+            self.noted = time.monotonic()
 
 
 @dataclass
@@ -49,12 +79,18 @@ class Found:
 
 @dataclass(frozen=True)
 class Row:
-    """A promise, how it is shown, its target, and the function that shows it."""
+    """A promise, how it is shown, its target, and the function that shows it.
+
+    A row that many processes can share has `lacks`, which says from all that was done what is missing; `same` are the
+    numbers that are the same in all of them.
+    """
 
     promise: str
     how: str
     target: str
     check: Callable[[Budget], Found]
+    lacks: Callable[[dict[str, Any]], str] | None = None
+    same: tuple[str, ...] = ()
 
 
 def lacking(done: int, target: int, what: str) -> str:
@@ -69,8 +105,12 @@ def lacking(done: int, target: int, what: str) -> str:
 
 
 def run_row(row: Row, budget: Budget) -> dict[str, Any]:
-    """Return a row as results/trust.json holds it."""
-    found = row.check(budget)
+    """Run a row here; return it as results/trust.json holds it."""
+    return describe(row, budget, row.check(budget))
+
+
+def describe(row: Row, budget: Budget, found: Found) -> dict[str, Any]:
+    """Return a row and what was found as results/trust.json holds it."""
     return {
         "promise": row.promise,
         "how": row.how,
@@ -157,4 +197,6 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def write_results(results: Mapping[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    new = path.with_name(f"{path.name}.new")  # a process may be killed while it writes
+    new.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    new.replace(path)

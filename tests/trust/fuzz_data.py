@@ -1,19 +1,12 @@
-"""Damaged files of logits, labels, counts, names and tuned.json: each is read, or refused in one line.
-
-    python tests/trust/fuzz_data.py --executions 100000 --seed 1
-
-prints one JSON line. `run` is the same for a test, with fewer executions.
-"""
+"""Damaged files of logits, labels, counts, names and tuned.json: each is read, or refused in one line."""
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
+import random
 import tempfile
-import traceback
-import zipfile
-from collections import Counter
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +20,9 @@ from levelhead.io.names_file import read_names
 from levelhead.io.samples import read as read_samples
 from levelhead.io.snapshot import Snapshot
 from levelhead.io.tuned_json import choice_of
+
+from .harness import drive_readers, main
+from .mutators import damage_zip
 
 LOGITS = np.random.default_rng(0).normal(size=(5, 3))
 NAMES = ["cat", "dog", "owl"]
@@ -133,57 +129,53 @@ def seeds() -> dict[str, list[bytes]]:
     return made
 
 
-def mutate(content: bytes, rng: np.random.Generator) -> bytes:
-    """Return damaged bytes: flipped, cut, repeated, or with hostile words; in a zip, often inside a member."""
+def damaged(rng: random.Random) -> tuple[str, bytes]:
+    """Return a suffix and the bytes of a damaged file: flipped, cut, repeated, or with hostile words."""
+    suffix = rng.choice(KINDS)
+    content = rng.choice(FILES[suffix])
     if content.startswith(b"PK") and rng.random() < 0.6:
-        return _mutate_member(content, rng)
+        return suffix, damage_zip(rng, content, _damage)
+    return suffix, _damage(rng, content)
+
+
+def _damage(rng: random.Random, content: bytes) -> bytes:
     data = bytearray(content)
-    for _ in range(int(rng.integers(1, 5))):
-        at = int(rng.integers(len(data) + 1))
-        end = min(len(data), at + int(rng.integers(1, 9)))
-        kind = rng.integers(6)
+    for _ in range(rng.randrange(1, 5)):
+        at = rng.randrange(len(data) + 1)
+        end = min(len(data), at + rng.randrange(1, 9))
+        kind = rng.randrange(6)
         if kind == 0 and at < len(data):
-            data[at] = int(rng.integers(256))
+            data[at] = rng.randrange(256)
         elif kind == 1:
             del data[at:end]
         elif kind == 2:
-            data[at:end] = WORDS[int(rng.integers(len(WORDS)))]
+            data[at:end] = rng.choice(WORDS)
         elif kind == 3:
-            data[at:at] = data[at:end] * int(rng.integers(1, 50))
+            data[at:at] = data[at:end] * rng.randrange(1, 50)
         elif kind == 4 and at < len(data):
-            data[at] ^= 1 << int(rng.integers(8))
+            data[at] ^= 1 << rng.randrange(8)
         elif kind == 5 and rng.random() < 0.2:
             del data[at:]
     return bytes(data)
-
-
-def _mutate_member(content: bytes, rng: np.random.Generator) -> bytes:
-    """Return a zip, sound as such, in which one member is damaged."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(buffer, "w") as new:
-        members = old.infolist()
-        chosen = int(rng.integers(len(members)))
-        for i, member in enumerate(members):
-            data = old.read(member)
-            methods = [member.compress_type, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
-            how = methods[int(rng.integers(4)) if rng.random() < 0.1 else 0]
-            new.writestr(member.filename, mutate(data, rng) if i == chosen else data, compress_type=how)
-    return buffer.getvalue()
 
 
 def _read_all(path: Path) -> None:
     read_samples(path, None, "9,5,2")
 
 
-READERS: dict[str, Callable[[Path], Any]] = {
-    "logits": lambda path: check_logits(arrays.read(path)),
-    "labels": lambda path: arrays.read(path, wanted="labels").tolist(),
-    "samples": _read_all,
-    "counts": lambda path: _resolved(read_counts(path)),
-    "names": read_names,
-    "tuned": lambda path: choice_of(path) if path.suffix == ".json" else None,
-    "snapshot": lambda path: Snapshot.load(path) if path.suffix == ".safetensors" else None,
-}
+def _readers(suffix: str) -> dict[str, Callable[[Path], Any]]:
+    found: dict[str, Callable[[Path], Any]] = {
+        "logits": lambda path: check_logits(arrays.read(path)),
+        "labels": lambda path: arrays.read(path, wanted="labels").tolist(),
+        "samples": _read_all,
+        "counts": lambda path: _resolved(read_counts(path)),
+        "names": read_names,
+    }
+    if suffix == ".json":
+        found["tuned"] = choice_of
+    if suffix == ".safetensors":
+        found["snapshot"] = Snapshot.load
+    return found
 
 
 def _resolved(counts: Any) -> Any:
@@ -192,50 +184,16 @@ def _resolved(counts: Any) -> Any:
     return resolve(counts, 3, names=NAMES)
 
 
-def run(executions: int, seed: int = 0, suffixes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read damaged files with every reader; return how many were read, refused in one line, and wrong, with why."""
-    rng, files = np.random.default_rng(seed), seeds()
-    kinds = [suffix for suffix in files if not suffixes or suffix in suffixes]
-    outcome: Counter[str] = Counter()
-    wrong: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        for i in range(executions):
-            suffix = kinds[i % len(kinds)]
-            content = mutate(files[suffix][int(rng.integers(len(files[suffix])))], rng)
-            path = Path(folder, f"x{suffix}")
-            path.write_bytes(content)
-            name = list(READERS)[int(rng.integers(len(READERS)))]
-            try:
-                READERS[name](path)
-                outcome["read"] += 1
-            except (ValueError, OSError) as error:
-                lines = str(error).strip().splitlines()
-                ours = type(error).__name__ == "LevelheadError" or isinstance(error, OSError)
-                checked = name in ("logits", "counts")  # by functions that know no file
-                if ours and len(lines) == 1 and (checked or str(path) in lines[0] or "counts" in lines[0]):
-                    outcome["refused"] += 1
-                else:
-                    wrong[f"{suffix} {name}: {type(error).__name__}: {str(error)[:150]!r} {_where(error)}"] += 1
-            except Exception as error:
-                wrong[f"{suffix} {name}: {type(error).__name__}: {str(error)[:150]!r} {_where(error)}"] += 1
-    return {
-        "executions": executions,
-        **outcome,
-        "tracebacks": sum(wrong.values()),
-        "wrong": dict(wrong.most_common(40)),
-    }
+FILES = seeds()
+SLOW = (".pt", ".npz", ".parquet")  # whose libraries take ten times as long as text
+KINDS = [suffix for suffix in FILES for _ in range(1 if suffix in SLOW else 4)]
+READERS = {suffix: _readers(suffix) for suffix in FILES}
 
 
-def _where(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "levelhead" in frame.filename]
-    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
+def run(**how: Any) -> dict[str, Any]:
+    warnings.simplefilter("ignore")  # of numpy, about damaged numbers
+    return drive_readers(damaged, READERS, nameless=("logits", "counts"), **how)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--executions", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--suffix", nargs="*", default=[])
-    given = parser.parse_args()
-    print(json.dumps(run(given.executions, given.seed, tuple(given.suffix))))
+    main("data", run)

@@ -65,9 +65,9 @@ def case(rng: random.Random, folder: Path) -> None:
     of_run(folder, gamma=0.5, bootstrap=0)
 
 
-def run(executions: int, seed: int = 0, seconds: float = 1e9) -> dict[str, Any]:
+def run(**how: Any) -> dict[str, Any]:
     warnings.simplefilter("ignore")  # of numpy, about damaged numbers
-    return drive(case, executions=executions, seed=seed, seconds=seconds)
+    return drive(case, **how)
 
 
 if __name__ == "__main__":

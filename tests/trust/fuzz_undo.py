@@ -60,8 +60,8 @@ def case(rng: random.Random, folder: Path) -> None:
         raise Contradiction("undo says it is exact and gives another file")
 
 
-def run(executions: int, seed: int = 0, seconds: float = 1e9) -> dict[str, Any]:
-    return drive(case, executions=executions, seed=seed, seconds=seconds)
+def run(**how: Any) -> dict[str, Any]:
+    return drive(case, **how)
 
 
 if __name__ == "__main__":

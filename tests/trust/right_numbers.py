@@ -3,6 +3,8 @@
 Seen to fail: with ties won by every class, without the `nextafter` of `gamma.intervals.winning_range`.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .board import Budget, Found, Row, lacking
@@ -17,7 +19,7 @@ KNOWN = (  # seed 1 with 60 rows and 12 gammas finds it; remove this line with i
 
 def check(budget: Budget) -> Found:
     """Go through the families until there are pairs enough."""
-    wanted, rng = budget.size(20_000, TARGET), np.random.default_rng(budget.size(0, 1))
+    wanted, rng = budget.own(budget.size(20_000, TARGET)), np.random.default_rng([budget.size(0, 1), budget.index])
     rows, gammas = (60, 12) if budget.profile == "quick" else (2000, 60)
     found = Found({"pairs": 0, "undecided": 0, "families": len(FAMILIES), "wrong": 0})
     while found.done["pairs"] < wanted and not budget.spent:
@@ -26,8 +28,13 @@ def check(budget: Budget) -> Found:
             for key in ("pairs", "undecided", "wrong"):
                 found.done[key] += one[key]
             found.failures += [f"{name}: {key}: {n}" for key, n in one.items() if key.startswith("wrong: ")]
-    found.lacks = "; ".join(filter(None, [lacking(found.done["pairs"], TARGET, "pairs"), KNOWN]))
+            budget.note(found)
+    found.lacks = lacks(found.done)
     return found
+
+
+def lacks(done: dict[str, Any]) -> str:
+    return "; ".join(filter(None, [lacking(done["pairs"], TARGET, "pairs"), KNOWN]))
 
 
 ROW = Row(
@@ -35,4 +42,6 @@ ROW = Row(
     f"brute force in exact arithmetic over {len(FAMILIES)} adversarial families, ties first; every engine",
     f"{TARGET:,} pairs, 0 wrong, all engines",
     check,
+    lacks,
+    ("families",),
 )
