@@ -38,7 +38,7 @@ def filled(tmp_path) -> str:
 
 def test_every_place_of_the_page_is_filled():
     marks = re.findall(r"^<!-- ([\w-]+) -->$", TEMPLATE.read_text(encoding="utf-8"), re.M)
-    assert sorted(marks) == sorted([*page.places(RECORDS), "epochs", "figures"])
+    assert sorted(marks) == sorted([*page.places(RECORDS), "epochs", "past-frontier", "figures"])
 
 
 def test_tables_claims_figures_and_cost_stand_on_it(filled):

@@ -13,6 +13,7 @@ from levelhead.lab.epoch_plan import draw_plan
 from levelhead.lab.preprocess import Preprocess
 from levelhead.lab.recipe import find_recipe
 from levelhead.methods import METHODS
+from levelhead.paper.beyond_tables import VARIANTS, past_frontier_table
 from levelhead.paper.past_frontier import Mean, level_statistics_, longer_recipe, reached, try_all
 from levelhead.runs.run import run
 from levelhead.runs.spec import Spec
@@ -84,3 +85,17 @@ def test_the_network_as_trained_is_that_of_the_run_itself(tmp_path):
     assert found["data_sha256"]["train"] == trained.facts["split_sha256"]["train"]
     assert {row["views"] for row in found["tried"]} == {1, 2}
     assert found["epochs"] == 2
+
+
+def test_the_table_of_what_was_tried_has_a_column_per_network_and_both_strengths():
+    errors = {"match_prior": {"error": 0.15}, "best_on_test": {"error": 0.14}}
+    rows = [
+        {"weights": w, "statistics": s, "views": v, "error": 0.2, "rescale": errors, "shift": errors}
+        for w, s, v in VARIANTS.values()
+    ]
+    run_ = {"data": "cifar10", "method": "baseline", "weight_decay": 5e-4, "tried": rows}
+    lines = past_frontier_table([run_, {**run_, "weight_decay": 1e-3}]).splitlines()
+    assert lines[0] == "|  | CIFAR-10, Baseline, decay 0.0005 | CIFAR-10, Baseline, decay 0.001 |"
+    assert lines[2] == "| alone | 20.00 | 20.00 |"
+    assert lines[4] == "| as trained, logit shift | 15.00 (14.00) | 15.00 (14.00) |"
+    assert len(lines) == 3 + 2 * len(VARIANTS)

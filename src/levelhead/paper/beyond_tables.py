@@ -1,4 +1,4 @@
-"""Tables that the paper lacks, as Markdown: other recipes, other readings of a row, and the rules epoch by epoch."""
+"""Tables that the paper lacks, as Markdown: other recipes and readings, the rules epoch by epoch, what was tried."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -102,3 +102,42 @@ def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
         ]
     head = [DATA_TITLES["cifar10"], "epoch", "alone", "RS, best gamma on test", "shift, best strength on test"]
     return markdown_table(head, rows)
+
+
+VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its batch statistics, views per test image
+    "as trained": ("last", "as trained", 1),
+    "weights averaged over the last tenth": ("mean of the last tenth", "as trained", 1),
+    "weights averaged over the last quarter": ("mean of the last quarter", "as trained", 1),
+    "batch statistics of balanced images": ("last", "balanced", 1),
+    "batch statistics of balanced, augmented images": ("last", "balanced, augmented", 1),
+    "with the mirrored image": ("last", "as trained", 2),
+    "averaged over the last tenth, with the mirrored image": ("mean of the last tenth", "as trained", 2),
+}
+
+
+def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
+    """Return what variants of longer trained networks reach: strength from unlabelled images, and best on test.
+
+    Args:
+        runs: what `past_frontier.try_all` returned.
+    """
+    rows: list[tuple[str, list[str]]] = [
+        ("alone", [f"{100 * _variant(run, 'as trained')['error']:.2f}" for run in runs])
+    ]
+    for title in VARIANTS:
+        for rule in ("rescale", "shift"):
+            errors = [_variant(run, title)[rule] for run in runs]
+            cells = [f"{100 * e['match_prior']['error']:.2f} ({100 * e['best_on_test']['error']:.2f})" for e in errors]
+            rows.append((f"{title}, {RULE_TITLES[rule]}", cells))
+    head = [
+        f"{DATA_TITLES[run['data']]}, {METHODS[run['method']].title}, decay {run['weight_decay']:g}" for run in runs
+    ]
+    return markdown_table(["", *head], rows)
+
+
+def _variant(run: dict[str, Any], title: str) -> dict[str, Any]:
+    weights, statistics, views = VARIANTS[title]
+    (found,) = [
+        row for row in run["tried"] if (row["weights"], row["statistics"], row["views"]) == (weights, statistics, views)
+    ]
+    return found

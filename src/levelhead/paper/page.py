@@ -29,12 +29,16 @@ def write(
 
     Args:
         results, snapshots, say: as in `figures.write`.
-        page: Markdown with a place for each name of `places`, and for `epochs` and `figures`.
+        page: Markdown with a place for each name of `places`, and for `epochs`, `past-frontier` and `figures`.
         images: folder of the pictures, next to or below the page.
         readme: Markdown with a place `reproduction`, for the headline table.
     """
     records = load_records(Path(results) / "records")
-    for name, text in {**places(records), "epochs": _epochs(Path(results))}.items():
+    measured = {
+        "epochs": _from_json(Path(results) / "epochs.json", beyond_tables.epochs_table),
+        "past-frontier": _from_json(Path(results) / "past_frontier.json", beyond_tables.past_frontier_table),
+    }
+    for name, text in {**places(records), **measured}.items():
         markdown.fill(Path(page), name, f"\n{text}\n")
     if readme is not None:
         markdown.fill(Path(readme), "reproduction", markdown.headline_table(records))
@@ -186,12 +190,9 @@ def cost_table(records: Sequence[Record]) -> str:
     )
 
 
-def _epochs(results: Path) -> str:
-    """Return the table of the rules epoch by epoch, from what `levelhead.paper.rule_epochs` wrote."""
-    found = results / "epochs.json"
-    if not found.is_file():
-        return "Not measured."
-    return beyond_tables.epochs_table(json.loads(found.read_text(encoding="utf-8")))
+def _from_json(found: Path, table: Callable[[Any], str]) -> str:
+    """Return the table of what a file holds, which a module of this room wrote."""
+    return table(json.loads(found.read_text(encoding="utf-8"))) if found.is_file() else "Not measured."
 
 
 def _joined(parts: Iterable[str]) -> str:
