@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 from levelhead.core.adjust import factors
 from levelhead.lab import nets
