@@ -1,9 +1,12 @@
 """Heads in memory: found in torch modules and scikit-learn estimators, read as a `Head` and written back.
 
-in_place: adjust the head of a torch module
+in_place: adjust the head of a torch module or a Keras model
 torch: read and write the head of a torch module
 torch_model: a torch module, as `in_place` changes it
+keras: the same for a Keras model; read and write its head
+keras_find: which layer of a Keras model is its head
 adjusted: what was done to a model, and the way back
+config_note: the note about it in a transformers model's config
 adjust: a choice applied to a `Head`
 sklearn: read and write the head of a scikit-learn classifier
 find: which layer of a torch module is its head

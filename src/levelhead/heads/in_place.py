@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from warnings import warn
 
 import numpy as np
 
+from .._version import __version__
 from ..core.adjust import RULE_TITLES, apply_amounts, can_flip, check_strength, factors, rule_amounts
 from ..core.array import to_numpy
 from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError
+from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
 from ..core.label_task import check_label_task
 from ..core.precision import rounding_flips
@@ -21,6 +24,7 @@ from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..gamma.tuned import Tuned
 from ..io.tuned_json import Choice, choice_of
 from .adjusted import Adjusted
+from .config_note import leave_note, note_in_config
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
 # Copies of the layer have it, state dicts do not.
@@ -29,6 +33,8 @@ MARKS = "_levelhead_adjusted"
 
 class ModelInMemory(Protocol):
     """What a library's model must tell and do, for its head to be adjusted in place."""
+
+    model: Any  # the library's own
 
     def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         """Find the head's layers by path; raise if one cannot be changed without changing anything else."""
@@ -152,7 +158,7 @@ def rescale_(
     gradients and wrappers stay valid. If anything is wrong, nothing is changed.
 
     Args:
-        model: any torch module: a network, a transformers or timm model, one sharded by FSDP2.
+        model: any torch module: a network, a transformers or timm model, one sharded by FSDP2; or a Keras 3 model.
         counts: training samples of each class: a list, {class: n} (by name if the model's config has them), or labels.
         gamma: strength; larger gives rare classes more of the space. A `Tuned` is taken if it is for this rule and
             counts of these proportions; `adjust_` applies any.
@@ -227,7 +233,8 @@ def _adjust_layers(
     by = rule_amounts(next(iter(before.values())), rule, n, gamma, scale=scale, offset=offset)
     after = {path: apply_amounts(head, by, bias=bias) if by.changes else head for path, head in before.items()}
     for path, module in found.items():
-        mark = next((mark for mark in reversed(getattr(module, MARKS, ())) if mark.holds(opened, module)), None)
+        marks = (*_marks_in(note_in_config(opened.model)), *getattr(module, MARKS, ()))
+        mark = next((mark for mark in reversed(marks) if mark.holds(opened, module)), None)
         if mark and not again:
             done = f"{path or 'the head'} was adjusted already ({RULE_TITLES[mark.rule]}, gamma {mark.gamma:g})"
             raise LevelheadError(
@@ -241,12 +248,15 @@ def _adjust_layers(
     first = next(iter(found))
     half = opened.half_dtype(found[first])
     flips = None if by.offset is not None else _warn_and_count_flips(before[first], by.first, logits, half)
-    undo = opened.keep(found, list(grown.values()))
+    undo = [opened.keep(found, list(grown.values()))]
     for path, module in found.items():
         opened.write(path, module, after[path])
         if by.changes:
             mark = _Mark(rule, gamma, *opened.state(module, rule))
-            setattr(module, MARKS, (*getattr(module, MARKS, ()), mark))
+            vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
+            if path == first:  # of several layers that feed one output, one is enough to notice
+                facts = {"version": __version__, "rule": rule, "gamma": gamma, "counts": n.tolist(), "head": [*found]}
+                undo.append(leave_note(opened.model, facts | {"sha256": mark.digest}))
     old_norms, new_norms = ({path: to_numpy(head.norms) for path, head in heads.items()} for heads in (before, after))
     return Adjusted(
         layers=tuple(found),
@@ -258,13 +268,28 @@ def _adjust_layers(
         after=new_norms,
         rule=rule,
         flips=flips,
-        _undo=undo,
+        _undo=partial(_run_all, undo),
     )
 
 
+def _run_all(steps: Sequence[Callable[[], None]]) -> None:
+    for step in steps:
+        step()
+
+
+def _marks_in(note: Mapping[str, Any] | None) -> tuple[_Mark, ...]:
+    """Return what a config notes as a mark: the layer is the one adjusted if its content is."""
+    return () if note is None else (_Mark(note["rule"], note["gamma"], None, note["sha256"]),)
+
+
 def _open(model: Any) -> ModelInMemory:
-    """Return a model as its library's."""
-    from .torch_model import TorchModel
+    """Return a model as its library's: Keras's if a class of its is, even where Keras's models are torch modules."""
+    if any(kind.__module__.partition(".")[0] == "keras" for kind in type(model).__mro__):
+        from .keras import KerasModel
+
+        return KerasModel(model)
+    with naming_what_is_missing():
+        from .torch_model import TorchModel
 
     return TorchModel(model)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.choices import LabelTask, RuleName
+from ..core.class_names import names_in_config
 from ..core.errors import LevelheadError
 from ..core.head import Head
 from .editable import Editable, check_editable, check_takes_bias, new_bias
@@ -42,11 +43,7 @@ class TorchModel:
 
     def names(self, classes: int) -> list[str] | None:
         """Return the names in a transformers config, if it has one per class; LABEL_0, LABEL_1, ... do not count."""
-        labels = getattr(getattr(self.model, "config", None), "id2label", None)
-        if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
-            return None
-        names = [str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0]))]
-        return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None
+        return names_in_config(getattr(self.model, "config", None), classes)
 
     def head(self, module: Editable, names: Sequence[str] | None) -> Head:
         """Return a copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""

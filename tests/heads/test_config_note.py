@@ -1,0 +1,82 @@
+"""The note in a model's config: an adjustment is noticed after `save_pretrained` and `from_pretrained`."""
+
+import json
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+import levelhead as lh
+
+pytestmark = pytest.mark.slow  # the library takes seconds to import
+
+COUNTS = [100, 25, 4]
+
+
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return BertForSequenceClassification(
+            BertConfig(
+                vocab_size=20,
+                hidden_size=8,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=8,
+                max_position_embeddings=8,
+                num_labels=3,
+            )
+        )
+
+
+def reload(model, folder):
+    model.save_pretrained(folder)
+    return BertForSequenceClassification.from_pretrained(folder)
+
+
+def shift():
+    logits = 3 + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)) + torch.tensor([2.0, 1.0, 0.0])
+    return lh.match_prior(logits, COUNTS, rule="shift", bootstrap=0)
+
+
+def test_second_adjustment_after_a_reload_is_noticed(tmp_path):
+    model = network()
+    lh.rescale_(model, COUNTS, gamma=0.5)
+    loaded = reload(model, tmp_path / "a")
+    for again in (lambda: lh.rescale_(loaded, COUNTS, gamma=0.5), lambda: lh.adjust_(loaded, shift())):
+        with pytest.raises(ValueError, match=r"classifier was adjusted already \(RS, gamma 0\.5\).*again"):
+            again()
+    assert torch.equal(loaded.classifier.weight, model.classifier.weight)
+    lh.rescale_(loaded, COUNTS, gamma=0.5, again=True)
+
+
+def test_note_says_what_was_done_and_goes_with_restore(tmp_path):
+    model, tuned = network(), shift()
+    adjusted = lh.adjust_(model, tuned)
+    loaded = reload(model, tmp_path / "a")
+    note = json.loads((tmp_path / "a" / "config.json").read_text())["levelhead"]
+    assert (note["rule"], note["gamma"], note["head"]) == ("shift", tuned.gamma, ["classifier"])
+    assert (note["counts"], note["version"]) == (COUNTS, lh.__version__)
+    with pytest.raises(ValueError, match="adjusted already"):
+        lh.adjust_(loaded, tuned)
+    adjusted.restore()
+    assert not hasattr(model.config, "levelhead")
+    lh.adjust_(reload(model, tmp_path / "b"), tuned)
+
+
+def test_head_trained_since_may_be_adjusted(tmp_path):
+    model = network()
+    lh.rescale_(model, COUNTS, gamma=0.5)
+    loaded = reload(model, tmp_path)
+    with torch.no_grad():
+        loaded.classifier.weight.mul_(1.01)
+    lh.rescale_(loaded, COUNTS, gamma=0.25)
+    assert loaded.config.levelhead["gamma"] == 0.25
+
+
+@pytest.mark.parametrize("note", [3, {}, {"rule": "shift"}, {"rule": ["x"], "gamma": 1, "sha256": 2}])
+def test_note_of_another_kind_is_not_read(note):
+    model = network()
+    model.config.levelhead = note
+    lh.rescale_(model, COUNTS, gamma=0.5).restore()
+    assert model.config.levelhead == note
