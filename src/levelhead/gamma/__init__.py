@@ -1,7 +1,7 @@
 """Which gamma to use: the exact path over gamma, and the choice on it.
 
 - path: `gamma_path` and `GammaPath`, the exact path over gamma
-- path_curves: `PathCurves`, its errors and accuracies
+- path_curves, path_predictions: its errors and accuracies; what is predicted along it
 - tune: `tune` and `cross_fit`, which choose a rule and its gamma
 - match_prior: `match_prior`, which does so without labels
 - options: `TuneOptions`, the options of a tuning, checked
@@ -25,6 +25,8 @@
 - engines, intervals, intervals_numba, intervals_torch: the interval of gammas on which each sample is right
 - top_k: several such intervals, for top-k and for a kept bias
 - bootstrap, merge: weights of samples, resamples and their curves; paths joined
+- partial, frame, partial_bytes: `Partial`, a summary of a shard that adds up; its grid; as bytes
+- second_pass, tune_partial: the changes in the cells where the choice can lie; the choice from summaries and chunks
 - chunks: logits read chunk by chunk
 - collect: the logits and labels of a torch model over a loader
 """

@@ -6,7 +6,6 @@ Their sorted ends give the curve, and with it curves per class, any weights, boo
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +22,7 @@ from ..show.html import html
 from ..show.plot import draw_errors
 from ..show.progress import RowProgress
 from .bootstrap import check_weights, draw_resamples, error_rows
-from .chunks import read_chunks
 from .engines import Engine, find_right
-from .envelope import Envelope, compute_envelope
 from .merge import join_classes, join_samples
 from .metrics import (
     ERRORS,
@@ -39,7 +36,7 @@ from .metrics import (
     shown,
     unmet_floors,
 )
-from .path_curves import PathCurves
+from .path_predictions import PathPredictions
 from .rule import check_range, make_rule, target_prior
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class GammaPath(PathCurves):
+class GammaPath(PathPredictions):
     """Where each sample is right over gamma, and every curve that follows from it. `gamma_path` computes it.
 
     A sample is right at gamma if and only if ``lo <= gamma <= hi`` for one of its pieces (ties: `intervals.py`). For
@@ -62,9 +59,6 @@ class GammaPath(PathCurves):
     >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
     GammaPath(3 samples, 2 classes, rule rescale, gamma 0 to 2)
     """
-
-    logits: tuple[Array, ...] = ()
-    kind: Kind = "logits"
 
     def curve_of(self, metric: Metric, *, cost: Array | None = None) -> Curve:
         """Return a metric over gamma, exact at every gamma at which it may change.
@@ -120,54 +114,6 @@ class GammaPath(PathCurves):
         if floors is not None and not meets_floors(margins):
             raise unmet_floors(middle, self.class_accuracy(middle), least, self.range)
         return replace(self.at(middle), plateau=(a, b), metric=metric, value=float(curve.at(middle)))
-
-    def predictions(self, gamma: float) -> np.ndarray:
-        """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).predictions(0.3)
-        array([0, 1, 0])
-        """
-        if not np.isfinite(gamma):
-            raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
-        return np.concatenate(
-            [
-                self.rule.scores(chunk, gamma).argmax(axis=1)
-                for part in self.whole_logits()
-                for _, chunk in read_chunks(part, kind=self.kind)
-            ]
-        )
-
-    def confusion(self, gamma: float) -> np.ndarray:
-        """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).confusion(0.3)
-        array([[1, 0], [1, 1]])
-        """
-        size = len(self.counts)
-        return np.bincount(self.labels * size + self.predictions(gamma), self.weights, size**2).reshape(size, size)
-
-    @cached_property
-    def envelope(self) -> Envelope:
-        """Every change of every prediction over the range."""
-        parts = [compute_envelope(part, self.rule, self.range, kind=self.kind) for part in self.whole_logits()]
-        return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
-
-    def shares(self, gamma: float) -> np.ndarray:
-        """Return each class's predicted share at gamma, [K]: the `target`-weighted mean over y of ``P(predicted | y)``.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).shares(0.3)
-        array([0.75, 0.25])
-        """
-        return np.bincount(self.predictions(gamma), self._balanced_coefficients(self._weights), len(self.counts))
-
-    def share_mismatch(self, target: Array | None = None) -> Curve:
-        """Return the total variation between those shares and a target prior (uniform if not given), over gamma.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).share_mismatch().at(0.3)
-        0.25
-        """
-        prior = target_prior(target, len(self.counts))
-        return self.envelope.mismatch(prior, self._balanced_coefficients(self._weights))
 
     def bootstrap(
         self,
@@ -278,15 +224,6 @@ class GammaPath(PathCurves):
             None if metric in RECALLS else self.envelope,
             None if cost is None else check_cost(cost, len(self.counts)),
         )
-
-    def whole_logits(self) -> tuple[Array, ...]:
-        """Return the logits, in parts [n, K]."""
-        if not self.logits:
-            raise LevelheadError(
-                "this path has no logits: they are not pickled, nor kept when class shards or folds "
-                "are merged; compute the path again"
-            )
-        return self.logits
 
 
 def gamma_path(
