@@ -8,7 +8,8 @@ import pytest
 from levelhead.core.extras import EXTRAS, install_command
 
 CASES = [
-    ("torch", "import levelhead as lh; lh.adjust_"),
+    ("torch", "import levelhead as lh; lh.rescale_(object(), [2, 1], gamma=1)"),
+    ("keras", "import levelhead.hosts.keras"),
     ("torch", "from levelhead import WVN"),
     ("torch", "from levelhead.hosts.torch import WVN"),
     ("sklearn", "from levelhead.hosts.sklearn import RescaledClassifier"),

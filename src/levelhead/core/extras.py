@@ -14,6 +14,8 @@ EXTRAS = {
     "PIL": "images",
     "lightning": "lightning",
     "transformers": "transformers",
+    "keras": "keras",
+    "h5py": "keras",
     "ray": "ray",
     "tensorboard": "tensorboard",
     "mlflow": "mlflow",

@@ -41,6 +41,27 @@ def leave_note(model: Any, note: Mapping[str, Any]) -> Callable[[], None]:
     return back
 
 
+def extend_note(model: Any, facts: Mapping[str, Any]) -> None:
+    """Add facts to the note that an adjustment left in a model's config, if there is one.
+
+    Args:
+        model: whose head was adjusted.
+        facts: as JSON can hold them.
+    """
+    if (note := note_in_config(model)) is not None:
+        leave_note(model, {**note, **facts})
+
+
+def drop_note(model: Any) -> None:
+    """Take the note out of a model's config, as its head is about to be trained on.
+
+    Args:
+        model: any.
+    """
+    if note_in_config(model) is not None:
+        _put(model.config, None)
+
+
 def _put(config: Any, note: Any) -> None:
     if note is not None:
         setattr(config, KEY, note)

@@ -2,6 +2,7 @@
 
 - torch: `WVN`, a hook on any torch optimizer
 - lightning, transformers: callbacks for WVN and leveling; losses for the Hugging Face Trainer
+- keras: the same callbacks for Keras 3
 - sklearn: classifiers with adjusted scores, at a fixed or a tuned gamma
 - predictor: any function that gives scores, such as a native booster, with them adjusted
 - _callback: what the callbacks share
