@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ScaleWarning,
     )
     from .gamma.compare import Comparison, compare
+    from .gamma.partial import Partial
     from .gamma.path import GammaPath, gamma_path
     from .gamma.priors import PriorEstimate, estimate_prior
     from .gamma.tune import cross_fit, match_prior, tune
@@ -57,6 +58,7 @@ __all__ = [
     "NegativeLogitsWarning",
     "NeverPredictedWarning",
     "NormWarning",
+    "Partial",
     "PrecisionWarning",
     "PriorEstimate",
     "PriorWarning",
@@ -90,6 +92,7 @@ _HOMES = {  # module: the public names that it defines
     "core.head": ("Head",),
     "core.warnings": tuple(name for name in __all__ if name.endswith("Warning")),
     "gamma.compare": ("Comparison", "compare"),
+    "gamma.partial": ("Partial",),
     "gamma.path": ("GammaPath", "gamma_path"),
     "gamma.priors": ("PriorEstimate", "estimate_prior"),
     "gamma.tune": ("cross_fit", "match_prior", "tune"),

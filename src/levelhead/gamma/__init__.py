@@ -26,7 +26,8 @@
 - top_k: several such intervals, for top-k and for a kept bias
 - bootstrap, merge: weights of samples, resamples and their curves; paths joined
 - partial, frame, partial_bytes: `Partial`, a summary of a shard that adds up; its grid; as bytes
-- second_pass, tune_partial: the changes in the cells where the choice can lie; the choice from summaries and chunks
+- second_pass, events: the changes in the cells where the choice can lie
+- tune_partial, tune_chunks: the choice from a `Partial`, and from chunks of samples
 - chunks: logits read chunk by chunk
 - collect: the logits and labels of a torch model over a loader
 """

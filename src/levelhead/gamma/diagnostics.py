@@ -22,12 +22,16 @@ _USE_SHIFT = "use the rule shift, which adds instead of multiplying"
 
 
 def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
-    """Warn if fewer than 1 in 500 of at least 300 samples are wrong.
+    """Warn if fewer than 1 in 500 of at least 300 samples are wrong, as `diagnose_few_errors` does."""
+    return diagnose_few_errors(len(right), int((~right).sum()))
+
+
+def diagnose_few_errors(n: int, wrong: int) -> Diagnosis:
+    """Warn if fewer than 1 in 500 of n samples, at least 300, are wrong.
 
     With fewer than 300 samples, none wrong is still compatible with an honest error of 1 % (the rule of three). On
     training data a network is wrong almost nowhere. On unseen long-tailed data almost none is that good.
     """
-    n, wrong = len(right), int((~right).sum())
     return (
         None
         if n < 300 or wrong * 500 >= n

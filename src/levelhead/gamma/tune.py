@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from ..core.adjust import RULES
 from ..core.array import Array
 from ..core.choices import Criterion, LabelTask, RuleRequest
 from ..core.class_names import names_in_config, resolve_labels
-from ..core.counts import Counts
+from ..core.counts import Counts, resolve
 from ..core.curve import Metric
 from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind
@@ -27,8 +27,11 @@ from .match_prior import match_prior, match_prior_with
 from .metrics import ERRORS
 from .multilabel import tune_labels
 from .options import Floors, TuneOptions
+from .partial import Partial
 from .path import GammaPath
 from .priors import estimate_target
+from .tune_chunks import is_summary, tune_chunks
+from .tune_partial import tune_partial
 from .tuned import Tuned
 
 __all__ = ["cross_fit", "match_prior", "tune", "tune_path", "tune_with"]
@@ -36,8 +39,8 @@ __all__ = ["cross_fit", "match_prior", "tune", "tune_path", "tune_with"]
 
 def tune(
     logits: Array,
-    labels: Array,
-    counts: Counts,
+    labels: Array = None,
+    counts: Counts | None = None,
     *,
     metric: Metric = "balanced_error",
     cost: Array | None = None,
@@ -70,7 +73,9 @@ def tune(
     Args:
         logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same. Or
             of tokens [N, T, K] or pixels [N, K, H, W], with labels [N, T] or [N, H, W]; intervals then take positions
-            for independent samples and are too narrow. Or a torch model, which is then run on a loader.
+            for independent samples and are too narrow. Or a torch model, which is then run on a loader. Or, without
+            labels: a `GammaPath` or a `Partial`, with the rule and counts they have; or chunks (logits [n, K], labels
+            [n]), with counts: an iterator, or what can be read twice for the exact choice (see docs/scale.md).
         labels: [N], class indices, or names that `names` or the keys of counts list in class order. A class without a
             sample is named in a warning and left neutral. After a model, a loader of held-out samples in place of
             labels: ``tune(model, loader, counts)``, as `collect_scores` says.
@@ -120,6 +125,8 @@ def tune(
             rule = "shift"  # the one logit of the model can only be shifted
     given = locals()
     check_choice("task", task, get_args(LabelTask))
+    if labels is None or is_summary(logits):
+        return _tune_summary(logits, labels if counts is None else counts, TuneOptions.of(given))
     if task == "multilabel":
         check_multilabel_options(rule, criterion, unlabelled=unlabelled, target=target, norms=norms, bias=bias)
         return tune_labels(
@@ -142,6 +149,33 @@ def tune(
     refuse_label_table(labels)
     labels, names = resolve_labels(logits, labels, counts, names)
     return _tune_parts([(logits, labels, counts)], TuneOptions.of(given | {"names": names}), stacklevel=4)
+
+
+def _tune_summary(given: Any, counts: Counts | None, options: TuneOptions) -> Tuned:
+    """Do what `tune` does for a path, a partial, or chunks."""
+    if isinstance(given, GammaPath):
+        if given.weights is not None or given.k > 1:
+            raise LevelheadError("expected a path of top-1 without weights of samples; or use its best()")
+        rule = given.rule.name if options.rule == "auto" else options.rule
+        if rule != given.rule.name:
+            raise LevelheadError(f"the path is of the rule {given.rule.name!r}, got {rule!r}", parameter="rule")
+        _check_same_counts(counts, given.counts, options)
+        options = replace(options, rule=rule, target=given.target if options.target is None else options.target)
+        found = _diagnose_logits(given.whole_logits()[0], given.labels[: len(given.logits[0])], given.counts, options)
+        return choose_gamma(RulePath.of([given], options), options, found, stacklevel=4)
+    if isinstance(given, Partial):
+        _check_same_counts(counts, given.frame.counts, options)
+        return tune_partial(given, options, stacklevel=4)
+    if not is_summary(given, alone=True):
+        raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
+    if counts is None:
+        raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
+    return tune_chunks(given, counts, options, stacklevel=4)
+
+
+def _check_same_counts(counts: Counts | None, known: np.ndarray, options: TuneOptions) -> None:
+    if counts is not None and not np.array_equal(resolve(counts, len(known), names=options.names), known):
+        raise LevelheadError("they are not those that the summary was made with; leave them out", parameter="counts")
 
 
 def tune_path(

@@ -1,0 +1,147 @@
+"""The choice of gamma on chunks of samples, which are read once or twice, one in memory at a time."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ..core.adjust import RULES
+from ..core.array import Array, as_array
+from ..core.choices import PathRule
+from ..core.class_names import resolve_labels
+from ..core.counts import Counts, resolve
+from ..core.errors import Advice, LevelheadError
+from ..core.positions import flatten_positions
+from .events import Events
+from .frame import Frame
+from .held_out import HeldOut
+from .options import TuneOptions
+from .partial import Chunks, Partial, empty_partial
+from .path import GammaPath
+from .tune_partial import check_for_chunks, class_prior, plan_second_pass, standard_error, tune_partial
+from .tuned import Candidate, Tuned
+
+_CLEARLY = 0.5  # standard errors by which a rule must be better than the shift
+
+
+def is_summary(given: Any, *, alone: bool = False) -> bool:
+    """Return whether this is a path, a partial, or chunks of samples, instead of logits.
+
+    Args:
+        given: what came as logits.
+        alone: whether no labels came with it, so that any other iterable is taken for chunks.
+
+    >>> is_summary([([[4.0, 2.0]], [0])]), is_summary([(4.0, 2.0)]), is_summary(iter([]))
+    (True, False, True)
+    """
+    if isinstance(given, GammaPath | Partial | Iterator) or callable(given):
+        return True
+    if isinstance(given, list | tuple):
+        pair = given[0] if given else None
+        return isinstance(pair, tuple | list) and len(pair) == 2 and np.ndim(pair[0]) == 2
+    return alone and isinstance(given, Iterable) and not hasattr(given, "shape") and not hasattr(given, "__array__")
+
+
+def tune_chunks(chunks: Chunks, counts: Counts, options: TuneOptions, *, stacklevel: int = 2) -> Tuned:
+    """Choose gamma on chunks (logits [n, K], labels [n]), of which one is held in memory at a time.
+
+    Chunks that can be read again (a list, a data set, a function that returns an iterator) are read twice, and the
+    choice is exact. An iterator is read once, and the choice is the best on the grid. The rule `auto` is the shift,
+    unless RS (or, with norms, tau) is better by more than half a standard error on the grid.
+
+    Args:
+        chunks, counts: the samples; the training samples of each class.
+        options: of the tuning.
+        stacklevel: of the warnings.
+
+    Returns:
+        The choice, as from `tune_partial`.
+
+    >>> chunks = [([[4.0, 2.0], [4.0, 3.0]], [0, 1]), ([[4.0, 1.0]], [1])]
+    >>> round(tune_chunks(chunks, [400, 100], TuneOptions(rule="rescale", bootstrap=0)).gamma, 3)
+    0.354
+    """
+    again = callable(chunks) or iter(chunks) is not chunks
+    reading = read_pairs(chunks, counts, options)
+    first = next(reading, None)
+    if first is None:
+        raise LevelheadError("expected chunks, each (logits [n, K], labels [n]), got none")
+    n = resolve(counts, first[0].shape[1], names=options.names)
+    partials: dict[PathRule, Partial] = {
+        rule: empty_partial(_frame(rule, first, n, options)) for rule in _rules(options)
+    }
+    for chunk in chain([first], reading):
+        partials = {rule: partial.extended([chunk]) for rule, partial in partials.items()}
+    rule, candidates, why = _choose_rule(partials, options)
+    whole = partials[rule]
+    if again:
+        second = plan_second_pass(
+            whole, metric=options.metric, target=options.target, criterion=options.criterion, names=options.names
+        )
+        found = Events.joined(second.look(*chunk) for chunk in read_pairs(chunks, n, options))
+        if found is None or not second.agrees(whole, found):
+            raise LevelheadError("the chunks were not the same when they were read again")
+        whole = whole.with_events(found)
+    tuned = tune_partial(whole, replace(options, rule="auto"), stacklevel=stacklevel + 1)
+    return replace(tuned, candidates=candidates, why="; ".join(filter(None, [why, tuned.why])))
+
+
+def read_pairs(chunks: Chunks, counts: Counts, options: TuneOptions) -> Iterator[tuple[Array, np.ndarray]]:
+    """Yield each chunk as logits [n, K] and class indices [n], checked; empty ones are left out."""
+    given: Iterable = chunks() if callable(chunks) else chunks
+    for chunk in given:
+        if not isinstance(chunk, tuple | list) or len(chunk) != 2:
+            raise LevelheadError(
+                f"expected chunks, each (logits [n, K], labels [n]), got {type(chunk).__name__}",
+                advice=Advice("labels", None, "where the logits are one array"),
+            )
+        logits, labels, _ = flatten_positions(*chunk)
+        logits = as_array(logits)
+        if len(logits):
+            yield logits, resolve_labels(logits, labels, counts, options.names)[0]
+
+
+def _rules(options: TuneOptions) -> tuple[PathRule, ...]:
+    check_for_chunks(options)
+    if options.rule == "auto":
+        scaling = () if options.kind == "probabilities" else ("rescale",)
+        return ("shift", *scaling, *(() if options.norms is None else ("tau",)))  # type: ignore[return-value]
+    if options.rule not in RULES:
+        raise LevelheadError(
+            f"expected 'auto', 'rescale', 'tau' or 'shift', got {options.rule!r}, which needs all samples at once",
+            parameter="rule",
+        )
+    return (options.rule,)  # type: ignore[return-value]
+
+
+def _frame(rule: PathRule, first: tuple[Array, np.ndarray], n: np.ndarray, options: TuneOptions) -> Frame:
+    """Return the frame of a rule. The range of the shift depends on the scale of the scores of the first chunk."""
+    temperature = 1.0
+    if rule == "shift" and options.range is None:
+        temperature = HeldOut.of([(*first, n)], replace(options, target=None)).calibration[0]
+    norms = options.norms if rule == "tau" else None
+    return Frame.of(n, rule=rule, range=options.range_of(rule, temperature), norms=norms, kind=options.kind)
+
+
+def _choose_rule(
+    partials: Mapping[PathRule, Partial], options: TuneOptions
+) -> tuple[PathRule, tuple[Candidate, ...], str]:
+    """Return the rule with the lowest error on its grid, the first unless clearly beaten; all of them; and why."""
+    found = {}
+    for rule, whole in partials.items():
+        prior = class_prior(whole, options)
+        errors = 1 - (prior / np.maximum(whole.sizes, 1)) @ whole.right
+        best = int(errors.argmin())
+        s = standard_error(whole.right[:, best], whole.sizes, prior)
+        found[rule] = (float(whole.frame.edges[best]), float(errors[best]), float(errors[whole.frame.zero]), s)
+    chosen = next(iter(found))
+    for rule, (_, error, _, s) in found.items():
+        if found[chosen][1] - error > _CLEARLY * np.hypot(s, found[chosen][3]):
+            chosen = rule
+    if len(found) == 1:
+        return chosen, (), ""
+    candidates = [Candidate(rule, g, value=error, gain=zero - error) for rule, (g, error, zero, _) in found.items()]
+    why = f"{chosen}: of {', '.join(found)}, the first that no other beats by more than half a standard error"
+    return chosen, tuple(candidates), why
