@@ -67,6 +67,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "levelhead"
 html_static_path = ["_static"]
 html_css_files = ["levelhead.css"]
+html_js_files = ["copy.js"]
 html_extra_path = ["generated/site"]  # copied as it is
 html_copy_source = False
 html_show_sourcelink = False

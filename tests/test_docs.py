@@ -26,6 +26,7 @@ EXAMPLES = {path.stem for path in (ROOT / "examples").glob("*.py")}
 WRITTEN = {f"gallery/{name}.rst" for name in {"index", *EXAMPLES}}  # by the build
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 FENCED = re.compile(r"^(`{3,})(?!\{).*?^\1$", re.S | re.M)
+FENCED_SHELL = re.compile(r"^```(?:sh|console|bash|shell)\n(.*?)^```$", re.S | re.M)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(\s*([^)\s]+)\s*\)")
 
 
@@ -154,6 +155,46 @@ def test_every_page_is_in_one_table_of_contents():
     assert sorted(entry for entry in listed if "/" not in entry) == sorted(
         path.stem for path in PAGES if path.stem != "index"
     )
+
+
+ASKS = {
+    "macro-f1": "macro_f1",
+    "costs": "cost=cost",
+    "tokens": "-100",
+    "multi-label": 'task="multilabel"',
+    "boosted-trees": "LGBMClassifier",
+    "priors": 'target="estimate"',
+    "coverage": "SplitConformalClassifier",
+    "lora": "save_pretrained",
+    "calibration": "temperature",
+}
+
+
+def test_every_ask_has_a_page_with_code_and_a_number_from_it_or_from_a_bench():
+    listed = (DOCS / "how-to.md").read_text(encoding="utf-8")
+    front = (DOCS / "index.md").read_text(encoding="utf-8")
+    for name, call in ASKS.items():
+        page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+        shown = COMMENT.sub("", page)
+        assert f"\n{name}\n" in listed
+        assert f"]({name}.md)" in front, "the table of the front page leads to it"
+        assert call in "".join(re.findall(r"^```(?:python|pycon)\n(.*?)^```$", shown, re.S | re.M)), name
+        assert "<!-- printed -->" in page or re.search(r"results/\w+\.json", page), f"{name}.md has no measured number"
+
+
+def test_the_front_page_installs_and_runs_before_it_explains():
+    page = COMMENT.sub("", (DOCS / "index.md").read_text(encoding="utf-8"))
+    kinds = re.findall(r"^```(\w+)$", page, re.M)
+    assert kinds[:3] == ["sh", "python", "text"]
+    [code] = re.findall(r"^```python\n(.*?)^```$", page, re.S | re.M)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 6
+    assert page.index("```python") < page.index("|---|") < page.index("Kim and Kim")
+
+
+def test_what_is_to_be_copied_has_no_prompt():
+    blocks = [(path.name, code) for path in PAGES for code in FENCED_SHELL.findall(path.read_text(encoding="utf-8"))]
+    assert len(blocks) > 10
+    assert [name for name, code in blocks if re.search(r"^\$ ", code, re.M)] == []
 
 
 def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
