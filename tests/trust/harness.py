@@ -49,7 +49,12 @@ class Account:
 
     def add_wrong(self, error: BaseException, number: int, source: Path, title: str = "") -> None:
         what = title + _describe(error)
-        if what not in self.wrong and self.keep is not None and source.exists() and len(os.listdir(self.keep)) < MOST_KEPT:
+        if (
+            what not in self.wrong
+            and self.keep is not None
+            and source.exists()
+            and len(os.listdir(self.keep)) < MOST_KEPT
+        ):
             target = self.keep / f"{number}-{os.getpid()}{source.suffix}"
             (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
         self.wrong.setdefault(what, []).append(number)

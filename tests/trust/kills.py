@@ -3,9 +3,11 @@
 Seen to fail: with `files.edits._move_all` copying files in place of renaming them.
 """
 
+import math
 import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from .board import Budget, Found, Row, lacking
 from .commands import COMMANDS, Command, Workspace, preload, run
@@ -17,25 +19,31 @@ SHARES = {"train": 0.1, "sweep": 0.02}  # of the kills; the other commands share
 def check(budget: Budget) -> Found:
     """Kill every command as often as the profile says."""
     preload()
-    rng, found = random.Random(0), Found({"kills": 0, "by command": {}, "ended before the signal": 0, "compared": 0})
+    rng, found = (
+        random.Random(1000 * budget.round + budget.index),
+        Found({"kills": 0, "by command": {}, "ended before the signal": 0, "compared": 0}),
+    )
     wanted = budget.size(16, TARGET)
     names = [name for name in COMMANDS if name != "sweep" or budget.profile == "full"]
     plain = [name for name in names if name not in SHARES]
-    kills = {name: max(1, round(wanted * SHARES.get(name, 0.88 / len(plain)))) for name in names}
+    kills = {name: budget.own(math.ceil(wanted * SHARES.get(name, 0.88 / len(plain)))) for name in names}
     with TemporaryDirectory() as place:
         work = Workspace(Path(place))
         for i, name in enumerate(names):
             _kill(name, COMMANDS[name], work, rng, kills[name], budget.part(1 / (len(names) - i)), found)
-    found.lacks = lacking(found.done["kills"], TARGET, "kills")
-    if not found.done["by command"].get("sweep"):
-        found.lacks += ", none of them in sweep"
+    found.lacks = lacks(found.done)
     return found
+
+
+def lacks(done: dict[str, Any]) -> str:
+    none = [name for name in COMMANDS if not done["by command"].get(name)]
+    return "; ".join(filter(None, [lacking(done["kills"], TARGET, "kills"), f"none in {', '.join(none)}" * bool(none)]))
 
 
 def _kill(name: str, command: Command, work: Workspace, rng: random.Random, wanted: int, budget: Budget, found: Found):
     """Kill a command so often, at most three times before it may end; compare what it has written then."""
     found.done["by command"][name] = hits = 0
-    if name == "sweep" and budget.seconds < 600:  # its processes start anew, which takes minutes
+    if not wanted or (name == "sweep" and budget.seconds < 120):  # its processes start anew, which takes a minute
         return
     whole, volatile, seconds = work.complete(command)
     while hits < wanted and not budget.spent:
@@ -47,6 +55,9 @@ def _kill(name: str, command: Command, work: Workspace, rng: random.Random, want
                 found.done["ended before the signal"] += 1
                 break
             hits += 1
+            found.done["kills"] += 1
+            found.done["by command"][name] += 1
+            budget.note(found)
             found.failures += [f"{name}, killed: {what}" for what in work.check_inputs()]
             if not command.keeps_parts:
                 found.failures += [f"{name}, killed: {what}" for what in half_written(work.out, whole, volatile)]
@@ -57,8 +68,6 @@ def _kill(name: str, command: Command, work: Workspace, rng: random.Random, want
         else:
             found.failures += [f"{name}, again: {what}" for what in differences(work.out, whole, volatile)]
             found.done["compared"] += 1
-    found.done["by command"][name] = hits
-    found.done["kills"] += hits
 
 
 def half_written(out: Path, whole: dict[str, str], volatile: set[str]) -> list[str]:
@@ -86,4 +95,5 @@ ROW = Row(
     "SIGKILL at random moments in train, sweep, rescale, adjust, undo, tune, report and sharded writes; then again",
     f"{TARGET} kills, outputs equal sha256 for sha256, nothing left behind",
     check,
+    lacks,
 )

@@ -18,7 +18,7 @@ def check(budget: Budget) -> Found:
     found = Found({"executions": 0, "read": 0, "refused": 0, "by reader": dict.fromkeys(FUZZERS, 0)})
     wanted, turn = budget.own(budget.size(len(FUZZERS) * 100, TARGET)), 0
     while found.done["executions"] < wanted and not budget.spent:
-        seed = 1000 + budget.index + budget.parts * turn
+        seed = 1000 + 1_000_000 * budget.round + budget.index + budget.parts * turn
         for name, seconds in FUZZERS.items():
             fuzzer = importlib.import_module(f".fuzz_{name}", __package__)
             limits = {"executions": 100} if budget.profile == "quick" else {"executions": 10**7, "seconds": seconds}

@@ -11,6 +11,7 @@ import signal
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from .board import Budget, Found, Row, lacking
 from .commands import Workspace, digests, preload, run
@@ -26,13 +27,13 @@ def check(budget: Budget) -> Found:
         _train_together(Path(place), budget.part(0.7), found)
     with TemporaryDirectory() as place:
         _race(Path(place), budget, found)
-    found.lacks = "; ".join(
-        filter(
-            None,
-            [lacking(found.done["specs"], SPECS, "specs"), lacking(found.done["processes"], PROCESSES, "processes")],
-        )
-    )
+    found.lacks = lacks(found.done)
     return found
+
+
+def lacks(done: dict[str, Any]) -> str:
+    short = lacking(done["specs"], SPECS, "specs"), lacking(done["processes"], PROCESSES, "processes")
+    return "; ".join(filter(None, short))
 
 
 def _train_together(place: Path, budget: Budget, found: Found) -> None:
@@ -47,8 +48,9 @@ def _train_together(place: Path, budget: Budget, found: Found) -> None:
     rng, runs, started = random.Random(0), place / "runs", 0
     data = {"net": "digits", "hold_out": 0.2, "recipe": str(place / "short.toml")}
     specs: list[Spec] = []
-    while len(specs) < budget.size(4, SPECS) and (not specs or not budget.spent):
-        more = [Spec(str(place / "small.npz"), seed=len(specs) + i, **data) for i in range(budget.size(4, 10))]
+    while len(specs) < budget.own(budget.size(4, SPECS)) and (not specs or not budget.spent):
+        seeds = range(100_000 * budget.index + len(specs), 10**9)[: budget.size(4, 10)]
+        more = [Spec(str(place / "small.npz"), seed=seed, **data) for seed in seeds]
         alive = [_worker(more, runs, seed) for seed in range(processes)]
         started += len(alive)
         for seed, pid in enumerate(alive):
@@ -63,6 +65,8 @@ def _train_together(place: Path, budget: Budget, found: Found) -> None:
             if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
                 found.failures.append(f"a process ended with {code}")
         specs += more
+        found.done["specs"], found.done["processes"] = len(specs), processes
+        budget.note(found)
     for spec in specs:
         one = Run.of(spec, runs)
         try:
@@ -75,7 +79,6 @@ def _train_together(place: Path, budget: Budget, found: Found) -> None:
                 found.failures.append(f"{one.path.name}: epochs {epochs}, expected one of each")
         left = [path.name for path in one.path.iterdir() if path.name.endswith(".tmp")]
         found.failures += [f"{one.path.name}: {name} is left behind" for name in left]
-    found.done["specs"], found.done["processes"] = len(specs), processes
 
 
 def _worker(specs, runs: Path, seed: int) -> int:
@@ -146,4 +149,6 @@ ROW = Row(
     f"{PROCESSES} processes train the same specs in one folder, some killed; two writers of one file",
     f"{SPECS} specs, each trained once; of two writers one wins whole",
     check,
+    lacks,
+    ("processes",),
 )

@@ -1,75 +1,294 @@
-"""Tests would notice: bugs are put into core, gamma and files, one at a time, and the nearest tests must fail.
+"""Tests would notice: bugs are put into core, gamma and files, one at a time, and a test must fail.
 
-The changed module exists in memory only, in a forked process whose import of it is given the changed code.
+The tests are collected once. Each is run once to see which lines it reaches. A mutant lives in a fork of that process:
+the functions in memory get the changed code, and the tests that reach the changed line are run, the shortest first. A
+change outside of functions (a constant, a default) needs a new import: it is given the changed code.
 
-Seen to fail: when pytest read the unchanged file, no mutant was killed.
+Seen to fail: with `assert` left out of the tests, when no mutant is killed.
 """
 
 import contextlib
+import functools
+import gc
+import hashlib
 import importlib
 import importlib.machinery
+import json
 import os
 import random
 import re
+import resource
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from functools import cache
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 from .board import Budget, Found, Row
+from .changed_code import changed_functions
 from .mutants import Mutant, find_mutants, mutate
+from .reached_lines import Reached, reach_lines, read_reached
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "levelhead"
 ROOMS = ("core", "gamma", "files")
+TESTS = ("core", "gamma", "files", "io", "heads")  # whose tests are run
 TARGET = 85
-LIMIT = 20.0  # seconds, beyond five times what the tests take without a change
+FIRST, SECOND = 4.0, 40.0  # seconds of tests that a mutant meets at first, and after all others if it survives these
+LIMIT = 10.0  # seconds beyond five times what the tests take without a change
+MEMORY = 16 << 30  # bytes that a mutant may take
 HEAVY = ("numpy", "torch", "onnx", "onnxruntime", "safetensors", "hypothesis", "pytest", "sklearn", "typer", "pandas")
+OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--no-header", "--tb=no"]
+OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported already
 
 
 def check(budget: Budget) -> Found:
-    """Run mutants in random order: all of them, or five in the quick profile."""
+    """Run this process's share of the mutants in random order: all of them, or five in the quick profile."""
+    import pytest
+
     os.environ["CI"] = "1"
+    _set_up_hypothesis()
     for name in HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     every = [(path, one) for path in sources() for one in find_mutants(path.read_text(encoding="utf-8"))]
     random.Random(0).shuffle(every)
-    wanted = budget.size(5, len(every))
-    found = Found({"mutants": len(every), "run": 0, "killed": 0, "share killed": "", "no tests": 0, "survivors": []})
-    times: dict[Path, float | None] = {}
-    with tempfile.TemporaryDirectory() as compiled:
-        for path, mutant in every:
-            if found.done["run"] >= wanted or budget.spent:
+    done = {"mutants": len(every), "run": 0, "killed": 0, "not reached by a test": 0, "cannot be run": 0}
+    found = Found({**done, "survivors": []})
+    record = _Record(found, budget.keep.parent if budget.keep is not None else None, budget.index)
+    mine = record.left(every)[budget.index :: budget.parts][: budget.size(5, len(every))]
+    rooms, room = TESTS, []
+    if budget.profile == "quick":  # one module, and the tests of its own
+        path = SOURCE / "core" / "counts.py"
+        mine = [(path, one) for one in find_mutants(path.read_text(encoding="utf-8"))][3:8]
+        rooms, room = (), [str(ROOT / "tests" / "core" / "test_counts.py"), str(path)]
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as scratch:
+        loop = _Loop(mine, budget, record, Path(scratch))
+        places = [str(ROOT / "tests" / one) for one in rooms] + [str(SOURCE / one) for one in rooms]
+        os.chdir(ROOT)
+        with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+            pytest.main([*OPTIONS, "--continue-on-collection-errors", *places, *room], plugins=[loop])
+        for path, mutant in loop.outside:  # of functions
+            if budget.spent:
                 break
-            if path not in times:
-                status, seconds = run_tests(path, None, 300.0, compiled)
-                times[path] = seconds if status == 0 else None
-            usual = times[path]
-            if usual is None:
-                found.done["no tests"] += 1
-                continue
-            status, _ = run_tests(path, mutant, 5 * usual + LIMIT, compiled)
-            found.done["run"] += 1
-            found.done["killed"] += status != 0
-            if status == 0:
-                place = path.relative_to(ROOT / "src" / "levelhead")
-                found.done["survivors"].append(f"{place}:{mutant.line} {mutant.what}".replace("`", "'"))
-    done, killed = found.done["run"], found.done["killed"]
-    found.done["share killed"] = f"{100 * killed / max(1, done):.1f} %"
+            status = run_with_import(path, mutant, scratch)
+            record.add(path, mutant, None if status is None else status != 0)
+            budget.note(found)
     found.done["survivors"].sort()
-    short = [f"{done:,} of {len(every):,} mutants run"] if done < len(every) else []
-    if 100 * killed < TARGET * done:
-        short.append(f"{100 * killed / done:.1f} % killed, not {TARGET} %")
-    found.lacks = "; ".join(short)
+    found.lacks = lacks(found.done)
     return found
+
+
+def lacks(done: dict[str, Any]) -> str:
+    """Return what is missing, and write the share."""
+    run, killed = done["run"], done["killed"]
+    done["share killed"] = f"{100 * killed / max(1, run):.1f} %"
+    short = [f"{run:,} of {done['mutants']:,} mutants run"] if run < done["mutants"] else []
+    if 100 * killed < TARGET * run:
+        short.append(f"{100 * killed / run:.1f} % killed, not {TARGET} %")
+    return "; ".join(short)
 
 
 def sources() -> list[Path]:
     """Return the modules to change. Compiled kernels are left out: each mutant would be compiled for half a minute."""
-    paths = [path for room in ROOMS for path in sorted((ROOT / "src" / "levelhead" / room).glob("*.py"))]
+    paths = [path for room in ROOMS for path in sorted((SOURCE / room).glob("*.py"))]
     return [path for path in paths if path.name not in ("__init__.py", "intervals_numba.py")]
+
+
+def _set_up_hypothesis() -> None:
+    """Let hypothesis try the same examples each time, and not look for smaller ones once it fails."""
+    from hypothesis import Phase, settings
+
+    phases = (Phase.explicit, Phase.generate)
+    settings.register_profile("mutants", derandomize=True, deadline=None, database=None, phases=phases)
+    settings.register_profile("ci", settings.get_profile("mutants"))  # conftest.py loads it
+
+
+class _Record:
+    """What became of each mutant; written to a folder, from which a later run takes what it need not do again."""
+
+    def __init__(self, found: Found, folder: Path | None = None, index: int = 0) -> None:
+        self.found, self.folder = found, folder
+        self.old = {}
+        for log in folder.glob("mutants-*.log") if folder is not None else ():
+            self.old |= dict(json.loads(line) for line in log.read_text().splitlines())
+        self.log = (folder / f"mutants-{index}.log").open("a", buffering=1) if folder is not None else None
+        self.first = index == 0
+
+    def left(self, mutants: list[tuple[Path, Mutant]]) -> list[tuple[Path, Mutant]]:
+        """Return the mutants that no earlier run has met; count the others, in one of the processes."""
+        new = []
+        for path, mutant in mutants:
+            end = self.old.get(_key(path, mutant), "new")
+            if end == "new":
+                new.append((path, mutant))
+            elif self.first:
+                self._count(path, mutant, end)
+        return new
+
+    def add(self, path: Path, mutant: Mutant, killed: bool | None) -> None:
+        """Count a mutant: killed, survived, or (None) not run, since its tests fail without it."""
+        self._count(path, mutant, killed)
+        if self.log is not None:
+            self.log.write(json.dumps([_key(path, mutant), killed]) + "\n")
+
+    def _count(self, path: Path, mutant: Mutant, killed: bool | None) -> None:
+        done = self.found.done
+        if killed is None:
+            done["cannot be run"] += 1
+            return
+        done["run"] += 1
+        done["killed"] += killed
+        if not killed:
+            title = f"{path.relative_to(SOURCE)}:{mutant.line} {mutant.what}"
+            done["survivors"].append(title.replace("`", "'"))
+
+
+def _key(path: Path, mutant: Mutant) -> str:
+    return f"{path.relative_to(SOURCE)}:{_digest(path)}:{mutant.node}:{mutant.what}"
+
+
+@cache
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+class _Loop:
+    """A plugin of pytest that runs mutants in place of the tests, once these are collected."""
+
+    def __init__(self, mutants: list[tuple[Path, Mutant]], budget: Budget, record: _Record, scratch: Path) -> None:
+        self.mutants, self.budget, self.record, self.scratch = mutants, budget, record, scratch
+        self.outside: list[tuple[Path, Mutant]] = []
+        self.items: dict[str, Any] = {}
+        self.functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        for path in sources():  # what tests import late is imported once, here
+            with contextlib.suppress(Exception):
+                importlib.import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
+        self.items = {item.nodeid: item for item in session.items}
+        reached = self._reach(session.items)
+        self._index_functions()
+        gc.collect()
+        gc.freeze()
+        self._first_pass(reached)
+        return True
+
+    def _reach(self, items: list[Any]) -> Reached:
+        """Return which lines each test reaches; the processes share this work too."""
+        folder = self.budget.keep.parent if self.budget.keep is not None else self.scratch
+        part, parts = self.budget.index, self.budget.parts
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                _become_quiet(self.scratch / "lines", items[:1])
+                reach_lines(items[part::parts], folder / f"reached-{part}.cov", SOURCE)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return read_reached(folder, parts, wait=120.0)
+
+    def _index_functions(self) -> None:
+        """Find every function in memory by its file, name and line, and everything that remembers results."""
+        self.caches = []
+        for one in gc.get_objects():
+            if type(one) is FunctionType and one.__code__.co_filename.startswith(str(SOURCE)):
+                code = one.__code__
+                self.functions.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(one)
+            elif type(one) is functools._lru_cache_wrapper and str(one.__module__).startswith("levelhead"):
+                self.caches.append(one)
+
+    def _first_pass(self, reached: Reached) -> None:
+        survivors = []
+        for path, mutant in self.mutants:
+            if self.budget.spent:
+                return
+            changed = changed_functions(path, mutant)
+            if changed is None:
+                self.outside.append((path, mutant))
+                continue
+            tests = [name for name in reached.tests(path, mutant.line) if name in self.items]
+            now = reached.within(tests, FIRST)
+            killed = self._run(path, changed, now, reached)
+            if killed is None:
+                self.outside.append((path, mutant))
+            elif killed or len(now) == len(tests):
+                self.record.found.done["not reached by a test"] += not tests
+                self.record.add(path, mutant, killed)
+            else:
+                survivors.append((path, mutant, changed, tests[len(now) :]))
+            self.budget.note(self.record.found)
+        for path, mutant, changed, tests in survivors:
+            late = self.budget.spent
+            killed = False if late else self._run(path, changed, reached.within(tests, SECOND), reached)
+            self.record.add(path, mutant, bool(killed))
+            self.budget.note(self.record.found)
+
+    def _run(self, path: Path, changed: dict[tuple[str, int], Any], tests: list[str], reached: Reached) -> bool | None:
+        """Return whether a test fails, or None if the functions cannot be changed in place."""
+        if not tests:
+            return False
+        place = self.scratch / "mutant"
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                items = [self.items[name] for name in tests]
+                _become_quiet(place, items)
+                live = [
+                    (one, code) for key, code in changed.items() for one in self.functions.get((str(path), *key), ())
+                ]
+                if not live:
+                    os._exit(70)
+                for function, code in live:
+                    function.__code__ = code
+                for one in self.caches:
+                    one.cache_clear()
+                _run_items(items)
+            os._exit(0 if sys.exc_info()[0] is None else 71)
+        status = _wait(pid, LIMIT + 5 * sum(reached.seconds[name] for name in tests))
+        shutil.rmtree(place, ignore_errors=True)
+        return None if status == 70 else status != 0
+
+
+def _become_quiet(place: Path, items: list[Any]) -> None:
+    """Make this fork a group of its own that writes to its own folder only, and takes no more than its memory."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    place.mkdir(parents=True, exist_ok=True)
+    if items:
+        items[0].config._tmp_path_factory._basetemp = place
+
+
+def _run_items(items: list[Any]) -> None:
+    """Run tests until one fails, and end this process with 1 then."""
+    from _pytest.runner import runtestprotocol
+
+    for item, after in zip(items, [*items[1:], None], strict=True):
+        if any(report.failed for report in runtestprotocol(item, log=False, nextitem=after)):
+            os._exit(1)
+    os._exit(0)
+
+
+def _wait(pid: int, limit: float) -> int:
+    """Return the status of a process, 124 if it had to be stopped at the limit; its group ends with it."""
+    began = time.monotonic()
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        passed = time.monotonic() - began
+        if done or passed > limit:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            if not done:
+                os.waitpid(pid, 0)
+                return 124
+            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1
+        time.sleep(0.002 if passed < 1 else 0.02)
 
 
 @cache
@@ -89,35 +308,33 @@ def nearest_tests(path: Path) -> list[str]:
     return [str(one) for one in own]
 
 
-def run_tests(path: Path, mutant: Mutant | None, limit: float, compiled: str) -> tuple[int, float]:
-    """Run the nearest tests of a module with a mutant in it; return pytest's status, 124 at the limit, and seconds."""
-    began, pid = time.monotonic(), os.fork()
+_usual: dict[Path, tuple[int, float]] = {}  # status and seconds of a module's tests without a change
+
+
+def run_with_import(path: Path, mutant: Mutant, compiled: str) -> int | None:
+    """Run the nearest tests of a module with a mutant in it; return pytest's status, None if they fail without it."""
+    if path not in _usual:
+        began = time.monotonic()
+        _usual[path] = _import_and_run(path, None, 200.0, compiled), time.monotonic() - began
+    status, seconds = _usual[path]
+    return None if status else _import_and_run(path, mutant, LIMIT + 5 * seconds, compiled)
+
+
+def _import_and_run(path: Path, mutant: Mutant | None, limit: float, compiled: str) -> int:
+    pid = os.fork()
     if pid == 0:
         try:
-            os.setsid()
+            _become_quiet(Path(compiled, "import"), [])
             _run_pytest(path, mutant, compiled)
         finally:
             os._exit(70)
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        seconds = time.monotonic() - began
-        if done:
-            return (os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1), seconds
-        if seconds > limit:
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return 124, seconds
-        time.sleep(0.02)
+    return _wait(pid, limit)
 
 
 def _run_pytest(path: Path, mutant: Mutant | None, compiled: str) -> None:
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(null, number)
-    os.chdir(ROOT)
     os.environ["NUMBA_CACHE_DIR"] = compiled  # a changed function must not be found, nor leave its code, elsewhere
     sys.dont_write_bytecode = True
-    for name in [name for name in sys.modules if name.split(".")[0] == "levelhead"]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("levelhead", "tests", "conftest")]:
         del sys.modules[name]
     if mutant is not None:
         code = compile(mutate(path.read_text(encoding="utf-8"), mutant), str(path), "exec")
@@ -136,16 +353,40 @@ def _run_pytest(path: Path, mutant: Mutant | None, compiled: str) -> None:
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     if doctest.testmod(importlib.import_module(name), optionflags=flags).failed:
         os._exit(1)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--no-header", "--tb=no"]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported already
     tests = nearest_tests(path)
-    status = int(pytest.main([*options, *tests])) if tests else 0
+    status = int(pytest.main(["-x", *OPTIONS, *tests])) if tests else 0
     os._exit(0 if status == 5 else status)  # 5: no tests
+
+
+def main() -> None:
+    """Print what happens to the mutants of a file: python -m tests.trust.mutation src/levelhead/core/head.py [LINE]"""
+    path, lines = Path(sys.argv[1]).resolve(), {int(word) for word in sys.argv[2:]}
+    chosen = [(path, one) for one in find_mutants(path.read_text()) if not lines or one.line in lines]
+    import pytest
+
+    os.environ["CI"] = "1"
+    _set_up_hypothesis()
+    found = Found({"run": 0, "killed": 0, "not reached by a test": 0, "cannot be run": 0, "survivors": []})
+    with tempfile.TemporaryDirectory() as scratch:
+        record = _Record(found)
+        loop = _Loop(chosen, Budget("full"), record, Path(scratch))
+        os.chdir(ROOT)
+        with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+            pytest.main([*OPTIONS, *nearest_tests(path), str(path)], plugins=[loop])
+        for _, mutant in loop.outside:
+            status = run_with_import(path, mutant, scratch)
+            record.add(path, mutant, None if status is None else status != 0)
+    print(json.dumps(found.done, indent=1))
 
 
 ROW = Row(
     "tests would notice",
-    "mutation testing on core, gamma and files: each mutant against its doctests and the nearest tests of its room",
+    "mutation testing on core, gamma and files: each mutant against the doctests and tests that reach its line",
     f"{TARGET} % of mutants killed, survivors listed",
     check,
+    lacks,
+    ("mutants",),
 )
+
+if __name__ == "__main__":
+    main()

@@ -138,7 +138,10 @@ def damage_zip(rng: random.Random, data: bytes, damage_record=damage_bytes) -> b
         rng.shuffle(records)
     elif how == 3:
         other = rng.choice(records)[0]
-        records[at] = rng.choice((name.upper(), name + "\x00", f"x/{name}", name.partition("/")[2] or "x", other)), content
+        records[at] = (
+            rng.choice((name.upper(), name + "\x00", f"x/{name}", name.partition("/")[2] or "x", other)),
+            content,
+        )
     else:
         pickles = [i for i, (one, _) in enumerate(records) if one.endswith(".pkl")]
         at = rng.choice(pickles) if pickles and rng.random() < 0.6 else at

@@ -19,7 +19,8 @@ KNOWN = (  # seed 1 with 60 rows and 12 gammas finds it; remove this line with i
 
 def check(budget: Budget) -> Found:
     """Go through the families until there are pairs enough."""
-    wanted, rng = budget.own(budget.size(20_000, TARGET)), np.random.default_rng([budget.size(0, 1), budget.index])
+    wanted = budget.own(budget.size(20_000, TARGET))
+    rng = np.random.default_rng([budget.size(0, 1), budget.index, budget.round])
     rows, gammas = (60, 12) if budget.profile == "quick" else (2000, 60)
     found = Found({"pairs": 0, "undecided": 0, "families": len(FAMILIES), "wrong": 0})
     while found.done["pairs"] < wanted and not budget.spent:

@@ -40,7 +40,7 @@ def run_split(
         tell: called with the result so far, every few seconds.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob(f"{name}-*.json"):
+    for old in [*folder.glob(f"{name}-*.json"), *folder.glob("*.cov")]:
         old.unlink()
     words = [budget.profile, str(budget.seconds), str(folder)]
     processes = [
