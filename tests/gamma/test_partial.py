@@ -228,6 +228,10 @@ def test_the_second_pass_by_hand_is_what_chunks_do():
         lh.tune(whole.with_events(less), criterion="balanced_error", bootstrap=0).gamma
         == lh.tune(logits, labels, COUNTS, rule="rescale", criterion="balanced_error", bootstrap=0).gamma
     )
+    assert lh.tune(whole.with_events(type(found).from_bytes(found.to_bytes())), bootstrap=0).gamma == got.gamma
+    for damaged in (b"", found.to_bytes()[:-9], b"PK" + bytes(100)):
+        with pytest.raises(LevelheadError, match="not events of a second pass"):
+            type(found).from_bytes(damaged)
     with pytest.raises(LevelheadError, match="second pass was made for another"):
         lh.tune(whole.with_events(less), bootstrap=0)
 

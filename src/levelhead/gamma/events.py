@@ -1,8 +1,11 @@
 """What a second pass over shards finds: every change within some cells of a grid."""
 
+import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from io import BytesIO
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -51,6 +54,22 @@ class Events:
 
     def __radd__(self, other: Any) -> "Events":
         return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def to_bytes(self) -> bytes:
+        """Return the events as bytes, compressed, for `from_bytes`."""
+        buffer = BytesIO()
+        np.savez_compressed(buffer, **vars(self))
+        return buffer.getvalue()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> "Events":
+        """Return the events that `to_bytes` wrote."""
+        names = [field.name for field in fields(Events)]
+        try:
+            with np.load(BytesIO(data), allow_pickle=False) as found:
+                return Events(**{name: found[name] for name in names})
+        except (ValueError, KeyError, OSError, BadZipFile, EOFError, zlib.error) as error:
+            raise LevelheadError(f"not events of a second pass ({error}); make them again") from None
 
     @property
     def nbytes(self) -> int:

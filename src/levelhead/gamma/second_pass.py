@@ -54,6 +54,8 @@ class SecondPass:
     def look(self, logits: Array, labels: Array) -> Events:
         """Return every change in the cells, of one shard: logits [n, K], labels [n]."""
         logits, frame = as_array(logits), self.frame
+        if not len(logits):
+            return self.nothing()
         path = shard_path(frame, logits, labels)
         _, at, sign, sample = path.events
         inside = self.cells[frame.cells_of(at)]
@@ -75,6 +77,12 @@ class SecondPass:
             new=new,
             weight=weight,
         )
+
+    def nothing(self) -> Events:
+        """Return the events of no samples."""
+        moves, whole = _Moves.none(self.frame, self.guided), np.zeros(0, np.int32)
+        moved, old, new, weight = moves.changes
+        return Events(self.cells, np.zeros(0), whole, whole.astype(np.int8), moves.shares, moved, old, new, weight)
 
     def agrees(self, whole: Partial, events: Events) -> bool:
         """Return whether the events are those of the samples that were summarized."""

@@ -1,6 +1,6 @@
 """The choice of gamma on chunks of samples, which are read once or twice, one in memory at a time."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -20,6 +20,7 @@ from .held_out import HeldOut
 from .options import TuneOptions
 from .partial import Chunks, Partial, empty_partial
 from .path import GammaPath
+from .second_pass import SecondPass
 from .tune_partial import check_for_chunks, class_prior, plan_second_pass, standard_error, tune_partial
 from .tuned import Candidate, Tuned
 
@@ -68,21 +69,58 @@ def tune_chunks(chunks: Chunks, counts: Counts, options: TuneOptions, *, stackle
     first = next(reading, None)
     if first is None:
         raise LevelheadError("expected chunks, each (logits [n, K], labels [n]), got none")
-    n = resolve(counts, first[0].shape[1], names=options.names)
-    partials: dict[PathRule, Partial] = {
-        rule: empty_partial(_frame(rule, first, n, options)) for rule in _rules(options)
-    }
-    for chunk in chain([first], reading):
-        partials = {rule: partial.extended([chunk]) for rule, partial in partials.items()}
+
+    def summarize(frames: Mapping[PathRule, Frame]) -> dict[PathRule, Partial]:
+        partials: dict[PathRule, Partial] = {rule: empty_partial(frame) for rule, frame in frames.items()}
+        for chunk in chain([first], reading):
+            partials = {rule: partial.extended([chunk]) for rule, partial in partials.items()}
+        return partials
+
+    def look(second: SecondPass) -> Events:
+        found = Events.joined(second.look(*chunk) for chunk in read_pairs(chunks, counts, options))
+        return second.nothing() if found is None else found
+
+    return tune_in_passes(first, counts, options, summarize, look if again else None, stacklevel=stacklevel + 1)
+
+
+def tune_in_passes(
+    some: tuple[Array, Array],
+    counts: Counts,
+    options: TuneOptions,
+    summarize: Callable[[Mapping[PathRule, Frame]], Mapping[PathRule, Partial]],
+    look: Callable[[SecondPass], Events] | None,
+    *,
+    stacklevel: int = 2,
+) -> Tuned:
+    """Choose gamma on samples that lie anywhere, in one pass over them or two.
+
+    Args:
+        some: logits [n, K] and labels [n] of some samples, from whose scale the range of the shift follows.
+        counts, options: as in `tune_chunks`.
+        summarize: the first pass: given the frame of each rule to try, the partial of all samples for each.
+        look: the second pass: all its events; None if there is no second pass.
+        stacklevel: of the warnings.
+
+    Returns:
+        The choice, as from `tune_partial`.
+
+    >>> some = np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), np.array([0, 1, 1])
+    >>> summarize = lambda frames: {rule: empty_partial(frame).extended([some]) for rule, frame in frames.items()}
+    >>> options = TuneOptions(rule="rescale", bootstrap=0)
+    >>> round(tune_in_passes(some, [400, 100], options, summarize, lambda second: second.look(*some)).gamma, 3)
+    0.354
+    """
+    n = resolve(counts, some[0].shape[1], names=options.names)
+    partials = summarize({rule: _frame(rule, some, n, options) for rule in _rules(options)})
     rule, candidates, why = _choose_rule(partials, options)
     whole = partials[rule]
-    if again:
+    if look is not None:
         second = plan_second_pass(
             whole, metric=options.metric, target=options.target, criterion=options.criterion, names=options.names
         )
-        found = Events.joined(second.look(*chunk) for chunk in read_pairs(chunks, n, options))
-        if found is None or not second.agrees(whole, found):
-            raise LevelheadError("the chunks were not the same when they were read again")
+        found = look(second)
+        if not second.agrees(whole, found):
+            raise LevelheadError("the samples were not the same when they were read again")
         whole = whole.with_events(found)
     tuned = tune_partial(whole, replace(options, rule="auto"), stacklevel=stacklevel + 1)
     return replace(tuned, candidates=candidates, why="; ".join(filter(None, [why, tuned.why])))
@@ -116,7 +154,7 @@ def _rules(options: TuneOptions) -> tuple[PathRule, ...]:
     return (options.rule,)  # type: ignore[return-value]
 
 
-def _frame(rule: PathRule, first: tuple[Array, np.ndarray], n: np.ndarray, options: TuneOptions) -> Frame:
+def _frame(rule: PathRule, first: tuple[Array, Array], n: np.ndarray, options: TuneOptions) -> Frame:
     """Return the frame of a rule. The range of the shift depends on the scale of the scores of the first chunk."""
     temperature = 1.0
     if rule == "shift" and options.range is None:
