@@ -6,6 +6,7 @@ python -m tests.trust [--profile quick|full] [--only ROW ...] [--minutes M] [--w
 import argparse
 import importlib
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -44,6 +45,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "trust.md")
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the workers too
     failed = 0
     for name in given.only:
         row = importlib.import_module(f".{name}", __package__).ROW

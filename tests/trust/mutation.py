@@ -51,7 +51,6 @@ def check(budget: Budget) -> Found:
     import pytest
 
     os.environ["CI"] = "1"
-    _set_up_hypothesis()
     for name in HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -71,7 +70,7 @@ def check(budget: Budget) -> Found:
         places = [str(ROOT / "tests" / one) for one in rooms] + [str(SOURCE / one) for one in rooms]
         os.chdir(ROOT)
         with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
-            pytest.main([*OPTIONS, "--continue-on-collection-errors", *places, *room], plugins=[loop])
+            pytest.main([*OPTIONS, "--continue-on-collection-errors", *places, *room], plugins=[_FirstFailure(), loop])
         for path, mutant in loop.outside:  # of functions
             if budget.spent:
                 break
@@ -99,13 +98,15 @@ def sources() -> list[Path]:
     return [path for path in paths if path.name not in ("__init__.py", "intervals_numba.py")]
 
 
-def _set_up_hypothesis() -> None:
-    """Let hypothesis try the same examples each time, and not look for smaller ones once it fails."""
-    from hypothesis import Phase, settings
+class _FirstFailure:
+    """A plugin of pytest: hypothesis tries the same examples each time, and looks for no smaller one once it fails."""
 
-    phases = (Phase.explicit, Phase.generate)
-    settings.register_profile("mutants", derandomize=True, deadline=None, database=None, phases=phases)
-    settings.register_profile("ci", settings.get_profile("mutants"))  # conftest.py loads it
+    def pytest_sessionstart(self) -> None:  # after conftest.py
+        from hypothesis import Phase, settings
+
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutants", derandomize=True, deadline=None, database=None, phases=phases)
+        settings.load_profile("mutants")
 
 
 class _Record:
@@ -354,7 +355,7 @@ def _run_pytest(path: Path, mutant: Mutant | None, compiled: str) -> None:
     if doctest.testmod(importlib.import_module(name), optionflags=flags).failed:
         os._exit(1)
     tests = nearest_tests(path)
-    status = int(pytest.main(["-x", *OPTIONS, *tests])) if tests else 0
+    status = int(pytest.main(["-x", *OPTIONS, *tests], plugins=[_FirstFailure()])) if tests else 0
     os._exit(0 if status == 5 else status)  # 5: no tests
 
 
@@ -365,14 +366,13 @@ def main() -> None:
     import pytest
 
     os.environ["CI"] = "1"
-    _set_up_hypothesis()
     found = Found({"run": 0, "killed": 0, "not reached by a test": 0, "cannot be run": 0, "survivors": []})
     with tempfile.TemporaryDirectory() as scratch:
         record = _Record(found)
         loop = _Loop(chosen, Budget("full"), record, Path(scratch))
         os.chdir(ROOT)
         with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
-            pytest.main([*OPTIONS, *nearest_tests(path), str(path)], plugins=[loop])
+            pytest.main([*OPTIONS, *nearest_tests(path), str(path)], plugins=[_FirstFailure(), loop])
         for _, mutant in loop.outside:
             status = run_with_import(path, mutant, scratch)
             record.add(path, mutant, None if status is None else status != 0)
