@@ -94,6 +94,22 @@ def test_temperature_is_that_of_least_log_loss_whatever_the_scale():
         assert found == pytest.approx(scale / best, rel=1e-3)
 
 
+def test_temperature_of_many_samples_is_that_of_least_log_loss():
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(5000, 6))
+    labels = np.where(rng.random(5000) < 0.5, logits.argmax(axis=1), rng.integers(6, size=5000))
+    weights, offset = rng.random(5000), rng.normal(size=(5000, 6))
+
+    def loss(inverse):
+        return -weights @ log_softmax(inverse * logits + offset, axis=1)[np.arange(5000), labels]
+
+    best = minimize_scalar(loss, (0.1, 1.0)).x
+    assert fit_scale(logits, labels, weights, offset) == pytest.approx(1 / best, rel=1e-6)
+    assert fit_scale(logits, logits.argmax(axis=1), weights) == pytest.approx(
+        np.sqrt(np.mean((logits - logits.mean(axis=1, keepdims=True)) ** 2)) / 50
+    )  # separable: the end of what is searched
+
+
 def test_the_range_and_the_pull_of_the_shift_follow_the_scale_of_the_scores():
     logits, labels = level(3, 40)
     one, large = (lh.tune(s * (logits - RARITY), labels, COUNTS, bootstrap=0) for s in (1.0, 50.0))
