@@ -95,7 +95,7 @@ def test_module_of_flax_gives_the_scaled_logits(tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        "m.keras", "m.h5", "m.weights.h5", "m.tflite", "m.mlmodel", "m.mlpackage", "m.xml", "m.gguf", "m.ftz", "m.pt2",
+        "m.tflite", "m.mlmodel", "m.mlpackage", "m.xml", "m.gguf", "m.ftz", "m.pt2",
         "m.torchscript", "m.ptl", "m.engine", "m.ort", "m.pb",
     ],
 )  # fmt: skip

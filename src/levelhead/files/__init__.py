@@ -1,6 +1,7 @@
-"""Heads in model files: safetensors, ONNX and state dicts, read and changed where they lie, without running any code.
+"""Heads in model files: safetensors, ONNX, state dicts and Keras, read and changed where they lie.
 
-Every other byte of a file stays as it is, what is written appears all at once, and every change can be undone.
+None of their code is run. Every other byte of a file stays as it is, what is written appears all at once, and every
+change can be undone.
 
 rescale: write a model's file with its head adjusted
 adjust: the same, by what was tuned
@@ -9,7 +10,8 @@ undo: take an adjustment back
 describe: their results as text
 locate: the table of formats, and the head in a file of any of them
 format: what the formats have in common
-safetensors, onnx, state_dict: one format each
+safetensors, onnx, state_dict, keras, keras_weights: one format each
+keras_config, hdf5: the graph of a Keras model as data; where the arrays of an HDF5 file lie
 onnx_graph, onnx_ml, onnx_parts, protobuf, zip: what ONNX and state dicts are made of
 find: the head among the tensors of a file, by name and shape
 spans: a head as byte ranges of a file

@@ -8,12 +8,18 @@ from ..core.class_names import check_names
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.regular_file import check_regular_file
-from . import onnx, safetensors, state_dict
+from . import keras, keras_weights, onnx, safetensors, state_dict
 from .find import NoHead
 from .format import Format
 from .spans import LocatedHead
 
-MODEL_FORMATS: tuple[Format, ...] = (safetensors.FORMAT, onnx.FORMAT, state_dict.FORMAT)
+MODEL_FORMATS: tuple[Format, ...] = (
+    safetensors.FORMAT,
+    onnx.FORMAT,
+    state_dict.FORMAT,
+    keras.FORMAT,
+    keras_weights.FORMAT,
+)
 MODEL_SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suffixes)
 
 RUNS_CODE = "opening it would run whatever code it holds"
@@ -22,15 +28,15 @@ BEFORE = (
     "adjust it before converting: lh.adjust_(model, tuned) in Python, or its safetensors, ONNX or state dict; or "
     "adjust its scores (levelhead.hosts.predictor.RescaledPredictor)"
 )
+OLD_KERAS = "a model in Keras's old format; save it as .keras or .weights.h5, or use lh.adjust_(model, tuned) in Python"
 OPENVINO, FASTTEXT = f"an OpenVINO model; {BEFORE}", f"a fastText model; {BEFORE}"
 FASTTEXT_START = (793712314).to_bytes(4, "little")  # the number that its files begin with
 REFUSED = {  # suffix: why it is never opened, and what to do instead
     ".pt2": f"a torch.export archive: {RUNS_CODE}; {BEFORE}",
     ".torchscript": f"a TorchScript archive: {RUNS_CODE}; {BEFORE}",
     ".ptl": f"a TorchScript archive: {RUNS_CODE}; {BEFORE}",
-    ".keras": f"a Keras model; {BEFORE}",
-    ".h5": f"a Keras model; {BEFORE}",
-    ".hdf5": f"a Keras model; {BEFORE}",
+    ".h5": OLD_KERAS,
+    ".hdf5": OLD_KERAS,
     ".pb": f"a TensorFlow graph; {BEFORE}",
     ".tflite": f"a TensorFlow Lite model; {BEFORE}",
     ".mlmodel": f"a Core ML model; {BEFORE}",
@@ -51,7 +57,7 @@ def format_of(path: str | Path) -> Format:
     """Return the format of a model's file by its name, without opening it."""
     path = Path(path)
     for suffix, reason in REFUSED.items():
-        if path.name.lower().endswith(suffix):
+        if path.name.lower().endswith(suffix) and not path.name.lower().endswith(keras_weights.FORMAT.suffixes):
             raise LevelheadError(f"{path}: {reason}")
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; expected a model as {MODEL_SUFFIXES}")

@@ -86,7 +86,8 @@ def rescale_file(
     ``b_i + gamma log(n_1 / n_i)``.
 
     Args:
-        path: a `.safetensors` file (its index or folder if sharded), an `.onnx`, a state dict as `.pt`, `.pth`, `.bin`.
+        path: a `.safetensors` file (its index or folder if sharded), an `.onnx`, a state dict as `.pt`, `.pth`, `.bin`,
+            a `.keras` or `.weights.h5` of Keras 3.
         out: where to write; a folder for a sharded model.
         counts: training samples of each class; [negative, positive] for a head with one logit.
         gamma: strength; 0 changes nothing.

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
-from .edits import Edit
+from .edits import CHUNK, Edit
 
 LOCAL = struct.Struct("<4s5H3I2H")  # signature, version, flags, method, time, date, crc, 2 sizes, 2 lengths
 CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -24,12 +24,16 @@ UTF8 = 0x800
 
 
 class Archive:
-    """The records of a zip file in one folder, and the edits that change them; anything else raises BadZipFile.
+    """The records of a zip file, and the edits that change them; what is not such a file raises BadZipFile.
 
     Names differ in more than their case, as torch does not tell cases apart. No two records share bytes of the file.
+
+    Args:
+        path: the file.
+        in_folder: whether all records must be in one folder, whose name is left out, as torch writes them.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, in_folder: bool = True) -> None:
         self.path, self.size = path, path.stat().st_size
         try:
             with ZipFile(path) as zip_file, path.open("rb") as file:
@@ -45,19 +49,20 @@ class Archive:
         except (ValueError, NotImplementedError, OverflowError, struct.error) as error:
             raise BadZipFile(str(error)) from None
         self.by_name = {one.filename: one for one in self.records}
-        self._check_names()
+        self._check_names(in_folder)
         try:
             self._check_apart()
         except struct.error as error:
             raise BadZipFile(str(error)) from None
-        self.folder = self.records[0].filename.partition("/")[0]
+        self.prefix = f"{self.records[0].filename.partition('/')[0]}/" if in_folder else ""
 
     @property
     def names(self) -> list[str]:
         return [one.filename for one in self.records]
 
-    def _check_names(self) -> None:
-        if not self.records or not all("/" in name.strip("/") or name.endswith("/") for name in self.names):
+    def _check_names(self, in_folder: bool) -> None:
+        inside = [not in_folder or "/" in name.strip("/") or name.endswith("/") for name in self.names]
+        if not self.records or not all(inside):
             raise BadZipFile("its records are not in a folder")
         seen: set[str] = set()
         for one in self.records:
@@ -80,11 +85,11 @@ class Archive:
 
     def find(self, name: str) -> ZipInfo | None:
         """Return a record by its name without the folder that torch puts everything in, or None."""
-        return self.by_name.get(f"{self.folder}/{name}")
+        return self.by_name.get(f"{self.prefix}{name}")
 
     def inside(self, one: ZipInfo) -> str:
         """Return a record's name without the folder."""
-        return one.filename.removeprefix(f"{self.folder}/")
+        return one.filename.removeprefix(self.prefix)
 
     def is_plain(self, one: ZipInfo) -> bool:
         """Return whether a record's data lie in the file as they are."""
@@ -143,14 +148,18 @@ class Archive:
 
     def _crc(self, one: ZipInfo, edits: list[Edit]) -> int:
         """Return the checksum of a record once edited."""
-        first = self.data_at[one.filename]
+        at, end, crc = self.data_at[one.filename], self.data_at[one.filename] + one.file_size, 0
+        inside = sorted((edit for edit in edits if at <= edit.offset < end), key=lambda edit: edit.offset)
         with self.path.open("rb") as file:
-            file.seek(first)
-            data = bytearray(file.read(one.file_size))
-        for edit in edits:
-            if first <= edit.offset < first + one.file_size:
-                data[edit.offset - first : edit.offset - first + edit.length] = edit.data
-        return zlib.crc32(data)
+            for edit in [*inside, Edit(end, 0, b"")]:
+                file.seek(at)
+                while at < edit.offset:
+                    data = file.read(min(CHUNK, edit.offset - at))
+                    if not data:
+                        raise LevelheadError(f"{self.path}: cut short while it was read; nothing was written")
+                    crc, at = zlib.crc32(data, crc), at + len(data)
+                crc, at = zlib.crc32(edit.data, crc), edit.offset + edit.length
+        return crc
 
     def _new_tail(self, sums: dict[int, int], record: tuple[str, bytes | None] | None) -> bytes:
         """Return the list of records that ends a zip, with new checksums, and our record before it."""
@@ -159,14 +168,14 @@ class Archive:
             fields = list(CENTRAL.unpack_from(self.tail, at))
             size = CENTRAL.size + sum(fields[10:13])
             fields[7] = sums.get(one.header_offset, fields[7])
-            if one.filename.partition("/")[2] != ours:
+            if self.inside(one) != ours:
                 entries.append(CENTRAL.pack(*fields) + self.tail[at + CENTRAL.size : at + size])
             at += size
         if record is None:
             return b"".join(entries) + self.tail[at:]
         body = b""
         if record[1] is not None:
-            body, entry = _stored(f"{self.folder}/{record[0]}".encode(), record[1], self.start)
+            body, entry = _stored(f"{self.prefix}{record[0]}".encode(), record[1], self.start)
             entries.append(entry)
         listed, start = b"".join(entries), self.start + len(body)
         ends = END64.pack(b"PK\x06\x06", 44, 45, 45, 0, 0, len(entries), len(entries), len(listed), start)

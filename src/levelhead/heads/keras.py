@@ -16,15 +16,8 @@ from ..core.array import to_numpy
 from ..core.choices import LabelTask, RuleName
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
-from .keras_find import (
-    ACTIVATIONS,
-    FoundHead,
-    activation_of,
-    find_keras_head,
-    keras_library,
-    keras_linear_layers,
-    keras_units,
-)
+from ..core.head_names import KERAS_ACTIVATIONS
+from .keras_find import FoundHead, activation_of, find_keras_head, keras_library, keras_linear_layers, keras_units
 
 
 def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
@@ -165,8 +158,8 @@ def _why_not_editable(layer: Any, model: Any) -> str | None:
         return "it has LoRA enabled, whose update would not be scaled; merge it first (save and load the model)"
     if not type(layer).call.__module__.startswith("keras.src."):
         return f"{type(layer).__name__} has a call of its own, which may do more than W x + b"
-    if (activation := activation_of(layer)) not in ACTIVATIONS:
-        return f"its activation is {activation}; expected one of {', '.join(ACTIVATIONS)}"
+    if (activation := activation_of(layer)) not in KERAS_ACTIVATIONS:
+        return f"its activation is {activation}; expected one of {', '.join(KERAS_ACTIVATIONS)}"
     if getattr(layer, "groups", 1) != 1:
         return "it is a grouped convolution"
     mine = {id(v) for v in layer.weights}

@@ -11,18 +11,9 @@ import numpy as np
 
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..core.head_names import list_layers
+from ..core.head_names import KERAS_ACTIVATIONS, KERAS_HARMLESS, KERAS_LINEAR, KERAS_SUMS, list_layers
 
 NAME_LAYER = Advice("layer", None, "to name the head")
-LINEAR_LAYERS = ("Dense", "Conv1D", "Conv2D", "Conv3D")
-# What may follow a head without undoing the scaling of its columns, as in `levelhead.heads.layers`.
-HARMLESS_LAYERS = (
-    "Activation", "Softmax", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "Flatten", "Reshape", "Permute",
-    "UpSampling1D", "UpSampling2D", "AveragePooling1D", "AveragePooling2D", "GlobalAveragePooling1D",
-    "GlobalAveragePooling2D", "GlobalAveragePooling3D", "Identity",
-)  # fmt: skip
-SUM_LAYERS = ("Add", "Average")
-ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
 
 
 class FoundHead(NamedTuple):
@@ -76,7 +67,7 @@ def keras_linear_layers(model: Any) -> Iterator[Any]:
 
 def keras_units(layer: Any) -> int | None:
     """Return how many outputs a Dense layer or 1x1 convolution has; None for any other layer."""
-    if _kind(layer) not in LINEAR_LAYERS or (_kind(layer) != "Dense" and set(layer.kernel_size) != {1}):
+    if _kind(layer) not in KERAS_LINEAR or (_kind(layer) != "Dense" and set(layer.kernel_size) != {1}):
         return None
     return layer.units if _kind(layer) == "Dense" else layer.filters
 
@@ -151,9 +142,9 @@ def _feeding(tensor: Any) -> Iterator[Any]:
         yield wrapped
     elif getattr(layer, "outputs", None) and hasattr(layer, "layers"):  # a model inside the model
         yield from _feeding(layer.outputs[index])
-    elif kind in SUM_LAYERS or (kind in HARMLESS_LAYERS and len(inputs) == 1):
+    elif kind in KERAS_SUMS or (kind in KERAS_HARMLESS and len(inputs) == 1):
         name = "softmax" if kind == "Softmax" else activation_of(layer)
-        if name not in ACTIVATIONS:
+        if name not in KERAS_ACTIVATIONS:
             raise LevelheadError(
                 f"the activation {name} of {layer.name} follows the head, and scaling it does not fit that"
             )
