@@ -27,7 +27,10 @@ ROOMS = set().union(*LAYERS)
 LOOSE = {"__init__.py", "__main__.py", "_version.py"}
 NEEDS = {"core": {"numpy"}, "show": {"numpy"}, "gamma": {"numpy"}, "io": {"numpy", "safetensors"}}
 OPTIONAL = {"gamma/intervals_numba.py": {"numba"}, "gamma/intervals_torch.py": {"torch"}}  # imported only when used
-LATE = {"levelhead.hosts._out_of_fold": "levelhead.report"}  # a method that writes a page, imported when it is called
+LATE = {  # a page is written above what it is about, and imported when it is asked for
+    "levelhead.hosts._out_of_fold": "levelhead.report",
+    "levelhead.hosts._tune_at_end": "levelhead.report",
+}
 HEAVY = ("torch", "sklearn", "numba", "onnx", "onnxruntime", "matplotlib", "typer", "jinja2", "pandas", "transformers")
 
 

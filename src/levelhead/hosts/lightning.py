@@ -1,14 +1,26 @@
 """WVN and leveling as Lightning callbacks.
 
-``Trainer(callbacks=[WVNCallback("model.fc"), LevelCallback("tuned.json", layer="model.fc")])``
+``Trainer(callbacks=[WVNCallback("model.fc"), LevelCallback(tune="eval", layer="model.fc")])``
 """
 
+from itertools import islice
+from typing import Any
+from warnings import warn
+
+from ..core.adjust import RULE_TITLES
+from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
+from ..core.warnings import LevelheadWarning
+from ..gamma.collect import check_held_out
 
 with naming_what_is_missing():
+    import torch
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from torch.utils.data import DistributedSampler
 
     from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
+    from ._trackers import PAGE, LevelOutcome
+    from ._tune_at_end import one_loader
 
 
 class WVNCallback(BaseWVNCallback, Callback):
@@ -48,24 +60,113 @@ class LevelCallback(BaseLevelCallback, Callback):
 
     Args:
         tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
+        tune: `eval`, to tune on the evaluation when `fit` has ended, in place of a choice that was tuned before.
+            The head is then adjusted only if the gain is certain. Either way, one line on stderr says so, and the
+            numbers and the page go to the trackers that run.
+        counts: with `tune`, training samples of each class; from the labels of the training data if not given.
+        rule, metric: with `tune`, as in `levelhead.tune`.
+        anyway: with `tune`, adjust also where the gain is not certain.
+        scores: with `tune`, a function of the model and a batch that gives (logits, labels), for batches that are
+            neither (inputs, labels) nor dicts with labels.
+        page: with `tune`, an .html file for the page about it.
         layer: path of the head within the LightningModule, if it is not found or not unique.
+
+    With `tune`, the module is called with the inputs of each validation batch and must return logits. A checkpoint that
+    is saved after the fit says in its `callbacks` what was done, and resuming from it warns.
 
     Attributes:
         adjusted: what was done to the head, with `restore()`; None before the end of a fit.
+        tuned: the choice; with `tune`, from the last fit.
+        verdict: with `tune`, what was chosen and whether it was applied, in words.
 
     >>> LevelCallback("tuned.json", layer="model.fc").layer
     'model.fc'
+    >>> callback = LevelCallback(tune="eval")  # Trainer(callbacks=[callback])
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
             self._restore()
+            self.tuned = self.tuned if self._tuning is None else None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._check(pl_module)
+        if self._tuning is not None and not trainer.enable_validation:
+            raise LevelheadError(_NO_VALIDATION, parameter="tune")
+        self._check(pl_module, trainer.train_dataloader)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._tuning is None:  # while the module is on its device; it is adjusted after the last checkpoint
+            return
+        with trainer.precision_plugin.forward_context():
+            self._choose(
+                pl_module,
+                trainer.train_dataloader,
+                lambda: _validation_batches(trainer),
+                gather_all=_gather_function(trainer),
+            )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._apply(pl_module)
+        outcome = self._apply(pl_module)
+        if outcome is not None and self._tuning is not None and trainer.is_global_zero:
+            self._tuning.finish(outcome)
+            for logger in trainer.loggers:
+                _log(logger, outcome, trainer.global_step)
+
+    def state_dict(self) -> dict[str, Any]:
+        if self.adjusted is None:
+            return {}
+        return {"rule": self.adjusted.rule, "gamma": self.adjusted.gamma, "layers": list(self.adjusted.layers)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if "rule" in state_dict:
+            warn(
+                f"the head in this checkpoint was adjusted already ({RULE_TITLES[state_dict['rule']]}, gamma "
+                f"{state_dict['gamma']:g}), and training goes on from it; resume from a checkpoint that fit wrote",
+                LevelheadWarning,
+                stacklevel=2,
+            )
+
+
+_NO_VALIDATION = "tuning on the evaluation needs one: give fit a validation loader, and the module a validation_step"
+
+
+def _validation_batches(trainer: Trainer) -> Any:
+    """Return the batches of the one validation loader, as many as the trainer takes of it."""
+    loader, limit = one_loader(trainer.val_dataloaders), trainer.num_val_batches[0]
+    check_held_out(loader)
+    return loader if limit == float("inf") or limit >= len(loader) else islice(loader, int(limit))
+
+
+def _gather_function(trainer: Trainer) -> Any:
+    """Return the function that joins what all processes have collected; None where each has all samples.
+
+    Lightning deals samples out in turn, and repeats the first ones until all processes have equally many.
+    """
+    if trainer.world_size == 1:
+        return None
+
+    def gather_all(part: torch.Tensor) -> torch.Tensor:
+        sampler = getattr(one_loader(trainer.val_dataloaders), "sampler", None)
+        if not isinstance(sampler, DistributedSampler):
+            return part
+        whole: Any = trainer.strategy.all_gather(part.to(trainer.strategy.root_device))
+        return whole.transpose(0, 1).flatten(0, 1)[: len(sampler.dataset)].cpu()  # type: ignore[arg-type]
+
+    return gather_all
+
+
+def _log(logger: Any, outcome: LevelOutcome, step: int) -> None:
+    """Log the numbers as any logger can, and the page where its tracker has a place for one."""
+    logger.log_metrics(outcome.numbers, step)
+    kind, run = type(logger).__name__, logger.experiment
+    if kind == "TensorBoardLogger":
+        run.add_text("level", outcome.text, step)
+    elif kind == "MLFlowLogger":
+        run.log_text(logger.run_id, outcome.page(), PAGE)
+    elif kind == "WandbLogger":
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        run.log({"level/page": wandb.Html(outcome.page(), inject=False)})
 
 
 class RescaleCallback(BaseRescaleCallback, LevelCallback):

@@ -1,6 +1,7 @@
 """WVN, leveling and our losses in the Hugging Face Trainer: callbacks and a `compute_loss_func`."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..core.counts import Counts
@@ -14,7 +15,12 @@ with naming_what_is_missing():
     import torch
     from transformers import TrainerCallback
 
+    from ..heads.config_note import drop_note, extend_note
+    from ..heads.torch import unwrap
     from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
+    from ._model_card import facts_of, write_card
+    from ._trackers import Trackers, tensorboard_folder
+    from ._tune_at_end import one_loader
 
 
 class WVNCallback(BaseWVNCallback, TrainerCallback):
@@ -46,28 +52,114 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
 
     It comes after every checkpoint of the training, and after `load_best_model_at_end` has loaded the best one.
     Checkpoints hold the head as it was trained, so that training can resume from them. The model in memory, and what
-    `trainer.save_model` writes, has the leveled head. A head without a bias gets one where the rule needs it, which
-    `from_pretrained` of its architecture does not expect: save `torch.nn.Module.state_dict` then, or export to ONNX.
-    The next `train` starts from the head as trained. A choice or a layer that does not fit the model is an error before
-    the first step.
+    `trainer.save_model` writes, has the leveled head, with a note in its config and, with `tune`, in the model card
+    (README.md of the output folder). A head without a bias gets one where the rule needs it, which `from_pretrained` of
+    its architecture does not expect: save `torch.nn.Module.state_dict` then, or export to ONNX; with `tune`, such a
+    head is rescaled, which needs no bias. The next `train` starts from the head as trained. A choice or a layer that
+    does not fit the model is an error before the first step.
 
     Args:
         tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
+        tune: `eval`, to tune on the evaluation when training has ended, in place of a choice that was tuned before.
+            The head is then adjusted only if the gain is certain. Either way, one line on stderr says so, and the
+            numbers and the page go to the trackers that run.
+        counts: with `tune`, training samples of each class; from the labels of the training data if not given.
+        rule, metric: with `tune`, as in `levelhead.tune`.
+        anyway: with `tune`, adjust also where the gain is not certain.
+        scores: with `tune`, a function of the model and a batch that gives (logits, labels), for batches that are
+            neither (inputs, labels) nor dicts with labels.
+        page: with `tune`, an .html file for the page about it.
         layer: path of the head, if it is not found or not unique.
 
     Attributes:
         adjusted: what was done to the head, with `restore()`; None before the end of a training.
+        tuned: the choice; with `tune`, from the last training.
+        verdict: with `tune`, what was chosen and whether it was applied, in words.
 
     >>> LevelCallback("tuned.json", layer="classifier.out_proj").layer
     'classifier.out_proj'
+    >>> callback = LevelCallback(tune="eval")  # Trainer(..., callbacks=[callback])
     """
 
-    def on_train_begin(self, *_: Any, model: Any, **__: Any) -> None:  # type: ignore[override]
-        self._restore()
-        self._check(model)
+    keeps_new_bias = False
 
-    def on_train_end(self, *_: Any, model: Any, **__: Any) -> None:  # type: ignore[override]
-        self._apply(model)
+    def on_train_begin(  # type: ignore[override]
+        self, args: Any, *_: Any, model: Any, train_dataloader: Any = None, **__: Any
+    ) -> None:
+        self._restore()
+        drop_note(unwrap(model))  # of an earlier adjustment: the head is trained on
+        if self._tuning is not None and args.eval_strategy == "no":
+            raise LevelheadError(
+                "tuning on the evaluation needs one: give the Trainer an eval_dataset, and set eval_strategy to "
+                "'epoch' or 'steps'",
+                parameter="tune",
+            )
+        self._evaluated: dict[int, Any] = {}
+        self._trackers = Trackers()
+        self._check(model, train_dataloader)
+
+    def on_evaluate(self, *_: Any, eval_dataloader: Any = None, **__: Any) -> None:
+        self._evaluated = getattr(self, "_evaluated", {})
+        data = getattr(eval_dataloader, "dataset", eval_dataloader)
+        self._evaluated[id(data)] = data
+
+    def on_log(self, *_: Any, **__: Any) -> None:
+        if self._tuning is not None:
+            self._trackers.find()  # some end their runs before training has ended
+
+    def on_train_end(  # type: ignore[override]
+        self,
+        args: Any,
+        state: Any,
+        *_: Any,
+        model: Any,
+        train_dataloader: Any = None,
+        eval_dataloader: Any = None,
+        **__: Any,
+    ) -> None:
+        if self._tuning is not None:
+            loaders = [eval_dataloader] * len(self._evaluated)
+            self._choose(model, train_dataloader, lambda: one_loader(loaders), gather=_gather_function())
+        outcome = self._apply(model)
+        if outcome is None or self._tuning is None:
+            return
+        if self.adjusted is not None and self.tuned is not None:
+            extend_note(unwrap(model), facts_of(self._choice))
+        if state.is_world_process_zero:
+            self._tuning.finish(outcome)
+            self._card(args)
+            on = "tensorboard" in (args.report_to or ())
+            self._trackers.tensorboard = tensorboard_folder(args.output_dir) if on else None
+            self._trackers.step = state.global_step
+            self._trackers.send(outcome)
+
+    def on_push_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        if state.is_world_process_zero:
+            self._card(args)
+
+    def _card(self, args: Any) -> None:
+        if self.adjusted is not None and self.verdict is not None:
+            write_card(Path(args.output_dir, "README.md"), self.adjusted, self._choice)
+
+
+def _gather_function() -> Any:
+    """Return the function that gathers a batch over processes as the Trainer's evaluation does; None for one process.
+
+    The samples that the last batches repeat, so that all processes have equally many, are cut off.
+    """
+    from accelerate.state import GradientState, PartialState
+    from accelerate.utils import gather, pad_across_processes
+
+    if PartialState().num_processes == 1:
+        return None
+
+    def gather_batch(part: torch.Tensor) -> torch.Tensor:
+        padded: Any = pad_across_processes(part, dim=1, pad_index=-100) if part.ndim > 1 else part
+        whole: Any = gather(padded.contiguous())
+        state = GradientState()
+        return whole[: state.remainder] if state.end_of_dataloader and state.remainder > 0 else whole
+
+    return gather_batch
 
 
 class RescaleCallback(BaseRescaleCallback, LevelCallback):

@@ -1,0 +1,178 @@
+"""`LevelCallback(tune="eval")` in a real Lightning trainer: against `lh.tune` on logits collected by hand."""
+
+from pathlib import Path
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, one_hot
+from torch.utils.data import DataLoader, TensorDataset
+
+import levelhead as lh
+from levelhead.hosts.lightning import LevelCallback
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`:UserWarning"),
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step`:UserWarning"),
+]
+
+COUNTS = [300, 60, 15]
+
+
+def drawn(counts, seed):
+    draw, labels = torch.Generator().manual_seed(seed), torch.tensor(np.repeat(np.arange(3), counts))
+    return TensorDataset(torch.randn(len(labels), 6, generator=draw) + 1.3 * one_hot(labels, 6), labels)
+
+
+TRAIN, EVAL = drawn(COUNTS, 0), drawn([83, 83, 83], 1)
+
+
+class Net(pl.LightningModule):
+    def __init__(self, bias=True):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.body = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.1))
+            self.fc = nn.Linear(8, 3, bias=bias)
+
+    def forward(self, x):
+        return self.fc(self.body(x))
+
+    def training_step(self, batch, _):
+        return cross_entropy(self(batch[0]), batch[1])
+
+    def validation_step(self, batch, _):
+        self.log("val_loss", cross_entropy(self(batch[0]), batch[1]))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.2, momentum=0.9)
+
+
+def fit(module, folder, *callbacks, epochs=3, validation=EVAL, checkpoint=None, **options):
+    given = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "num_sanity_val_steps": 0,
+        "log_every_n_steps": 5,
+        **options,
+    }
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        callbacks=list(callbacks),
+        **given,
+    )
+    loaders = [DataLoader(data, batch_size=40) for data in ([] if validation is None else [validation])]
+    trainer.fit(module, DataLoader(TRAIN, batch_size=25, shuffle=True), *loaders, ckpt_path=checkpoint)
+    return trainer
+
+
+@torch.no_grad()
+def logits_of(module):
+    return module.eval()(EVAL.tensors[0])
+
+
+def chosen_by_hand(callback, module):
+    callback.adjusted.restore()
+    norms = module.fc.weight.detach().norm(dim=1)
+    return lh.tune(logits_of(module), EVAL.tensors[1], COUNTS, norms=norms)
+
+
+def same(found, truth):
+    return (found.rule, found.n, found.counts) == (truth.rule, truth.n, truth.counts) and np.allclose(
+        [found.gamma, found.gain], [truth.gamma, truth.gain], atol=1e-6
+    )
+
+
+def test_gain_that_is_certain_is_applied_and_said(tmp_path, capfd):
+    module, callback = Net(), LevelCallback(tune="eval", page=tmp_path / "page.html")
+    fit(module, tmp_path, callback, accumulate_grad_batches=2, epochs=4)
+    after = logits_of(module)
+    assert callback.tuned.worthwhile
+    assert "applied to fc" in capfd.readouterr().err
+    assert (tmp_path / "page.html").is_file()
+    assert same(callback.tuned, chosen_by_hand(callback, module))
+    lh.adjust_(module, callback.tuned)
+    assert torch.equal(logits_of(module), after)
+
+
+def test_checkpoints_stay_plain_and_one_saved_afterwards_says_what_was_done(tmp_path):
+    module, callback = Net(), LevelCallback(tune="eval", anyway=True)
+    saved = pl.callbacks.ModelCheckpoint(tmp_path, save_last=True)
+    trainer = fit(module, tmp_path, callback, saved, enable_checkpointing=True)
+    trainer.save_checkpoint(tmp_path / "leveled.ckpt")
+    callback.adjusted.restore()
+    plain = torch.load(saved.last_model_path, weights_only=True)["state_dict"]
+    assert all(torch.equal(value, plain[name]) for name, value in module.state_dict().items())
+    note = next(iter(torch.load(tmp_path / "leveled.ckpt", weights_only=True)["callbacks"].values()))
+    assert (note["rule"], note["layers"]) == (callback.tuned.rule, ["fc"])
+
+    with pytest.warns(lh.LevelheadWarning, match="was adjusted already"):
+        fit(Net(), tmp_path, LevelCallback(tune="eval"), checkpoint=tmp_path / "leveled.ckpt", epochs=3)
+    other, again = Net(), LevelCallback(tune="eval", anyway=True)
+    fit(other, tmp_path, again, checkpoint=saved.last_model_path, epochs=4)
+    assert same(again.tuned, chosen_by_hand(again, other))
+
+
+def test_gain_that_is_not_certain_is_not_applied(tmp_path, capfd):
+    callback = LevelCallback(tune="eval")
+    fit(Net(), tmp_path, callback, validation=drawn([4, 4, 4], 2), epochs=1)
+    assert callback.adjusted is None
+    assert "not applied, the head stays as it was trained" in capfd.readouterr().err
+
+
+def test_batches_of_another_kind_need_a_function(tmp_path):
+    class Odd(Net):
+        def forward(self, x):
+            return {"features": self.body(x)}
+
+        def training_step(self, batch, _):
+            return cross_entropy(self.fc(self(batch[0])["features"]), batch[1])
+
+        def validation_step(self, batch, _):
+            pass
+
+    with pytest.warns(lh.LevelheadWarning, match=r"stays as it was trained.*got dict with features"):
+        fit(Odd(), tmp_path, failed := LevelCallback(tune="eval"), epochs=1)
+    assert failed.adjusted is None
+    callback = LevelCallback(
+        tune="eval", anyway=True, scores=lambda model, batch: (model.fc(model(batch[0])["features"]), batch[1])
+    )
+    fit(Odd(), tmp_path, callback, epochs=1)
+    assert callback.tuned.n == 249
+
+
+def test_fit_without_validation_is_refused_before_the_first_step(tmp_path):
+    for options in ({"validation": None}, {"limit_val_batches": 0}):
+        with pytest.raises(ValueError, match="tune: tuning on the evaluation needs one"):
+            fit(Net(), tmp_path, LevelCallback(tune="eval"), epochs=1, **options)
+
+
+def test_validation_that_is_limited_is_tuned_on_as_far(tmp_path):
+    callback = LevelCallback(tune="eval", anyway=True)
+    fit(Net(), tmp_path, callback, limit_val_batches=3, epochs=1, validation=drawn([40, 40, 83], 1))
+    assert callback.tuned.n == 120
+
+
+def test_numbers_and_text_go_to_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logger, callback = pl.loggers.TensorBoardLogger(tmp_path), LevelCallback(tune="eval", anyway=True)
+    fit(Net(), tmp_path, callback, logger=logger)
+    events = EventAccumulator(logger.log_dir).Reload()
+    assert events.Scalars("level/gain")[0].value == pytest.approx(callback.tuned.gain)
+    assert events.Scalars("level/norm_ratio")[0].value >= 1
+    assert any("level" in tag for tag in events.Tags()["tensors"])
+
+
+def test_two_processes_tune_on_the_whole_validation(in_two_processes):
+    in_two_processes(Path(__file__).with_name("two_lightnings.py"))

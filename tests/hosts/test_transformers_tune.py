@@ -1,0 +1,204 @@
+"""`LevelCallback(tune="eval")` in a real Hugging Face Trainer: against `lh.tune` on logits collected by hand."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertForSequenceClassification, Trainer, TrainingArguments
+
+import levelhead as lh
+from levelhead.hosts.transformers import LevelCallback
+
+pytestmark = pytest.mark.slow  # each trains, and the library takes seconds to import
+
+HERE = Path(__file__).parent
+spec = importlib.util.spec_from_file_location("imbalanced_texts", HERE / "imbalanced_texts.py")
+texts = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(texts)
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def trainer(model, folder, *callbacks, train=texts.TRAIN, evaluation=texts.EVAL, **options):
+    options = {
+        "num_train_epochs": 4,
+        "learning_rate": 0.01,
+        "per_device_train_batch_size": 16,
+        "per_device_eval_batch_size": 40,
+        "eval_strategy": "epoch",
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "report_to": "none",
+        **options,
+    }
+    args = TrainingArguments(folder, use_cpu=True, disable_tqdm=True, **options)
+    return Trainer(model, args, None, train, evaluation, callbacks=list(callbacks))
+
+
+def chosen_by_hand(callback, model):
+    """Return what `lh.tune` chooses on the logits of the head as it was trained; the head stays restored."""
+    if callback.adjusted is not None:
+        callback.adjusted.restore()
+    logits, labels = texts.logits_of(model)
+    norms = model.get_submodule("classifier").weight.detach().norm(dim=1)
+    return lh.tune(logits, labels, texts.COUNTS, norms=norms, names=texts.NAMES)
+
+
+def same(found, truth):
+    return (found.rule, found.n, found.counts) == (truth.rule, truth.n, truth.counts) and np.allclose(
+        [found.gamma, found.gain], [truth.gamma, truth.gain], atol=1e-6
+    )
+
+
+def test_gain_that_is_certain_is_applied_noted_and_said(tmp_path, capfd):
+    model, callback = texts.network(), LevelCallback(tune="eval", page=tmp_path / "page.html")
+    run = trainer(model, tmp_path, callback)
+    run.train()
+    model.train()  # the callback leaves modes alone
+    after, labels = texts.logits_of(model)
+    run.save_model(tmp_path / "saved")
+
+    tuned = callback.tuned
+    assert tuned.worthwhile
+    assert callback.adjusted.rule == tuned.rule
+    assert same(tuned, chosen_by_hand(callback, model))
+    before, _ = texts.logits_of(model)
+    balanced = [
+        1 - np.mean([(part[labels == k].argmax(1) == k).float().mean() for k in range(3)]) for part in (before, after)
+    ]
+    assert balanced == pytest.approx([tuned.balanced_error_at_zero, tuned.balanced_error], abs=1e-6)
+    assert balanced[1] < balanced[0] - 0.03
+
+    said = capfd.readouterr().err
+    assert "applied to classifier" in said
+    assert callback.verdict in said
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    note = json.loads((tmp_path / "saved" / "config.json").read_text())["levelhead"]
+    assert (note["rule"], note["gain"], note["samples"]) == (tuned.rule, tuned.gain, 249)
+    card = (tmp_path / "README.md").read_text()
+    assert "`classifier` was adjusted" in card
+    assert "chosen on 249 held-out samples" in card
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path / "saved")
+    assert torch.allclose(texts.logits_of(loaded)[0], after, atol=1e-6)
+    with pytest.raises(ValueError, match="adjusted already"):
+        lh.adjust_(loaded, tuned)
+
+
+def test_gain_that_is_not_certain_is_not_applied(tmp_path, capfd):
+    model, few = texts.network(), texts.EVAL[:21]
+    callback = LevelCallback(tune="eval")
+    trainer(model, tmp_path, callback, evaluation=few).train()
+    assert not callback.tuned.worthwhile
+    assert callback.adjusted is None
+    assert "not applied, the head stays as it was trained" in capfd.readouterr().err
+    assert not hasattr(model.config, "levelhead")
+    assert not (tmp_path / "README.md").exists()
+
+
+def test_choice_is_for_the_best_model_and_checkpoints_stay_plain(tmp_path):
+    model, callback = texts.network(), LevelCallback(tune="eval", anyway=True)
+    options = {"save_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
+    run = trainer(model, tmp_path, callback, num_train_epochs=6, learning_rate=0.02, **options)
+    run.train()
+    best = Path(run.state.best_model_checkpoint)
+    assert best.name != f"checkpoint-{run.state.global_step}"  # the last is not the best
+    assert same(callback.tuned, chosen_by_hand(callback, model))
+    assert torch.equal(load_file(best / "model.safetensors")["classifier.weight"], model.classifier.weight)
+    assert all("levelhead" not in json.loads(path.read_text()) for path in tmp_path.glob("checkpoint-*/config.json"))
+
+
+def test_resumed_training_is_leveled_as_one_never_stopped(tmp_path):
+    options = {"save_strategy": "epoch", "gradient_accumulation_steps": 2, "num_train_epochs": 2}
+    whole, other = texts.network(), texts.network(seed=3)
+    first, second = (LevelCallback(tune="eval", anyway=True) for _ in range(2))
+    run = trainer(whole, tmp_path, first, **options)
+    run.train()
+    half = min(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    trainer(other, tmp_path, second, **options).train(resume_from_checkpoint=str(half))
+    assert second.tuned.gamma == pytest.approx(first.tuned.gamma, abs=1e-4)
+    torch.testing.assert_close(whole.classifier.bias, other.classifier.bias, rtol=1e-4, atol=1e-4)
+    once = whole.classifier.bias.detach().clone()
+    trainer(whole, tmp_path, first, **options).train(resume_from_checkpoint=str(half))  # with the same callback
+    torch.testing.assert_close(whole.classifier.bias, once, rtol=1e-4, atol=1e-4)
+
+
+def test_adapter_of_peft_is_tuned_and_adjusted(tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    lora = LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query", "value"])
+    model, callback = get_peft_model(texts.network(), lora), LevelCallback(tune="eval", anyway=True)
+    trainer(model, tmp_path, callback, num_train_epochs=2, learning_rate=0.05).train()
+    assert callback.adjusted.layers == ("base_model.model.classifier.modules_to_save.default",)
+    after, labels = texts.logits_of(model)
+    callback.adjusted.restore()
+    before, _ = texts.logits_of(model)
+    truth = lh.tune(before, labels, texts.COUNTS, rule=callback.tuned.rule, bootstrap=0)
+    assert not torch.allclose(after, before)
+    if callback.tuned.rule in ("shift", "rescale"):
+        assert callback.tuned.gamma == pytest.approx(truth.gamma, abs=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")  # RS does not suit this head
+def test_head_without_a_bias_is_rescaled_so_that_it_loads(tmp_path):
+    model, callback = texts.network(), LevelCallback(tune="eval", anyway=True, counts=texts.COUNTS)
+    model.classifier = torch.nn.Linear(16, 3, bias=False)
+    trainer(model, tmp_path, callback, num_train_epochs=1).train()
+    assert callback.adjusted.rule == "rescale"
+    assert model.classifier.bias is None
+
+
+def test_training_without_an_evaluation_or_counts_is_refused_before_the_first_step(tmp_path):
+    with pytest.raises(ValueError, match=r"tune: tuning on the evaluation needs one.*eval_strategy"):
+        trainer(texts.network(), tmp_path, LevelCallback(tune="eval"), eval_strategy="no").train()
+    two = [one for one in texts.TRAIN if one["labels"] < 2]
+    with pytest.raises(ValueError, match=r"class 2 \(rare\) has no samples"):
+        trainer(texts.network(), tmp_path, LevelCallback(tune="eval"), train=two).train()
+    with pytest.raises(ValueError, match="no layer 'head'"):
+        trainer(texts.network(), tmp_path, LevelCallback(tune="eval", layer="head")).train()
+
+
+def test_several_evaluation_sets_leave_the_head_as_trained(tmp_path):
+    model, callback = texts.network(), LevelCallback(tune="eval")
+    sets = {"one": texts.EVAL[:40], "two": texts.EVAL[40:80]}
+    with pytest.warns(lh.LevelheadWarning, match="expected one evaluation set to tune on, got 2"):
+        trainer(model, tmp_path, callback, evaluation=sets, num_train_epochs=1).train()
+    assert callback.adjusted is None
+    assert "stays as it was trained" in callback.verdict
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "or tune='eval'.*got neither"),
+        ({"tuned": "tuned.json", "tune": "eval"}, "got both"),
+        ({"tune": "test"}, "tune: expected 'eval', got 'test'"),
+        ({"tune": "eval", "metric": "auc"}, "metric: expected"),
+    ],
+)
+def test_what_to_tune_on_must_be_said_once(given, message):
+    with pytest.raises(ValueError, match=message):
+        LevelCallback(**given)
+
+
+def test_numbers_and_text_go_to_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    callback = LevelCallback(tune="eval", anyway=True)
+    trainer(texts.network(), tmp_path, callback, report_to="tensorboard", num_train_epochs=1).train()
+    (folder,) = {path.parent for path in tmp_path.glob("runs/**/events.out.*")}
+    events = EventAccumulator(str(folder)).Reload()
+    assert events.Scalars("level/gain")[0].value == pytest.approx(callback.tuned.gain)
+    assert events.Scalars("level/applied")[0].value == 1
+    assert events.Scalars("level/norm_ratio")[0].value >= 1
+
+
+def test_two_processes_tune_on_the_whole_evaluation(in_two_processes):
+    in_two_processes(HERE / "two_trainers.py")

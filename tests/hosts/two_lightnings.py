@@ -1,0 +1,51 @@
+"""One of two processes that fit and validate together; run by the tests as `two_lightnings.py RANK FILE`.
+
+The 249 validation samples are dealt out to two processes, so that one is dealt twice: it must not count twice.
+"""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+from zlib import crc32
+
+HERE = Path(__file__).parent
+
+
+def check() -> None:
+    import lightning.pytorch as pl
+    import torch
+    from test_lightning_tune import COUNTS, EVAL, TRAIN, Net, chosen_by_hand, same
+    from torch.utils.data import DataLoader
+
+    from levelhead.hosts.lightning import LevelCallback
+
+    module, callback = Net(), LevelCallback(tune="eval", anyway=True, counts=COUNTS)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        strategy="ddp",
+        devices=2,
+        max_epochs=2,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=mkdtemp(),
+        callbacks=[callback],
+    )
+    trainer.fit(module, DataLoader(TRAIN, batch_size=25, shuffle=True), DataLoader(EVAL, batch_size=20))
+    assert trainer.world_size == 2
+    weights = torch.cat([p.detach().flatten() for p in module.fc.parameters()])
+    everyones = trainer.strategy.all_gather(weights)
+    assert torch.equal(everyones[0], everyones[1]), "both processes have the same leveled head"
+    assert same(callback.tuned, chosen_by_hand(callback, module)), callback.tuned
+
+
+if __name__ == "__main__":
+    port = 20_000 + crc32(sys.argv[2].encode()) % 20_000  # the same for both processes
+    os.environ |= {"LOCAL_RANK": sys.argv[1], "NODE_RANK": "0", "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    sys.path.insert(0, str(HERE))
+    runpy.run_path(str(HERE.parents[1] / "conftest.py"))  # for torchvision
+    check()

@@ -1,0 +1,66 @@
+"""One of two processes that train and evaluate together; run by the tests as `two_trainers.py RANK FILE`.
+
+An evaluation of 249 samples in batches of 20 ends unevenly: samples that one process repeats must not count.
+"""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+import torch.distributed as dist
+
+HERE = Path(__file__).parent
+
+
+def check() -> None:
+    import imbalanced_texts as texts
+    from transformers import Trainer, TrainingArguments
+
+    import levelhead as lh
+    from levelhead.hosts.transformers import LevelCallback
+
+    model, callback = texts.network(), LevelCallback(tune="eval", anyway=True)
+    args = TrainingArguments(
+        mkdtemp(),
+        use_cpu=True,
+        ddp_backend="gloo",
+        report_to="none",
+        disable_tqdm=True,
+        num_train_epochs=2,
+        learning_rate=0.01,
+        per_device_train_batch_size=16,
+        per_device_eval_batch_size=20,
+        eval_strategy="epoch",
+        save_strategy="no",
+        logging_strategy="no",
+    )
+    run = Trainer(model, args, None, texts.TRAIN, texts.EVAL, callbacks=[callback])
+    assert run.accelerator.num_processes == 2
+    run.train()
+    weights = torch.cat([p.detach().flatten() for p in model.classifier.parameters()])
+    others = [torch.empty_like(weights) for _ in range(2)]
+    dist.all_gather(others, weights)
+    assert torch.equal(others[0], others[1]), "both processes have the same leveled head"
+    callback.adjusted.restore()
+    logits, labels = texts.logits_of(model)
+    norms = model.classifier.weight.detach().norm(dim=1)
+    truth = lh.tune(logits, labels, texts.COUNTS, norms=norms, names=texts.NAMES)
+    found = callback.tuned
+    assert (found.n, found.rule) == (249, truth.rule), found
+    assert abs(found.gamma - truth.gamma) < 1e-4
+    assert abs(found.gain - truth.gain) < 1e-4
+
+
+if __name__ == "__main__":
+    rank = sys.argv[1]
+    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}  # not used: the processes meet in a file
+    os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "HF_HUB_OFFLINE": "1", **meeting}
+    sys.path.insert(0, str(HERE))
+    runpy.run_path(str(HERE.parents[1] / "conftest.py"))  # for torchvision
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(rank), world_size=2)
+    check()
+    dist.barrier()
+    dist.destroy_process_group()
