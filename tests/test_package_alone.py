@@ -1,17 +1,24 @@
-"""The wheel alone: built here, next to nothing but what it asks for, it runs what a new user runs first."""
+"""The wheel alone: built here, next to nothing but what it asks for, it runs what a new user runs first.
 
+With each extra it runs what that adds; without it, it says what to install.
+"""
+
+import shutil
+import subprocess
 import sys
 import zipfile
-from importlib.metadata import distribution
+from importlib.metadata import PathDistribution, distribution
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from levelhead import __version__
+from levelhead.core.extras import EXTRAS
 
-from . import release
+from . import extras, release
 
 ROOT = Path(__file__).parents[1]
 BASE = ("numpy", "safetensors", "typer", "rich", "jinja2")
@@ -51,14 +58,103 @@ def test_the_wheel_is_small_and_has_no_file_that_only_the_repository_needs(wheel
     assert not [name for name in names if name.endswith((".pyc", ".so"))]
 
 
-@pytest.mark.slow
-def test_the_wheel_alone_runs_what_a_new_user_runs_first(wheel, tmp_path, monkeypatch):
-    """The environment has no site-packages; a folder holds the wheel's files and links to what the wheel asks for."""
-    site = tmp_path / "site"
-    zipfile.ZipFile(wheel).extractall(site)
-    for name in with_what_they_ask_for(BASE):
+def link(names: set[str], site: Path) -> None:
+    """Put links to distributions into a folder: it then holds these, and nothing else of this environment."""
+    for name in names:
         files = distribution(name).files or []
         for top in {path.parts[0] for path in files if path.parts[0] not in ("..", "__pycache__")}:
-            (site / top).symlink_to(Path(str(distribution(name).locate_file(top))))
-    monkeypatch.setenv("PYTHONPATH", str(site))
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(str(distribution(name).locate_file(top))))
+
+
+def asked_for(wheel_files: Path, extra: str) -> tuple[str, ...]:
+    """Return the distributions that the wheel's own metadata list for an extra, or for none."""
+    [metadata] = wheel_files.glob("levelhead-*.dist-info")
+    asked = [Requirement(line) for line in PathDistribution(metadata).requires or ()]
+    if not extra:
+        return tuple(each.name for each in asked if each.marker is None)
+    return tuple(each.name for each in asked if each.marker is not None and each.marker.evaluate({"extra": extra}))
+
+
+def test_every_extra_for_users_is_tried_or_said_to_be_tried_elsewhere():
+    assert set(extras.ADDS) | extras.RUN_ELSEWHERE == set(EXTRAS.values())
+    assert not set(extras.ADDS) & extras.RUN_ELSEWHERE
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory) -> Path:
+    """The wheel's files, with links to what it asks for without any extra."""
+    site = tmp_path_factory.mktemp("site")
+    zipfile.ZipFile(wheel).extractall(site)
+    assert set(asked_for(site, "")) == set(BASE)
+    link(with_what_they_ask_for(BASE), site)
+    return site
+
+
+@pytest.mark.slow
+def test_the_wheel_alone_runs_what_a_new_user_runs_first(unpacked, tmp_path, monkeypatch):
+    """The environment has no site-packages; a folder holds the wheel's files and links to what the wheel asks for."""
+    monkeypatch.setenv("PYTHONPATH", str(unpacked))
     assert release.run_commands([sys.executable, "-S"], __version__, tmp_path / "work", say=print) == []
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with what the programs of the extras read."""
+    onnx, parquet, pillow = (pytest.importorskip(name) for name in ("onnx", "pyarrow.parquet", "PIL.Image"))
+    folder = tmp_path_factory.mktemp("work")
+    subprocess.run([sys.executable, "-c", release.MAKE_FILES], cwd=folder, check=True)
+    logits, rng = np.load(folder / "logits.npy"), np.random.default_rng(0)
+    table = pytest.importorskip("pyarrow").table({f"class {k}": logits[:, k] for k in range(4)})
+    parquet.write_table(table, folder / "scores.parquet")
+    for k, name in enumerate(("cat", "dog")):
+        for i in range(12):
+            (folder / "pictures" / name).mkdir(parents=True, exist_ok=True)
+            pixels = rng.integers(0, 128, (8, 8, 3), dtype=np.uint8) + np.uint8(100 * k)
+            pillow.fromarray(pixels).save(folder / "pictures" / name / f"{i}.png")
+    helper, weight = onnx.helper, rng.random((4, 16), dtype=np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "fc.weight"], ["logits"], transB=1)],
+        "model",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 16])],
+        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [1, 4])],
+        [onnx.numpy_helper.from_array(weight, "fc.weight")],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "model.onnx"
+    )
+    return folder
+
+
+@pytest.fixture
+def work(made, tmp_path) -> Path:
+    return shutil.copytree(made, tmp_path / "work")
+
+
+def run_program(extra: str, site: Path, work: Path) -> subprocess.CompletedProcess[str]:
+    """Run what an extra adds in an environment that is one folder."""
+    environment = {"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin", "HOME": str(work), "OMP_NUM_THREADS": "1"}
+    program = extras.COMMAND + extras.ADDS[extra][1]
+    return subprocess.run(
+        [sys.executable, "-S", "-c", program], cwd=work, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", extras.ADDS)
+def test_with_an_extra_the_wheel_does_what_the_extra_adds(extra, unpacked, work, tmp_path):
+    site, needs = tmp_path / "site", (extra, *extras.ADDS[extra][0])
+    site.mkdir()
+    for path in unpacked.iterdir():
+        (site / path.name).symlink_to(path)
+    link(with_what_they_ask_for(tuple(name for each in needs for name in asked_for(unpacked, each))), site)
+    done = run_program(extra, site, work)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", extras.ADDS)
+def test_without_an_extra_its_program_says_what_to_install(extra, unpacked, work):
+    done = run_program(extra, unpacked, work)
+    assert done.returncode != 0
+    assert "pip install '" in done.stderr, done.stderr

@@ -1,0 +1,134 @@
+"""What each extra of the package adds, as a program that runs next to the files of `release.MAKE_FILES`.
+
+`ADDS` has for each extra the other extras that its program needs, and the program. Without the extra, every program
+ends with the command that installs what is missing. (test_package_alone.py runs them with the wheel.)
+"""
+
+COMMAND = """
+import sys
+from levelhead import cli
+
+def levelhead(line):
+    sys.argv = ["levelhead", *line.split()]
+    try:
+        assert not cli.main()
+    except SystemExit as end:
+        assert not end.code, line
+"""
+SMALL = "--data digits --ratio 10 --epochs 1 --hold-out 0.1"
+ADDS: dict[str, tuple[tuple[str, ...], str]] = {
+    "torch": (
+        (),
+        """
+import levelhead as lh
+lh.WVN
+import torch
+layer = torch.nn.Linear(16, 4)
+before = layer.weight.detach().clone()
+with lh.rescale_(torch.nn.Sequential(layer), [1000, 300, 90, 30], gamma=0.5):
+    assert not torch.equal(layer.weight, before)
+assert torch.equal(layer.weight, before)
+torch.save(torch.nn.Sequential(layer).state_dict(), "model.pt")
+levelhead("tune --logits logits.npy --labels labels.npy --counts counts.json -o for-torch.json")
+levelhead("adjust model.pt --tuned for-torch.json -o adjusted.pt")
+levelhead("undo adjusted.pt -o back.pt")
+assert open("back.pt", "rb").read() == open("model.pt", "rb").read()
+""",
+    ),
+    "sklearn": (
+        (),
+        """
+import numpy as np
+from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from sklearn.linear_model import LogisticRegression
+X, y = np.load("logits.npy"), np.load("labels.npy")
+assert TunedRescaledClassifierCV(LogisticRegression()).fit(X, y).predict(X).shape == y.shape
+""",
+    ),
+    "onnx": (
+        (),
+        """
+levelhead("inspect model.onnx")
+levelhead("rescale model.onnx --counts counts.json --gamma 0.5 -o rescaled.onnx")
+import numpy as np, onnxruntime
+x = np.ones((1, 16), np.float32)
+names = "model.onnx", "rescaled.onnx"
+before, after = (onnxruntime.InferenceSession(name).run(None, {"x": x})[0][0] for name in names)
+assert np.allclose(after / before, (1000 / np.array([1000, 300, 90, 30])) ** 0.5, rtol=1e-5)
+""",
+    ),
+    "plot": (
+        (),
+        """
+levelhead("tune --logits logits.npy --labels labels.npy --counts counts.json -o plotted.json --plot curve.png")
+assert open("curve.png", "rb").read(4) == b"\\x89PNG"
+""",
+    ),
+    "fast": (
+        (),
+        """
+import numpy as np, levelhead as lh
+data = np.load("logits.npy"), np.load("labels.npy"), [1000, 300, 90, 30]
+compiled, plain = (lh.gamma_path(*data, engine=engine) for engine in ("numba", "numpy"))
+assert np.array_equal(compiled.gammas, plain.gammas)
+assert np.array_equal(compiled.error, plain.error)
+""",
+    ),
+    "parquet": (
+        (),
+        """
+levelhead("tune --logits scores.parquet --labels labels.npy --counts counts.json -o from-parquet.json")
+""",
+    ),
+    "images": (
+        ("torch", "sklearn"),
+        """
+levelhead("train --data pictures --epochs 1 --hold-out 0.2 --runs of-images")
+""",
+    ),
+    "lightning": (
+        ("torch",),
+        """
+from levelhead.hosts.lightning import WVNCallback
+import torch
+from lightning.pytorch import LightningModule, Trainer
+class Small(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 3)
+    def training_step(self, batch, _):
+        return torch.nn.functional.cross_entropy(self.fc(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(6, 4), torch.arange(6) % 3), batch_size=3)
+model = Small()
+Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        accelerator="cpu", callbacks=[WVNCallback("fc")]).fit(model, data)
+assert torch.allclose(model.fc.weight.norm(dim=1), torch.ones(3))
+""",
+    ),
+    "transformers": (
+        ("torch",),
+        """
+from levelhead.hosts.transformers import WVNCallback
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, num_labels=3)
+model = BertForSequenceClassification(config)
+data = [{"input_ids": [1, 2, k], "labels": k} for k in range(3)]
+arguments = TrainingArguments("hf", max_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no")
+Trainer(model, arguments, train_dataset=data, callbacks=[WVNCallback()]).train()
+assert torch.allclose(model.classifier.weight.norm(dim=1), torch.ones(3))
+""",
+    ),
+    "tensorboard": (
+        ("torch", "sklearn"),
+        f"""
+levelhead("train {SMALL} --track tensorboard --runs tracked")
+import pathlib
+assert list(pathlib.Path("tracked").rglob("*tfevents*"))
+""",
+    ),
+}
+# These start servers or clusters, or belong to a framework of their own; their own tests run them.
+RUN_ELSEWHERE = {"ray", "mlflow", "wandb", "keras"}
