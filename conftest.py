@@ -29,7 +29,9 @@ if torchvision is not None and torchvision.origin is not None:
             torch.ops.load_library(library)
     except OSError:
         for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            if not hasattr(torch.ops.torchvision, name):  # this file may be read twice by one process
+                schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                torch.library.define(f"torchvision::{name}", schema)
 
 # The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their check.
 collect_ignore = ["tests/lab/check_kernels.py"]

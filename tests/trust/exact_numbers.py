@@ -20,6 +20,7 @@ from collections.abc import Callable
 from decimal import Decimal, getcontext
 from fractions import Fraction
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from levelhead.gamma.rule import Rule, make_rule
 from levelhead.gamma.top_k import find_pieces
 
 getcontext().prec = 60
+NUMBA = find_spec("numba") is not None
 SMALLEST = Fraction(5e-323)  # ten floats above 0, between which crossings are rounded
 EPS = np.finfo(np.float64).eps
 NICE = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0)
@@ -219,7 +221,7 @@ def engines_found(
     wide = logits.astype(np.float32) if logits.dtype == np.float16 else logits
     found = {
         "numpy": (find_right(logits, labels, rule, range, engine="numpy"), 1),
-        "numba": (find_right(logits, labels, rule, range, engine="numba"), 1),
+        **({"numba": (find_right(logits, labels, rule, range, engine="numba"), 1)} if NUMBA else {}),
         "torch": (find_right(torch.from_numpy(logits), labels, rule, range, engine="torch"), 1),
         "top-1 by pieces": (find_pieces(wide, labels, rule, range, 1), 1),
     }
@@ -254,7 +256,7 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     at = np.concatenate([[0.0], rng.choice(NICE, 2), rng.choice(TINY, 1), some, rng.uniform(*reach, gammas)])
     at = np.concatenate([at, -at[1:4]]).clip(*reach)[:gammas]
     wrong: dict[str, int] = {}
-    for engine in ("numba", "top-1 by pieces", "shards"):
+    for engine in [one for one in ("numba", "top-1 by pieces", "shards") if one in found]:
         (sample, low, high), _ = found[engine]
         some = low <= high
         if not (np.array_equal(sample[some], np.flatnonzero(lo <= hi)) and np.array_equal(low[some], lo[lo <= hi])

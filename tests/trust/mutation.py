@@ -36,9 +36,10 @@ from .reached_lines import Reached, reach_lines, read_reached
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "levelhead"
 ROOMS = ("core", "gamma", "files")
-TESTS = ("core", "gamma", "files", "io", "heads")  # whose tests are run
+TESTS = ("core", "show", "gamma", "files", "io", "heads", "cli")  # whose tests are run
 TARGET = 85
-FIRST, SECOND = 4.0, 40.0  # seconds of tests that a mutant meets at first, and after all others if it survives these
+FIRST, SECOND = 4.0, 20.0  # seconds of tests that a mutant meets at first, and after all others if it survives these
+MOST_IMPORTED = 60  # tests that a mutant outside of functions meets
 LIMIT = 10.0  # seconds beyond five times what the tests take without a change
 MEMORY = 16 << 30  # bytes that a mutant may take
 HEAVY = ("numpy", "torch", "onnx", "onnxruntime", "safetensors", "hypothesis", "pytest", "sklearn", "typer", "pandas")
@@ -71,12 +72,6 @@ def check(budget: Budget) -> Found:
         os.chdir(ROOT)
         with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
             pytest.main([*OPTIONS, "--continue-on-collection-errors", *places, *room], plugins=[_FirstFailure(), loop])
-        for path, mutant in loop.outside:  # of functions
-            if budget.spent:
-                break
-            status = run_with_import(path, mutant, scratch)
-            record.add(path, mutant, None if status is None else status != 0)
-            budget.note(found)
     found.done["survivors"].sort()
     found.lacks = lacks(found.done)
     return found
@@ -222,10 +217,26 @@ class _Loop:
             else:
                 survivors.append((path, mutant, changed, tests[len(now) :]))
             self.budget.note(self.record.found)
+        self._import_changed(reached)
         for path, mutant, changed, tests in survivors:
             late = self.budget.spent
             killed = False if late else self._run(path, changed, reached.within(tests, SECOND), reached)
             self.record.add(path, mutant, bool(killed))
+            self.budget.note(self.record.found)
+
+    def _import_changed(self, reached: Reached) -> None:
+        """Run the mutants outside of functions: with a new import of everything, against the tests of their module."""
+        usual: dict[Path, tuple[int, float]] = {}
+        for path, mutant in sorted(self.outside, key=lambda one: one[0]):
+            if self.budget.spent:
+                return
+            tests = reached.within(reached.tests_of(path), FIRST)[:MOST_IMPORTED]
+            if path not in usual:
+                began = time.monotonic()
+                usual[path] = _import_and_run(path, None, tests, 200.0, self.scratch), time.monotonic() - began
+            status, seconds = usual[path]
+            killed = None if status else _import_and_run(path, mutant, tests, LIMIT + 5 * seconds, self.scratch) != 0
+            self.record.add(path, mutant, killed)
             self.budget.note(self.record.found)
 
     def _run(self, path: Path, changed: dict[tuple[str, int], Any], tests: list[str], reached: Reached) -> bool | None:
@@ -309,33 +320,22 @@ def nearest_tests(path: Path) -> list[str]:
     return [str(one) for one in own]
 
 
-_usual: dict[Path, tuple[int, float]] = {}  # status and seconds of a module's tests without a change
-
-
-def run_with_import(path: Path, mutant: Mutant, compiled: str) -> int | None:
-    """Run the nearest tests of a module with a mutant in it; return pytest's status, None if they fail without it."""
-    if path not in _usual:
-        began = time.monotonic()
-        _usual[path] = _import_and_run(path, None, 200.0, compiled), time.monotonic() - began
-    status, seconds = _usual[path]
-    return None if status else _import_and_run(path, mutant, LIMIT + 5 * seconds, compiled)
-
-
-def _import_and_run(path: Path, mutant: Mutant | None, limit: float, compiled: str) -> int:
+def _import_and_run(path: Path, mutant: Mutant | None, tests: list[str], limit: float, scratch: Path) -> int:
+    """Return the status of a module's doctests and these tests, 0 if all pass, after a new import of the package."""
     pid = os.fork()
     if pid == 0:
         try:
-            _become_quiet(Path(compiled, "import"), [])
-            _run_pytest(path, mutant, compiled)
+            _become_quiet(scratch / "import", [])
+            _run_pytest(path, mutant, tests, scratch)
         finally:
             os._exit(70)
     return _wait(pid, limit)
 
 
-def _run_pytest(path: Path, mutant: Mutant | None, compiled: str) -> None:
-    os.environ["NUMBA_CACHE_DIR"] = compiled  # a changed function must not be found, nor leave its code, elsewhere
+def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Path) -> None:
+    os.environ["NUMBA_CACHE_DIR"] = str(scratch / "numba")  # changed code must not be found elsewhere
     sys.dont_write_bytecode = True
-    for name in [name for name in sys.modules if name.split(".")[0] in ("levelhead", "tests", "conftest")]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("levelhead", "tests")]:
         del sys.modules[name]
     if mutant is not None:
         code = compile(mutate(path.read_text(encoding="utf-8"), mutant), str(path), "exec")
@@ -354,7 +354,6 @@ def _run_pytest(path: Path, mutant: Mutant | None, compiled: str) -> None:
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     if doctest.testmod(importlib.import_module(name), optionflags=flags).failed:
         os._exit(1)
-    tests = nearest_tests(path)
     status = int(pytest.main(["-x", *OPTIONS, *tests], plugins=[_FirstFailure()])) if tests else 0
     os._exit(0 if status == 5 else status)  # 5: no tests
 
@@ -373,9 +372,6 @@ def main() -> None:
         os.chdir(ROOT)
         with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
             pytest.main([*OPTIONS, *nearest_tests(path), str(path)], plugins=[_FirstFailure(), loop])
-        for _, mutant in loop.outside:
-            status = run_with_import(path, mutant, scratch)
-            record.add(path, mutant, None if status is None else status != 0)
     print(json.dumps(found.done, indent=1))
 
 

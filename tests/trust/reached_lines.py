@@ -21,6 +21,11 @@ class Reached:
         """Return the tests that reach a line, the shortest first."""
         return sorted(self.lines.get(str(path), {}).get(line, []), key=lambda name: self.seconds[name])
 
+    def tests_of(self, path: Path) -> list[str]:
+        """Return the tests that reach any line of a file, the shortest first."""
+        found = {name for names in self.lines.get(str(path), {}).values() for name in names}
+        return sorted(found, key=lambda name: self.seconds[name])
+
     def within(self, tests: list[str], seconds: float) -> list[str]:
         """Return as many of the first tests as these seconds allow; one, at least."""
         total, found = 0.0, []
