@@ -19,6 +19,7 @@
 - metrics: F1, MCC, kappa and others, costs and floors over gamma
 - class_changes: what these are computed from, class by class
 - criterion: the objective that the choice minimizes, and its bootstrap replicates
+- grid, resampled: intervals of gamma, and the choice on them of many resamples at once
 - diagnostics, count_doubts: warnings about data, heads and counts, before gamma is chosen
 - rule: the rules, and checks of their parameters
 - envelope: every change of every prediction over gamma

@@ -14,68 +14,15 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.curve import SLIVER, Curve, Metric
+from ..core.curve import Metric
 from ..show.progress import RowProgress
-from .bootstrap import draw_resamples
 from .envelope import Envelope
+from .grid import SAME_VALUE, Grid
 from .metrics import ERRORS, RECALLS, MetricSteps, apply_floors
 from .path import GammaPath
+from .resampled import Block, ResampledChoice
 
 STRENGTH = 20.0
-_SAME_VALUE = 1e-10  # values closer than this are equal: they differ by rounding
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """Intervals of gamma between ascending edges [G + 1]. Step functions are evaluated in the middle of each.
-
-    An interval holds its first edge. If every event is an edge, the values are exact at every gamma, by the rule of
-    ties in `intervals.py`: equal scores at one gamma make an interval of one float there.
-    """
-
-    edges: np.ndarray
-
-    @staticmethod
-    def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> "Grid":
-        """Return the intervals between all events or, if those are more than `most`, as many of equal width.
-
-        Of equal width, 0 is an interval by itself if anything changes next to it, as where logits are equal.
-        """
-        low, high = range
-        inside = np.unique(events[(events > low) & (events <= high)])
-        if most is None or len(inside) < most:
-            return Grid(np.concatenate([[low], inside, [high]]))
-        even = np.linspace(low, high, most + 1)
-        tied = low <= 0 < high and (np.abs(events) <= SLIVER).any()
-        return Grid(np.unique(np.append(even, [0.0, np.nextafter(0.0, 1.0)])) if tied else even)
-
-    @cached_property
-    def middles(self) -> np.ndarray:
-        """The middle of each interval, [G]: its first edge, if no other float is in it."""
-        middles = (self.edges[1:] + self.edges[:-1]) / 2
-        return np.where(middles < self.edges[1:], middles, self.edges[:-1])
-
-    def bins(self, gammas: np.ndarray) -> np.ndarray:
-        """Return the first interval by whose middle each event has happened."""
-        return np.searchsorted(self.middles, gammas)
-
-    def accumulate(self, start: float, bins: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Return the values [G] of a step function that begins at `start`."""
-        intervals = len(self.edges) - 1
-        return start + np.cumsum(np.bincount(bins, steps, intervals + 1)[:intervals])
-
-    def curve(self, values: np.ndarray) -> Curve:
-        """Return values [G] as a curve."""
-        return Curve(self.edges[:-1], values, float(self.edges[-1]))
-
-    def choose(self, values: np.ndarray) -> tuple[float, tuple[float, float]]:
-        """Return gamma and the widest plateau on which values [G] are lowest: its middle, or 0 if all are equal."""
-        curve = self.curve(values)
-        unchanged = curve.plateau_at_zero(_SAME_VALUE)
-        if unchanged is not None:
-            return 0.0, unchanged
-        plateau = curve.plateau(_SAME_VALUE)
-        return curve.middle(plateau), plateau
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +108,7 @@ class Objective:
         """
         if self.pull is not None or (self.mismatch is not None and strength > 0):
             curve = self.grid.curve(error)
-            s = self.standard_error(curve.middle(curve.plateau(_SAME_VALUE)), times)
+            s = self.standard_error(curve.middle(curve.plateau(SAME_VALUE)), times)
         if self.pull is not None:
             error = error + self.pull.values(self.grid.middles, s)
         if self.mismatch is not None and strength > 0:
@@ -270,21 +217,16 @@ def draw_replicates(
     """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
     objective = replace(objective, most=1000)
     path, grid, error = objective.path, objective.grid, objective.error()
-    at_zero, at_gamma = objective.fixed_loss(0.0), objective.fixed_loss(gamma)
-    really_at_zero = at_zero(None)
     change = path.right(gamma) - path.right(0.0).astype(np.float64)
-    others = len(objective.changes.start) if objective.unlabelled and objective.changes is not None else 0
-    gammas, gains, optimism = np.empty(n), np.empty(n), np.zeros(n)
-    for i, times in enumerate(draw_resamples(path.labels, n, rng)):
-        again = objective.error(times)
-        unlabelled = np.bincount(rng.integers(others, size=others), minlength=others) if others else None
-        gammas[i], _ = grid.choose(objective.values(again, times, unlabelled_times=unlabelled, strength=strength))
-        zero = at_zero(times)
-        gains[i] = zero - at_gamma(times)
-        at = np.searchsorted(grid.edges[1:-1], gammas[i], side="right")
-        optimism[i] = (error[at] - again[at]) - (really_at_zero - zero)
+    blocks = [Block(*(np.zeros(0) for _ in Block._fields))]
+    for block in ResampledChoice(objective, gamma, strength).blocks(n, rng):
+        blocks.append(block)
         if progress is not None:
-            progress(i + 1, n)
+            progress(sum(len(one.gammas) for one in blocks), n)
+    gammas, again, zero, at_gamma = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    gains = zero - at_gamma
+    at = np.searchsorted(grid.edges[1:-1], gammas, side="right")
+    optimism = (error[at] - again) - (objective.fixed_loss(0.0)(None) - zero)
     if gamma == 0:  # nothing changes, on whatever samples
         return Replicates(gammas, np.zeros(n), 0.0)
     gains += rng.normal(scale=np.sqrt(_unseen_variance(objective, change, gamma)), size=n)

@@ -87,7 +87,7 @@ class Envelope:
         target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
         weight = self._weights(weights)
         off = np.bincount(self.start, weight, self.classes) - target
-        gammas, signed, sizes, opens = self._by_class
+        gammas, signed, sizes, opens = self.by_class
         steps = np.empty(len(signed) + 1)
         steps[0] = 0.0
         np.cumsum(np.concatenate([weight, -weight])[signed], out=steps[1:])
@@ -103,7 +103,7 @@ class Envelope:
         return np.full(n, 1 / n) if weights is None else np.asarray(weights, np.float64) / np.sum(weights)
 
     @cached_property
-    def _by_class(self) -> tuple[np.ndarray, ...]:
+    def by_class(self) -> tuple[np.ndarray, ...]:
         """Gains and losses of samples, by class and then by gamma, sorted once for all weights: their gammas, places in
         the weights followed by the negated weights, and for each class how many there are and which is the first."""
         changed, n = np.concatenate([self.new_class, self.old_class]), len(self.start)
@@ -130,7 +130,8 @@ def compute_envelope(
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
             step = max(1, _BLOCK // chunk.shape[1])
             firsts = np.arange(0, len(chunk), step)
-            for start, found in pool.map(walk_block, firsts + offset, [chunk[i : i + step] for i in firsts]):
+            each = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
+            for start, found in each(walk_block, firsts + offset, [chunk[i : i + step] for i in firsts]):
                 starts.append(start)
                 events += found
     sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))

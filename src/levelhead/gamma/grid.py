@@ -1,0 +1,98 @@
+"""Intervals of gamma on which step functions are evaluated, and the choice among them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..core.curve import SLIVER, Curve
+
+SAME_VALUE = 1e-10  # values closer than this are equal: they differ by rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Intervals of gamma between ascending edges [G + 1]. Step functions are evaluated in the middle of each.
+
+    An interval holds its first edge. If every event is an edge, the values are exact at every gamma, by the rule of
+    ties in `intervals.py`: equal scores at one gamma make an interval of one float there.
+    """
+
+    edges: np.ndarray
+
+    @staticmethod
+    def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> "Grid":
+        """Return the intervals between all events or, if those are more than `most`, as many of equal width.
+
+        Of equal width, 0 is an interval by itself if anything changes next to it, as where logits are equal.
+        """
+        low, high = range
+        inside = np.unique(events[(events > low) & (events <= high)])
+        if most is None or len(inside) < most:
+            return Grid(np.concatenate([[low], inside, [high]]))
+        even = np.linspace(low, high, most + 1)
+        tied = low <= 0 < high and (np.abs(events) <= SLIVER).any()
+        return Grid(np.unique(np.append(even, [0.0, np.nextafter(0.0, 1.0)])) if tied else even)
+
+    @cached_property
+    def middles(self) -> np.ndarray:
+        """The middle of each interval, [G]: its first edge, if no other float is in it."""
+        middles = (self.edges[1:] + self.edges[:-1]) / 2
+        return np.where(middles < self.edges[1:], middles, self.edges[:-1])
+
+    def bins(self, gammas: np.ndarray) -> np.ndarray:
+        """Return the first interval by whose middle each event has happened."""
+        return np.searchsorted(self.middles, gammas)
+
+    def accumulate(self, start: float, bins: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Return the values [G] of a step function that begins at `start`."""
+        intervals = len(self.edges) - 1
+        return start + np.cumsum(np.bincount(bins, steps, intervals + 1)[:intervals])
+
+    def curve(self, values: np.ndarray) -> Curve:
+        """Return values [G] as a curve."""
+        return Curve(self.edges[:-1], values, float(self.edges[-1]))
+
+    def choose(self, values: np.ndarray) -> tuple[float, tuple[float, float]]:
+        """Return gamma and the widest plateau on which values [G] are lowest: its middle, or 0 if all are equal."""
+        curve = self.curve(values)
+        unchanged = curve.plateau_at_zero(SAME_VALUE)
+        if unchanged is not None:
+            return 0.0, unchanged
+        plateau = curve.plateau(SAME_VALUE)
+        return curve.middle(plateau), plateau
+
+    def choose_rows(self, values: np.ndarray, *, prefer_zero: bool = True) -> np.ndarray:
+        """Return the gamma that `choose` gives for each row of values [B, G]; or the middle of each widest plateau.
+
+        >>> Grid(np.array([0.0, 0.5, 1.0, 2.0])).choose_rows(np.array([[2.0, 1.0, 3.0], [1.0, 1.0, 1.0]]))
+        array([0.75, 0.  ])
+        """
+        begins, ends = self.edges[:-1], self.edges[1:]
+        wide = (ends - begins > SLIVER) | ((begins <= 0) & (ends > 0))
+        least = values[:, wide].min(axis=1, initial=np.inf)
+        if not np.isfinite(least).all():  # only slivers can be chosen
+            each = [self.choose(row)[0] if prefer_zero else self._middle(row) for row in values]
+            return np.array(each)
+        low = np.zeros((len(values), len(begins) + 2), bool)
+        np.less_equal(values, least[:, None] + SAME_VALUE, out=low[:, 1:-1])
+        row, start = np.nonzero(low[:, 1:-1] & ~low[:, :-2])
+        stop = np.nonzero(low[:, 1:-1] & ~low[:, 2:])[1]
+        known = np.concatenate([[0], np.cumsum(wide)])
+        width = np.where(known[stop + 1] > known[start], ends[stop] - begins[start], -1.0)
+        order = np.lexsort((start, -width, row))
+        widest = order[np.searchsorted(row, np.arange(len(values)))]  # the rows stay in their order
+        a, b = begins[start[widest]], ends[stop[widest]]
+        found = np.where(b - a > SLIVER, a + (b - a) / 2, np.where((a <= 0) & (b > 0), 0.0, a))
+        last = np.searchsorted(self.edges, found)
+        for side in (last - 1, np.minimum(last, len(ends))):  # where a change may be at the very middle
+            edge = self.edges[np.maximum(side, 0)]
+            for i in np.flatnonzero((a < edge) & (edge < b) & (np.abs(edge - found) <= SLIVER / 2)):
+                found[i] = self.curve(values[i]).middle((float(a[i]), float(b[i])))
+        if prefer_zero and self.edges[0] <= 0 < self.edges[-1]:
+            found[low[:, 1:-1][:, wide].all(axis=1)] = 0.0
+        return found
+
+    def _middle(self, values: np.ndarray) -> float:
+        curve = self.curve(values)
+        return curve.middle(curve.plateau(SAME_VALUE))

@@ -1,0 +1,109 @@
+"""The choice on a block of resamples is the choice on each of them, and resamples keep the size of each class."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from levelhead import gamma_path
+from levelhead.gamma.criterion import Objective, Pull
+from levelhead.gamma.envelope import compute_envelope
+from levelhead.gamma.grid import SAME_VALUE, Grid
+from levelhead.gamma.resampled import ResampledChoice
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_block_of_resamples_chooses_as_each_of_them_does(seed):
+    rng = np.random.default_rng(seed)
+    classes, n, free = int(rng.integers(2, 9)), int(rng.integers(3, 400)), None
+    labels = rng.integers(classes, size=n)
+    logits = 2 * rng.normal(size=(n, classes)) + 1 + 2 * np.eye(classes)[labels]
+    path = gamma_path(
+        np.round(logits) if seed % 3 == 0 else logits,  # ties
+        labels,
+        rng.integers(1, 1000, classes),
+        rule=("rescale", "shift")[seed % 2],
+        range=(-1, 2) if seed % 5 == 0 else (0, 2),
+    )
+    times = np.stack([_draw_within_classes(labels, rng) for _ in range(20)])
+    unlabelled = seed % 4 == 1
+    if unlabelled:
+        changes = compute_envelope(rng.normal(size=(50, classes)), path.rule, path.range)
+        free = rng.multinomial(50, np.full(50, 1 / 50), size=20).astype(np.float64)
+    else:
+        changes = None if seed % 4 == 2 else path.envelope
+    objective = Objective(
+        path,
+        np.bincount(labels, minlength=classes) / n,
+        changes,
+        unlabelled=unlabelled,
+        most=(1000, 20, 7)[seed % 3],
+        pull=Pull(0.5, 0.3) if seed % 7 < 3 else None,
+        metric="error" if seed % 6 == 5 else "balanced_error",
+    )
+    if objective.metric == "balanced_error":
+        objective = replace(objective, target=np.full(classes, 1 / classes))
+    strength = (20.0, np.inf, 0.0)[seed % 3]
+    choice = ResampledChoice(objective, float(rng.random()), strength)
+    gammas, errors = choice.choose(times[:, choice.order], free)
+    for i, row in enumerate(times):
+        error = objective.error(row)
+        np.testing.assert_allclose(errors[i], error, atol=1e-12)
+        other = None if free is None else free[i]
+        values = objective.values(error, row, unlabelled_times=other, strength=strength)
+        assert gammas[i] == objective.grid.choose(values)[0]
+
+
+def _draw_within_classes(labels, rng):
+    times = np.zeros(len(labels))
+    for c in np.unique(labels):
+        members = np.flatnonzero(labels == c)
+        np.add.at(times, rng.choice(members, len(members)), 1)
+    return times
+
+
+def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike():
+    labels = np.array([3] * 5 + [0] * 2 + [1] * 40)
+    logits = np.random.default_rng(0).normal(size=(47, 4))
+    objective = Objective(gamma_path(logits, labels, [9, 5, 2, 1]), np.full(4, 0.25), most=50)
+    choice = ResampledChoice(objective, 0.5, 0.0)
+    drawn = choice.draw(20_000, np.random.default_rng(1))
+    for c in np.unique(labels):
+        assert (drawn[:, labels[choice.order] == c].sum(axis=1) == (labels == c).sum()).all()
+    assert np.abs(drawn.mean(axis=0) - 1).max() < 5 * np.sqrt(1 / 20_000)
+    assert drawn[:, labels[choice.order] == 1].var(axis=0).mean() == pytest.approx(1 - 1 / 40, abs=0.01)
+
+
+def test_the_seed_alone_decides_the_replicates():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=200)
+    objective = Objective(gamma_path(rng.normal(size=(200, 3)), labels, [9, 3, 1]), np.full(3, 1 / 3), most=100)
+    one, again, other = (
+        np.concatenate(
+            [block.gammas for block in ResampledChoice(objective, 0.5, 0.0).blocks(600, np.random.default_rng(s))]
+        )
+        for s in (4, 4, 5)
+    )
+    assert np.array_equal(one, again)
+    assert len(one) == 600
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_are_chosen_as_one_by_one(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(100):
+        size = int(rng.integers(1, 12))
+        edges = (
+            np.linspace(-1, 2, size + 1),
+            np.concatenate([[0, 2], rng.integers(0, 20, size) / 10]),
+            np.concatenate([[0, 2, 0.5, 0.5 + 1e-10, np.nextafter(0, 1)], 2 * rng.random(size)]),
+            np.concatenate([np.linspace(0, 2, size + 1), [np.nextafter(0, 1)]]),
+        )[seed]
+        grid = Grid(np.unique(edges))
+        values = rng.integers(0, rng.choice([1, 3]), (7, len(grid.middles))) / 7
+        values[rng.random(values.shape) < 0.1] = np.inf
+        assert np.array_equal(grid.choose_rows(values), [grid.choose(row)[0] for row in values])
+        curves = [grid.curve(row) for row in values]
+        middles = [curve.middle(curve.plateau(SAME_VALUE)) for curve in curves]
+        assert np.array_equal(grid.choose_rows(values, prefer_zero=False), middles)
