@@ -15,6 +15,7 @@ keras_config, hdf5: the graph of a Keras model as data; where the arrays of an H
 onnx_graph, onnx_ml, onnx_parts, protobuf, zip: what ONNX and state dicts are made of
 find: the head among the tensors of a file, by name and shape
 spans: a head as byte ranges of a file
+companions: what belongs to a model in its folder besides its own files
 note: the record of an adjustment in a file
 edits: files written as a few changed byte ranges, all or nothing
 originals: the bytes kept for an exact undo

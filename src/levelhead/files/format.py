@@ -12,6 +12,7 @@ from ..core.errors import LevelheadError, in_file
 from ..core.head import Head
 from ..core.regular_file import check_unchanged
 from ..show.progress import ByteProgress
+from .companions import companion_files
 from .edits import UNKNOWN_SHA256, Edit, copy, make_folder, rewrite, staged
 from .note import Note
 from .originals import Original, save_originals
@@ -78,7 +79,7 @@ class Format:
 
         with staged(out, force=force) as stage:
             if found.folder:
-                make_folder(stage / out.name, like=found.path.parent)
+                copy_companions(found.path.parent, found.files, stage / out.name)
             for source, name in names.items():
                 if complete(source, UNKNOWN_SHA256):
                     digest, back = rewrite(source, stage / name, partial(complete, source), progress)
@@ -93,6 +94,13 @@ class Format:
             for file, stamp in found.stamps.items():
                 check_unchanged(file, stamp)
         return originals
+
+
+def copy_companions(folder: Path, files: Sequence[Path], out: Path) -> None:
+    """Make a new folder like that of a model, with what belongs to the model besides its own files."""
+    make_folder(out, like=folder)
+    for file in companion_files(folder, files)[0]:
+        copy(file, out / file.name)
 
 
 def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool) -> dict[Path, str]:

@@ -16,10 +16,12 @@ from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
 from ..core.label_task import check_label_task
 from ..core.measure import check_logits
+from ..core.per_class import listed
 from ..core.precision import rounding_flips
 from ..gamma.tuned import reason_to_keep_zero
 from ..io.tuned_json import read_choice, same_counts
 from ..show.progress import ByteProgress
+from .companions import companion_files
 from .locate import format_of, locate_head, output_path
 from .spans import LayerSpans, LocatedHead, decode, encode, load
 
@@ -179,6 +181,7 @@ def write_adjusted(
     }
     note |= {} if offset_after is None else {"offset": offset_after.tolist()}
     note |= {"before": found.note} if found.note else {}
+    left_out = companion_files(found.path.parent, found.files)[1] if found.folder else []
     kept = format_of(path).save(found, adjusted, out, note=note, keep=original, force=force, progress=progress)
     return RescaleResult(
         path=str(path),
@@ -196,7 +199,7 @@ def write_adjusted(
         sha256={name: o.sha256 for name, o in kept.items()},
         names=found.names,
         flips=flips,
-        notes=tuple(_notes(heads[0], adjusted[0], rule, flips, found.folder, chosen)),
+        notes=tuple(_notes(heads[0], adjusted[0], rule, flips, left_out, chosen)),
     )
 
 
@@ -268,7 +271,12 @@ def _norms(head: Head) -> np.ndarray:
 
 
 def _notes(
-    head: Head, adjusted: Head, rule: RuleName, flips: int | None, folder: bool, chosen: Mapping[str, Any] | None
+    head: Head,
+    adjusted: Head,
+    rule: RuleName,
+    flips: int | None,
+    left_out: Sequence[str],
+    chosen: Mapping[str, Any] | None,
 ) -> list[str]:
     notes = []
     if head.bias is None and adjusted.bias is not None:
@@ -288,8 +296,8 @@ def _notes(
         )
     if flips:
         notes.append(f"rounding to half precision could flip {flips} of the predictions given")
-    if folder:
-        notes.append("only the model's own files were copied; copy its config and tokenizer, if it has any")
+    if left_out:
+        notes.append(f"copied with its config, tokenizer and the like; left out: {listed(left_out)}")
     if rule != "shift":
         notes.append("probabilities are no longer calibrated; fit a temperature if you use them")
     return notes

@@ -1,7 +1,7 @@
 """Heads in safetensors files, single or sharded: only the head's bytes and the metadata change.
 
-A file of any size is streamed, the other tensors keep their bytes and their order, and no torch is needed. Of a sharded
-model only its own files are copied, the index and the shards, not the config and the tokenizer.
+A file of any size is streamed, the other tensors keep their bytes and their order, and no torch is needed. Of a folder,
+the config, the tokenizer and what else belongs to the model is copied, but no other weights.
 """
 
 import json

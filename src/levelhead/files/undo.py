@@ -12,8 +12,8 @@ from ..core.head import Head
 from ..core.regular_file import check_regular_file, check_unchanged
 from ..show.progress import ByteProgress
 from . import safetensors
-from .edits import copy, file_sha256, make_folder, rewrite, staged
-from .format import check_not_input, layout
+from .edits import copy, file_sha256, rewrite, staged
+from .format import check_not_input, copy_companions, layout
 from .locate import format_of, output_path, with_name
 from .note import Note
 from .originals import Original, load_originals
@@ -103,7 +103,7 @@ def _restore(
     )
     with staged(out, force=force) as stage:
         if folder:
-            make_folder(stage / out.name, like=files[0].parent)
+            copy_companions(files[0].parent, files, stage / out.name)
         for file, name in names.items():
             if file in there:
                 continue

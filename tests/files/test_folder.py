@@ -1,0 +1,104 @@
+"""A Hugging Face folder that was adjusted is complete: `from_pretrained` loads model and tokenizer from it."""
+
+import json
+
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+import levelhead as lh
+from levelhead.files.adjust import adjust_file
+from levelhead.files.rescale import rescale_file
+from levelhead.files.undo import undo_file
+
+COUNTS = [100, 25, 4]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder as the Trainer leaves it, with files that are no part of the model."""
+    made = tmp_path / "model"
+    made.mkdir()
+    weight = torch.eye(3, 4).numpy()
+    save_file(
+        {"body.weight": weight.T.copy(), "classifier.weight": weight, "classifier.bias": weight[:, 0].copy()},
+        made / "model.safetensors",
+    )
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "README.md"):
+        (made / name).write_text(json.dumps({"name": name}))
+    for name in ("vocab.txt", "spiece.model", "LICENSE", "preprocessor_config.json"):
+        (made / name).write_bytes(b"\x00\xff" + name.encode())
+    for name in ("optimizer.pt", "training_args.bin", "pytorch_model.bin", ".gitattributes"):
+        (made / name).write_bytes(b"other")
+    (made / "runs").mkdir()
+    (made / "runs" / "events").write_bytes(b"log")
+    return made
+
+
+def test_everything_but_other_weights_and_state_is_copied(folder, tmp_path):
+    done = rescale_file(folder, tmp_path / "out", COUNTS, gamma=0.5)
+    before, after = contents(folder), contents(tmp_path / "out")
+    left = {"optimizer.pt", "training_args.bin", "pytorch_model.bin", ".gitattributes"}
+    assert set(after) == set(before) - left
+    assert {name for name in after if after[name] != before[name]} == {"model.safetensors"}
+    assert any("left out: optimizer.pt, pytorch_model.bin, runs, training_args.bin" in note for note in done.notes)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_undo_gives_the_whole_folder_back(folder, tmp_path, kept):
+    rescale_file(folder, tmp_path / "out", COUNTS, gamma=0.5, original=kept)
+    assert undo_file(tmp_path / "out", tmp_path / "back").exact == kept
+    after = contents(tmp_path / "back")
+    assert after.keys() == contents(tmp_path / "out").keys()
+    assert all(
+        after[name] == data
+        for name, data in contents(folder).items()
+        if name in after and (kept or name != "model.safetensors")
+    )
+
+
+def test_file_by_itself_is_written_without_company(folder, tmp_path):
+    rescale_file(folder / "model.safetensors", tmp_path / "one.safetensors", COUNTS, gamma=0.5)
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "one.safetensors", "one.safetensors.original"}
+
+
+def test_existing_folder_is_not_mixed_with_the_new_one(folder, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "config.json").write_text("mine")
+    with pytest.raises(FileExistsError):
+        rescale_file(folder, tmp_path / "out", COUNTS, gamma=0.5)
+    assert contents(tmp_path / "out") == {"config.json": b"mine"}
+
+
+@pytest.mark.slow  # the library takes seconds to import
+def test_adjusted_folder_loads_by_from_pretrained(tmp_path):
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        BertConfig,
+        BertForSequenceClassification,
+        BertTokenizerFast,
+    )
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "fine"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    tokenizer = BertTokenizerFast(str(tmp_path / "vocab.txt"))
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(vocab_size=8, num_labels=3, **sizes)).eval()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+
+    scores = 3 + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)) + torch.tensor([2.0, 1.0, 0.0])
+    tuned = lh.match_prior(scores, COUNTS, rule="shift", bootstrap=0)
+    adjust_file(tmp_path / "model", tmp_path / "out", tuned)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    inputs = AutoTokenizer.from_pretrained(tmp_path / "out")(["good bad", "fine"], return_tensors="pt")
+    with torch.no_grad():
+        moved = loaded(**inputs).logits - model(**inputs).logits
+    by = tuned.gamma * torch.tensor([1.0, 4.0, 25.0]).log()
+    torch.testing.assert_close(moved, by.expand(2, 3), rtol=1e-4, atol=1e-5)
