@@ -4,6 +4,7 @@ The library speaks of parameters, the command line of its options. A LevelheadEr
 where another parameter helps, that advice. Here both are turned into options of the command.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
     name = next((word for word in words if word in group.commands), "")
     if isinstance(error, UsageError):
         text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
+        text = re.sub("^Missing argument '[A-Z_]+'", lambda found: found[0].lower(), text)  # so by an older typer
         return f"{text[:1].lower()}{text[1:]} ({f'levelhead {name}'.strip()} -h explains)"
     if isinstance(error, ModuleNotFoundError) and (missing := message_for_missing(error)) is not None:
         return missing
