@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .heads.adjusted import Adjusted
     from .heads.find import find_head
     from .heads.in_place import adjust_, rescale_
-    from .hosts.torch import WVN
+    from .hosts.torch import WVN, normalize_
     from .io.snapshot import Snapshot
     from .methods import METHODS
 
@@ -79,6 +79,7 @@ __all__ = [
     "match_prior",
     "measure",
     "normalize",
+    "normalize_",
     "rescale",
     "rescale_",
     "shift_logits",
@@ -101,7 +102,7 @@ _HOMES = {  # module: the public names that it defines
     "heads.adjusted": ("Adjusted",),
     "heads.find": ("find_head",),
     "heads.in_place": ("adjust_", "rescale_"),
-    "hosts.torch": ("WVN",),
+    "hosts.torch": ("WVN", "normalize_"),
     "io.snapshot": ("Snapshot",),
     "methods": ("METHODS",),
 }

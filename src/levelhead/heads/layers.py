@@ -30,16 +30,18 @@ HARMLESS_MODULES = (
     nn.LogSoftmax,
     nn.Sigmoid,
 )
+# Modules that hold a model as `module`: DDP, and the averages (EMA, SWA) of torch and timm.
+WRAPPERS = ("DistributedDataParallel", "DataParallel", "AveragedModel", "ModelEmaV2", "ModelEmaV3")
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the model itself, out of DDP, DataParallel and torch.compile."""
+    """Return the model itself, out of DDP, DataParallel, torch.compile and averages (EMA, SWA)."""
     if type(model).__name__ == "ExportedProgram":
         raise LevelheadError("the model is exported (torch.export); adjust the module before that")
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch module, got {type(model).__name__}; for files there is rescale_file")
     inner = getattr(model, "_orig_mod", None)
-    if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+    if inner is None and type(model).__name__ in WRAPPERS:
         inner = model.module
     return unwrap(inner) if isinstance(inner, nn.Module) else model
 

@@ -71,11 +71,7 @@ class WVN:
                     "that the layer belongs to",
                     parameter="optimizer",
                 )
-        for path, weight in self.weights.items():
-            try:  # a row that is zero, NaN or infinite has no direction
-                normalize(Head(gather(weight.detach()).flatten(1)))
-            except ValueError as error:
-                raise LevelheadError(f"cannot normalize {path}: {error}") from None
+        _check_directions(self.weights)
         self._normalize()
         if order == "algorithm":
             self._handle = inner.register_step_post_hook(self._normalize)
@@ -108,6 +104,35 @@ class WVN:
         return f"WVN({layers}, order={self.order!r})"
 
 
+def normalize_(
+    model: nn.Module | Tensor, *, layer: Any = None, classes: int | None = None, example: Any = None
+) -> dict[str, Tensor]:
+    """Find the head of a model and scale its weight vectors to unit length once, in place: ``w_i <- w_i / ||w_i||``.
+
+    It is for copies that no optimizer steps: an average of unit vectors (EMA, SWA) is shorter than one. The bias is
+    left alone. If a row has no direction, nothing is changed.
+
+    Args:
+        model: a model, its head or the head's weight; averages of torch (`AveragedModel`) and timm (`ModelEmaV2`,
+            `ModelEmaV3`) are looked through.
+        layer, classes, example: as in `find_head`.
+
+    Returns:
+        {path: weight} of what was normalized.
+
+    >>> average = torch.optim.swa_utils.AveragedModel(nn.Sequential(nn.Linear(4, 3)))
+    >>> list(normalize_(average)), average.module[0].weight.norm(dim=1).allclose(torch.ones(3))
+    (['0'], True)
+
+    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
+    """
+    weights = _head_weights(model, classes, example, layer)
+    _check_directions(weights)
+    for weight in weights.values():
+        unit_(weight)
+    return {path.removesuffix("weight").removesuffix("."): weight for path, weight in weights.items()}
+
+
 @torch.no_grad()
 def unit_(weight: Tensor) -> None:
     """Set ``w_i <- w_i / ||w_i||`` in place, weight [K, d] or [K, d, 1, 1], without checks or host synchronization.
@@ -122,11 +147,20 @@ def unit_(weight: Tensor) -> None:
     weight.mul_(lengths.reciprocal())  # K divisions and d K products, which are four times as fast as d K divisions
 
 
-def _head_weights(layer: nn.Module | Tensor, classes: int | None, example: Any) -> dict[str, Tensor]:
+def _check_directions(weights: dict[str, Tensor]) -> None:
+    """Check that every row has a direction: one that is zero, NaN or infinite has none."""
+    for path, weight in weights.items():
+        try:
+            normalize(Head(gather(weight.detach()).flatten(1)))
+        except ValueError as error:
+            raise LevelheadError(f"cannot normalize {path}: {error}") from None
+
+
+def _head_weights(layer: nn.Module | Tensor, classes: int | None, example: Any, name: Any = None) -> dict[str, Tensor]:
     if isinstance(layer, nn.Module):
-        found = editable_head(layer, classes=classes, example=example)
+        found = editable_head(layer, layer=name, classes=classes, example=example)
         return {f"{path}.weight".lstrip("."): module.weight for path, module in found.items()}
-    if classes is not None or example is not None:
+    if classes is not None or example is not None or name is not None:
         raise LevelheadError(
             f"expected a layer or a model, in which classes and an example find the head, got {type(layer).__name__}",
             parameter="layer",
