@@ -51,13 +51,16 @@ class Amounts:
         return found
 
 
-def factors(counts: Counts, gamma: float, *, missing: Missing = "error") -> np.ndarray:
+def factors(
+    counts: Counts, gamma: float, *, missing: Missing = "error", background: int | str | None = None
+) -> np.ndarray:
     """Return what RS multiplies each weight vector by: ``(n_1 / n_i)^gamma``, with n_1 the largest count.
 
     Args:
         counts: training samples of each class.
         gamma: strength.
         missing: a class without samples is an `error`, or `neutral` (its factor is 1).
+        background: a class that is left alone, by index: its factor is 1, and its count is no n_1.
 
     Returns:
         Factors [K], float64.
@@ -65,12 +68,18 @@ def factors(counts: Counts, gamma: float, *, missing: Missing = "error") -> np.n
     >>> factors([100, 25, 1], 0.5)
     array([ 1.,  2., 10.])
     """
-    n = resolve(counts, missing=missing)
+    n = resolve(counts, missing=missing, background=background)
     return _factors(n, check_strength(gamma, "rescale", n))
 
 
 def rescale(
-    head: Head, counts: Counts, *, gamma: float, bias: BiasPolicy = "scale", missing: Missing = "error"
+    head: Head,
+    counts: Counts,
+    *,
+    gamma: float,
+    bias: BiasPolicy = "scale",
+    missing: Missing = "error",
+    background: int | str | None = None,
 ) -> Head:
     """Scale each weight vector by how rare its class is (RS).
 
@@ -84,6 +93,7 @@ def rescale(
         bias: `scale` treats it as the weight of a constant feature, so that scaling the head is scaling the logits;
             `keep` leaves it alone.
         missing: a class without samples is an `error`, or `neutral` (left as it is).
+        background: a class that is left alone, by index or name, such as "no object" in detection; its count is no n_1.
 
     Returns:
         A new head; the argument is left as it is.
@@ -93,7 +103,7 @@ def rescale(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
+    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, background=background)
     return scale(head, _factors(n, check_strength(gamma, "rescale", n)), bias=bias)
 
 
@@ -145,7 +155,9 @@ def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head
     return apply_amounts(head, by, bias=bias)
 
 
-def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missing = "error") -> Head:
+def shift_logits(
+    head: Head, counts: Counts, tau: float = 1.0, *, missing: Missing = "error", background: int | str | None = None
+) -> Head:
     """Adjust logits after training, by the bias: ``b_i <- b_i + tau log(n_1 / n_i)``.
 
     This is the same as subtracting ``tau log(prior_i)`` from every logit, up to one constant for all classes.
@@ -155,6 +167,7 @@ def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missi
         counts: training samples of each class.
         tau: strength.
         missing: a class without samples is an `error`, or `neutral` (left as it is).
+        background: a class that is left alone, as in `rescale`.
 
     Returns:
         A new head, with a bias.
@@ -164,7 +177,7 @@ def shift_logits(head: Head, counts: Counts, tau: float = 1.0, *, missing: Missi
 
     Reference: Menon et al., Long-tail Learning via Logit Adjustment, 2021.
     """
-    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing)
+    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, background=background)
     return apply_amounts(head, rule_amounts(head, "shift", n, check_strength(tau, "shift", n, name="tau")))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from .array import described, to_numpy
 from .choices import Missing
 from .errors import Advice, LevelheadError, check_choice
-from .per_class import as_mapping, in_order, listed, title
+from .per_class import as_mapping, find_classes, in_order, listed, title
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
@@ -108,7 +108,12 @@ def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.nd
 
 
 def resolve(
-    counts: Counts, classes: int | None = None, *, names: Sequence[str] | None = None, missing: Missing | None = None
+    counts: Counts,
+    classes: int | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    background: int | str | None = None,
 ) -> np.ndarray:
     """Return counts [K], int64 and all positive, from whatever form the user has them in.
 
@@ -121,9 +126,13 @@ def resolve(
         names: the K class names, where they are known.
         missing: what to do with a class without samples: `error`, or `neutral`, which gives it the largest count. None
             is `error` for functions without such a parameter: the message then does not name it.
+        background: a class that every rule leaves alone, by index or known name, such as "no object" in detection: it
+            gets the largest count of the others, whatever its own, which may be 0.
 
     >>> resolve({"1": 30, "0": 70}, 2).tolist()
     [70, 30]
+    >>> resolve([900000, 70, 30], background=0).tolist()
+    [70, 70, 30]
     """
     if missing is not None:
         check_choice("missing", missing, ("error", "neutral"))
@@ -139,6 +148,8 @@ def resolve(
         raise LevelheadError(f"expected {classes} counts, one per class, got {len(values)}{aside}")
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
+    if background is not None:
+        values = _leave_alone(values, background, names)
     with np.errstate(invalid="ignore"):
         valid = (values > 0) & (values <= 2**53) & (values == np.floor(values))
     for i in np.flatnonzero(~valid).tolist():
@@ -148,6 +159,20 @@ def resolve(
     if not values.any():
         raise LevelheadError("every class has a count of 0")
     return np.where(values == 0, values.max(), values)
+
+
+def _leave_alone(values: np.ndarray, background: int | str, names: Sequence[str] | None) -> np.ndarray:
+    """Return counts with that of the background replaced by the largest of the others, which no rule changes."""
+    try:
+        if isinstance(background, bool):
+            raise LevelheadError(f"got {background}")
+        alone = find_classes([background], len(values), names, what="class")[0]
+    except LevelheadError as error:
+        raise LevelheadError(f"expected the index or the name of one class ({error})", parameter="background") from None
+    others = np.delete(values, alone)
+    if not len(others):
+        raise LevelheadError("expected a class next to the background, got none", parameter="background")
+    return np.where(np.arange(len(values)) == alone, others.max(), values)
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:

@@ -19,6 +19,8 @@ KNOWN_HEADS = (
     "output",
     "out",
     "logits",
+    "class_labels_classifier",
+    "roi_heads.box_predictor.cls_score",
 )
 # Layers that feed one output together, and are scaled together.
 HEAD_PAIRS = (

@@ -66,8 +66,9 @@ def tune_auto(held_out: HeldOut, found: Sequence[diagnostics.Diagnosis], *, stac
 
 def make_fitters(held_out: HeldOut) -> dict[str, Fitter]:
     """Return the rules that can act on these samples, simplest first, or only the one that was asked for."""
-    asked = held_out.options.rule
-    found = {rule: make(held_out) for rule, make in FITTERS.items() if asked in ("auto", rule)}
+    asked, alone = held_out.options.rule, held_out.options.background is not None  # which tau and vector change
+    wanted = {rule: make for rule, make in FITTERS.items() if not (alone and rule in ("tau", "vector"))}
+    found = {rule: make(held_out) for rule, make in wanted.items() if asked in ("auto", rule)}
     usable = {rule: fitter for rule, fitter in found.items() if fitter is not None}
     if not usable:
         raise LevelheadError(f"{asked!r} cannot act on these scores; use 'shift'", parameter="rule")

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import Criterion, PathRule, RuleRequest
+from ..core.choices import Criterion, LabelTask, PathRule, RuleRequest
 from ..core.curve import METRICS, Metric
 from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind
@@ -43,6 +43,7 @@ class TuneOptions:
     training: Array | None = None
     names: Sequence[str] | None = None
     kind: Kind = "logits"
+    background: int | str | None = None
     progress: StageProgress | None = None
 
     @staticmethod
@@ -103,3 +104,18 @@ class TuneOptions:
     def stage(self, name: str) -> RowProgress | None:
         """Return the progress function of one stage."""
         return None if self.progress is None else partial(self.progress, name)
+
+
+def check_background(background: int | str | None, rule: RuleRequest, task: LabelTask, *, summary: bool) -> None:
+    """Check that a class can be left alone: by rules that follow counts, of samples that have one class each."""
+    if background is None:
+        return
+    if rule in ("tau", "vector"):
+        reason = f"the rule {rule} changes every class; use rescale, shift, rescale+shift or auto"
+    elif task == "multilabel":
+        reason = "labels that do not compete have no background; leave it out"
+    elif summary:
+        reason = "a summary has its counts already; give counts.resolve(counts, background=...) when it is made"
+    else:
+        return
+    raise LevelheadError(reason, parameter="background")

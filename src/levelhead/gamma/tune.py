@@ -26,7 +26,7 @@ from .label_inputs import check_multilabel_options, refuse_label_table
 from .match_prior import match_prior, match_prior_with
 from .metrics import ERRORS
 from .multilabel import tune_labels
-from .options import Floors, TuneOptions
+from .options import Floors, TuneOptions, check_background
 from .partial import Partial
 from .path import GammaPath
 from .priors import estimate_target
@@ -61,6 +61,7 @@ def tune(
     kind: Kind = "logits",
     task: LabelTask = "multiclass",
     ignore_index: int = IGNORED,
+    background: int | str | None = None,
     progress: StageProgress | None = None,
 ) -> Tuned:
     """Choose a rule, and the strength gamma at which its criterion is lowest, on held-out data; exact over the range.
@@ -104,6 +105,8 @@ def tune(
         task: `multilabel` for a head of K sigmoids, with labels [N, K] of 0 and 1 and counts of the positives or None:
             each label is shifted by itself, as `tune_labels` says.
         ignore_index: the label of tokens or pixels that are left out.
+        background: a class that every rule leaves alone, by index or name, such as "no object" in detection: its scores
+            stay as they are, and its count is no n_max. It is a class of the metric like the others.
         progress: called with (stage, how much of it is done, how much it is in all).
 
     Returns:
@@ -125,6 +128,7 @@ def tune(
             rule = "shift"  # the one logit of the model can only be shifted
     given = locals()
     check_choice("task", task, get_args(LabelTask))
+    check_background(background, rule, task, summary=labels is None or is_summary(logits))
     if labels is None or is_summary(logits):
         return _tune_summary(logits, labels if counts is None else counts, TuneOptions.of(given))
     if task == "multilabel":
@@ -148,6 +152,8 @@ def tune(
     logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
     refuse_label_table(labels)
     labels, names = resolve_labels(logits, labels, counts, names)
+    if background is not None:
+        counts = resolve(counts, logits.shape[1], names=names, background=background)
     return _tune_parts([(logits, labels, counts)], TuneOptions.of(given | {"names": names}), stacklevel=4)
 
 

@@ -11,7 +11,7 @@ from warnings import warn
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULE_TITLES, apply_amounts, can_flip, check_strength, factors, rule_amounts
+from ..core.adjust import RULE_TITLES, Amounts, apply_amounts, can_flip, check_strength, factors, rule_amounts
 from ..core.array import to_numpy
 from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
 from ..core.counts import Counts, resolve
@@ -19,6 +19,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
 from ..core.label_task import check_label_task
+from ..core.per_class import find_classes, title
 from ..core.precision import rounding_flips
 from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..gamma.tuned import Tuned
@@ -83,6 +84,7 @@ def adjust_(
     *,
     layer: Any = None,
     example: Any = None,
+    background: int | str | None = None,
     logits: Any = None,
     again: bool = False,
 ) -> Adjusted:
@@ -98,6 +100,7 @@ def adjust_(
         model, layer, example, logits, again: as in `rescale_`.
         tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
             For a head with one logit it must be of two classes and for the rule `shift`.
+        background: a class that must stay as it is, by index or name; it does if it was tuned with the same background.
 
     Returns:
         What was done, with `restore()` to take it back.
@@ -125,6 +128,7 @@ def adjust_(
         bias=choice.bias or "scale",
         logits=logits,
         again=again,
+        background=background,
     )
 
 
@@ -149,6 +153,7 @@ def rescale_(
     example: Any = None,
     bias: BiasPolicy = "scale",
     missing: Missing = "error",
+    background: int | str | None = None,
     logits: Any = None,
     again: bool = False,
 ) -> Adjusted:
@@ -166,6 +171,7 @@ def rescale_(
         example: an input to run the model on, to find the head by what it does.
         bias: `scale` (scaling the head is then scaling the logits) or `keep`.
         missing: a class without samples is an `error`, or `neutral` (left as it is).
+        background: a class that is left alone, by index or name, such as "no object" in detection; its count is no n_1.
         logits: [N, K], the model's logits before: in half precision, predictions that rounding could flip are counted.
         again: allow adjusting a head that was adjusted already and not changed since.
 
@@ -180,7 +186,9 @@ def rescale_(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    found, n, _ = check_rescale(model, counts, gamma=gamma, layer=layer, example=example, missing=missing)
+    found, n, _ = check_rescale(
+        model, counts, gamma=gamma, layer=layer, example=example, missing=missing, background=background
+    )
     strength = check_strength(gamma, "rescale", n, instead="lh.adjust_(model, tuned)")
     return _adjust_layers(model, found, n, rule="rescale", gamma=strength, bias=bias, logits=logits, again=again)
 
@@ -193,6 +201,7 @@ def check_rescale(
     layer: Any = None,
     example: Any = None,
     missing: Missing | None = None,
+    background: int | str | None = None,
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Check what `rescale_` would, before training, reading no weight; return layers by path, counts, factors."""
     size = len(counts) if hasattr(counts, "__len__") else None  # counts may be labels, of any number
@@ -205,7 +214,7 @@ def check_rescale(
             f"{path or 'the head'} gives a single logit, and scaling never moves its sign; tune with "
             "the rule shift on logits (0, z), the additive shift, and use lh.adjust_(model, tuned)"
         )
-    n = resolve(counts, classes, names=opened.names(classes), missing=missing)
+    n = resolve(counts, classes, names=opened.names(classes), missing=missing, background=background)
     return found, n, factors(n, check_strength(gamma, "rescale", n, instead="lh.adjust_(model, tuned)"))
 
 
@@ -221,6 +230,7 @@ def _adjust_layers(
     again: bool,
     scale: Sequence[float] = (),
     offset: Sequence[float] = (),
+    background: int | str | None = None,
 ) -> Adjusted:
     """Do what `rescale_` and `adjust_` share: check everything, then change the layers and remember how they were."""
     opened = _open(model)
@@ -231,6 +241,8 @@ def _adjust_layers(
             f"{', '.join(found)} feed one output, and the rule {rule} is of one layer; tune with the rule rescale"
         )
     by = rule_amounts(next(iter(before.values())), rule, n, gamma, scale=scale, offset=offset)
+    if background is not None:
+        _check_left_alone(by, background, names)
     after = {path: apply_amounts(head, by, bias=bias) if by.changes else head for path, head in before.items()}
     for path, module in found.items():
         marks = (*_marks_in(note_in_config(opened.model)), *getattr(module, MARKS, ()))
@@ -270,6 +282,15 @@ def _adjust_layers(
         flips=flips,
         _undo=partial(_run_all, undo),
     )
+
+
+def _check_left_alone(by: Amounts, background: int | str, names: Sequence[str] | None) -> None:
+    alone = find_classes([background], len(by.first), names, what="class")[0]
+    if (by.scale is not None and by.scale[alone] != 1) or (by.offset is not None and by.offset[alone] != 0):
+        raise LevelheadError(
+            f"{title(alone, names)} would change: the choice was made without a background; tune with it",
+            parameter="background",
+        )
 
 
 def _run_all(steps: Sequence[Callable[[], None]]) -> None:

@@ -4,6 +4,7 @@ No parameter is touched: the weights are swapped for one call (`torch.func.funct
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,8 +112,9 @@ def _outputs(
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _box_logits(model) as boxes:
             output = functional_call(model, weights, args, dict(kwargs))
+            output = boxes[0] if boxes else output
     except Exception as error:
         reason = f"the model fails on it: {type(error).__name__}: {error}"
         raise LevelheadError(reason, parameter="example") from error
@@ -129,6 +131,21 @@ def _outputs(
     if not found:
         raise LevelheadError(f"expected the model to return logits, got {type(output).__name__}")
     return found
+
+
+@contextmanager
+def _box_logits(model: nn.Module) -> Iterator[list[Any]]:
+    """Yield where torchvision's R-CNNs leave the logits of their boxes: they return what is left of them in the end."""
+    seen: list[Any] = []
+    predictor = getattr(getattr(model, "roi_heads", None), "box_predictor", None)
+    if not isinstance(predictor, nn.Module):
+        yield seen
+        return
+    hook = predictor.register_forward_hook(lambda _, __, output: seen.append(output[0]))
+    try:
+        yield seen
+    finally:
+        hook.remove()
 
 
 def _named_logits(output: Any) -> Any:
