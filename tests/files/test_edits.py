@@ -1,6 +1,7 @@
 import errno
 import hashlib
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from levelhead.core.errors import LevelheadError
-from levelhead.files.edits import Edit, copy, file_sha256, rewrite, staged
+from levelhead.files.edits import Edit, copy, file_sha256, restore, rewrite, staged
 from levelhead.files.rescale import rescale_file
 
 
@@ -43,7 +44,7 @@ def test_rewrite_is_a_splice_and_its_originals_are_the_way_back(tmp_path_factory
         digest, back_edits = rewrite(source, out, lambda _: edits)
     assert out.read_bytes() == spliced(data, edits)
     assert digest == hashlib.sha256(data).hexdigest()
-    rewrite(out, back, lambda _: list(back_edits))
+    assert restore(out, back, back_edits) == digest
     assert back.read_bytes() == data
 
 
@@ -52,6 +53,34 @@ def test_edits_may_hold_the_digest_of_the_source(tmp_path):
     source.write_bytes(b"x" * 100)
     rewrite(source, out, lambda digest: [Edit(50, 0, digest.encode())])
     assert out.read_bytes() == b"x" * 50 + file_sha256(source).encode() + b"x" * 50
+
+
+def test_a_large_file_is_hashed_by_another_thread_from_the_blocks_that_are_written(tmp_path):
+    source, out, back = (tmp_path / name for name in "abc")
+    data = np.random.default_rng(0).bytes((5 << 22) + 12345)  # more blocks than wait at a time, and a part of one
+    source.write_bytes(data)
+    edits = [Edit(7, 100, b"header"), Edit(6 << 20, 1 << 20, bytes(1 << 20)), Edit(len(data) - 5, 5, b"the end")]
+    seen = []
+    digest, back_edits = rewrite(source, out, lambda _: edits, seen.append)
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert out.read_bytes() == spliced(data, edits)
+    assert sum(seen) == len(data) - 105 - (1 << 20)
+    assert restore(out, back, back_edits) == digest
+    assert back.read_bytes() == data
+
+
+@pytest.mark.parametrize("size", [100, 20 << 20])
+def test_a_file_that_becomes_shorter_stops_the_copy_and_its_thread(tmp_path, size):
+    source, before = tmp_path / "a", threading.active_count()
+    source.write_bytes(bytes(size))
+
+    def shorten(_):
+        os.truncate(source, 60)
+        return [Edit(50, 0, b"x")]
+
+    with pytest.raises(ValueError, match="became shorter"):
+        rewrite(source, tmp_path / "b", shorten, lambda done: os.truncate(source, 55))
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("interruption", [RuntimeError, KeyboardInterrupt])

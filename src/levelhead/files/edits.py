@@ -1,13 +1,13 @@
 """A changed file as the old one with a few byte ranges replaced: streamed, written all or nothing, and reversible.
 
-Every file format we write comes down to this. What is not in an edit is copied by the kernel, byte for byte. The edits
-turned around are all that is needed to get the old file back. A written file can be read only by those who could read
-the file it was made from.
+Every file format we write comes down to this. What is not in an edit is copied byte for byte, and hashed on its way.
+The edits turned around are all that is needed to get the old file back. A written file can be read only by those who
+could read the file it was made from.
 """
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from ..core.atomic import named_errors, permissions
 from ..core.errors import Advice, LevelheadError
 from ..core.scratch import scratch
 from ..show.progress import ByteProgress
+from .running_digest import RunningDigest
 
 CHUNK = 1 << 24
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
@@ -52,27 +53,65 @@ def rewrite(
     `edits` gives them from the source's sha256. Offsets and lengths may not depend on it: the bytes between them are
     copied while the digest is computed, and the edits are filled in when it is known.
     """
-    from concurrent.futures import ThreadPoolExecutor  # imports logging, which reading alone does not need
-
     layout = sorted(edits(UNKNOWN_SHA256), key=lambda edit: edit.offset)
-    with ThreadPoolExecutor(1) as pool, source.open("rb") as read, out.open("wb") as write:
-        digest = pool.submit(file_sha256, source)
-        at, shift = 0, 0
-        for edit in [*layout, Edit(source.stat().st_size, 0, b"")]:
+    size = source.stat().st_size
+    with RunningDigest(size) as digest, source.open("rb", buffering=0) as read, out.open("wb") as write:
+        at, shift, old = 0, 0, []
+        for edit in layout:
             assert at <= edit.offset, "edits overlap"
-            _copy_range(read, write, at, at + shift, edit.offset - at, progress)
+            digest.copy(read, write, edit.offset - at, progress)
+            old.append(_read_all(read, edit.length))
+            digest.add(old[-1])
+            write.seek(edit.offset + shift + len(edit.data))
             at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
-        final = sorted(edits(digest.result()), key=lambda edit: edit.offset)
+        digest.copy(read, write, size - at, progress)
+        final = sorted(edits(found := digest.hexdigest()), key=lambda edit: edit.offset)
         shift, back = 0, []
-        for edit, planned in zip(final, layout, strict=True):
+        for edit, planned, was in zip(final, layout, old, strict=True):
             assert (edit.offset, len(edit.data)) == (planned.offset, len(planned.data)), "edits moved"
             write.seek(edit.offset + shift)
             write.write(edit.data)
-            read.seek(edit.offset)
-            back.append(Edit(edit.offset + shift, len(edit.data), read.read(edit.length)))
+            back.append(Edit(edit.offset + shift, len(edit.data), was))
             shift += len(edit.data) - edit.length
     out.chmod(permissions(source))
-    return digest.result(), tuple(back)
+    return found, tuple(back)
+
+
+def restore(source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgress | None = None) -> str:
+    """Write source with its edits to out, another file; return the sha256 of what was written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     source, out = Path(folder, "a"), Path(folder, "b")
+    ...     _ = source.write_bytes(b"aXXc")
+    ...     digest = restore(source, out, [Edit(1, 2, b"b")])
+    ...     out.read_bytes(), digest == file_sha256(out)
+    (b'abc', True)
+    """
+    size = source.stat().st_size
+    with RunningDigest(size) as digest, source.open("rb", buffering=0) as read, out.open("wb") as write:
+        at = 0
+        for edit in sorted(edits, key=lambda edit: edit.offset):
+            digest.copy(read, write, edit.offset - at, progress)
+            digest.add(edit.data)
+            write.write(edit.data)
+            at = read.seek(edit.offset + edit.length)
+        digest.copy(read, write, size - at, progress)
+        found = digest.hexdigest()
+    out.chmod(permissions(source))
+    return found
+
+
+def _read_all(file: BinaryIO, length: int) -> bytes:
+    """Read so many bytes from an unbuffered file."""
+    parts = []
+    while length:
+        part = file.read(length)
+        if not part:
+            raise LevelheadError("the input became shorter while it was read; nothing was written")
+        parts.append(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def copy(source: Path, out: Path, progress: ByteProgress | None = None) -> None:

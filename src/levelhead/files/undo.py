@@ -12,7 +12,7 @@ from ..core.head import Head
 from ..core.regular_file import check_regular_file, check_unchanged
 from ..show.progress import ByteProgress
 from . import safetensors
-from .edits import copy, file_sha256, rewrite, staged
+from .edits import copy, file_sha256, restore, staged
 from .format import check_not_input, copy_companions, layout
 from .locate import format_of, output_path, with_name
 from .note import Note
@@ -124,8 +124,7 @@ def _is_there(path: Path, original: Original) -> bool:
 def _restore_file(file: Path, out: Path, original: Original, progress: ByteProgress | None) -> bool:
     if any(edit.offset + edit.length > file.stat().st_size for edit in original.edits):
         return False
-    rewrite(file, out, lambda _: list(original.edits), progress)
-    return file_sha256(out) == original.sha256
+    return restore(file, out, original.edits, progress) == original.sha256
 
 
 def _divide(path: Path, head: Head, note: Note) -> Head:
