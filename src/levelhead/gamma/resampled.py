@@ -52,11 +52,11 @@ class ResampledChoice:
     def _draw_block(self, n: int, seed: int) -> Block:
         rng = np.random.Generator(np.random.SFC64(seed))
         times, objective = self.draw(n, rng), self.objective
-        changes = objective.changes if objective.unlabelled else None
-        free = None if changes is None else _draw(np.zeros(1, np.int64), np.array([len(changes.start)]), n, rng)
+        others = len(objective.changes.start) if objective.unlabelled and objective.changes is not None else 0
+        free = _draw(np.zeros(others, np.int64), np.full(others, others), n, rng) if others else None
         if self.whole:
             gammas, errors = self.choose(times, free)
-            at_zero, at_gamma = ((1 - times @ weighted) for weighted in self._right_weights)
+            at_zero, at_gamma = 1 - (times @ self._right_weights).T
         else:
             own = np.empty_like(times)
             own[:, self.order] = times
@@ -73,7 +73,7 @@ class ResampledChoice:
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Return how often each sample is drawn, [n, N], in the order of `order`; each class keeps its size."""
-        return _draw(*self._groups, n, rng)
+        return _draw(*self._spans, n, rng)
 
     def choose(self, times: np.ndarray, free: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the gamma that each replicate chooses, [B], and its error on each interval, [B, G].
@@ -83,7 +83,7 @@ class ResampledChoice:
             free: [B, M], the same of the unlabelled samples, in their own order.
         """
         objective, grid = self.objective, self.objective.grid
-        mass = times * objective.weights[self.order]
+        mass = times * self._weights
         errors = self._errors(mass)
         guided = objective.mismatch is not None and self.strength > 0
         values = errors
@@ -92,9 +92,8 @@ class ResampledChoice:
             if objective.pull is not None:
                 values = errors + np.outer(s, objective.pull.values(grid.middles, 1.0))
             if guided:
-                shares = self._shares
-                mass = free if objective.unlabelled else mass
-                values = shares.add(values, mass, np.minimum(1.0, self.strength * s))
+                mass = mass if free is None else free / free.shape[1]
+                values = self._shares.add(values, mass, np.minimum(1.0, self.strength * s))
         return grid.choose_rows(values), errors
 
     @cached_property
@@ -107,8 +106,12 @@ class ResampledChoice:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """The samples, class by class, [N]."""
-        return np.argsort(self.objective.path.labels, kind="stable")
+        """The samples, class by class, and within a class by what is predicted where the choice is likely, [N]."""
+        objective = self.objective
+        labels = objective.path.labels
+        if not self.whole or objective.mismatch is None or objective.unlabelled:
+            return np.argsort(labels, kind="stable")
+        return np.lexsort((objective.changes.predictions(objective.grid.middles[self._likely[0]]), labels))
 
     @cached_property
     def _groups(self) -> tuple[np.ndarray, np.ndarray]:
@@ -117,13 +120,23 @@ class ResampledChoice:
         return (np.cumsum(sizes) - sizes)[sizes > 0], sizes[sizes > 0]
 
     @cached_property
+    def _spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each sample, the first of its class and how many that has, [N]."""
+        opens, sizes = self._groups
+        return np.repeat(opens, sizes), np.repeat(sizes, sizes)
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return self.objective.weights[self.order]
+
+    @cached_property
     def _losses(self) -> tuple[Any, Any]:
         return self.objective.fixed_loss(0.0), self.objective.fixed_loss(self.gamma)
 
     @cached_property
-    def _right_weights(self) -> list[np.ndarray]:
-        path, weights = self.objective.path, self.objective.weights
-        return [(weights * path.right(gamma))[self.order] for gamma in (0.0, self.gamma)]
+    def _right_weights(self) -> np.ndarray:
+        right = [self.objective.path.right(gamma)[self.order] for gamma in (0.0, self.gamma)]
+        return np.stack(right, axis=1) * self._weights[:, None]
 
     @cached_property
     def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -164,14 +177,16 @@ class ResampledChoice:
 
     @cached_property
     def _shares(self) -> "BlockShares":
-        objective = self.objective
-        plain = objective.values(objective.error(), strength=self.strength)
-        error = objective.error()
-        pulled = error if objective.pull is None else objective.values(error, strength=0.0)
+        return BlockShares(self.objective.mismatch, self._likely, None if self.objective.unlabelled else self.order)
+
+    @cached_property
+    def _likely(self) -> tuple[int, int]:
+        """The first and the last interval on which replicates will choose, by the criterion on all samples."""
+        objective, error = self.objective, self.objective.error()
+        alone = error if objective.pull is None else objective.values(error, strength=0.0)
         slack = 2 * objective.standard_error(self.gamma)
-        likely = np.flatnonzero(pulled <= plain.min() + slack)
-        order = None if objective.unlabelled else self.order
-        return BlockShares(objective.mismatch, (int(likely[0]), int(likely[-1])), order)
+        likely = np.flatnonzero(alone <= objective.values(error, strength=self.strength).min() + slack)
+        return int(likely[0]), int(likely[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,10 +208,9 @@ class BlockShares:
 
         Args:
             values, guide: the rest of the criterion; the weight of the mismatch.
-            mass: [B, M], weights of the samples.
+            mass: [B, M], weights of the samples, which sum to 1.
         """
         first, last = self.likely
-        mass = mass / mass.sum(axis=1, keepdims=True)
         while True:
             part = values[:, first : last + 1] + guide[:, None] * self.between(first, last, mass)
             open_still = values <= part.min(axis=1, keepdims=True) + 2 * SAME_VALUE
@@ -211,9 +225,10 @@ class BlockShares:
 
     def between(self, first: int, last: int, mass: np.ndarray) -> np.ndarray:
         """Return the mismatch on the intervals from `first` to `last`, [B, ...]; the masses [B, M] sum to 1."""
-        by_start, opens, classes, samples, signs, sizes, by_bin, runs, bins = self._steps(first, last)
+        same, by_start, opens, classes, samples, signs, sizes, by_bin, runs, bins = self._steps(first, last)
         off = np.tile(-self.mismatch.prior, (len(mass), 1))
-        off[:, classes] += np.add.reduceat(mass.take(by_start, axis=1), opens, axis=1)
+        alike = np.add.reduceat(mass, same, axis=1).take(by_start, axis=1)
+        off[:, classes] += np.add.reduceat(alike, opens, axis=1)
         found = np.zeros((len(mass), last - first + 1))
         found[:, 0] = np.abs(off).sum(axis=1)
         if len(samples):
@@ -234,16 +249,16 @@ class BlockShares:
         return found
 
     def _steps(self, first: int, last: int) -> tuple[np.ndarray, ...]:
-        """Return who predicts what on the interval `first`, by class, and every change up to `last`; remembered."""
+        """Return runs of equal predictions on the interval `first`, and every change up to `last`; remembered."""
         known = self.__dict__.setdefault("_known", {})
         if (first, last) not in known:
             changes, grid = self.mismatch.changes, self.mismatch.grid
-            place = np.arange(len(changes.start))
+            place, start = np.arange(len(changes.start)), changes.predictions(grid.middles[first])
             if self.order is not None:
-                place[self.order] = np.arange(len(place))
-            start = changes.predictions(grid.middles[first])
-            by_start = np.argsort(start, kind="stable")
-            classes, opens = np.unique(start[by_start], return_index=True)
+                place[self.order], start = np.arange(len(place)), start[self.order]
+            same = np.flatnonzero(np.diff(start, prepend=-1))  # where a run of equal predictions begins
+            by_start = np.argsort(start[same], kind="stable")
+            classes, opens = np.unique(start[same][by_start], return_index=True)
             gammas, signed, sizes, _ = changes.by_class
             bins = grid.bins(gammas)
             kept = np.flatnonzero((bins > first) & (bins <= last))
@@ -252,17 +267,17 @@ class BlockShares:
             by_bin = np.argsort(bins[kept], kind="stable")
             unique, runs = np.unique(bins[kept][by_bin], return_index=True)
             size = np.bincount(changed, minlength=len(sizes))
-            signs = np.where(lost, -1.0, 1.0)
-            known[first, last] = place[by_start], opens, classes, place[sample], signs, size, by_bin, runs, unique
+            ends = place[sample], np.where(lost, -1.0, 1.0), size, by_bin, runs, unique
+            known[first, last] = same, by_start, opens, classes, *ends
         return known[first, last]
 
 
 def _draw(first: np.ndarray, sizes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how often each sample is drawn, [n, N], in groups that keep their sizes."""
-    total = int(sizes.sum())
-    found = rng.random((n, total))
-    found *= np.repeat(sizes, sizes)
+    """Return how often each sample is drawn, [n, N]: each draw is of the `sizes` samples from `first` on, [N] each."""
+    found = rng.random((n, len(first)))
+    found *= sizes
     index = found.astype(np.int64)
-    index += np.repeat(first, sizes)
-    index += np.arange(n)[:, None] * total
-    return np.bincount(index.reshape(-1), minlength=n * total).reshape(n, total).astype(np.float64)
+    for row in range(n):
+        index[row] += first
+        found[row] = np.bincount(index[row], minlength=len(first))
+    return found

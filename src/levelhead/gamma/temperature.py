@@ -53,11 +53,13 @@ def _minimize(
             break
         low, high = (low, np.nextafter(inverse, 0)) if slope > 0 else (np.nextafter(inverse, np.inf), high)
         after = inverse - slope / bend if bend > 0 else np.inf if slope < 0 else 0.0
-        if not low < after < high:
+        sure = bend > 1e-6 * spread**2 * weights.sum()  # and not rounding alone
+        near = sure and abs(after - inverse) <= 1e-5 * inverse  # then the step squares what is left
+        if not near and not low < after < high:
             untried = (after >= high == most) or (after <= low == least)
             after = (most if slope < 0 else least) if untried else np.sqrt(low * high)
         inverse, before = after, inverse
-        if abs(inverse - before) <= 1e-8 * before:
+        if near or abs(inverse - before) <= 1e-8 * before:
             break
     return float(1 / inverse)
 
