@@ -5,6 +5,7 @@
 - keras: the same callbacks for Keras 3
 - sklearn: classifiers with adjusted scores, at a fixed or a tuned gamma
 - ray, batches: gamma chosen on a Ray data set; the same two passes for any engine that maps over tables
+- skl2onnx: a converter that writes those classifiers as ONNX
 - predictor: any function that gives scores, such as a native booster, with them adjusted
 - _callback: what the callbacks share
 - _tune_at_end, _training_labels: a choice made on the evaluation of a training; counts from its training data

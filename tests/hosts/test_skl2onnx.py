@@ -1,0 +1,94 @@
+"""Our classifiers converted by skl2onnx: onnxruntime gives what predict and predict_proba do."""
+
+import warnings
+
+import numpy as np
+import onnxruntime
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from levelhead.hosts.skl2onnx import register
+from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of skl2onnx, about itself
+    skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed: pip install skl2onnx")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # margins are scaled here on purpose; skl2onnx's own
+
+INSIDE = {
+    "logistic": lambda: LogisticRegression(),
+    "svc": lambda: LinearSVC(),
+    "pipeline": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+    "forest": lambda: RandomForestClassifier(15, max_depth=4, random_state=0),
+    "boosting": lambda: GradientBoostingClassifier(n_estimators=8, random_state=0),
+}
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def data(request):
+    weights = {2: [0.9], 3: [0.8, 0.15]}[request.param]
+    x, y = make_classification(
+        600, 8, n_informative=6, n_redundant=0, n_classes=request.param, weights=weights, class_sep=0.7, random_state=0
+    )
+    return x.astype(np.float32), y
+
+
+def run(model, x, **options):
+    register()
+    made = skl2onnx.to_onnx(model, x[:1], options=options or {"zipmap": False})
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x})
+
+
+def agree(model, x, label, second):
+    expected = model.predict_proba(x) if hasattr(model, "predict_proba") else model._adjusted_scores(x)
+    assert np.allclose(second, expected, atol=2e-4)
+    top = np.sort(model._adjusted_scores(x), axis=1)
+    clear = top[:, -1] - top[:, -2] > 1e-3  # a tie in float64 may go either way in float32
+    assert clear.mean() > 0.9
+    assert (label[clear] == model.predict(x)[clear]).all()
+
+
+@pytest.mark.parametrize("rule", ["auto", "shift"])
+@pytest.mark.parametrize("kind", INSIDE)
+def test_fixed_classifier_is_the_same_in_onnx(kind, rule, data):
+    x, y = data
+    model = RescaledClassifier(INSIDE[kind](), gamma=0.5, rule=rule).fit(x, y)
+    plain = model.estimator_.predict(x)
+    assert (model.predict(x) != plain).any()
+    agree(model, x, *run(model, x))
+
+
+@pytest.mark.parametrize("kind", ["logistic", "forest"])
+def test_tuned_classifier_is_the_same_in_onnx(kind, data):
+    x, y = data
+    model = TunedRescaledClassifierCV(INSIDE[kind](), cv=3).fit(x, y)
+    agree(model, x, *run(model, x))
+
+
+def test_names_of_classes_doubles_and_a_pipeline_around_it(data):
+    x, y = data
+    names = np.array(["often", "seldom", "rare"])[y]
+    model = make_pipeline(StandardScaler(), RescaledClassifier(LogisticRegression(), gamma=0.5)).fit(x, names)
+    label, p = run(model, x)
+    assert (label == model.predict(x)).mean() > 0.99
+    assert np.allclose(p, model.predict_proba(x), atol=1e-4)
+    wide = x.astype(np.float64)
+    label, p = run(RescaledClassifier(LogisticRegression(), gamma=0.5).fit(wide, names), wide)
+    assert p.dtype == np.float64 or np.allclose(p.sum(axis=1), 1)
+
+
+def test_frozen_classifier_and_zipmap(data):
+    x, y = data
+    trained = LogisticRegression().fit(x, y)
+    model = RescaledClassifier(FrozenEstimator(trained), gamma=0.5, counts=np.bincount(y)).fit(x, y)
+    label, rows = run(model, x, zipmap=True)
+    assert [*rows[0]] == model.classes_.tolist()
+    agree(model, x, label, np.array([list(row.values()) for row in rows]))
