@@ -55,7 +55,7 @@ def test_edits_may_hold_the_digest_of_the_source(tmp_path):
     assert out.read_bytes() == b"x" * 50 + file_sha256(source).encode() + b"x" * 50
 
 
-def test_a_large_file_is_hashed_by_another_thread_from_the_blocks_that_are_written(tmp_path):
+def test_a_large_file_is_hashed_by_another_thread_while_it_is_copied(tmp_path):
     source, out, back = (tmp_path / name for name in "abc")
     data = np.random.default_rng(0).bytes((5 << 22) + 12345)  # more blocks than wait at a time, and a part of one
     source.write_bytes(data)

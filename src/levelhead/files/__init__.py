@@ -18,6 +18,5 @@ spans: a head as byte ranges of a file
 companions: what belongs to a model in its folder besides its own files
 note: the record of an adjustment in a file
 edits: files written as a few changed byte ranges, all or nothing
-running_digest: the sha256 of what is copied, from the blocks that are written
 originals: the bytes kept for an exact undo
 """

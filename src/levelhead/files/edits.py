@@ -1,6 +1,6 @@
 """A changed file as the old one with a few byte ranges replaced: streamed, written all or nothing, and reversible.
 
-Every file format we write comes down to this. What is not in an edit is copied byte for byte, and hashed on its way.
+Every file format we write comes down to this. What is not in an edit is copied by the kernel, byte for byte.
 The edits turned around are all that is needed to get the old file back. A written file can be read only by those who
 could read the file it was made from.
 """
@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,7 +18,6 @@ from ..core.atomic import named_errors, permissions
 from ..core.errors import Advice, LevelheadError
 from ..core.scratch import scratch
 from ..show.progress import ByteProgress
-from .running_digest import RunningDigest
 
 CHUNK = 1 << 24
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
@@ -54,31 +54,29 @@ def rewrite(
     copied while the digest is computed, and the edits are filled in when it is known.
     """
     layout = sorted(edits(UNKNOWN_SHA256), key=lambda edit: edit.offset)
-    size = source.stat().st_size
-    with RunningDigest(size) as digest, source.open("rb", buffering=0) as read, out.open("wb") as write:
-        at, shift, old = 0, 0, []
-        for edit in layout:
-            assert at <= edit.offset, "edits overlap"
-            digest.copy(read, write, edit.offset - at, progress)
-            old.append(_read_all(read, edit.length))
-            digest.add(old[-1])
-            write.seek(edit.offset + shift + len(edit.data))
-            at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
-        digest.copy(read, write, size - at, progress)
-        final = sorted(edits(found := digest.hexdigest()), key=lambda edit: edit.offset)
+    with (
+        _computed_meanwhile(partial(file_sha256, source), source) as digest,
+        source.open("rb") as read,
+        out.open("wb") as write,
+    ):
+        _copy_between(read, write, layout, source.stat().st_size, progress)
+        final = sorted(edits(digest()), key=lambda edit: edit.offset)
         shift, back = 0, []
-        for edit, planned, was in zip(final, layout, old, strict=True):
+        for edit, planned in zip(final, layout, strict=True):
             assert (edit.offset, len(edit.data)) == (planned.offset, len(planned.data)), "edits moved"
             write.seek(edit.offset + shift)
             write.write(edit.data)
-            back.append(Edit(edit.offset + shift, len(edit.data), was))
+            read.seek(edit.offset)
+            back.append(Edit(edit.offset + shift, len(edit.data), read.read(edit.length)))
             shift += len(edit.data) - edit.length
     out.chmod(permissions(source))
-    return found, tuple(back)
+    return digest(), tuple(back)
 
 
 def restore(source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgress | None = None) -> str:
-    """Write source with its edits to out, another file; return the sha256 of what was written.
+    """Write source with its edits to out, another file; return the sha256 that this gives.
+
+    It is computed from the source and the edits while the bytes between these are copied.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -88,30 +86,63 @@ def restore(source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgre
     ...     out.read_bytes(), digest == file_sha256(out)
     (b'abc', True)
     """
-    size = source.stat().st_size
-    with RunningDigest(size) as digest, source.open("rb", buffering=0) as read, out.open("wb") as write:
-        at = 0
-        for edit in sorted(edits, key=lambda edit: edit.offset):
-            digest.copy(read, write, edit.offset - at, progress)
-            digest.add(edit.data)
+    ordered = sorted(edits, key=lambda edit: edit.offset)
+    with (
+        _computed_meanwhile(partial(_edited_sha256, source, ordered), source) as digest,
+        source.open("rb") as read,
+        out.open("wb") as write,
+    ):
+        _copy_between(read, write, ordered, source.stat().st_size, progress)
+        shift = 0
+        for edit in ordered:
+            write.seek(edit.offset + shift)
             write.write(edit.data)
-            at = read.seek(edit.offset + edit.length)
-        digest.copy(read, write, size - at, progress)
-        found = digest.hexdigest()
+            shift += len(edit.data) - edit.length
     out.chmod(permissions(source))
-    return found
+    return digest()
 
 
-def _read_all(file: BinaryIO, length: int) -> bytes:
-    """Read so many bytes from an unbuffered file."""
-    parts = []
-    while length:
-        part = file.read(length)
-        if not part:
-            raise LevelheadError("the input became shorter while it was read; nothing was written")
-        parts.append(part)
-        length -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+@contextmanager
+def _computed_meanwhile(compute: Callable[[], str], source: Path) -> Iterator[Callable[[], str]]:
+    """Yield what returns a value that is computed from a file: of a large one, by a thread from now on."""
+    if source.stat().st_size < CHUNK:
+        yield cache(compute)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # imports logging, which reading alone does not need
+
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(compute).result
+
+
+def _edited_sha256(source: Path, edits: Sequence[Edit]) -> str:
+    """Return the sha256 of a file with edits, which are in order."""
+    sha, block = hashlib.sha256(), bytearray(1 << 18)
+    with source.open("rb", buffering=0) as file:
+        for edit in [*edits, Edit(source.stat().st_size, 0, b"")]:
+            length = edit.offset - file.tell()
+            while length:
+                done = file.readinto(memoryview(block)[: min(length, len(block))])
+                if not done:
+                    raise LevelheadError("the input became shorter while it was read; nothing was written")
+                sha.update(memoryview(block)[:done])
+                length -= done
+            sha.update(edit.data)
+            file.seek(edit.offset + edit.length)
+    return sha.hexdigest()
+
+
+def _copy_between(
+    read: BinaryIO, write: BinaryIO, edits: Sequence[Edit], size: int, progress: ByteProgress | None
+) -> None:
+    """Copy what lies between edits, which are in order, to where it will lie after them."""
+    at, shift = 0, 0
+    for edit in [*edits, Edit(size, 0, b"")]:
+        assert at <= edit.offset, "edits overlap"
+        _copy_range(read, write, at, at + shift, edit.offset - at, progress)
+        at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
+    if size >= CHUNK and hasattr(os, "posix_fadvise"):  # let the disk write while the digest is computed
+        write.flush()
+        os.posix_fadvise(write.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def copy(source: Path, out: Path, progress: ByteProgress | None = None) -> None:
