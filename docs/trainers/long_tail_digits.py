@@ -1,4 +1,4 @@
-"""Handwritten digits with a long tail, as two torch datasets, and a small network: the data of the pages on trainers."""
+"""Handwritten digits with a long tail, as two torch datasets, and a small network: what the trainers' pages use."""
 
 import numpy as np
 import torch

@@ -17,7 +17,7 @@ class WVN(Callback):
 
 data = DataLoaders.from_dsets(train, held_out, bs=32, device=torch.device("cpu"))
 learn = Learner(data, Net(), loss_func=torch.nn.functional.cross_entropy, cbs=[WVN()])
-with learn.no_bar(), learn.no_logging():
+with learn.no_logging():
     learn.fit(8, lr=3e-3)
 
 tuned = lh.tune(learn.model, data.valid, counts)

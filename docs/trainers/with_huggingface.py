@@ -4,14 +4,14 @@ from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClass
 from levelhead.hosts.transformers import LevelCallback, WVNCallback
 
 sizes = {"image_size": 8, "patch_size": 2, "num_channels": 1, "hidden_size": 32, "intermediate_size": 64}
-model = ViTForImageClassification(ViTConfig(num_labels=10, num_hidden_layers=2, num_attention_heads=4, **sizes))
+model = ViTForImageClassification(ViTConfig(num_labels=10, num_hidden_layers=1, num_attention_heads=4, **sizes))
 
 level = LevelCallback(tune="eval", page="leveling.html")  # counts come from the labels of the training data
 trainer = Trainer(
     model=model,
     args=TrainingArguments(
         "output",
-        num_train_epochs=10,
+        num_train_epochs=6,
         learning_rate=3e-3,
         per_device_train_batch_size=32,
         eval_strategy="epoch",

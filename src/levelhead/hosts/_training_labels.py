@@ -14,7 +14,7 @@ from ..gamma.collect import LABEL_KEYS
 _GIVE_COUNTS = Advice("counts", None, "to say how many training samples each class has")
 
 
-def count_training_labels(loader: Any, classes: int) -> np.ndarray:
+def count_training_labels(loader: Any, classes: int | None = None) -> np.ndarray:
     """Return how many samples, tokens or pixels of each class a training loader's dataset has, [K].
 
     The labels are those of a column of a Hugging Face dataset, of `labels` or `targets` of the dataset, the last tensor
@@ -22,7 +22,7 @@ def count_training_labels(loader: Any, classes: int) -> np.ndarray:
 
     Args:
         loader: what training draws its batches from.
-        classes: K.
+        classes: K; one more than the largest label if not given.
 
     >>> from torch.utils.data import DataLoader
     >>> count_training_labels(DataLoader([([0.5], 0), ([1.5], 2), ([0.1], 0)]), 3)

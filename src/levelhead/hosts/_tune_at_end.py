@@ -20,7 +20,7 @@ from ..gamma.tune import tune
 from ..gamma.tuned import Tuned
 from ..heads.adjusted import Adjusted
 from ..heads.torch import read, unwrap
-from ..heads.torch_model import editable_head
+from ..heads.torch_model import TorchModel, editable_head
 from ._trackers import LevelOutcome
 from ._training_labels import count_training_labels
 
@@ -58,14 +58,17 @@ class EvalTuning:
     tuned: Tuned | None = field(default=None, init=False)
     _scores: tuple[Tensor, Tensor] | None = field(default=None, init=False)
     _norms: np.ndarray | None = field(default=None, init=False)
+    _likely: int | None = field(default=None, init=False)  # K, as far as counts or labels tell it
 
     def start(self, model: nn.Module, training: Any) -> None:
         """Check the head, and know the counts: as given, or from the labels of what training draws from."""
-        head = next(iter(self._layers(model).values()))
-        classes = max(2, len(head.weight))
         given = self.options.counts
-        given = count_training_labels(training, classes) if given is None else given
-        self.counts = resolve(given, classes, names=_names(model, classes))
+        counted = count_training_labels(training) if given is None else given
+        self._likely = TorchModel(model).likely_classes(len(counted) if hasattr(counted, "__len__") else None)
+        classes = max(2, len(next(iter(self._layers(model).values())).weight))
+        if given is None and len(counted) < classes:  # the last classes have no sample, which `resolve` tells
+            counted = np.pad(counted, (0, classes - len(counted)))
+        self.counts = resolve(counted, classes, names=_names(model, classes))
 
     def choose(
         self, model: nn.Module, loader: Iterable[Any], *, gather: Gather | None = None, gather_all: Gather | None = None
@@ -84,7 +87,7 @@ class EvalTuning:
         layers, classes = self._layers(model), logits.shape[1]
         one = next(iter(layers.values()))
         several = len(layers) > 1 or len(one.weight) == 1
-        self._norms = None if several else to_numpy(read(model, layer=self.options.layer).norms)
+        self._norms = None if several else to_numpy(read(model, layer=next(iter(layers))).norms)
         self._scores = logits, labels
         self.tuned = tune(
             logits,
@@ -135,7 +138,7 @@ class EvalTuning:
             outcome.write_page(Path(self.options.page))
 
     def _layers(self, model: nn.Module) -> dict[str, Any]:
-        return dict(editable_head(model, layer=self.options.layer))
+        return dict(editable_head(model, layer=self.options.layer, classes=self._likely))
 
     def _rule(self, layers: dict[str, Any]) -> RuleRequest:
         """Return the rule asked for or, of `auto`, the one that a head of its kind can have."""
