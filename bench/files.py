@@ -1,4 +1,4 @@
-"""Speed of rescaling a 2 GB safetensors file and of undoing that, compared with `cp` and with the sha256 that bounds both.
+"""Speed of rescaling a 2 GB safetensors file, and of undoing that, against `cp` and the sha256 that bounds both.
 
     python bench/files.py [--gigabytes 2] [--rounds 5] [--folder DIR] [--out results/files.json]
 
