@@ -15,9 +15,9 @@ import torch
 from levelhead.core import atomic
 from levelhead.runs import checkpoint
 from levelhead.runs import run as runs
+from levelhead.runs.lock import BusyError, lock_folder
 from levelhead.runs.run import run
 from levelhead.runs.run_folder import Run
-from levelhead.runs.session import BusyError, lock_folder
 from levelhead.runs.spec import Spec
 
 from .. import layouts
@@ -336,7 +336,8 @@ def test_a_run_with_other_settings_or_data_in_the_same_folder_is_refused(spec, t
 
 
 def test_only_one_process_trains_a_run(spec, tmp_path):
-    with lock_folder(Run.of(spec, tmp_path)), pytest.raises(BusyError, match="another process is training this run"):
+    busy = pytest.raises(BusyError, match="another process is training this run")
+    with lock_folder(Run.of(spec, tmp_path).path), busy:
         run(spec, tmp_path)
     assert run(spec, tmp_path).finished
 

@@ -1,6 +1,6 @@
 """Many at once: processes that train the same specs in the same folder, some killed; two writers of one file.
 
-Seen to fail: with `runs.session.lock_folder` locking nothing, when a run's log has two lines for one epoch.
+Seen to fail: with `runs.lock.lock_folder` locking nothing, when a run's log has two lines for one epoch.
 """
 
 import contextlib

@@ -8,6 +8,7 @@
 - sweep: many specs, or a grid of them, each trained once
 - train_command: the body of `levelhead train`
 - session: one training: its folder is locked and checked, its log and result are written
+- lock: one process at a time, on every system
 - checkpoint: the state of a training as checksummed files
 - track: records of epochs sent to TensorBoard or MLflow
 - workers: tasks done by this process, local processes or a Ray cluster

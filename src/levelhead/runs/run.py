@@ -15,8 +15,9 @@ from ..lab.data import Data
 from ..lab.train import State, fit
 from ..show.progress import EpochProgress
 from . import checkpoint
+from .lock import lock_folder
 from .run_folder import Run
-from .session import TrainingSession, check_finished, lock_folder
+from .session import TrainingSession, check_finished
 from .spec import Spec
 
 
@@ -67,7 +68,7 @@ def run(
             "the plain engine trains in float32 or float64; bfloat16 needs the fast engine, on CUDA", parameter="dtype"
         )
     session = TrainingSession(found, spec, data or spec.load(), place, writes=writes, half=half, report=report)
-    with lock_folder(found, writes=writes):
+    with lock_folder(found.path, writes=writes):
         if found.finished:  # by another process, before we held the lock
             return found
         session.begin(say)
@@ -140,7 +141,7 @@ def run_packed(
             tell = None if report is None else lambda record, i=i: report(i, record)
             sessions.append(TrainingSession(one, spec, loaded[key], torch.device(device), half=half, report=tell))
         for session in sessions:
-            locks.enter_context(lock_folder(session.run))
+            locks.enter_context(lock_folder(session.folder))
             session.begin(say)
         for dtype in sorted({session.spec.dtype for session in sessions}):
             part = [session for session in sessions if session.spec.dtype == dtype]

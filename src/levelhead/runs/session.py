@@ -4,8 +4,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -172,29 +171,6 @@ class TrainingSession:
                 f"{self.folder}: trained, but the result cannot be written ({error.strerror}); make room and "
                 "run the same command again"
             ) from error
-
-
-class BusyError(LevelheadError):
-    """Another process holds the run's lock."""
-
-
-@contextmanager
-def lock_folder(run: Run, *, writes: bool = True) -> Iterator[None]:
-    """Hold the run's lock. The system releases it when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # reading runs works without it
-        raise ImportError("training locks its folder, which needs a POSIX system, such as Linux or macOS") from None
-    run.path.mkdir(parents=True, exist_ok=True)
-    if not writes:
-        yield
-        return
-    with (run.path / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(f"{run.path}: another process is training this run; wait for it, or stop it") from None
-        yield
 
 
 def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
