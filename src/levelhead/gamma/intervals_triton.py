@@ -16,7 +16,7 @@ from .intervals import TabulatedRule
 from .rule import Rule
 
 DTYPES = torch.float32, torch.float16, torch.bfloat16
-BLOCK, WARPS, FEW = 256, 1, 4  # classes read at a time; warps per row; so many rivals of a block are taken one by one
+BLOCK, WARPS, FEW = 128, 1, 4  # classes read at a time; warps per row; so many rivals of a block are taken one by one
 
 
 @torch.no_grad()
@@ -36,9 +36,8 @@ def find_intervals_triton(
     slopes, eps = rule.slopes, float(np.finfo(np.float32).eps)
     unit = np.log2(np.e) if rule.multiplies else 1.0  # scores use powers of two
     scaled = slopes * unit
-    reach = float(np.abs(np.outer(table.gammas, scaled)).max())
-    floats = np.concatenate([slopes, table.gammas])
-    exact = torch.from_numpy(floats).to(device)
+    reach = float(np.abs(table.gammas).max() * np.abs(scaled).max())
+    exact = torch.from_numpy(np.concatenate([slopes, table.gammas])).to(device)
     fast = torch.from_numpy(np.concatenate([scaled.astype(np.float32), *table.moves])).to(device)
     label = torch.from_numpy(labels.astype(np.int32)).to(device)
     lo, hi = torch.empty((2, len(logits)), dtype=torch.float64, device=device)
