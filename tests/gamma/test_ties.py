@@ -10,7 +10,9 @@ from sklearn import metrics as sk
 from levelhead import gamma_path, match_prior, tune
 from levelhead.core.curve import METRICS, Curve
 from levelhead.gamma.criterion import Grid, Objective
+from levelhead.gamma.envelope import compute_envelope
 from levelhead.gamma.metrics import shown
+from levelhead.gamma.rule import make_rule
 
 CLASSES = 4
 COUNTS = np.array([64, 16, 4, 4])
@@ -195,3 +197,17 @@ def test_a_choice_is_zero_where_only_slivers_differ():
     grid = Grid.between(np.array([a, np.nextafter(a, 1)]), (0.0, 2.0))
     assert grid.choose(np.array([0.2, 0.3, 0.2]))[0] == 0.0
     assert grid.choose(np.array([0.2, 0.1, 0.2]))[0] == 0.0
+
+
+def test_the_largest_logit_wins_at_zero_however_small_the_logits_are():
+    rng, smallest = np.random.default_rng(0), 5e-324
+    for _ in range(40):
+        counts = rng.integers(1, 5000, 10)
+        logits = rng.choice([-1.0, 1.0], (60, 10)) * rng.integers(0, 9, (60, 10)) * smallest
+        changes = compute_envelope(logits, make_rule("shift", counts), (-1.0, 2.0))
+        assert np.array_equal(changes.predictions(0.0), logits.argmax(axis=1))
+        far = changes.predictions(-0.5), changes.predictions(1.5)
+        assert np.array_equal(far[0], np.full(60, counts.argmax()))
+        assert np.array_equal(far[1], np.full(60, counts.argmin()))
+        gains = np.bincount(changes.sample, changes.new_class - changes.old_class, minlength=60)
+        assert np.array_equal(changes.start + gains, changes.predictions(2.0))  # each change begins at the one before

@@ -226,7 +226,7 @@ def _walk_enlarged(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tup
 def _has_tiny(logits: np.ndarray) -> np.ndarray:
     """Return which rows have a logit so near 0 that crossings with it have few bits, [n]."""
     size = np.abs(logits)
-    return ((size < TINY) & (size > 0)).any(axis=1)
+    return np.asarray(np.any((size < TINY) & (size > 0), axis=1))
 
 
 def _winners(logits: np.ndarray, rule: Rule, gamma: float) -> np.ndarray:
