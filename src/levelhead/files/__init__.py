@@ -16,6 +16,7 @@ onnx_graph, onnx_ml, onnx_parts, protobuf, zip: what ONNX and state dicts are ma
 find: the head among the tensors of a file, by name and shape
 spans: a head as byte ranges of a file
 companions: what belongs to a model in its folder besides its own files
+large_heads, blocks: heads too large to be held whole; bytes read while they are written
 note: the record of an adjustment in a file
 edits: files written as a few changed byte ranges, all or nothing
 originals: the bytes kept for an exact undo

@@ -18,6 +18,7 @@ from ..core.atomic import named_errors, permissions
 from ..core.errors import Advice, LevelheadError
 from ..core.scratch import scratch
 from ..show.progress import ByteProgress
+from .blocks import LARGE, Data, FileRange, blocks_of
 
 CHUNK = 1 << 24
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
@@ -29,7 +30,7 @@ class Edit:
 
     offset: int
     length: int
-    data: bytes
+    data: Data  # bytes, or what stands for many
 
 
 class OutputExists(LevelheadError, FileExistsError):
@@ -65,9 +66,10 @@ def rewrite(
         for edit, planned in zip(final, layout, strict=True):
             assert (edit.offset, len(edit.data)) == (planned.offset, len(planned.data)), "edits moved"
             write.seek(edit.offset + shift)
-            write.write(edit.data)
+            write.writelines(blocks_of(edit.data))
             read.seek(edit.offset)
-            back.append(Edit(edit.offset + shift, len(edit.data), read.read(edit.length)))
+            old = read.read(edit.length) if edit.length < LARGE else FileRange(source, edit.offset, edit.length)
+            back.append(Edit(edit.offset + shift, len(edit.data), old))
             shift += len(edit.data) - edit.length
     out.chmod(permissions(source))
     return digest(), tuple(back)
@@ -96,7 +98,7 @@ def restore(source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgre
         shift = 0
         for edit in ordered:
             write.seek(edit.offset + shift)
-            write.write(edit.data)
+            write.writelines(blocks_of(edit.data))
             shift += len(edit.data) - edit.length
     out.chmod(permissions(source))
     return digest()
@@ -126,7 +128,8 @@ def _edited_sha256(source: Path, edits: Sequence[Edit]) -> str:
                     raise LevelheadError("the input became shorter while it was read; nothing was written")
                 sha.update(memoryview(block)[:done])
                 length -= done
-            sha.update(edit.data)
+            for part in blocks_of(edit.data):
+                sha.update(part)
             file.seek(edit.offset + edit.length)
     return sha.hexdigest()
 

@@ -14,6 +14,7 @@ from ..core.regular_file import check_unchanged
 from ..show.progress import ByteProgress
 from .companions import companion_files
 from .edits import UNKNOWN_SHA256, Edit, copy, make_folder, rewrite, staged
+from .large_heads import LargeHead
 from .note import Note
 from .originals import Original, save_originals
 from .spans import LayerSpans, LocatedHead, load, store
@@ -51,7 +52,7 @@ class Format:
     def save(
         self,
         found: LocatedHead,
-        heads: Sequence[Head],
+        heads: Sequence[Head | LargeHead],
         out: Path,
         *,
         note: Note | None,
@@ -68,7 +69,7 @@ class Format:
             if layer.bias is None and head.bias is not None and self.add_bias is not None:
                 edits[found.path] += self.add_bias(found, layer, head.bias)
                 head = replace(head, bias=None)
-            for file, edit in store(layer, head):
+            for file, edit in head.edits(layer) if isinstance(head, LargeHead) else store(layer, head):
                 edits[file].append(edit)
         names = layout(found.files, out, changed=set(edits), folder=found.folder)
         check_not_input(found.files, [out, *(out.parent / name for name in names.values())])

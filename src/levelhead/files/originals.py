@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from ..core.errors import LevelheadError
 from ..core.regular_file import check_regular_file
+from .blocks import LARGE, Data, FileRange, blocks_of
 from .edits import Edit
 
 
@@ -34,7 +36,7 @@ def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o
     }
     with path.open("wb") as file:
         file.write(json.dumps({"levelhead": "original", "files": files}).encode() + b"\n")
-        file.writelines(edit.data for one in originals.values() for edit in one.edits)
+        file.writelines(block for one in originals.values() for edit in one.edits for block in blocks_of(edit.data))
     path.chmod(bits)
 
 
@@ -49,7 +51,7 @@ def load_originals(path: Path) -> dict[str, Original]:
             found = {}
             for name, one in facts["files"].items():
                 _check_edits(one["edits"], path.stat().st_size)
-                edits = [Edit(offset, length, file.read(size)) for offset, length, size in one["edits"]]
+                edits = [Edit(offset, length, _take(file, path, size)) for offset, length, size in one["edits"]]
                 if any(len(edit.data) != size for edit, (*_, size) in zip(edits, one["edits"], strict=True)):
                     raise LevelheadError("cut short")
                 if not isinstance(one["sha256"], str) or Path(one["name"]).name != one["name"]:
@@ -59,6 +61,16 @@ def load_originals(path: Path) -> dict[str, Original]:
         reason = f"not a file that `levelhead rescale` kept ({error})"
         raise LevelheadError(f"{path}: {reason}; move it away to undo by division instead") from None
     return found
+
+
+def _take(file: BinaryIO, path: Path, size: int) -> Data:
+    """Return the next bytes of an open file or, if they are many, what stands for them."""
+    if size < LARGE:
+        return file.read(size)
+    at = file.tell()
+    kept = FileRange(path, at, min(size, path.stat().st_size - at))
+    file.seek(at + len(kept))
+    return kept
 
 
 def _check_edits(edits: list[list[int]], largest: int) -> None:

@@ -22,6 +22,7 @@ from ..gamma.tuned import reason_to_keep_zero
 from ..io.tuned_json import read_choice, same_counts
 from ..show.progress import ByteProgress
 from .companions import companion_files
+from .large_heads import LargeHead, adjust_large, is_large, thin_head
 from .locate import format_of, locate_head, output_path
 from .spans import LayerSpans, LocatedHead, decode, encode, load
 
@@ -162,12 +163,17 @@ def write_adjusted(
     offset: Sequence[float] = (),
 ) -> RescaleResult:
     """Do what `rescale_file` and `adjust_file` share, once the head is found and the counts [K] are checked."""
-    heads = [load(layer, found.names) for layer in found.layers]
+    large = is_large(found) and rule != "tau" and logits is None
+    heads = [thin_head(layer, found.names) if large else load(layer, found.names) for layer in found.layers]
     by = rule_amounts(heads[0], rule, n, gamma, scale=scale, offset=offset)
     adjusted = [apply_amounts(one, by, bias=bias) if by.changes else one for one in heads]  # 0 needs no new bias
     offset_after = None if by.scale is None else by.offset
-    for layer, before, after in zip(found.layers, heads, adjusted, strict=True):
-        _check_not_lost(layer, before, after)
+    written: list[Head | LargeHead] = [*adjusted]
+    if large:
+        written = [adjust_large(found.layers[0], by.scale, adjusted[0].bias, found.names)]
+    else:
+        for layer, before, after in zip(found.layers, heads, adjusted, strict=True):
+            _check_not_lost(layer, before, after)
     flips = None if logits is None else _count_flips(found.layers[0], check_logits(logits), by)
     out = output_path(path, out, found.folder)
     note = {
@@ -182,7 +188,7 @@ def write_adjusted(
     note |= {} if offset_after is None else {"offset": offset_after.tolist()}
     note |= {"before": found.note} if found.note else {}
     left_out = companion_files(found.path.parent, found.files)[1] if found.folder else []
-    kept = format_of(path).save(found, adjusted, out, note=note, keep=original, force=force, progress=progress)
+    kept = format_of(path).save(found, written, out, note=note, keep=original, force=force, progress=progress)
     return RescaleResult(
         path=str(path),
         out=str(out),
@@ -194,8 +200,8 @@ def write_adjusted(
         counts=n,
         factors=by.first,
         offset=offset_after,
-        before=_norms(heads[0]),
-        after=_norms(adjusted[0]),
+        before=written[0].before if isinstance(written[0], LargeHead) else _norms(heads[0]),
+        after=written[0].after if isinstance(written[0], LargeHead) else _norms(adjusted[0]),
         sha256={name: o.sha256 for name, o in kept.items()},
         names=found.names,
         flips=flips,
