@@ -1,11 +1,13 @@
 """Count how often the right head is found in the models of transformers and timm. No edit may be wrong.
 
     python bench/census.py [--only NAME ...] [--part 1/2] [--resume] [--out results/census.json]
+    python bench/census.py --places     # the table of bench/_places.py alone: every kind of place, in a minute
 
 Every *ForSequenceClassification and *ForImageClassification class of transformers is built from a small config, and
 some models of every timm family (the smallest by name), with 7 classes and random weights, offline. The head is looked
 for in three ways: with counts, with counts and an example input, and with the model alone (`find_head(model)`). An edit
-is right if after `rescale_` every logit is the old one times the factor of its class.
+is right if after `rescale_` every logit is the old one times the factor of its class. Other places (files, other
+libraries, what is refused on purpose) are judged by the table that tests/hosts/test_places.py tests.
 """
 
 from __future__ import annotations
@@ -23,14 +25,20 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from _places import PLACES
+from _places import judge as judge_place
 from _small_models import K, from_timm, logits, timm_cases, transformers_cases
 from torch import nn
 
 import levelhead as lh
+from levelhead.core.atomic import write
 from levelhead.paper.markdown import fill
 
 COUNTS, GAMMA = [4900, 2500, 1600, 900, 400, 100, 25], 0.5
@@ -97,11 +105,14 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="i/n: every n-th model, from the i-th, for n processes at once")
     parser.add_argument("--resume", action="store_true", help="skip models that the result has already")
     parser.add_argument("--out", default="results/census.json", help="models not judged now keep their rows there")
+    parser.add_argument("--places", action="store_true", help="judge the table of places only, and fill docs/places.md")
     parser.add_argument("--readme", action="store_true", help="judge nothing; write the result into README.md")
     args = parser.parse_args()
     if args.readme:
         fill(Path("README.md"), "census", sentence(json.loads(Path(args.out).read_text())["summary"]))
         return
+    if args.places:
+        sys.exit(take_places(Path(args.out)))
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_DATA, (5 << 30, 5 << 30))
     from_timm()
@@ -125,6 +136,50 @@ def main() -> None:
     sys.exit(any("wrong" in road for library in result["summary"].values() for road in library["roads"].values()))
 
 
+def take_places(out: Path) -> bool:
+    """Judge every place of the table, add the result to the file and to docs/places.md; return whether one is wrong."""
+    from_timm()
+    rows = {}
+    for place in PLACES:
+        with TemporaryDirectory() as folder:
+            found = judge_place(place, Path(folder))
+        rows[place.name] = {"library": place.library, "expected": place.expected, **asdict(found)}
+        print(f"{place.name}: {found.verdict}: {found.detail}", file=sys.stderr, flush=True)
+    result = json.loads(out.read_text()) if out.exists() else {}
+    counted = dict(Counter(row["verdict"] for row in rows.values()))
+    places = {"summary": counted, "about": about_places(), "rows": rows}
+    write(out, json.dumps(result | {"places": places}, indent=1) + "\n")
+    fill(Path("docs/places.md"), "places", places_table(rows))
+    print(json.dumps(counted))
+    return any(row["verdict"] != row["expected"] for row in rows.values())
+
+
+def places_table(rows: dict[str, Any]) -> str:
+    """Return the places as a table in Markdown."""
+    lines = ["| place | made with | | head, or reason |", "|---|---|---|---|"]
+    for name, row in rows.items():
+        detail = row["detail"].replace("|", "\\|")
+        lines.append(f"| {name} | {row['library']} | {row['verdict']} | {detail} |")
+    return "\n".join(lines)
+
+
+def about_places() -> dict[str, str]:
+    libraries = (
+        "torch",
+        "transformers",
+        "timm",
+        "torchvision",
+        "peft",
+        "lightning",
+        "onnx",
+        "skl2onnx",
+        "keras",
+        "h5py",
+    )
+    found = {name: version(name) for name in (*libraries, "scikit-learn", "lightgbm", "xgboost")}
+    return {"levelhead": lh.__version__, **found, "command": "python bench/census.py --places"}
+
+
 def sentence(summary: dict[str, Any]) -> str:
     """Return the result in words."""
     judged = {library: found["judged"] for library, found in summary.items()}
@@ -144,8 +199,10 @@ def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
     with open(path, "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        models = json.loads(file.read() or '{"models": {}}')["models"] | rows
-        result = {"summary": summary(models), "about": about(), "models": dict(sorted(models.items()))}
+        whole = json.loads(file.read() or '{"models": {}}')
+        models = whole["models"] | rows
+        known = {"places": whole["places"]} if "places" in whole else {}
+        result = {"summary": summary(models), "about": about(), **known, "models": dict(sorted(models.items()))}
         file.truncate(0)
         file.write(json.dumps(result, indent=1) + "\n")
     return result

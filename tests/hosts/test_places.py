@@ -1,0 +1,33 @@
+"""Every place that a head can live in (bench/_places.py): the right head or a refusal, never a wrong edit."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # other people's imports, and they take long
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+places = importlib.import_module("_places")
+
+
+@pytest.mark.parametrize("place", places.PLACES, ids=lambda place: place.name)
+def test_head_is_right_or_refused_as_the_table_says(place, tmp_path):
+    if place.library != "none":
+        pytest.importorskip(place.library, reason=f"{place.library} is not installed")
+    found = places.judge(place, tmp_path)
+    assert places.as_expected(place, found), found
+
+
+def test_judge_tells_a_wrong_edit(tmp_path):
+    def wrong(folder):
+        places.check_scaled(places.X[:, :3], places.X[:, :3] * [1, 2, 4])
+        return ""
+
+    assert places.judge(places.Place("wrong", "none", wrong), tmp_path).verdict == "wrong"
+
+
+def test_names_are_unique():
+    names = [place.name for place in places.PLACES]
+    assert len(set(names)) == len(names)
