@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from levelhead import LevelheadError
+from levelhead.io import numpy_file
 from levelhead.io.arrays import FORMATS, read
 from levelhead.io.table import TABLE_SUFFIXES, read_table
 
@@ -60,8 +61,12 @@ def test_every_format_gives_back_what_was_written(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
-def test_large_files_are_mapped_not_read(tmp_path, suffix):
-    assert isinstance(read(write(tmp_path / f"x{suffix}", LOGITS)), np.memmap)
+def test_large_files_are_mapped_not_read(tmp_path, suffix, monkeypatch):
+    path = write(tmp_path / f"x{suffix}", LOGITS)
+    assert not isinstance(read(path), np.memmap)
+    monkeypatch.setattr(numpy_file, "LARGEST_READ", LOGITS.nbytes - 1)
+    assert isinstance(read(path), np.memmap)
+    np.testing.assert_array_equal(read(path), LOGITS)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])

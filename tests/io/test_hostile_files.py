@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -163,3 +165,44 @@ def test_toml_nested_ever_deeper_is_refused_as_grid_and_recipe(tmp_path):
     for reader in (read_grid, find_recipe):
         with pytest.raises(LevelheadError, match=r"x\.toml: not .*nested too deep"):
             reader(str(tmp_path / "x.toml"))
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_an_array_outlives_its_file_becoming_shorter(tmp_path, suffix):
+    path = tmp_path / f"L{suffix}"
+    _write_array(path, LOGITS)
+    values = arrays.read(path)
+    os.truncate(path, 60)
+    assert np.array_equal(values, LOGITS)  # a map of the file would end the process here
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_a_large_file_that_becomes_shorter_is_refused_in_one_line(tmp_path, suffix):
+    path = tmp_path / f"L{suffix}"
+    _write_array(path, np.ones((5 << 20, 2)))  # 80 MiB, two chunks
+    code = f"""
+import os, numpy as np
+from levelhead import LevelheadError
+from levelhead.gamma.chunks import read_chunks
+from levelhead.io import arrays
+values = arrays.read({str(path)!r})
+assert isinstance(values, np.memmap)
+try:
+    for first, part in read_chunks(values):
+        os.truncate({str(path)!r}, 1000)
+except LevelheadError as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    expected = f"{path}: became shorter while it was read; try again when nothing writes to it\n"
+    assert (ended.returncode, ended.stdout) == (0, expected), ended.stderr
+
+
+def _write_array(path, values):
+    from safetensors.numpy import save_file
+
+    if path.suffix == ".npy":
+        np.save(path, values)
+    else:
+        save_file({"logits": values}, path)

@@ -1,12 +1,15 @@
 """Reading logits chunk by chunk: from an array, a tensor, or a memory-mapped file larger than memory."""
 
 import mmap
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ..core.array import check_finite_rows, is_torch, to_numpy
+from ..core.errors import LevelheadError
 from ..core.measure import Kind, check_logits
 from ..show.progress import RowProgress
 
@@ -31,6 +34,7 @@ def read_chunks(
         logits, kind = check_logits(logits, kind=kind), "logits"  # raises, or turns a list into an array
     total, step = len(logits), max(1, size // max(1, logits.shape[1]))
     for first in range(0, total, step):
+        _check_not_shorter(logits)
         part = logits[first : first + step]
         part = to_numpy(part) if is_torch(part) else np.asarray(part)
         part = part.astype(np.float32) if part.dtype == np.float16 else part  # sums of float16 overflow
@@ -46,3 +50,13 @@ def read_chunks(
             file.madvise(mmap.MADV_DONTNEED)
         if progress is not None:
             progress(min(first + step, total), total)
+
+
+def _check_not_shorter(values: Any) -> None:
+    """Check that a memory-mapped file is still as long as its map: reading what is gone would end the process."""
+    if isinstance(values, np.memmap) and isinstance(values.base, mmap.mmap) and values.filename is not None:
+        with suppress(FileNotFoundError):  # its name is gone, its content is not
+            if os.stat(values.filename).st_size < values.offset + values.nbytes:
+                raise LevelheadError(
+                    f"{values.filename}: became shorter while it was read; try again when nothing writes to it"
+                )

@@ -13,13 +13,13 @@ from ..core.errors import LevelheadError, in_file
 from ..core.per_class import listed
 from ..core.regular_file import check_regular_file, unchanged_while_read
 from . import csv_table, safetensors_file, text
-from .numpy_file import check_magic, names_in_npz, read_npy, read_npz
+from .numpy_file import check_magic, names_in_npz, read_npy, read_npz, read_or_map
 from .table import TABLE_SUFFIXES, find_columns, read_table
 from .torch_file import read_tensors
 
 
 def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
-    """Return one array of FILE or FILE:KEY, memory-mapped if the format allows it (.npy, .safetensors).
+    """Return one array of FILE or FILE:KEY, memory-mapped if it is large and the format allows it (.npy, .safetensors).
 
     `wanted` is what the array holds, for messages; also the key to use if the file holds several arrays.
     """
@@ -121,7 +121,7 @@ def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
         raise LevelheadError(f"{name!r} is {tensor.dtype}; expected floating-point or integer numbers")
     if 0 in tensor.shape:
         raise LevelheadError(f"{name!r} is empty, shape {list(tensor.shape)}")
-    values = np.memmap(path, safetensors_file.NUMPY_DTYPES[tensor.dtype], "r", tensor.offset, tensor.shape)
+    values = read_or_map(path, safetensors_file.NUMPY_DTYPES[tensor.dtype], tensor.offset, tensor.shape)
     return safetensors_file.widen_bfloat16(values) if tensor.dtype == "BF16" else values
 
 

@@ -1,6 +1,6 @@
 """numpy's files, .npy and .npz, read without `numpy.load`: nothing in them is unpickled, and no header is believed.
 
-An .npy file is mapped. An array of an .npz file is as long as both its header and the archive say.
+A large .npy file is mapped. An array of an .npz file is as long as both its header and the archive say.
 """
 
 import ast
@@ -8,7 +8,7 @@ import lzma
 import math
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from ..core.errors import LevelheadError
 
 LARGEST_EXPANSION = 1 << 30  # bytes that a compressed array may always become; beyond, at most 100 times its size
+LARGEST_READ = 1 << 26  # bytes that are read at once; larger arrays are mapped
 LONGEST_NPY_HEADER = 1 << 16  # bytes; ours have 118
 BROKEN_ZIP = (  # what the standard library raises for a damaged archive
     BadZipFile,
@@ -33,7 +34,7 @@ BROKEN_ZIP = (  # what the standard library raises for a damaged archive
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """Return the array of an .npy file, memory-mapped."""
+    """Return the array of an .npy file, memory-mapped if it is large."""
     check_magic(path, ".npy")
     with path.open("rb") as file:
         shape, fortran, dtype = _read_npy_header(file)
@@ -42,7 +43,31 @@ def read_npy(path: Path) -> np.ndarray:
     order = "F" if fortran else "C"
     if 0 in shape:
         return np.empty(shape, dtype, order)
-    return _as_text(np.memmap(path, dtype, "r", offset, shape, order))
+    return _as_text(read_or_map(path, dtype, offset, shape, order))
+
+
+def read_or_map(
+    path: Path, dtype: Any, offset: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
+) -> np.ndarray:
+    """Return numbers of a file: read if they are few, memory-mapped if they are many.
+
+    A mapped file that becomes shorter ends the process, whatever it was doing. Of a large one, `gamma.chunks` checks
+    the size as it goes.
+
+    Args:
+        path: of the file.
+        dtype: of the numbers.
+        offset: of their first byte.
+        shape: of the array.
+        order: in which they lie in the file.
+    """
+    kind = np.dtype(dtype)
+    if math.prod(shape) * kind.itemsize > LARGEST_READ:
+        return np.memmap(path, kind, "r", offset, shape, order)
+    values = np.fromfile(path, kind, math.prod(shape), offset=offset)
+    if values.size != math.prod(shape):
+        raise LevelheadError(f"{path}: became shorter while it was read; try again when nothing writes to it")
+    return values.reshape(shape, order=order)
 
 
 def read_npz(path: Path, name: str) -> np.ndarray:

@@ -118,6 +118,8 @@ def _parse(text: str) -> dict[str, Any]:
         "".join(value for value in level if isinstance(value, str)).encode()
         inside = [[*value, *value.values()] if isinstance(value, dict) else value for value in level]
         level = [value for part in inside if isinstance(part, list) for value in part]
+        if not level:
+            break
     if any(isinstance(value, dict | list) for value in level):
         raise LevelheadError("its values lie too deep in one another")
     return entries
