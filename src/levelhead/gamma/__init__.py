@@ -22,7 +22,7 @@
 - grid, resampled: intervals of gamma, and the choice on them of many resamples at once
 - diagnostics, count_doubts: warnings about data, heads and counts, before gamma is chosen
 - rule: the rules, and checks of their parameters
-- envelope: every change of every prediction over gamma
+- envelope, envelope_walk: every change of every prediction over gamma, and how they are found
 - engines, intervals: the interval of gammas on which each sample is right; intervals_numba, intervals_torch,
   intervals_triton: the same, faster or on a GPU
 - top_k: several such intervals, for top-k and for a kept bias

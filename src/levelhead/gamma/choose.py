@@ -12,7 +12,7 @@ from . import diagnostics
 from .chunks import read_chunks
 from .criterion import STRENGTH, Objective, Pull, draw_replicates
 from .envelope import Envelope, compute_envelope
-from .folds import take_changes, take_rows
+from .folds import take_rows
 from .merge import concatenate
 from .metrics import ERRORS, check_cost, check_floors, meets_floors, shown, unmet_floors
 from .options import TuneOptions
@@ -54,7 +54,7 @@ class RulePath:
         floors = check_given_floors(path, options)
         if rows is not None:
             path = take_rows(path, rows)
-            changes = changes if changes is None or options.unlabelled is not None else take_changes(changes, rows)
+            changes = changes if changes is None or options.unlabelled is not None else changes.take(rows)
         return Objective(
             path,
             class_shares(path.labels, len(path.counts), options),
@@ -173,7 +173,8 @@ def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float |
             masses.append(weights[first + rows])
             first, own = first + len(logits), own[len(logits) :]
     mass = np.concatenate(masses)
-    return fit_scale(np.concatenate(scores), np.concatenate(labels), mass) if mass.any() else None
+    several = np.concatenate(scores) if len(scores) > 1 else scores[0]
+    return fit_scale(several, np.concatenate(labels), mass) if mass.any() else None
 
 
 def chosen_for(counts: np.ndarray, names: Sequence[str] | None, *, kept: bool = False) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from .envelope import Envelope
 from .path import GammaPath
 
 
@@ -19,20 +18,6 @@ def take_rows(path: GammaPath, rows: np.ndarray) -> GammaPath:
         hi=path.hi[kept],
         labels=path.labels[rows],
         logits=(),
-    )
-
-
-def take_changes(changes: Envelope, rows: np.ndarray) -> Envelope:
-    """Return the changes of the predictions of some samples, rows [n] in ascending order."""
-    position = _positions(rows, len(changes.start))
-    kept = position[changes.sample] >= 0
-    return replace(
-        changes,
-        start=changes.start[rows],
-        sample=position[changes.sample[kept]],
-        gamma=changes.gamma[kept],
-        new_class=changes.new_class[kept],
-        old_class=changes.old_class[kept],
     )
 
 

@@ -84,8 +84,9 @@ class HeldOut:
             weights.append(self.weights[first + rows])
             offsets.append(np.broadcast_to(log_shares - np.log(counts), some.shape))
             first += len(own)
-        known, offset = np.concatenate(labels), np.concatenate(offsets)
-        temperature = fit_scale(np.concatenate(scores), known, np.concatenate(weights), offset)
+        offset = np.concatenate(offsets) if len(offsets) > 1 else offsets[0][0]
+        several = np.concatenate(scores) if len(scores) > 1 else scores[0]
+        temperature = fit_scale(several, np.concatenate(labels), np.concatenate(weights), offset)
         rarity = -np.log(self.parts[0][2])
         rarity = rarity - rarity.mean()
         along = (log_shares + rarity) @ rarity / (rarity @ rarity) if rarity.any() else 0.0

@@ -259,8 +259,8 @@ class BlockShares:
             same = np.flatnonzero(np.diff(start, prepend=-1))  # where a run of equal predictions begins
             by_start = np.argsort(start[same], kind="stable")
             classes, opens = np.unique(start[same][by_start], return_index=True)
-            gammas, signed, sizes, _ = changes.by_class
-            bins = grid.bins(gammas)
+            order, signed, sizes, _ = changes.by_class
+            bins = grid.bins(changes.gamma)[order]
             kept = np.flatnonzero((bins > first) & (bins <= last))
             changed = np.repeat(np.arange(len(sizes)), sizes)[kept]
             lost, sample = np.divmod(signed[kept], len(place))

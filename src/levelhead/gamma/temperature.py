@@ -10,7 +10,7 @@ from ..core.array import Array, to_numpy
 from ..core.measure import Kind, check_logits
 
 _MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 22  # that a temperature is fitted on: its error is then below any choice's
-_LEAST_ROWS, _FIRST_ROWS = 250, 500
+_LEAST_ROWS, _FIRST_ROWS = 200, 500
 _BLOCK = 1 << 15  # numbers that fit in the cache
 
 
@@ -31,7 +31,7 @@ def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offse
     2.885
     """
     values = logits - logits.mean(axis=1, keepdims=True)
-    spread = float(np.sqrt(np.mean(values**2))) or 1.0
+    spread = float(np.sqrt(np.vdot(values, values) / values.size)) or 1.0
     start, step = 1 / spread, len(labels) // _FIRST_ROWS
     if step > 1:  # a few rows tell nearly as much, and leave two or three looks at all of them
         few = slice(None, None, step)
