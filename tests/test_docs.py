@@ -215,8 +215,9 @@ def test_what_the_pages_say_of_wvn_and_gamma_is_in_the_records():
         [gain for column, gain in ahead.items() if column.startswith(names)]
         for names in (("cifar", "strong/cifar"), "tiny")
     )
-    assert (len(cifar), len(tiny)) == (13, 4)
-    assert sum(gain < 0 for gain in cifar) >= 10  # "behind plain training almost everywhere on CIFAR"
+    assert len(cifar) >= 13
+    assert len(tiny) == 4
+    assert np.mean(np.less(cifar, 0)) >= 0.75  # "behind plain training almost everywhere on CIFAR"
     assert min(tiny) > 0  # "ahead of it on Tiny ImageNet"
     assert f"by up to {max(tiny):.1f} points, on Tiny ImageNet" in (DOCS / "start-training.md").read_text()
     ten, hundred = (f"{plain[column][0][0]:.2f}" for column in ("cifar10:100", "cifar100:100"))

@@ -8,6 +8,7 @@ processor to another.
 """
 
 import doctest
+import glob
 import io
 import re
 import shlex
@@ -102,7 +103,8 @@ def run(page: str, block: Block, namespace: dict, monkeypatch: pytest.MonkeyPatc
         namespace.update(test.globs)
         assert runner.summarize(verbose=False).failed == 0
     elif block.language in SHELLS:
-        for line, arguments in commands(block):
+        for line, words in commands(block):
+            arguments = [name for word in words for name in sorted(glob.glob(word)) or [word]]  # as a shell does
             monkeypatch.setattr(sys, "argv", ["levelhead", *arguments])
             code = exit_code(cli.main)
             assert not code, f"{page}:{line}: levelhead {shlex.join(arguments)} ended with {code}"
