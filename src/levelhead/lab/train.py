@@ -63,6 +63,7 @@ def stages(recipe: Recipe, method: Method) -> list[Stage]:
 
 OnStep = Callable[[Callable[[], State]], None]
 OnEpoch = Callable[[State, dict[str, Any]], None]
+OnBatch = Callable[[int, int, int], None]  # the epoch, from 1 on; how many of its batches are done, and are in all
 
 
 def fit(
@@ -75,6 +76,7 @@ def fit(
     start: State | None = None,
     on_step: OnStep | None = None,
     on_epoch: OnEpoch | None = None,
+    on_batch: OnBatch | None = None,
 ) -> State:
     """Train a network in place, and return the State after the last step.
 
@@ -84,6 +86,7 @@ def fit(
         start: the State to resume from.
         on_step: called after every step with a function that returns the State.
         on_epoch: called after every epoch with the State and that epoch's record.
+        on_batch: called after every step with the epoch and how far it is.
     """
     fresh_head = net.head.weight.detach().clone()  # type: ignore[union-attr]
     state = start or State(0, 0, on_host(net.state_dict()), {})
@@ -96,7 +99,7 @@ def fit(
                     with torch.no_grad():
                         net.head.weight.copy_(fresh_head)  # type: ignore[union-attr]
             net.body.requires_grad_(not stage.head_only)
-            state = _train(net, data, recipe, stage, seed, state, on_step, on_epoch)
+            state = _train(net, data, recipe, stage, seed, state, on_step, on_epoch, on_batch)
             net.body.requires_grad_(True)
     return state
 
@@ -110,6 +113,7 @@ def _train(
     state: State,
     on_step: OnStep | None,
     on_epoch: OnEpoch | None,
+    on_batch: OnBatch | None,
 ) -> State:
     device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
     distributed = dist.is_available() and dist.is_initialized()  # under torchrun
@@ -142,6 +146,8 @@ def _train(
             seen = seen + _tally(losses, logits, y, weight > 0, world)
             if on_step is not None:
                 on_step(lambda: _state(net, optimizer, epoch, step + 1, seen))  # noqa: B023, called here only
+            if on_batch is not None:
+                on_batch(epoch + 1, step + 1, math.ceil(len(plan) / recipe.batch))
         (n, loss, wrong), lr = seen.tolist(), stage.lr(epoch, 0)
         if not math.isfinite(loss):
             raise divergence(loss, epoch + 1, lr)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from ..core.errors import LevelheadError
 from ..lab.data import Data
-from ..lab.train import State, fit
+from ..lab.train import OnBatch, State, fit
 from ..show.progress import EpochProgress
 from . import checkpoint
 from .lock import lock_folder
@@ -27,6 +27,8 @@ def run(
     *,
     name: str | None = None,
     report: EpochProgress | None = None,
+    on_batch: EpochProgress | None = None,
+    on_data: Callable[[Data], None] | None = None,
     say: Callable[[str], None] = print,
     data: Data | None = None,
     device: str | None = None,
@@ -40,6 +42,8 @@ def run(
         spec, runs: what to train, and the folder of all runs.
         name: the first part of the run's folder; made from the spec if None.
         report, say: called after every epoch with its record, and with lines for people.
+        on_batch: called after every batch with `epoch`, `of`, `batch` and `batches`; not by the fast engine.
+        on_data: called with the data, once they are loaded, if there is anything to train.
         data: the spec's data, if they are loaded already.
         device: `cpu`, `cuda`, ...; CUDA where it is available, if None.
         save_every, save_steps: seconds, and steps, between checkpoints inside an epoch; every epoch ends with one.
@@ -50,8 +54,11 @@ def run(
         check_finished(found, spec, data)
         return found
     place, writes = _join_processes(device)
+    data = data or spec.load()
+    show_data = on_data if on_data is not None and writes else lambda data: None
     if spec.engine == "fast" or (spec.engine == "auto" and place.type == "cuda" and not dist.is_initialized()):
         reports = None if report is None else lambda _, record: report(record)
+        show_data(data)
         return run_packed(
             [spec],
             runs,
@@ -67,7 +74,8 @@ def run(
         raise LevelheadError(
             "the plain engine trains in float32 or float64; bfloat16 needs the fast engine, on CUDA", parameter="dtype"
         )
-    session = TrainingSession(found, spec, data or spec.load(), place, writes=writes, half=half, report=report)
+    session = TrainingSession(found, spec, data, place, writes=writes, half=half, report=report)
+    show_data(data)
     with lock_folder(found.path, writes=writes):
         if found.finished:  # by another process, before we held the lock
             return found
@@ -93,11 +101,19 @@ def run(
             start=start,
             on_step=saver,
             on_epoch=on_epoch,
+            on_batch=_batch_report(on_batch, session.epochs) if writes else None,
         )
         if writes:
             session.finish()
         _wait_for_all()
     return found
+
+
+def _batch_report(report: EpochProgress | None, epochs: int) -> OnBatch | None:
+    """Return what `fit` calls after every batch, so that the report gets a record."""
+    if report is None:
+        return None
+    return lambda epoch, done, total: report({"epoch": epoch, "of": epochs, "batch": done, "batches": total})
 
 
 def run_packed(

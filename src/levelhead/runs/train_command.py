@@ -2,6 +2,8 @@
 
 import math
 import os
+import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch.distributed as dist
 from ..core.choices import Profile, Tracker
 from ..core.errors import LevelheadError
 from ..io.counts_file import read_counts
+from ..lab.data import Data
 from ..lab.train import stages
 from ..show.progress import epoch_progress
 from . import checkpoint
@@ -72,6 +75,27 @@ def imbalance_fields(
     }
 
 
+def data_text(data: Data, most: int = 8) -> str:
+    """Return what is trained on, in lines of at most 80 columns: the classes by their counts, of many the ends alone.
+
+    Args:
+        data: the samples of a training.
+        most: how many classes are named.
+
+    >>> from levelhead.lab.data import Split
+    >>> samples = Split(np.zeros((3, 1, 8, 8), np.uint8), np.array([0, 0, 1]))
+    >>> print(data_text(Data("pets", ("cat", "dog"), samples, samples)))
+    pets: 2 classes, 3 training images (2 of cat, 1 of dog), 3 test
+    """
+    order = sorted(range(len(data.names)), key=lambda i: -data.counts[i])
+    each = [f"{data.counts[i]:,} of {data.names[i]}" for i in order]
+    if len(each) > most:
+        each = [*each[: most // 2], "...", *each[-most // 2 :]]
+    others = ", ".join(f"{len(part):,} {title}" for title, part in data.splits.items() if title != "train")
+    text = f"{data.name}: {len(order)} classes, {len(data.train):,} training images ({', '.join(each)}), {others}"
+    return "\n".join(textwrap.wrap(text, 80, break_on_hyphens=False))
+
+
 def train_and_evaluate(
     spec: Spec, runs: str | Path = "runs", options: TrainOptions | None = None, *, say: Callable[[str], None] = print
 ) -> tuple[dict[str, Any], str]:
@@ -100,7 +124,11 @@ def train_and_evaluate(
                 draw(record)
                 log(record)
 
-            trained = run(spec, runs, name=options.name, report=report, say=say)
+            def show_data(data: Data) -> None:
+                if options.show and first and sys.stderr.isatty():
+                    say(data_text(data))
+
+            trained = run(spec, runs, name=options.name, report=report, on_batch=draw, on_data=show_data, say=say)
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
         return evaluate_and_export(trained, spec, options.gamma, anyway=options.anyway) if first else ({}, "")

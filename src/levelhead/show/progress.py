@@ -1,6 +1,7 @@
 """Progress bars for bytes copied, stages of a tuning and epochs of a training. They are drawn on a terminal only."""
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,26 +50,36 @@ def stage_progress(numbers: int) -> Iterator[StageProgress | None]:
 
 @contextmanager
 def epoch_progress(*, show: bool = True) -> Iterator[EpochProgress]:
-    """Show epochs done, time left and the last errors, on one line.
+    """Show epochs done, time left and the last errors, on one line of at most 80 columns.
 
-    The function given is called with each epoch's record: `epoch`, `of`, `loss` and, if known, `title` and errors.
+    The function given is called with each epoch's record: `epoch`, `of`, `loss` and, if known, `title` and errors; and
+    inside an epoch with `epoch`, `of`, `batch` and `batches`, how many of its batches are done.
     """
     with _bar(_epoch_columns, show=show, expand=True) as bar:
         tasks: dict[str, Any] = {}
+        facts_of: dict[str, str] = defaultdict(str)  # by title, of the last epoch that is done
 
         def update(record: dict[str, Any]) -> None:
             title = record.get("title", "training")
             if title not in tasks:  # the first epoch of a resumed run is not its first
                 tasks[title] = bar.add_task(title, total=record["of"], completed=record["epoch"] - 1, facts="")
-            errors = [
-                f"{key.removesuffix('_error')} {100 * value:.1f} %"
-                for key, value in record.items()
-                if key.endswith("_error") and value is not None
-            ]
-            facts = f"error {', '.join(errors)}; loss {record['loss']:.3f}"
-            bar.update(tasks[title], completed=record["epoch"], facts=facts)
+            if "batch" in record:
+                share = record["batch"] / record["batches"]
+                if not facts_of[title]:
+                    bar.update(tasks[title], facts=f"batch {record['batch']} of {record['batches']}")
+                bar.update(tasks[title], completed=record["epoch"] - 1 + share)
+                return
+            facts_of[title] = f"error {', '.join(_errors_in(record))}; loss {record['loss']:.3f}"
+            bar.update(tasks[title], completed=record["epoch"], facts=facts_of[title])
 
         yield (lambda record: None) if bar is None else update
+
+
+def _errors_in(record: dict[str, Any]) -> list[str]:
+    """Return the errors of an epoch in words; the first have room on a narrow terminal, so these matter most."""
+    known = {key.removesuffix("_error"): e for key, e in record.items() if key.endswith("_error") and e is not None}
+    first = [title for title in ("held-out", "test") if title in known]
+    return [f"{title} {100 * known[title]:.1f} %" for title in [*first, *(t for t in known if t not in first)]]
 
 
 def _epoch_columns(rich: Any) -> tuple[Any, ...]:
@@ -77,11 +88,11 @@ def _epoch_columns(rich: Any) -> tuple[Any, ...]:
     rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # a narrow terminal has no room for it
     return (
         rich.TextColumn("{task.description}"),
-        rich.BarColumn(12),
+        rich.BarColumn(8),
         rich.MofNCompleteColumn(),
         rich.TextColumn("epochs,"),
         rich.TimeRemainingColumn(),
-        rich.TextColumn("left; {task.fields[facts]}", table_column=rest),
+        rich.TextColumn("left, {task.fields[facts]}", table_column=rest),
     )
 
 
