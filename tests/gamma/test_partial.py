@@ -69,6 +69,22 @@ def test_a_billion_samples_of_a_thousand_classes_take_less_than_32_megabytes():
     assert np.iinfo(Partial.empty(COUNTS).right.dtype).max > 1e18
 
 
+def test_without_shares_only_predictions_are_missing():
+    logits, labels = samples(200)
+    one, whole = (Partial.of(logits, labels, COUNTS, bins=16, shares=shares) for shares in (False, True))
+    assert np.array_equal(one.right, whole.right)
+    assert np.array_equal(one.left, whole.left)
+    assert one.nbytes < whole.nbytes
+    assert Partial.from_bytes(one.to_bytes()) == one != whole
+    assert lh.tune(one, bootstrap=0).gamma == lh.tune(whole, bootstrap=0).gamma
+    with pytest.raises(LevelheadError, match="shares: this partial was made without"):
+        one.shares(0.5)
+    with pytest.raises(LevelheadError, match="same range"):
+        one + whole
+    with pytest.raises(LevelheadError, match="labels: expected labels"):
+        Partial.of(logits, None, COUNTS, shares=False)
+
+
 def test_bytes_that_were_changed_anywhere_are_refused():
     data = Partial.of(*samples(20), COUNTS, bins=4).to_bytes()
     for at in range(len(data)):

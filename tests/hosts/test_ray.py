@@ -34,7 +34,8 @@ def whole_choice() -> float:
 def test_plain_frames_in_two_passes():
     parts = [table()[a:b] for a, b in ((0, 300), (300, 300), (300, 800))]
     whole = sum(summarize_batches([part], COUNTS) for part in parts)
-    assert whole == Partial.of(LOGITS, LABELS, COUNTS) == summarize_batches(iter(parts), COUNTS)
+    assert whole == Partial.of(LOGITS, LABELS, COUNTS, shares=False) == summarize_batches(iter(parts), COUNTS)
+    assert summarize_batches(parts, COUNTS, shares=True) == Partial.of(LOGITS, LABELS, COUNTS)
     second = plan_second_pass(whole)
     found = sum(look_into_batches([part], second) for part in parts)
     assert lh.tune(whole.with_events(found), bootstrap=0).gamma == whole_choice()
@@ -71,15 +72,12 @@ def test_on_a_ray_cluster_of_two_nodes_with_a_worker_killed(tmp_path):
         ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
         data.DataContext.get_current().enable_progress_bars = False
         assert ray.cluster_resources()["CPU"] == 2
-        rows = data.from_numpy([LOGITS, LABELS][0]).rename_columns({"data": "logits"})
-        rows = rows.zip(data.from_numpy(LABELS).rename_columns({"data": "labels"})).repartition(4).materialize()
+        rows = data.from_pandas([table()[a : a + 200] for a in range(0, 800, 200)])
         marker = tmp_path / "killed"
         tuned = tune_dataset(rows.map_batches(partial(kill_once, marker=str(marker))), COUNTS, batch_size=150, **WANTED)
         assert marker.exists()
         assert tuned.gamma == whole_choice()
-        assert summarize_dataset(rows, COUNTS, batch_size=300) == Partial.of(LOGITS, LABELS, COUNTS)
-        with pytest.raises(LevelheadError, match="expected a column 'scores'"):
-            tune_dataset(rows, COUNTS, logits="scores")
+        assert summarize_dataset(rows, COUNTS, batch_size=300, shares=True) == Partial.of(LOGITS, LABELS, COUNTS)
     finally:
         ray.shutdown()
         cluster.shutdown()

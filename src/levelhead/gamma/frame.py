@@ -22,13 +22,15 @@ _CELLS = 1_024_000  # cells times classes, about: what 32 MB of state can hold
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The rule, the training counts [K], the range of gamma, the number of cells in it, and the kind of the scores."""
+    """The rule, the training counts [K], the range of gamma, the number of cells in it, the kind of the scores, and
+    whether predictions are counted, too."""
 
     rule: Rule
     counts: np.ndarray
     range: tuple[float, float]
     bins: int
     kind: Kind = "logits"
+    shares: bool = True
 
     @staticmethod
     def of(
@@ -40,6 +42,7 @@ class Frame:
         norms: Array | None = None,
         names: Sequence[str] | None = None,
         kind: Kind = "logits",
+        shares: bool = True,
     ) -> "Frame":
         """Return the frame, checked. By default it has 1024 cells, or fewer where there are more than 1000 classes."""
         check_choice("rule", rule, get_args(PathRule))
@@ -49,7 +52,7 @@ class Frame:
         if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or not 2 <= bins <= MOST_BINS:
             raise LevelheadError(f"expected a whole number from 2 to {MOST_BINS}, got {bins!r}", parameter="bins")
         reach = check_range((0.0, REACH[rule]) if range is None else range, holds_zero=True)
-        return Frame(make_rule(rule, n, norms=norms, kind=kind), n, reach, int(bins), kind)
+        return Frame(make_rule(rule, n, norms=norms, kind=kind), n, reach, int(bins), kind, shares)
 
     @cached_property
     def edges(self) -> np.ndarray:
@@ -76,5 +79,5 @@ class Frame:
 
     def same_as(self, other: "Frame") -> bool:
         """Return whether two frames describe the same rule on the same grid."""
-        mine, its = ((f.range, f.bins, f.kind, f.rule.name, f.rule.ratios, f.counts) for f in (self, other))
+        mine, its = ((f.range, f.bins, f.kind, f.shares, f.rule.name, f.rule.ratios, f.counts) for f in (self, other))
         return all(map(np.array_equal, mine, its))

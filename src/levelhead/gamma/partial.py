@@ -33,7 +33,7 @@ Chunks = Iterable[tuple[Array, Array]] | Callable[[], Iterable[tuple[Array, Arra
 class Partial:
     """What `tune` has to know of a shard of samples, in a size that does not depend on how many they are.
 
-    For K classes and G cells it takes 24 K G bytes: 25 MB for 1,000 classes.
+    For K classes and G cells it takes 24 K G bytes, 25 MB for 1,000 classes; two thirds of it without shares.
 
     Args:
         frame: the rule, the counts, the range and its grid.
@@ -41,7 +41,7 @@ class Partial:
         sizes: [K], the samples of each class.
         right: [K, G + 1], how many samples of each class are right at each gamma of the grid.
         left: [K, G], how many turn wrong in each cell.
-        predicted: [K, G + 1], how many samples are predicted as each class, whatever their own.
+        predicted: [K, G + 1], how many samples are predicted as each class, whatever their own; without shares, empty.
         events: what a second pass found; None before it.
 
     >>> logits, labels = np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), [0, 1, 1]
@@ -70,6 +70,7 @@ class Partial:
         norms: Array | None = None,
         names: Sequence[str] | None = None,
         kind: Kind = "logits",
+        shares: bool = True,
     ) -> "Partial":
         """Return the partial of no samples, which changes nothing when it is added.
 
@@ -77,11 +78,12 @@ class Partial:
             counts, rule, norms, names, kind: as in `tune`; the rule is `rescale`, `tau` or `shift`.
             range: of gamma, which must hold 0; by default (0, 2), or (0, 4) for the shift.
             bins: G, the cells that the range is cut into; by default 1024, or fewer where K is above 1,000.
+            shares: whether to count predictions, which takes most of the time; `tune` does without.
 
         >>> Partial.empty([400, 100]).samples
         0
         """
-        frame = Frame.of(counts, rule=rule, range=range, bins=bins, norms=norms, names=names, kind=kind)
+        frame = Frame.of(counts, rule=rule, range=range, bins=bins, norms=norms, names=names, kind=kind, shares=shares)
         return empty_partial(frame)
 
     @staticmethod
@@ -96,13 +98,14 @@ class Partial:
         norms: Array | None = None,
         names: Sequence[str] | None = None,
         kind: Kind = "logits",
+        shares: bool = True,
     ) -> "Partial":
         """Summarize a shard.
 
         Args:
             logits: [n, K], an array, a tensor or a memory-mapped file, read chunk by chunk.
             labels: [n], class indices; None if not known: then only predictions are counted.
-            counts, rule, range, bins, norms, names, kind: as in `Partial.empty`, the same for every shard.
+            counts, rule, range, bins, norms, names, kind, shares: as in `Partial.empty`, the same for every shard.
 
         Returns:
             The partial of these samples.
@@ -110,7 +113,7 @@ class Partial:
         >>> Partial.of([[4.0, 2.0], [4.0, 3.0]], [0, 1], [400, 100]).sizes
         array([1, 1])
         """
-        frame = Frame.of(counts, rule=rule, range=range, bins=bins, norms=norms, names=names, kind=kind)
+        frame = Frame.of(counts, rule=rule, range=range, bins=bins, norms=norms, names=names, kind=kind, shares=shares)
         return empty_partial(frame).extended([(logits, labels)])
 
     def extended(self, chunks: Iterable[tuple[Array, Array | None]]) -> "Partial":
@@ -138,7 +141,9 @@ class Partial:
                 path = shard_path(frame, logits, labels)
                 total.sizes[:] += np.bincount(path.labels, minlength=frame.classes)
                 _count_right(path, frame, total.right, total.left)
-            for _, part in read_chunks(logits, kind=frame.kind):
+            elif not frame.shares:
+                raise LevelheadError("expected labels [n], since predictions are not counted", parameter="labels")
+            for _, part in read_chunks(logits, kind=frame.kind) if frame.shares else ():
                 _count_predicted(compute_envelope(part, frame.rule, frame.range), frame, total.predicted)
         for table in (total.right, total.predicted):
             np.cumsum(table, axis=1, out=table)
@@ -178,6 +183,8 @@ class Partial:
         >>> Partial.of([[4.0, 2.0], [4.0, 3.0]], [0, 1], [400, 100]).shares(0.3)
         array([0.5, 0.5])
         """
+        if not self.frame.shares:
+            raise LevelheadError("this partial was made without shares; make it with them", parameter="shares")
         return self.predicted[:, self.nearest(gamma)] / max(1, self.samples)
 
     def nearest(self, gamma: float) -> int:
@@ -220,7 +227,7 @@ class Partial:
         >>> Partial.from_bytes(Partial.of([[4.0, 2.0]], [0], [400, 100]).to_bytes()).samples
         1
         """
-        frame, samples, tables = unpack(data, {name: _shape(name) for name in _TABLES})
+        frame, samples, tables = unpack(data, _shapes)
         found = Partial(frame, samples, tables["sizes"], tables["right"], tables["left"], tables["predicted"])
         _check_consistent(found)
         return found
@@ -258,13 +265,19 @@ def shard_path(frame: Frame, logits: Array, labels: Array) -> GammaPath:
     return GammaPath(*pieces, labels=found, counts=frame.counts, rule=frame.rule, range=frame.range, kind=frame.kind)
 
 
-def _shape(name: str) -> Callable[[int, int], tuple[int, ...]]:
-    return lambda classes, bins: {"sizes": (classes,), "left": (classes, bins)}.get(name, (classes, bins + 1))
+def _shapes(classes: int, bins: int, shares: bool) -> dict[str, tuple[int, ...]]:
+    return {
+        "sizes": (classes,),
+        "right": (classes, bins + 1),
+        "left": (classes, bins),
+        "predicted": (classes if shares else 0, bins + 1),
+    }
 
 
 def empty_partial(frame: Frame) -> Partial:
     """Return the partial of no samples."""
-    sizes, right, left, predicted = (np.zeros(_shape(name)(frame.classes, frame.bins), np.int64) for name in _TABLES)
+    shapes = _shapes(frame.classes, frame.bins, frame.shares)
+    sizes, right, left, predicted = (np.zeros(shapes[name], np.int64) for name in _TABLES)
     return Partial(frame, 0, sizes, right, left, predicted)
 
 
@@ -281,7 +294,7 @@ def _check_consistent(found: Partial) -> None:
         and found.sizes.sum() <= found.samples
         and (found.right <= found.sizes[:, None]).all()
         and (found.entered >= 0).all()
-        and (found.predicted.sum(axis=0) == found.samples).all()
+        and (not found.frame.shares or (found.predicted.sum(axis=0) == found.samples).all())
     )
     if not possible:
         raise LevelheadError("not a partial: its numbers contradict each other")

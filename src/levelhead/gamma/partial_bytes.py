@@ -43,7 +43,7 @@ def pack(frame: Frame, samples: int, tables: Sequence[np.ndarray]) -> bytes:
         _VERSION,
         RULES.index(frame.rule.name),
         kind,
-        0,
+        frame.shares,
         frame.classes,
         frame.bins,
         samples,
@@ -54,19 +54,19 @@ def pack(frame: Frame, samples: int, tables: Sequence[np.ndarray]) -> bytes:
 
 
 def unpack(
-    data: bytes, shapes: Mapping[str, Callable[[int, int], tuple[int, ...]]]
+    data: bytes, shapes: Callable[[int, int, bool], Mapping[str, tuple[int, ...]]]
 ) -> tuple[Frame, int, dict[str, np.ndarray]]:
-    """Return the frame, the number of samples and the tables, whose shapes follow from K and G."""
+    """Return the frame, the number of samples and the tables, whose shapes follow from K, G and shares or not."""
     if len(data) < _HEADER.size + _DIGEST or data[:8] != _MARK:
         raise LevelheadError("not a partial; expected what Partial.to_bytes gives")
-    _, version, rule, kind, _, classes, bins, samples, low, high, length = _HEADER.unpack_from(data)
+    _, version, rule, kind, shares, classes, bins, samples, low, high, length = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise LevelheadError(f"a partial of version {version}, but this release reads {_VERSION}; update levelhead")
     if len(data) != _HEADER.size + length + _DIGEST or hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
         raise LevelheadError("a damaged partial: it is cut short or was changed; make it again")
-    sizes = {name: shape(classes, bins) for name, shape in shapes.items()}
+    sizes = shapes(classes, bins, bool(shares))
     numbers = 2 * classes + sum(map(prod, sizes.values()))
-    if not (rule < len(RULES) and kind < len(_KINDS) and classes >= 2 and 2 <= bins <= MOST_BINS):
+    if not (rule < len(RULES) and kind < len(_KINDS) and shares < 2 and classes >= 2 and 2 <= bins <= MOST_BINS):
         raise LevelheadError("not a partial: its header is of no rule, kind, classes or cells that there are")
     if numbers > _MOST_NUMBERS:
         raise LevelheadError(f"not a partial: its header asks for {numbers} numbers")
@@ -80,6 +80,7 @@ def unpack(
         check_range((low, high), holds_zero=True),
         bins,
         _KINDS[kind],  # type: ignore[arg-type]
+        bool(shares),
     )
     tables, at = {}, 16 * classes
     for name, shape in sizes.items():

@@ -160,7 +160,9 @@ def _frame(rule: PathRule, first: tuple[Array, Array], n: np.ndarray, options: T
     if rule == "shift" and options.range is None:
         temperature = HeldOut.of([(*first, n)], replace(options, target=None)).calibration[0]
     norms = options.norms if rule == "tau" else None
-    return Frame.of(n, rule=rule, range=options.range_of(rule, temperature), norms=norms, kind=options.kind)
+    return Frame.of(
+        n, rule=rule, range=options.range_of(rule, temperature), norms=norms, kind=options.kind, shares=False
+    )
 
 
 def _choose_rule(

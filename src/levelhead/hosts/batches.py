@@ -28,6 +28,7 @@ def summarize_batches(
     norms: Array | None = None,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
+    shares: bool = False,
     logits: str = "logits",
     labels: str = "labels",
 ) -> Partial:
@@ -35,7 +36,7 @@ def summarize_batches(
 
     Args:
         batches: data frames, or dicts of arrays.
-        counts, rule, range, bins, norms, names, kind: as in `Partial.empty`.
+        counts, rule, range, bins, norms, names, kind, shares: as in `Partial.empty`.
         logits, labels: the names of the columns.
 
     Returns:
@@ -45,7 +46,7 @@ def summarize_batches(
     >>> summarize_batches([batch, batch], [400, 100]).samples
     4
     """
-    empty = Partial.empty(counts, rule=rule, range=range, bins=bins, norms=norms, names=names, kind=kind)
+    empty = Partial.empty(counts, rule=rule, range=range, bins=bins, norms=norms, names=names, kind=kind, shares=shares)
     pairs = (read_batch(batch, logits=logits, labels=labels) for batch in batches)
     return empty.extended(pair for pair in pairs if len(pair[1]))
 

@@ -102,6 +102,7 @@ def summarize_dataset(
     norms: Array | None = None,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
+    shares: bool = False,
     logits: str = "logits",
     labels: str = "labels",
     batch_size: int | None = None,
@@ -110,7 +111,7 @@ def summarize_dataset(
 
     Args:
         dataset, logits, labels, batch_size: as in `tune_dataset`.
-        counts, rule, range, bins, norms, names, kind: as in `Partial.empty`.
+        counts, rule, range, bins, norms, names, kind, shares: as in `Partial.empty`.
 
     Returns:
         The partial, which can be kept, added to that of another day's samples, and tuned.
@@ -119,7 +120,7 @@ def summarize_dataset(
     >>> inspect.signature(summarize_dataset).parameters["rule"].default
     'rescale'
     """
-    frame = Frame.of(counts, rule=rule, range=range, bins=bins, norms=norms, names=names, kind=kind)
+    frame = Frame.of(counts, rule=rule, range=range, bins=bins, norms=norms, names=names, kind=kind, shares=shares)
     rows = batch_size or max(1, _NUMBERS // frame.classes)
     columns = {"logits": logits, "labels": labels}
     found = _reduce(dataset, _Summarize({rule: frame}, columns), _AddPartials(), rows)
