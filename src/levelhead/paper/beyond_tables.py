@@ -111,7 +111,7 @@ VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its 
     "batch statistics of balanced images": ("last", "balanced", 1),
     "batch statistics of balanced, augmented images": ("last", "balanced, augmented", 1),
     "with the mirrored image": ("last", "as trained", 2),
-    "averaged over the last tenth, with the mirrored image": ("mean of the last tenth", "as trained", 2),
+    "averaged over the last quarter, with the mirrored image": ("mean of the last quarter", "as trained", 2),
 }
 
 

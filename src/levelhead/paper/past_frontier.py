@@ -106,6 +106,7 @@ def try_all(
     dtype = getattr(torch, specs[0].dtype)
     ends = fit_many(jobs, slots=slots, device=device, dtype=dtype, evaluate_early=False, on_save=keep, save_every=2.0)
     seconds = round(time.monotonic() - began, 1)
+    named = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else str(device)
     found = []
     with ThreadPoolExecutor() as pool:  # the paths of a network are computed while the next one is looked at
         for job, end, mean, fact in zip(jobs, ends, means, facts, strict=True):
@@ -115,7 +116,9 @@ def try_all(
                 pool.submit(lambda row, logits, *rest: {**row, **reached(logits, *rest)}, row, logits, labels, counts)
                 for row, logits in _variants(job, weights, device)
             ]
-            found.append({**fact, "device": str(device), "seconds_of_all": seconds, "tried": rows})
+            found.append(
+                {**fact, "device": named, "torch": torch.__version__, "seconds_of_all": seconds, "tried": rows}
+            )
         return [{**each, "tried": [row.result() for row in each["tried"]]} for each in found]
 
 
