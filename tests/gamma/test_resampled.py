@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
-from levelhead.gamma.criterion import Objective, Pull
+from levelhead.gamma.criterion import Objective, Pull, ShareMismatch
 from levelhead.gamma.envelope import compute_envelope
 from levelhead.gamma.grid import SAME_VALUE, Grid
-from levelhead.gamma.resampled import ResampledChoice
+from levelhead.gamma.resampled import BlockShares, ResampledChoice
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -107,3 +107,17 @@ def test_rows_are_chosen_as_one_by_one(seed):
         curves = [grid.curve(row) for row in values]
         middles = [curve.middle(curve.plateau(SAME_VALUE)) for curve in curves]
         assert np.array_equal(grid.choose_rows(values, prefer_zero=False), middles)
+
+
+def test_shares_of_a_block_are_those_of_each_resample_on_any_part_of_the_range():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(80, 5))
+    path = gamma_path(logits, rng.integers(5, size=80), [90, 30, 9, 3, 1], rule="shift")
+    mismatch = ShareMismatch(
+        path.envelope, rng.dirichlet(np.ones(5)), Grid.between(path.envelope.gamma, path.range, 40)
+    )
+    order, times = rng.permutation(80), rng.multinomial(80, np.full(80, 1 / 80), size=6)
+    for first, last in ((0, 39), (7, 20), (12, 12)):
+        found = BlockShares(mismatch, (first, last), order).between(first, last, times[:, order] / 80)
+        truth = [mismatch.values(row.astype(np.float64))[first : last + 1] for row in times]
+        np.testing.assert_allclose(found, truth, atol=1e-12)

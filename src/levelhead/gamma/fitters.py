@@ -190,6 +190,12 @@ class VectorFitter:
         return choose_ridge(self.scores, held_out.labels, held_out.counts, prior=self.prior)
 
     @cached_property
+    def start(self) -> np.ndarray:
+        """The parameters of all samples, [2, K], which those of some are near."""
+        held_out = self.held_out
+        return vector_loss(self.scores, held_out.labels, held_out.counts, self.prior).minimum_at(self.ridge)
+
+    @cached_property
     def prior(self) -> np.ndarray:
         """What each class weighs in the metric, [K]."""
         return class_shares(self.held_out.labels, self.held_out.classes, self.held_out.options)
@@ -198,7 +204,8 @@ class VectorFitter:
         """Fit the numbers on some rows."""
         held_out, options = self.held_out, self.held_out.options
         labels = held_out.labels[rows]
-        fit = fit_vector(self.scores[rows], labels, held_out.counts, prior=self.prior, ridge=self.ridge)
+        given = {"prior": self.prior, "ridge": self.ridge, "start": self.start}
+        fit = fit_vector(self.scores[rows], labels, held_out.counts, **given)
         scores = fit.scores(self.scores)
         found = Fitted(1.0, scores.argmax(axis=1), scale=fit.scale, offset=fit.offset, smoothing=self.smoothing)
         if options.metric in ERRORS and options.floors is None:

@@ -6,6 +6,8 @@ compared again in float32; only classes that may be ahead of y there, by more th
 own. Bounds and half-lines are those of `intervals.py`. This module is imported only when it is used.
 """
 
+# pyright: reportIndexIssue=false
+
 import numpy as np
 import torch
 import triton  # type: ignore[import-not-found]

@@ -13,12 +13,12 @@ from ..core.errors import check_choice
 from ..core.measure import Kind, check_shape
 from ..show.progress import StageProgress
 from . import diagnostics
-from .bootstrap import draw_resamples
 from .choose import chosen_for, quantiles
 from .criterion import Grid, ShareMismatch
 from .envelope import compute_envelope
 from .options import TuneOptions
 from .priors import estimate_target
+from .resampled import choose_by_shares
 from .rule import make_rule, target_prior
 from .tuned import Tuned
 
@@ -78,8 +78,8 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
     mismatch = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range))
     curve = mismatch.grid.curve(mismatch.values())
     gamma, plateau = mismatch.grid.choose(curve.values)
-    resamples = draw_resamples(np.zeros(len(logits), np.int64), options.bootstrap, np.random.default_rng(options.rng))
-    gammas = np.array([mismatch.grid.choose(mismatch.values(times))[0] for times in resamples])
+    coarse = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range, 1000))
+    gammas = choose_by_shares(coarse, options.bootstrap, np.random.default_rng(options.rng))
     found = diagnostics.issue_warnings(
         [
             diagnostics.diagnose_binary_head(logits, rule),

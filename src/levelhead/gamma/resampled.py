@@ -272,6 +272,29 @@ class BlockShares:
         return known[first, last]
 
 
+def choose_by_shares(mismatch: Any, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the gamma that each of n resamples chooses by the mismatch of shares alone, [n].
+
+    Args:
+        mismatch: a ShareMismatch, of samples that weigh the same.
+        n, rng: how many; a generator.
+    """
+    samples, intervals = len(mismatch.changes.start), len(mismatch.grid.middles)
+    order = np.argsort(mismatch.changes.predictions(mismatch.grid.middles[0]), kind="stable")
+    shares, size = BlockShares(mismatch, (0, intervals - 1), order), max(1, min(256, _BLOCK // samples))
+    sizes = [min(size, n - first) for first in range(0, n, size)]
+
+    def choose(count: int, seed: int) -> np.ndarray:
+        first, span = np.zeros(samples, np.int64), np.full(samples, samples)
+        mass = _draw(first, span, count, np.random.Generator(np.random.SFC64(seed)))
+        mass /= samples
+        return mismatch.grid.choose_rows(shares.between(*shares.likely, mass))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(choose, sizes, rng.integers(1 << 63, size=len(sizes)).tolist()))
+    return np.concatenate([np.zeros(0), *found])
+
+
 def _draw(first: np.ndarray, sizes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """Return how often each sample is drawn, [n, N]: each draw is of the `sizes` samples from `first` on, [N] each."""
     found = rng.random((n, len(first)))

@@ -35,7 +35,7 @@ def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offse
     start, step = 1 / spread, len(labels) // _FIRST_ROWS
     if step > 1:  # a few rows tell nearly as much, and leave two or three looks at all of them
         few = slice(None, None, step)
-        some = offset[few] if np.ndim(offset) == 2 else offset
+        some = offset[few] if isinstance(offset, np.ndarray) and offset.ndim == 2 else offset
         if weights[few].any():
             start = 1 / _minimize(values[few], labels[few], weights[few], some, 1 / spread, spread)
     return _minimize(values, labels, weights, offset, start, spread)
@@ -72,7 +72,7 @@ def _slopes(
     for first in range(0, len(labels), step):
         rows = slice(first, first + step)
         part, true, mass = values[rows], labels[rows], weights[rows]
-        scores = inverse * part + (offset[rows] if np.ndim(offset) == 2 else offset)
+        scores = inverse * part + (offset[rows] if isinstance(offset, np.ndarray) and offset.ndim == 2 else offset)
         scores -= scores.max(axis=1, keepdims=True)
         np.exp(scores, out=scores)
         total = scores.sum(axis=1)

@@ -60,6 +60,7 @@ def fit_vector(
     *,
     prior: np.ndarray | None = None,
     ridge: float | None = None,
+    start: np.ndarray | None = None,
     rng: np.random.Generator | int = 0,
 ) -> VectorFit:
     """Fit a scale and an offset per class to held-out scores, by log loss with a ridge toward the counts' shift.
@@ -69,6 +70,7 @@ def fit_vector(
         counts: [K], training samples of each class.
         prior: [K], the weight of each class, sums to 1; uniform if not given. Classes without a sample keep the shift.
         ridge: strength of the penalty; what `choose_ridge` returns if not given.
+        start: [2, K], parameters of similar samples to begin at; they save steps.
         rng: a generator, or a seed, for the folds of that choice.
 
     Returns:
@@ -83,7 +85,7 @@ def fit_vector(
     wide = logits.astype(np.float64)
     ridge = choose_ridge(wide, labels, counts, prior=prior, rng=rng) if ridge is None else ridge
     loss = vector_loss(wide, labels, counts, prior)
-    scale, offset = loss.affine(loss.minimum_at(ridge))
+    scale, offset = loss.affine(loss.minimum_at(ridge, start))
     if scale.min() < _LEAST_SCALE * loss.inverse:
         scale, offset = _fit_path(loss, (*(r for r in RIDGES if r > ridge), ridge))[-1]
     return VectorFit(scale, offset, float(ridge), 1 / loss.inverse)
