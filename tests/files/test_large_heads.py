@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from levelhead.files import blocks, edits, large_heads, originals
+from levelhead.files.inspect import inspect_file
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
 
@@ -30,8 +31,8 @@ def large(monkeypatch):
     def switch():
         for module in (large_heads, edits, originals):
             monkeypatch.setattr(module, "LARGE", 100)
-        monkeypatch.setattr(large_heads, "BLOCK", 100)
-        monkeypatch.setattr(blocks, "BLOCK", 64)
+        monkeypatch.setattr(large_heads, "BLOCK_BYTES", 100)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
 
     return switch
 
@@ -62,6 +63,17 @@ def test_what_is_written_is_the_same_to_the_bit(tmp_path, large, dtype, bias, ru
     assert got.notes == want.notes
     assert undo_file(tmp_path / "large.safetensors", tmp_path / "back.safetensors").exact
     assert (tmp_path / "back.safetensors").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_inspect_says_the_same(tmp_path, large, dtype):
+    path = model(tmp_path / "m.safetensors", dtype)
+    want = inspect_file(path, counts=COUNTS)
+    large()
+    got = inspect_file(path, counts=COUNTS)
+    assert np.allclose(got.norms, want.norms, rtol=1e-15)
+    assert (got.layers, got.correlation, got.warnings) == (want.layers, want.correlation, want.warnings)
+    assert (got.bias_share, got.bias_gap) == pytest.approx((want.bias_share, want.bias_gap))
 
 
 def set_nan(weight):

@@ -7,10 +7,10 @@ from typing import Any
 
 from ..core.errors import LevelheadError
 
-BLOCK = 1 << 22  # bytes held at a time, about
+BLOCK_BYTES = 1 << 22  # bytes held at a time, about
 LARGE = 1 << 26  # from so many bytes on, a part of a file is not held in memory
 
-Data = Any  # bytes, or a FileRange
+EditData = Any  # bytes, or a FileRange
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class FileRange:
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the bytes, block by block."""
-        yield from self.read(BLOCK)
+        yield from self.read(BLOCK_BYTES)
 
     def read(self, size: int) -> Iterator[bytes]:
         """Yield the bytes of the file, so many at a time."""
@@ -45,7 +45,7 @@ class FileRange:
                 yield block
 
 
-def blocks_of(data: Data) -> Iterator[bytes]:
+def blocks_of(data: EditData) -> Iterator[bytes]:
     """Yield bytes, or what a FileRange stands for, block by block.
 
     >>> list(blocks_of(b"abc"))

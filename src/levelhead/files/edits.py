@@ -18,7 +18,7 @@ from ..core.atomic import named_errors, permissions
 from ..core.errors import Advice, LevelheadError
 from ..core.scratch import scratch
 from ..show.progress import ByteProgress
-from .blocks import LARGE, Data, FileRange, blocks_of
+from .blocks import LARGE, EditData, FileRange, blocks_of
 
 CHUNK = 1 << 24
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
@@ -30,7 +30,7 @@ class Edit:
 
     offset: int
     length: int
-    data: Data  # bytes, or what stands for many
+    data: EditData  # bytes, or what stands for many
 
 
 class OutputExists(LevelheadError, FileExistsError):

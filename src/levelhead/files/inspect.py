@@ -12,6 +12,7 @@ from ..core.array import to_numpy
 from ..core.counts import Counts, resolve
 from ..core.geometry import norm_follows_count
 from ..core.head import Head
+from .large_heads import is_large, load_norms
 from .locate import format_of, locate_head
 from .note import Note
 from .spans import load
@@ -81,7 +82,7 @@ def inspect_file(
     (HeadLayer(key='fc', weight='fc.weight', bias=None, shape=(2, 2), dtype='F32'),)
     """
     found = locate_head(path, head=head, counts=counts, names=names)
-    first = load(found.layers[0], found.names)
+    first = (load_norms if is_large(found) else load)(found.layers[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
     n = None if counts is None or first.classes < 2 else resolve(counts, first.classes, names=found.names)
     correlation = None if n is None else norm_follows_count(first, n)

@@ -5,7 +5,7 @@ once to write them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.per_class import title
 from ..io.safetensors_file import ITEM_BYTES
-from .blocks import BLOCK, LARGE, FileRange
+from .blocks import BLOCK_BYTES, LARGE, FileRange
 from .edits import Edit
 from .spans import LayerSpans, LocatedHead, decode, encode
 
@@ -31,7 +31,7 @@ class ScaledRows(FileRange):
 
     def rows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield the first row, the rows [n, d] as they are, and as they become, of each block."""
-        step = max(1, BLOCK // self._row_bytes)
+        step = max(1, BLOCK_BYTES // self._row_bytes)
         for i, data in enumerate(self.read(step * self._row_bytes)):
             before = decode(data, self.dtype).reshape(-1, self.width)
             yield i * step, before, scale_rows(before, self.factors[i * step : i * step + len(before)])
@@ -89,6 +89,12 @@ def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
     if bias is not None:
         _check_bias(bias, layer, "", "")
     return Head(np.ones((layer.classes, 1), np.float32), bias, names)
+
+
+def load_norms(layer: LayerSpans, names: Sequence[str] | None) -> Head:
+    """Return a head whose weight vectors have one number each, their length, and the bias of a large one."""
+    thin = thin_head(layer, names)
+    return replace(thin, weight=adjust_large(layer, None, None, names).before[:, None])
 
 
 def adjust_large(

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from ..core.errors import LevelheadError
 from ..core.regular_file import check_regular_file
-from .blocks import LARGE, Data, FileRange, blocks_of
+from .blocks import LARGE, EditData, FileRange, blocks_of
 from .edits import Edit
 
 
@@ -63,7 +63,7 @@ def load_originals(path: Path) -> dict[str, Original]:
     return found
 
 
-def _take(file: BinaryIO, path: Path, size: int) -> Data:
+def _take(file: BinaryIO, path: Path, size: int) -> EditData:
     """Return the next bytes of an open file or, if they are many, what stands for them."""
     if size < LARGE:
         return file.read(size)
