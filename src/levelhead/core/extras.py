@@ -15,7 +15,6 @@ EXTRAS = {
     "lightning": "lightning",
     "transformers": "transformers",
     "keras": "keras",
-    "h5py": "keras",
     "ray": "ray",
     "tensorboard": "tensorboard",
     "mlflow": "mlflow",

@@ -1,45 +1,32 @@
-"""Where in an HDF5 file the numbers of its arrays lie. Links to other files are not followed."""
+"""Where in an HDF5 file the numbers of its arrays lie, for files as Keras writes them, without the HDF5 library.
 
-import io
+That library loops or crashes on some damaged files. This reader follows what Keras's files consist of, checks every
+offset, and refuses the rest: superblock 0, groups as symbol tables, object headers 1. Links are not followed.
+
+Reference: The HDF Group, HDF5 File Format Specification, version 3.0.
+"""
+
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from struct import calcsize, error, unpack_from
+from typing import BinaryIO
 
 from ..core.errors import LevelheadError
-from ..core.extras import naming_what_is_missing
 from .spans import Span
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-HDF5_DTYPES = {"<f8": "F64", "<f4": "F32", "<f2": "F16"}
-DEEPEST = 100  # groups inside groups: more than any model has
-MOST = 1_000_000  # arrays and groups
-
-
-class _Part(io.RawIOBase):
-    """A range of a file, as a file of its own, read only."""
-
-    def __init__(self, file: BinaryIO, start: int, size: int) -> None:
-        self.file, self.start, self.size, self.at = file, start, size, 0
-
-    def readinto(self, buffer: Any) -> int:
-        self.file.seek(self.start + self.at)
-        data = self.file.read(max(0, min(len(buffer), self.size - self.at)))
-        buffer[: len(data)] = data
-        self.at += len(data)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.size}[whence]
-        return self.at
-
-    def tell(self) -> int:
-        return self.at
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+UNDEFINED = 2**64 - 1
+MOST_READS = 2_000_000  # of pieces of the file: more than any model has
+DEEPEST = 100  # groups inside groups
+LONGEST_PIECE = 1 << 24  # bytes of anything but numbers
+# Numbers by (bytes, precision, where the exponent is, its size, where the mantissa is, its size, the exponent's bias).
+FLOATS: dict[tuple[int, ...], str] = {
+    (2, 16, 10, 5, 0, 10, 15): "F16",
+    (4, 32, 23, 8, 0, 23, 127): "F32",
+    (8, 64, 52, 11, 0, 52, 1023): "F64",
+}
+SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = 0x1, 0x3, 0x7, 0x8, 0xC, 0x10, 0x11  # kinds of message
 
 
 def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[dict[str, Span], dict[str, str]]:
@@ -54,57 +41,195 @@ def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[di
     Returns:
         {key: its place}, {group: name}.
     """
-    with naming_what_is_missing():
-        import h5py
-    size = path.stat().st_size - start if size is None else size
-    try:
-        with path.open("rb") as file, h5py.File(_Part(file, start, size), "r") as opened:
-            if opened.userblock_size:
-                raise LevelheadError("expected HDF5 from the first byte on")
-            found = list(_walk(opened, "", set(), 0))
-            spans = {key: _span(path, key, one, start, size) for key, one in found if isinstance(one, h5py.Dataset)}
-            return spans, {key: name for key, one in found if (name := _name(one)) is not None}
-    except LevelheadError as error:
-        raise LevelheadError(f"{path}: {error}; save the model again") from None
-    except Exception as error:  # HDF5 raises OSError, RuntimeError, KeyError, ValueError, whatever is damaged
-        reason = " ".join(str(error).split())[:200]
-        raise LevelheadError(f"{path}: cut short, or not an HDF5 file ({reason}); save the model again") from None
+    with path.open("rb") as file:
+        reader = _Reader(file, start, path.stat().st_size - start if size is None else size)
+        try:
+            found = list(_walk(reader, _root(reader), "", 0))
+            spans = {key: _span(reader, path, key, one) for key, one in found if SPACE in one}
+            names = {key: name for key, one in found if (name := _attribute(reader, one, "name")) is not None}
+        except (LevelheadError, error, UnicodeDecodeError, OverflowError) as flaw:
+            raise LevelheadError(f"{path}: cut short, or not HDF5 as Keras writes it ({flaw}); save it again") from None
+    return spans, names
 
 
-def _walk(group: Any, prefix: str, seen: set[Any], depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield every group and array that a file itself holds, each once, with its key."""
-    import h5py
-    from h5py import h5o  # type: ignore[attr-defined]
-
-    for name in group:
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            continue  # it leads elsewhere in the file, or to another file
-        one, key = group[name], f"{prefix}{name}"
-        place = h5o.get_info(one.id).addr
-        if place in seen or depth > DEEPEST or len(seen) > MOST:
-            raise LevelheadError(f"{key} is there twice, or too deep inside")
-        seen.add(place)
-        yield key, one
-        if isinstance(one, h5py.Group):
-            yield from _walk(one, f"{key}/", seen, depth + 1)
+Messages = dict[int, list[bytes]]  # of an object, by kind
 
 
-def _span(path: Path, key: str, array: Any, start: int, size: int) -> Span:
-    import h5py
+@dataclass
+class _Reader:
+    """A range of a file, read in pieces, of which there are not too many."""
 
-    kind = array.dtype.newbyteorder("<").str if array.dtype.str.startswith("=") else array.dtype.str
-    stored = HDF5_DTYPES.get(kind, str(array.dtype))
-    if kind == "|V2" and array.attrs.get("dtype") == "bfloat16":
-        stored = "BF16"
-    offset, layout = array.id.get_offset(), array.id.get_create_plist().get_layout()
-    if layout != h5py.h5d.CONTIGUOUS or array.external or offset is None:
-        return Span(key, path, 0, f"{stored}, not in one piece", tuple(array.shape))
-    span = Span(key, path, start + offset, stored, tuple(array.shape), reach=array.nbytes)
-    if offset + array.nbytes > size:
-        raise LevelheadError(f"{key} lies outside the file")
-    return span
+    file: BinaryIO
+    start: int
+    size: int
+    reads: int = 0
+    seen: set[int] = field(default_factory=set)  # object headers: none may be there twice
+
+    def read(self, at: int, length: int) -> bytes:
+        self.reads += 1
+        if not 0 <= at <= at + length <= self.size or length > LONGEST_PIECE or self.reads > MOST_READS:
+            raise LevelheadError(f"no {length} bytes at {at}")
+        self.file.seek(self.start + at)
+        return self.file.read(length)
+
+    def numbers(self, at: int, form: str) -> tuple:
+        return unpack_from(f"<{form}", self.read(at, calcsize(f"<{form}")))
+
+    def block(self, at: int, mark: bytes, form: str) -> tuple:
+        """Return the numbers after the four letters that begin a block."""
+        if self.read(at, 4) != mark:
+            raise LevelheadError(f"no {mark.decode()} at {at}")
+        return self.numbers(at + 4, form)
 
 
-def _name(one: Any) -> str | None:
-    name = one.attrs.get("name")
-    return name if isinstance(name, str) and name.isprintable() else None
+def _root(reader: _Reader) -> int:
+    """Return where the header of the root group is."""
+    signature, version, _, sizes = reader.numbers(0, "8sB4s2s")
+    if signature != SIGNATURE or version != 0 or sizes != b"\x08\x08":
+        raise LevelheadError("expected HDF5 with a superblock of version 0")
+    base, _, end, _, _, header = reader.numbers(24, "6Q")
+    if base != 0 or end > reader.size:
+        raise LevelheadError(f"expected {end} bytes, got {reader.size}")
+    return header
+
+
+def _walk(reader: _Reader, header: int, prefix: str, depth: int) -> Iterator[tuple[str, Messages]]:
+    """Yield every group and array below a group with its key, and what its header says."""
+    if depth > DEEPEST:
+        raise LevelheadError("its groups are too deep")
+    for name, at in _members(reader, _messages(reader, header)):
+        one = _messages(reader, at)
+        yield f"{prefix}{name}", one
+        if TABLE in one:
+            reader.seen.discard(at)  # read again as a group
+            yield from _walk(reader, at, f"{prefix}{name}/", depth + 1)
+        elif SPACE not in one:
+            raise LevelheadError(f"{prefix}{name} is neither an array nor a group as a symbol table")
+
+
+def _messages(reader: _Reader, at: int) -> Messages:
+    """Return the messages in the header of an object, by kind."""
+    if at in reader.seen:
+        raise LevelheadError(f"the object at {at} is there twice")
+    reader.seen.add(at)
+    version, _, count, _, length = reader.numbers(at, "BBHII")
+    if version != 1:
+        raise LevelheadError(f"expected an object header of version 1, got {version}")
+    found: Messages = {}
+    blocks = [(at + 16, length)]
+    for place, size in blocks:  # which grows by continuations
+        data, i = reader.read(place, size), 0
+        while i + 8 <= size and count > 0:
+            kind, length, _ = unpack_from("<HHB", data, i)
+            body = data[i + 8 : i + 8 + length]
+            i, count = i + 8 + length, count - 1
+            found.setdefault(kind, []).append(body)
+            if kind == CONTINUATION:
+                blocks.append(unpack_from("<2Q", body))
+    return found
+
+
+def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
+    """Yield the name and the header of every object in a group; links have no header, and are left out."""
+    if TABLE not in group:
+        raise LevelheadError("expected a group as a symbol table")
+    tree, heap = unpack_from("<2Q", group[TABLE][0])
+    _, size, _, texts = reader.block(heap, b"HEAP", "IQQQ")
+    names = reader.read(texts, size)
+    waiting, visited = [tree], set()
+    while waiting:
+        at = waiting.pop()
+        if at in visited:
+            raise LevelheadError(f"the node at {at} is there twice")
+        visited.add(at)
+        if reader.read(at, 4) == b"SNOD":
+            _, _, count = reader.block(at, b"SNOD", "BBH")
+            for i in range(count):
+                name, header, kind = reader.numbers(at + 8 + 40 * i, "QQI")
+                if kind != 2:
+                    end = names.index(b"\0", name) if 0 <= name < size and b"\0" in names[name:] else -1
+                    if end < 0:
+                        raise LevelheadError(f"no name at {name}")
+                    yield names[name:end].decode(), header
+        else:
+            kind, _, count, _, _ = reader.block(at, b"TREE", "BBHQQ")
+            if kind != 0:
+                raise LevelheadError(f"expected the node of a group at {at}")
+            waiting += [reader.numbers(at + 24 + 8 + 16 * i, "Q")[0] for i in range(count)][::-1]
+
+
+def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
+    shape = _shape(array[SPACE][0])
+    dtype, width = _dtype(array.get(TYPE, [b""])[0])
+    if dtype == "opaque" and _attribute(reader, array, "dtype") == "bfloat16" and width == 2:
+        dtype = "BF16"
+    layout = array.get(LAYOUT, [b""])[0]
+    count = 1
+    for n in shape:
+        count *= n
+    if len(layout) < 18 or layout[0] not in (3, 4) or layout[1] != 1 or EXTERNAL in array:
+        return Span(key, path, 0, f"{dtype}, not in one piece", shape)
+    at, length = unpack_from("<2Q", layout, 2)
+    if at == UNDEFINED:
+        return Span(key, path, 0, f"{dtype}, without data", shape)
+    if length != count * width or at + length > reader.size:
+        raise LevelheadError(f"{key} lies outside the file, or is not of its shape")
+    return Span(key, path, reader.start + at, dtype, shape, reach=length)
+
+
+def _shape(space: bytes) -> tuple[int, ...]:
+    version, rank, _, kind = unpack_from("<4B", space)
+    if version not in (1, 2) or rank > 32 or (version == 2 and kind > 1):
+        raise LevelheadError("an array has a shape of an unknown kind")
+    return tuple(unpack_from(f"<{rank}Q", space, 8 if version == 1 else 4))
+
+
+def _dtype(form: bytes) -> tuple[str, int]:
+    """Return the dtype as safetensors calls it, or a word for messages, and the bytes of one number."""
+    kind, order, _, _, width = unpack_from("<4BI", form)
+    if kind & 15 == 1 and not order & 0x41:  # a float, little-endian
+        offset, *rest = unpack_from("<2H4BI", form, 8)
+        known = FLOATS.get((width, *rest)) if offset == 0 else None
+        return known or f"floats of {width} bytes", width
+    words = {0: f"int{8 * width}", 1: "big-endian floats", 5: "opaque"}
+    return words.get(kind & 15, f"numbers of class {kind & 15}"), width
+
+
+def _attribute(reader: _Reader, one: Messages, wanted: str) -> str | None:
+    """Return the text of an attribute of an object, or None if it has none of that name, or no text in it."""
+    for body in one.get(ATTRIBUTE, ()):
+        version, _, *sizes = unpack_from("<BBHHH", body)
+        if version not in (1, 2, 3):
+            continue
+        at, parts = 8 + (version == 3), []
+        for size in sizes:  # of the name, the type and the space
+            parts.append(body[at : at + size])
+            at += (size + 7) // 8 * 8 if version == 1 else size
+        name, form, _ = parts
+        if name.rstrip(b"\0") != wanted.encode() or len(form) < 8:
+            continue
+        kind, width = form[0] & 15, unpack_from("<I", form, 4)[0]
+        if kind == 3:
+            return _printable(body[at : at + width].rstrip(b"\0 "))
+        if kind == 9 and form[1] & 15 == 1:
+            return _printable(_heap_text(reader, *unpack_from("<IQI", body, at)))
+    return None
+
+
+def _printable(text: bytes) -> str | None:
+    decoded = text.decode()
+    return decoded if decoded.isprintable() else None
+
+
+def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> bytes:
+    """Return a text of variable length, out of the heap that it is in."""
+    _, size = reader.block(collection, b"GCOL", "IQ")
+    at, end = collection + 16, min(collection + size, reader.size)
+    while at + 16 <= end:
+        index, _, _, taken = reader.numbers(at, "HHIQ")
+        if index == wanted and index:
+            return reader.read(at + 16, min(length, taken))
+        if index == 0:
+            break
+        at += 16 + (taken + 7) // 8 * 8
+    raise LevelheadError(f"no text {wanted} in the heap at {collection}")

@@ -1,0 +1,96 @@
+"""Our reader of HDF5 next to the HDF5 library's own, on files of that library; damaged files end in a refusal."""
+
+import numpy as np
+import pytest
+
+import levelhead as lh
+from levelhead.files.hdf5 import hdf5_arrays
+
+h5py = pytest.importorskip("h5py", reason="h5py is not installed; it comes with Keras")
+DTYPES = {"<f4": "F32", "<f8": "F64", "<f2": "F16"}
+
+
+def make(path, layers=3, **options):
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w", **options) as file:
+        for i in range(layers):
+            group = file.create_group(f"layers/dense_{i}/vars")
+            group.attrs["name"] = f"name of {i}, \u00e4"
+            for j, dtype in enumerate(DTYPES):
+                shape = tuple(rng.integers(1, 9, size=rng.integers(0, 5)).tolist())
+                group.create_dataset(str(j), data=rng.normal(size=shape).astype(dtype))
+    return path
+
+
+def by_library(path):
+    arrays, names = {}, {}
+
+    def visit(key, one):
+        if isinstance(one, h5py.Dataset):
+            arrays[key] = (one.id.get_offset(), DTYPES[one.dtype.str], one.shape)
+        if "name" in one.attrs:
+            names[key] = one.attrs["name"]
+
+    with h5py.File(path) as file:
+        file.visititems(visit)
+    return arrays, names
+
+
+@pytest.mark.parametrize("layers", [1, 3, 40, 120])  # more than one node of a tree has
+def test_arrays_and_names_are_where_the_library_has_them(layers, tmp_path):
+    path = make(tmp_path / "m.h5", layers)
+    spans, names = hdf5_arrays(path)
+    found = {key: (span.offset, span.dtype, span.shape) for key, span in spans.items()}
+    assert (found, names) == by_library(path)
+    inside = tmp_path / "inside"
+    inside.write_bytes(b"x" * 100 + path.read_bytes() + b"y" * 50)
+    moved, same = hdf5_arrays(inside, 100, path.stat().st_size)
+    assert same == names
+    assert {key: span.offset - 100 for key, span in moved.items()} == {key: s.offset for key, s in spans.items()}
+    assert {key: moved[key].bytes() for key in moved} == {key: spans[key].bytes() for key in spans}
+
+
+def test_what_is_not_plain_numbers_in_one_piece_is_called_so(tmp_path):
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.create_dataset("packed", data=np.ones((8, 8)), compression="gzip")
+        file.create_dataset("whole", data=np.ones((2, 2), np.int8))
+        file.create_dataset("big", data=np.ones(2, ">f4"))
+        file.create_dataset("empty", shape=(0, 3), dtype="f4")
+        file.create_dataset("texts", data=[b"a", b"bc"])
+        file["soft"] = h5py.SoftLink("/whole")
+    found = {key: span.dtype for key, span in hdf5_arrays(tmp_path / "m.h5")[0].items()}
+    assert found == {
+        "packed": "F64, not in one piece", "whole": "int8", "big": "big-endian floats", "empty": "F32, without data",
+        "texts": "numbers of class 9",
+    }  # fmt: skip
+
+
+def test_group_with_a_link_to_another_file_is_refused(tmp_path):
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["top/vars/0"] = h5py.ExternalLink(str(tmp_path / "elsewhere.h5"), "/x")
+    with pytest.raises(lh.LevelheadError, match="top/vars is neither an array nor a group"):
+        hdf5_arrays(tmp_path / "m.h5")
+
+
+def test_file_of_the_newest_format_is_refused(tmp_path):
+    path = make(tmp_path / "m.h5", libver="latest")
+    with pytest.raises(lh.LevelheadError, match="superblock of version 0"):
+        hdf5_arrays(path)
+
+
+def test_damage_of_any_kind_is_refused_or_harmless(tmp_path):
+    """Bytes of the first 3,000 and lengths; the library itself loops forever on some such files."""
+    path, rng = make(tmp_path / "m.h5", 2), np.random.default_rng(0)
+    whole, bad = path.read_bytes(), tmp_path / "bad.h5"
+    cut = [whole[:length] for length in range(0, len(whole), 397)]
+    places = zip(range(0, 3000, 7), rng.integers(256, size=3000).tolist(), strict=False)
+    changed = [whole[:i] + bytes([value]) + whole[i + 1 :] for i, value in places]
+    refused = 0
+    for data in [*cut, *changed]:
+        bad.write_bytes(data)
+        try:
+            for span in hdf5_arrays(bad)[0].values():
+                assert 0 <= span.offset <= len(data)
+        except lh.LevelheadError:
+            refused += 1
+    assert refused > 50
