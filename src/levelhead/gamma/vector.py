@@ -121,7 +121,7 @@ def choose_ridge(
         held = fold == left_out
         true, weights = labels[held], whole.weights[held]
         for i, (scale, offset) in enumerate(
-            _fit_path(vector_loss(logits[~held], labels[~held], counts, prior), RIDGES)
+            _fit_path(vector_loss(logits[~held], labels[~held], counts, prior), RIDGES, tolerance=1e-5)
         ):
             losses[i] -= weights @ log_softmax(scale * logits[held] + offset)[np.arange(len(true)), true]
     return float(RIDGES[int(losses.argmin())])
@@ -171,20 +171,20 @@ class VectorLoss:
     @cached_property
     def columns(self) -> tuple[np.ndarray, np.ndarray]:
         """Weighted mean and standard deviation of the calibrated logits, [K] each; 1 if a column is constant."""
-        mean = self.weights @ self.calibrated
-        spread = np.sqrt(self.weights @ (self.calibrated - mean) ** 2)
+        mean = self.calibrated @ self.weights
+        spread = np.sqrt((self.calibrated - mean[:, None]) ** 2 @ self.weights)
         return mean, np.where(spread > 1e-9 * (1 + np.abs(mean)), spread, 1.0)
 
     @cached_property
     def calibrated(self) -> np.ndarray:
-        """``logits / T``, [N, K]."""
-        return self.inverse * self.logits
+        """``logits / T``, [K, N]: a class is a row, so that sums over classes are of long rows."""
+        return self.inverse * np.ascontiguousarray(self.logits.T)
 
     @cached_property
     def standard(self) -> np.ndarray:
-        """The calibrated logits with columns of mean 0 and standard deviation 1, [N, K]."""
+        """The calibrated logits of each class with mean 0 and standard deviation 1, [K, N]."""
         mean, spread = self.columns
-        return (self.calibrated - mean) / spread
+        return (self.calibrated - mean[:, None]) / spread[:, None]
 
     @cached_property
     def free(self) -> np.ndarray:
@@ -193,8 +193,7 @@ class VectorLoss:
 
     def scores(self, parameters: np.ndarray) -> np.ndarray:
         """Return scores [N, K]."""
-        a, c = parameters
-        return self.calibrated + self.shift + a * self.standard + c
+        return self._scores(parameters).T
 
     def value(self, parameters: np.ndarray) -> float:
         """Return the loss with its penalty."""
@@ -208,19 +207,23 @@ class VectorLoss:
         """Return what multiplies a direction [2, K] by the second derivatives."""
         return self._curvature(np.exp(self._logs(parameters)))
 
-    def minimum_at(self, ridge: float, parameters: np.ndarray | None = None) -> np.ndarray:
+    def minimum_at(self, ridge: float, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
         """Return the minimum with another ridge; an infinite one leaves the parameters at 0."""
-        return replace(self, ridge=ridge).minimum(parameters) if np.isfinite(ridge) else np.zeros((2, len(self.shift)))
+        if not np.isfinite(ridge):
+            return np.zeros((2, len(self.shift)))
+        other = replace(self, ridge=ridge)
+        other.__dict__.update(calibrated=self.calibrated, columns=self.columns, standard=self.standard, free=self.free)
+        return other.minimum(parameters, tolerance=tolerance)
 
-    def minimum(self, parameters: np.ndarray | None = None) -> np.ndarray:
-        """Return the parameters [2, K] of least loss, from those given or from 0."""
+    def minimum(self, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
+        """Return the parameters [2, K] of least loss, from those given or from 0, to where slopes are within this."""
         found = np.zeros((2, len(self.shift))) if parameters is None else parameters * self.free
         logs = self._logs(found)
         value = self._value(found, logs)
         for _ in range(100):
             probability = np.exp(logs)
             gradient = self._gradient(found, probability)
-            if np.abs(gradient).max() < 1e-7:
+            if np.abs(gradient).max() < tolerance:
                 break
             step, size = _solve(self._curvature(probability), -gradient), 1.0
             decrease = float((gradient * step).sum())
@@ -235,22 +238,36 @@ class VectorLoss:
             found, value = found + size * step, lower
         return found
 
+    def _scores(self, parameters: np.ndarray) -> np.ndarray:
+        """Return scores [K, N]."""
+        a, c = parameters
+        found = a[:, None] * self.standard
+        found += self.calibrated
+        found += (self.shift + c)[:, None]
+        return found
+
     def _logs(self, parameters: np.ndarray) -> np.ndarray:
-        return log_softmax(self.scores(parameters))
+        """Return log-probabilities [K, N]."""
+        found = self._scores(parameters)
+        found -= found.max(axis=0)
+        found -= np.log(np.exp(found).sum(axis=0))
+        return found
 
     def _value(self, parameters: np.ndarray, logs: np.ndarray) -> float:
-        true = logs[np.arange(len(self.labels)), self.labels]
+        true = logs[self.labels, np.arange(len(self.labels))]
         return float(0.5 * self.ridge * (parameters**2).sum() - self.weights @ true)
 
     def _gradient(self, parameters: np.ndarray, probability: np.ndarray) -> np.ndarray:
         slope = probability.copy()
-        slope[np.arange(len(self.labels)), self.labels] -= 1
+        slope[self.labels, np.arange(len(self.labels))] -= 1
         return self._collect(slope) + self.ridge * parameters
 
     def _curvature(self, probability: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         def product(direction: np.ndarray) -> np.ndarray:
-            moved = probability * (direction[0] * self.standard + direction[1])
-            moved -= probability * moved.sum(axis=1, keepdims=True)
+            moved = direction[0][:, None] * self.standard
+            moved += direction[1][:, None]
+            moved *= probability
+            moved -= probability * moved.sum(axis=0)
             return self._collect(moved) + self.ridge * direction
 
         return product
@@ -261,9 +278,9 @@ class VectorLoss:
         return self.inverse * (1 + a / spread), self.shift + c - a * mean / spread
 
     def _collect(self, by_score: np.ndarray) -> np.ndarray:
-        """Return derivatives by the parameters, [2, K], from those by the scores of each sample, [N, K]."""
-        by_score = self.weights[:, None] * by_score
-        return self.free * np.stack([np.einsum("ik,ik->k", by_score, self.standard), by_score.sum(axis=0)])
+        """Return derivatives by the parameters, [2, K], from those by the scores of each sample, [K, N]."""
+        by_score *= self.weights
+        return self.free * np.stack([np.einsum("ki,ki->k", by_score, self.standard), by_score.sum(axis=1)])
 
 
 def _solve(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:
@@ -302,12 +319,14 @@ def _class_weights(labels: np.ndarray, prior: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def _fit_path(loss: VectorLoss, ridges: tuple[float, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
+def _fit_path(
+    loss: VectorLoss, ridges: tuple[float, ...], *, tolerance: float = 1e-7
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return scale and offset at each of the descending ridges; if a scale is too small, those of the ridge before."""
     start = np.zeros((2, len(loss.shift)))
     found = []
     for ridge in ridges:
-        fitted = loss.minimum_at(ridge, start)
+        fitted = loss.minimum_at(ridge, start, tolerance=tolerance)
         if loss.affine(fitted)[0].min() >= _LEAST_SCALE * loss.inverse:
             start = fitted
         found.append(loss.affine(start))
