@@ -78,6 +78,7 @@ def test_file_of_the_newest_format_is_refused(tmp_path):
         hdf5_arrays(path)
 
 
+@pytest.mark.slow
 def test_damage_of_any_kind_is_refused_or_harmless(tmp_path):
     """Bytes of the first 3,000 and lengths; the library itself loops forever on some such files."""
     path, rng = make(tmp_path / "m.h5", 2), np.random.default_rng(0)

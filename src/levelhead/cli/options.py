@@ -13,7 +13,7 @@ Model = Annotated[
     Path,
     typer.Argument(
         help="A .safetensors file (of a sharded model, its index or its folder), an "
-        ".onnx file, or a state dict as .pt, .pth, .ckpt or .bin."
+        ".onnx, .keras or .weights.h5 file, or a state dict as .pt, .pth, .ckpt or .bin."
     ),
 ]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
