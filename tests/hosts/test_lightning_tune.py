@@ -176,3 +176,15 @@ def test_numbers_and_text_go_to_tensorboard(tmp_path):
 
 def test_two_processes_tune_on_the_whole_validation(in_two_processes):
     in_two_processes(Path(__file__).with_name("two_lightnings.py"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_and_page_go_to_mlflow(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    logger = pl.loggers.MLFlowLogger(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    callback = LevelCallback(tune="eval", anyway=True)
+    fit(Net(), tmp_path, callback, logger=logger, epochs=1)
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    assert client.get_run(logger.run_id).data.metrics["level/gain"] == pytest.approx(callback.tuned.gain)
+    assert [one.path for one in client.list_artifacts(logger.run_id)] == ["levelhead.html"]

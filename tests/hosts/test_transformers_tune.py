@@ -202,3 +202,17 @@ def test_numbers_and_text_go_to_tensorboard(tmp_path):
 
 def test_two_processes_tune_on_the_whole_evaluation(in_two_processes):
     in_two_processes(HERE / "two_trainers.py")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_and_page_go_to_mlflow_though_its_run_has_ended(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    callback = LevelCallback(tune="eval", anyway=True)
+    options = {"report_to": "mlflow", "num_train_epochs": 1, "logging_strategy": "epoch"}
+    trainer(texts.network(), tmp_path, callback, **options).train()
+    [found] = mlflow.search_runs(output_format="list")
+    assert found.info.status == "FINISHED"
+    assert found.data.metrics["level/gain"] == pytest.approx(callback.tuned.gain)
+    assert [one.path for one in mlflow.MlflowClient().list_artifacts(found.info.run_id)] == ["levelhead.html"]
