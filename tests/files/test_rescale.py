@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from warnings import catch_warnings
 
 import numpy as np
 import onnx
@@ -21,7 +22,9 @@ from levelhead.files.locate import MODEL_FORMATS, format_of, locate_head
 from levelhead.files.rescale import given_or_tuned_gamma, rescale_file
 from levelhead.files.undo import undo_file
 
+os.environ.setdefault("KERAS_BACKEND", "torch")
 K, D = 6, 16
+KERAS_HEAD = "layers.dense"  # by its kind and place, as Keras names weights in a file
 COUNTS = np.array([1000, 300, 90, 40, 9, 2])
 
 
@@ -51,10 +54,21 @@ def save_onnx(head, path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
+def save_keras(head, path):
+    keras = pytest.importorskip("keras")
+    dense = keras.layers.Dense(K, name="fc", use_bias=head.bias is not None, dtype=head.weight.dtype.name)
+    model = keras.Sequential([keras.Input((D,), dtype=head.weight.dtype.name), dense])
+    dense.set_weights([head.weight.T, *([] if head.bias is None else [head.bias])])
+    with catch_warnings(action="ignore", category=DeprecationWarning):  # Keras's own, of torch
+        model.save(path) if path.suffix == ".keras" else model.save_weights(path)
+
+
 SAVE = {
     "safetensors": (".safetensors", lambda head, path: save_file(tensors(head), path, {"format": "pt"})),
     "ONNX": (".onnx", save_onnx),
     "state dict": (".pt", lambda head, path: torch.save(tensors(head), path)),
+    "Keras": (".keras", save_keras),
+    "Keras weights": (".weights.h5", save_keras),
 }
 
 
@@ -65,6 +79,14 @@ def saved(request, tmp_path):
     path = tmp_path / f"m{suffix}"
     save(head(), path)
     return lambda one: save(one, path), path, tmp_path / f"o{suffix}"
+
+
+def name_of_head(path):
+    return KERAS_HEAD if path.suffix in (".keras", ".h5") else "fc"
+
+
+def whole_suffix(path):
+    return "".join(path.suffixes)  # of .weights.h5, both
 
 
 def digest(path):
@@ -92,15 +114,15 @@ def test_the_other_rules_are_written_and_undone_too(saved, rule):
     assert read(out).weight.tobytes() == expected.weight.tobytes()
     assert read(out).bias.tobytes() == expected.bias.tobytes()
     os.unlink(done.original)
-    undo_file(out, out.with_name(f"b{out.suffix}"))
-    back = read(out.with_name(f"b{out.suffix}"))
+    undo_file(out, out.with_name(f"b{whole_suffix(out)}"))
+    back = read(out.with_name(f"b{whole_suffix(out)}"))
     np.testing.assert_allclose(back.weight, head().weight, rtol=1e-6)
     np.testing.assert_allclose(back.bias, head().bias, rtol=1e-5, atol=1e-6)
 
 
 def test_undo_gives_back_the_same_file(saved):
     _, path, out = saved
-    back = out.with_name(f"b{out.suffix}")
+    back = out.with_name(f"b{whole_suffix(out)}")
     done = rescale_file(path, out, COUNTS, gamma=0.5)
     undone = undo_file(out, back)
     assert undone.exact
@@ -113,13 +135,13 @@ def test_undo_does_not_trust_what_was_kept_for_another_file(saved, facts):
     done = rescale_file(path, out, COUNTS, gamma=0.5)
     Path(done.original).write_text(json.dumps({"levelhead": "original", "files": facts}) + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"(belongs to no file, not to|is not the file that .* was kept for)"):
-        undo_file(out, out.with_name(f"b{out.suffix}"))
+        undo_file(out, out.with_name(f"b{whole_suffix(out)}"))
 
 
 @pytest.mark.parametrize("bits", [0o600, 0o444])
 def test_what_is_written_is_as_private_as_the_input(saved, bits):
     _, path, out = saved
-    back, plain = out.with_name(f"b{out.suffix}"), out.with_name(f"p{out.suffix}")
+    back, plain = out.with_name(f"b{whole_suffix(out)}"), out.with_name(f"p{whole_suffix(out)}")
     path.chmod(bits)
     done = rescale_file(path, out, COUNTS, gamma=0.5)
     undo_file(out, back)
@@ -140,15 +162,15 @@ def test_a_replaced_file_does_not_become_less_private(saved):
 def test_undo_works_under_another_name_and_refuses_a_file_that_was_changed(saved):
     _, path, out = saved
     rescale_file(path, out, COUNTS, gamma=0.5)
-    moved = out.with_name(f"moved{out.suffix}")
+    moved = out.with_name(f"moved{whole_suffix(out)}")
     out.rename(moved)
     out.with_name(f"{out.name}.original").rename(moved.with_name(f"{moved.name}.original"))
-    undo_file(moved, out.with_name(f"b{out.suffix}"))
-    assert digest(out.with_name(f"b{out.suffix}")) == digest(path)
+    undo_file(moved, out.with_name(f"b{whole_suffix(out)}"))
+    assert digest(out.with_name(f"b{whole_suffix(out)}")) == digest(path)
     moved.write_bytes(moved.read_bytes() + b"!")
     before = sorted(os.listdir(path.parent))
     with pytest.raises(ValueError, match=r"changed since|cut short"):
-        undo_file(moved, out.with_name(f"c{out.suffix}"))
+        undo_file(moved, out.with_name(f"c{whole_suffix(out)}"))
     assert sorted(os.listdir(path.parent)) == before
 
 
@@ -157,7 +179,7 @@ def test_without_the_original_undo_divides_and_says_so(saved):
     done = rescale_file(path, out, COUNTS, gamma=0.5, original=False)
     assert done.original is None
     assert sorted(file.name for file in path.parent.iterdir()) == sorted([path.name, out.name])
-    back = out.with_name(f"b{out.suffix}")
+    back = out.with_name(f"b{whole_suffix(out)}")
     assert not undo_file(out, back).exact
     np.testing.assert_allclose(read(back).weight, head().weight, rtol=2e-7)
     assert locate_head(back).note is None
@@ -173,7 +195,7 @@ def test_the_note_says_all_that_was_done(saved):
         "gamma": 0.5,
         "bias": "keep",
         "counts": COUNTS.tolist(),
-        "head": ["fc"],
+        "head": [name_of_head(path)],
         "factors": lh.factors(COUNTS, 0.5).tolist(),
         "sha256": digest(path),
     }
@@ -182,7 +204,7 @@ def test_the_note_says_all_that_was_done(saved):
 
 def test_a_second_adjustment_must_be_asked_for_and_is_undone_step_by_step(saved):
     _, path, out = saved
-    twice, once, none = (out.with_name(f"{name}{out.suffix}") for name in ("twice", "once", "none"))
+    twice, once, none = (out.with_name(f"{name}{whole_suffix(out)}") for name in ("twice", "once", "none"))
     rescale_file(path, out, COUNTS, gamma=0.5)
     with pytest.raises(ValueError, match=r"was adjusted before \(rescale, gamma 0.5\)"):
         rescale_file(out, twice, COUNTS, gamma=0.25)
@@ -199,7 +221,7 @@ def test_a_second_adjustment_must_be_asked_for_and_is_undone_step_by_step(saved)
 
 def test_the_output_may_not_be_the_input_by_any_name(saved):
     _, path, out = saved
-    link, hard = out.with_name(f"link{out.suffix}"), out.with_name(f"hard{out.suffix}")
+    link, hard = out.with_name(f"link{whole_suffix(out)}"), out.with_name(f"hard{whole_suffix(out)}")
     link.symlink_to(path)
     os.link(path, hard)
     before = digest(path)
@@ -366,7 +388,8 @@ def test_inspect_reports_layers_norms_correlation_and_warnings(saved):
     follow = np.sqrt(COUNTS)[:, None].astype(np.float32)
     save(lh.Head(rows * follow, np.full(K, 2, np.float32)))
     seen = inspect_file(path, counts=COUNTS)
-    assert [(layer.key, layer.shape, layer.dtype) for layer in seen.layers] == [("fc", (K, D), "F32")]
+    shape = (D, K) if name_of_head(path) == KERAS_HEAD else (K, D)  # a kernel has a column per class
+    assert [(layer.key, layer.shape, layer.dtype) for layer in seen.layers] == [(name_of_head(path), shape, "F32")]
     np.testing.assert_allclose(seen.norms, follow[:, 0], rtol=1e-5)
     assert seen.correlation == pytest.approx(1)
     assert seen.warnings == ()
