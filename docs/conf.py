@@ -12,6 +12,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+os.environ.setdefault("KERAS_BACKEND", "torch")  # its default needs TensorFlow
+
 import reference  # noqa: E402
 from sphinx.errors import ExtensionError  # noqa: E402
 
