@@ -246,3 +246,22 @@ def test_undo_does_not_replace_other_external_numbers_unless_forced(adjusted):
 def test_undo_where_both_models_would_need_one_file_says_to_use_another_folder(adjusted):
     with pytest.raises(LevelheadError, match=r"m\.onnx\.data .*write to another folder"):
         undo_file(adjusted / "other" / "o.onnx", adjusted / "other" / "b.onnx")
+
+
+def test_a_number_in_the_place_of_a_tensor_is_not_counted_as_one(tmp_path):
+    """protobuf passes over a field of the right number and another wire type; a count of it would be one too far."""
+    ends = [helper.make_tensor_value_info(name, T.FLOAT, ["N", size]) for name, size in (("x", 4), ("y", 3))]
+    weight, other = np.ones((3, 4), np.float32), np.full((3, 4), 7, np.float32)
+    constants = [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(other, "V")]
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "W"], ["y"], transB=1)], "g", ends[:1], ends[1:], constants
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    inner = varint(5 << 3) + varint(1) + model.graph.SerializeToString()
+    model.ClearField("graph")
+    path, out = tmp_path / "m.onnx", tmp_path / "o.onnx"
+    path.write_bytes(model.SerializeToString() + field(7, inner))
+    rescale_file(path, out, [16, 4, 1], gamma=0.5)
+    found = {one.name: numpy_helper.to_array(one) for one in onnx.load(out).graph.initializer}
+    np.testing.assert_array_equal(found["W"], weight * [[1], [2], [4]])
+    np.testing.assert_array_equal(found["V"], other)

@@ -231,3 +231,10 @@ def test_writing_a_head_of_another_shape_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"fc is \[5, 8\] with a bias"):
         FORMAT.write(tmp_path / "m.safetensors", tmp_path / "o.safetensors", Head(np.ones((4, 8))))
     assert not (tmp_path / "o.safetensors").exists()
+
+
+def test_a_head_that_is_not_finite_is_refused_with_the_name_of_its_file(tmp_path):
+    path = tmp_path / "m.safetensors"
+    save_file({"fc.weight": torch.eye(2), "fc.bias": torch.tensor([torch.inf, 0])}, path)
+    with pytest.raises(ValueError, match=r"m\.safetensors: .*infinite bias values in class 0"):
+        rescale_file(path, tmp_path / "o.safetensors", [4, 1], gamma=0.5)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from levelhead import LevelheadError
+from levelhead.core.counts import resolve
 from levelhead.io import arrays, numpy_file, text
 from levelhead.io.counts_file import read_counts
 from levelhead.io.names_file import read_names
@@ -184,6 +185,7 @@ def test_a_large_file_that_becomes_shorter_is_refused_in_one_line(tmp_path, suff
     code = f"""
 import os, numpy as np
 from levelhead import LevelheadError
+from levelhead.core.counts import resolve
 from levelhead.gamma.chunks import read_chunks
 from levelhead.io import arrays
 values = arrays.read({str(path)!r})
@@ -206,3 +208,19 @@ def _write_array(path, values):
         np.save(path, values)
     else:
         save_file({"logits": values}, path)
+
+
+def test_names_with_line_breaks_stay_on_one_line(tmp_path):
+    np.savez(tmp_path / "x.npz", **{"log\nits": LOGITS, "labels": np.arange(6)})
+    (tmp_path / "x.csv").write_text('"a\nb","c"\n1,2\n3,4\n')
+    for name in ("x.npz", "x.csv"):
+        with pytest.raises(LevelheadError) as refused:
+            arrays.read(tmp_path / name, wanted="labels" if name == "x.csv" else "logits")
+        assert "\n" not in str(refused.value)
+
+
+def test_a_class_that_is_almost_a_number_is_refused_as_a_class(tmp_path):
+    (tmp_path / "c.csv").write_text("class,n\n--1,3\n1,4\n")
+    counts = read_counts(tmp_path / "c.csv")
+    with pytest.raises(LevelheadError, match="--1"):
+        resolve(counts, 2)

@@ -60,7 +60,7 @@ def find_classes(keys: Iterable[Any], classes: int, names: Sequence[str] | None,
     for key in keys:
         if str(key) in known:
             i = known[str(key)]
-        elif str(key).lstrip("-").isdigit():
+        elif str(key).removeprefix("-").isdecimal():
             i = int(key)
         elif known:
             raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {listed(names or [])}")
@@ -100,4 +100,10 @@ def title(i: int, names: Sequence[str] | None) -> str:
 
 def listed(names: Sequence[str], most: int = 8) -> str:
     """Return the first names and, if there are more, how many there are: 'ant, cat, ... (3 in all)'."""
-    return ", ".join(map(str, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+    return ", ".join(map(_on_one_line, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+
+
+def _on_one_line(name: object) -> str:
+    """Return a name, or what Python writes for it if it has line breaks or other signs that cannot be printed."""
+    text = str(name)
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -9,6 +9,7 @@ from .edits import Edit
 
 # (field number, index among those), from message to message. None is the index of a field that must stand alone: of
 # two, protobuf takes the last, or joins them.
+BYTES = 2  # the wire type of messages, strings and bytes
 Steps = Sequence[tuple[int, int | None]]
 
 
@@ -27,6 +28,11 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     >>> list(fields(bytes([0x08, 0x96, 0x01, 0x12, 0x02, 0x68, 0x69]), 0, 7))  # 1: 150, 2: "hi"
     [(1, 1, 3), (2, 5, 7)]
     """
+    return ((number, at, after) for number, _, at, after in _all_fields(data, start, end))
+
+
+def _all_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Return the fields of a message: (number, wire type, first byte of the value, byte after it)."""
     while start < end:
         tag, at = _varint(data, start)
         kind = tag & 7
@@ -39,18 +45,20 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
             after = at + (8 if kind == 1 else 4)
         else:
             raise LevelheadError(f"not a protobuf message: wire type {kind} at byte {at}")
-        yield tag >> 3, at, after
+        yield tag >> 3, kind, at, after
         start = after
 
 
 def locate(data: bytes, steps: Steps) -> tuple[int, int]:
     """Follow (field number, index among those) from message to message; return where the last one's value is.
 
-    That is its first byte and the byte after it; (0, 0) if there is no such field.
+    That is its first byte and the byte after it; (0, 0) if there is no such field. As in protobuf itself, a field of
+    that number that holds a plain number is another one.
     """
     start, end = 0, len(data)
     for number, index in steps:
-        found = [place for field, *place in fields(data, start, end) if field == number]
+        every = _all_fields(data, start, end)
+        found = [place for field, kind, *place in every if field == number and kind == BYTES]
         if index is None and len(found) > 1:
             raise LevelheadError(f"expected one field {number} in a message, got {len(found)}; export the model again")
         if (index or 0) >= len(found):

@@ -12,7 +12,7 @@ from ..core.adjust import RULES, Amounts, apply_amounts, can_flip, check_strengt
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
 from ..core.counts import Counts, resolve
-from ..core.errors import Advice, LevelheadError, check_choice
+from ..core.errors import Advice, LevelheadError, check_choice, in_file
 from ..core.head import Head
 from ..core.label_task import check_label_task
 from ..core.measure import check_logits
@@ -166,7 +166,8 @@ def write_adjusted(
     large = is_large(found) and rule != "tau" and logits is None
     heads = [thin_head(layer, found.names) if large else load(layer, found.names) for layer in found.layers]
     by = rule_amounts(heads[0], rule, n, gamma, scale=scale, offset=offset)
-    adjusted = [apply_amounts(one, by, bias=bias) if by.changes else one for one in heads]  # 0 needs no new bias
+    with in_file(path):
+        adjusted = [apply_amounts(one, by, bias=bias) if by.changes else one for one in heads]  # 0 needs no new bias
     offset_after = None if by.scale is None else by.offset
     written: list[Head | LargeHead] = [*adjusted]
     if large:
