@@ -82,8 +82,10 @@ class Format:
             if found.folder:
                 copy_companions(found.path.parent, found.files, stage / out.name)
             for source, name in names.items():
-                if complete(source, UNKNOWN_SHA256):
-                    digest, back = rewrite(source, stage / name, partial(complete, source), progress)
+                planned = complete(source, UNKNOWN_SHA256)  # a note of many classes takes seconds: made once for each
+                if planned:
+                    edits_for = partial(_planned_or_final, planned, partial(complete, source))
+                    digest, back = rewrite(source, stage / name, edits_for, progress)
                     originals[Path(name).name] = Original(source.name, digest, back)
                 else:
                     copy(source, stage / name, progress)
@@ -95,6 +97,10 @@ class Format:
             for file, stamp in found.stamps.items():
                 check_unchanged(file, stamp)
         return originals
+
+
+def _planned_or_final(planned: list[Edit], final: Callable[[str], list[Edit]], digest: str) -> list[Edit]:
+    return planned if digest == UNKNOWN_SHA256 else final(digest)
 
 
 def copy_companions(folder: Path, files: Sequence[Path], out: Path) -> None:
