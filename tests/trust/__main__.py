@@ -55,7 +55,7 @@ def main() -> int:
             results = read_results(given.results) | {name: found}
             write_results({one: results[one] for one in ROWS if one in results}, given.results)
 
-        if row.lacks is not None and (given.workers > 1 or given.folder):
+        if row.lacks is not None and (given.workers > 1 or given.folder or row.alone):
             folder = given.folder or Path(tempfile.mkdtemp(prefix="trust-"))
             found = run_split(name, row, budget, given.workers, folder, save)
         else:

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -92,6 +93,7 @@ class Row:
     check: Callable[[Budget], Found]
     lacks: Callable[[dict[str, Any]], str] | None = None
     same: tuple[str, ...] = ()
+    alone: bool = False  # must begin in a new process
 
 
 def lacking(done: int, target: int, what: str) -> str:
@@ -195,6 +197,11 @@ def _text(value: Any) -> str:
         return str(value)
     if isinstance(value, dict):
         return ", ".join(f"{name} {_text(one)}" for name, one in value.items())
+    if isinstance(value, list) and len(value) > SHOWN:  # too many for a page: how many there are in each file
+        files = Counter(str(one).partition(":")[0] for one in value)
+        return f"{len(value):,}, listed in results/trust.json: " + ", ".join(
+            f"{a} {n}" for a, n in sorted(files.items())
+        )
     if isinstance(value, list):
         return ", ".join(f"`{one}`" for one in value) or "none"
     return f"{value:,}"

@@ -61,10 +61,10 @@ def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, foun
     whole, volatile, _ = work.complete(command)
     work.empty()
     calls = trace(command, work)
-    every = max(1, len(calls) // budget.size(8, len(calls)))
+    every = max(1, len(calls) // budget.size(4, len(calls)))
     done = 0
     for call, number in [calls[i] for start in range(every) for i in range(start, len(calls), every)]:
-        if budget.spent or (budget.profile == "quick" and done >= 8):
+        if budget.spent or (budget.profile == "quick" and done >= 4):
             break
         work.empty()
         inject = ["-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:error={ERRORS[call]}:when={number}"]

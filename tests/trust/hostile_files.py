@@ -62,7 +62,7 @@ def check(budget: Budget) -> Found:
         sound.mkdir()
         make_inputs(sound)
         usual = {suffix: run(words, sound).peak for suffix, words in SOUND.items()}
-        titles = list(CASES)[:: budget.size(4, 1)]
+        titles = list(CASES)[:: budget.size(10, 1)]
         for number, title in enumerate(titles):
             if budget.spent:
                 break

@@ -13,6 +13,7 @@ from .board import Budget, Found, Row, lacking
 from .commands import COMMANDS, Command, Workspace, preload, run
 
 TARGET = 500
+QUICK = ("rescale .safetensors", "rescale .onnx", "rescale shards", "undo", "tune", "train")
 SHARES = {"train": 0.1, "sweep": 0.02}  # of the kills; the other commands share the rest
 
 
@@ -23,8 +24,8 @@ def check(budget: Budget) -> Found:
         random.Random(1000 * budget.round + budget.index),
         Found({"kills": 0, "by command": {}, "ended before the signal": 0, "compared": 0}),
     )
-    wanted = budget.size(16, TARGET)
-    names = [name for name in COMMANDS if name != "sweep" or budget.profile == "full"]
+    wanted = budget.size(6, TARGET)
+    names = list(QUICK if budget.profile == "quick" else COMMANDS)
     plain = [name for name in names if name not in SHARES]
     kills = {name: budget.own(math.ceil(wanted * SHARES.get(name, 0.88 / len(plain)))) for name in names}
     with TemporaryDirectory() as place:

@@ -382,6 +382,7 @@ ROW = Row(
     check,
     lacks,
     ("mutants",),
+    alone=True,
 )
 
 if __name__ == "__main__":

@@ -20,7 +20,10 @@ from .board import Budget, Found, Row
 ROOT = Path(__file__).parents[2]
 BUILD = ("hatchling", "packaging", "pathspec", "pluggy", "trove-classifiers")  # what builds the wheel
 NOT_PINNED = {"levelhead", "pip", "setuptools", "wheel"}  # this package, and what comes with Python's venv
-HASHES = "no hashes: pip holds them only where every requirement has one, which an editable install cannot have"
+HASHES = (
+    "no hashes: with one, pip demands one of every requirement, constraints included. The editable install has none, and "
+    "torch comes from another place on each machine (+cpu wheels, CUDA wheels), whose files no list of ours can name"
+)
 
 
 def canonical(name: str) -> str:

@@ -1,0 +1,31 @@
+"""Inputs that a fuzzer once found a mistake with: each is read rightly or refused in one line."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from levelhead.core.errors import LevelheadError
+from levelhead.files.rescale import rescale_file
+
+from .fuzz_data import READERS
+from .fuzz_parts import read_message
+
+KEPT = sorted((Path(__file__).parent / "corpus").iterdir())
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
+def test_what_was_once_wrong_is_right(path, tmp_path):
+    if ".model" in path.name:
+        copy = tmp_path / path.name
+        copy.write_bytes(path.read_bytes())
+        readers = [lambda _: rescale_file(copy, tmp_path / f"o{path.suffix}", [16, 4, 1], gamma=0.5)]
+    else:
+        readers = [read_message] if path.suffix == ".message" else list(READERS[path.suffix].values())
+    for reader in readers:
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                reader(path)
+        except (LevelheadError, FileNotFoundError) as error:
+            assert str(error).strip().count("\n") == 0
+            assert path.name in str(error) or ".model" not in path.name
