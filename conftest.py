@@ -9,6 +9,7 @@ from hypothesis import settings
 
 # One thread per worker, here and in the processes that tests start: the workers of `make test` fill the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("KERAS_BACKEND", "torch")  # its default needs TensorFlow
 
 # In CI hypothesis tries the same examples every time; elsewhere it looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -36,4 +37,8 @@ if torchvision is not None and torchvision.origin is not None:
 # The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their check.
 collect_ignore = ["tests/lab/check_kernels.py"]
 if not find_spec("triton"):
-    collect_ignore += ["src/levelhead/lab/kernels.py", "src/levelhead/lab/conv_norm.py"]
+    collect_ignore += [
+        "src/levelhead/gamma/intervals_triton.py",
+        "src/levelhead/lab/conv_norm.py",
+        "src/levelhead/lab/kernels.py",
+    ]
