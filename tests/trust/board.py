@@ -199,9 +199,7 @@ def _text(value: Any) -> str:
         return ", ".join(f"{name} {_text(one)}" for name, one in value.items())
     if isinstance(value, list) and len(value) > SHOWN:  # too many for a page: how many there are in each file
         files = Counter(str(one).partition(":")[0] for one in value)
-        return f"{len(value):,}, listed in results/trust.json: " + ", ".join(
-            f"{a} {n}" for a, n in sorted(files.items())
-        )
+        return f"{len(value):,}, listed in results/trust.json: {_text(dict(sorted(files.items())))}"
     if isinstance(value, list):
         return ", ".join(f"`{one}`" for one in value) or "none"
     return f"{value:,}"

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 BUILD = ("hatchling", "packaging", "pathspec", "pluggy", "trove-classifiers")  # what builds the wheel
 NOT_PINNED = {"levelhead", "pip", "setuptools", "wheel"}  # this package, and what comes with Python's venv
 HASHES = (
-    "no hashes: with one, pip demands one of every requirement, constraints included. The editable install has none, and "
-    "torch comes from another place on each machine (+cpu wheels, CUDA wheels), whose files no list of ours can name"
+    "no hashes: as soon as one requirement has a hash, pip demands one of all, which the editable install cannot have. "
+    "They need an install in two steps and a list of the files of every platform, which is not written"
 )
 
 
