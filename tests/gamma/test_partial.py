@@ -155,6 +155,18 @@ def test_chunks_that_are_read_twice_choose_what_all_samples_choose(rule, criteri
         assert (got.n, got.criterion, got.rule, got.counts) == (want.n, want.criterion, want.rule, want.counts)
 
 
+def test_chunks_of_any_size_kind_and_dtype_may_come_mixed():
+    torch = pytest.importorskip("torch")
+    logits, labels = samples(300)
+    logits = logits.astype(np.float32).astype(np.float64)  # the same numbers in both dtypes
+    pieces = [(logits[i : i + 1], labels[i : i + 1]) for i in range(20)] + [(logits[:0], labels[:0])]
+    pieces += [(logits[20:50].astype(np.float32), labels[20:50].tolist()), (torch.tensor(logits[50:90]), labels[50:90])]
+    pieces += [(logits[90:95].tolist(), labels[90:95]), (logits[95:], torch.tensor(labels[95:]))]
+    want = lh.tune(logits, labels, COUNTS, rule="shift", range=(0.0, 4.0), bootstrap=0)
+    got = lh.tune(pieces, counts=COUNTS, rule="shift", range=(0.0, 4.0), bootstrap=0)
+    assert (got.gamma, got.n) == (want.gamma, want.n)
+
+
 def test_a_target_weighs_the_classes_of_chunks():
     logits, labels = samples()
     target = [0.1, 0.2, 0.3, 0.4]

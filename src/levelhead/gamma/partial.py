@@ -124,30 +124,10 @@ class Partial:
         >>> Partial.empty([400, 100]).extended([([[4.0, 2.0]], [0]), ([[4.0, 3.0]], [1])]).samples
         2
         """
-        total, frame = empty_partial(self.frame), self.frame
-        samples = 0
+        tally = Tally(self.frame)
         for logits, labels in chunks:
-            logits = as_array(logits)
-            check_shape(logits.shape)
-            if logits.shape[1] != frame.classes:
-                raise LevelheadError(
-                    f"expected [n, {frame.classes}], one column per count, got shape {list(logits.shape)}",
-                    parameter="logits",
-                )
-            if not len(logits):
-                continue
-            samples += len(logits)
-            if labels is not None:
-                path = shard_path(frame, logits, labels)
-                total.sizes[:] += np.bincount(path.labels, minlength=frame.classes)
-                _count_right(path, frame, total.right, total.left)
-            elif not frame.shares:
-                raise LevelheadError("expected labels [n], since predictions are not counted", parameter="labels")
-            for _, part in read_chunks(logits, kind=frame.kind) if frame.shares else ():
-                _count_predicted(compute_envelope(part, frame.rule, frame.range), frame, total.predicted)
-        for table in (total.right, total.predicted):
-            np.cumsum(table, axis=1, out=table)
-        return self + replace(total, samples=samples)
+            tally.add(logits, labels)
+        return self + tally.partial()
 
     def __add__(self, other: "Partial") -> "Partial":
         if not isinstance(other, Partial):
@@ -254,6 +234,52 @@ class Partial:
 
 
 _TABLES = ("sizes", "right", "left", "predicted")
+
+
+class Tally:
+    """A partial in the making: chunks are counted in place, so that small ones cost little.
+
+    >>> tally = Tally(Frame.of([400, 100]))
+    >>> tally.add([[4.0, 2.0]], [0])
+    >>> tally.partial().samples
+    1
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame, self._samples, self._changes = frame, 0, empty_partial(frame)
+
+    def add(self, logits: Array, labels: Array | None) -> None:
+        """Count logits [n, K] with labels [n] or None."""
+        frame, changes, logits = self._frame, self._changes, as_array(logits)
+        check_shape(logits.shape)
+        if logits.shape[1] != frame.classes:
+            raise LevelheadError(
+                f"expected [n, {frame.classes}], one column per count, got shape {list(logits.shape)}",
+                parameter="logits",
+            )
+        if labels is None and not frame.shares:
+            raise LevelheadError("expected labels [n], since predictions are not counted", parameter="labels")
+        if not len(logits):
+            return
+        self._samples += len(logits)
+        if labels is not None:
+            path = shard_path(frame, logits, labels)
+            changes.sizes[:] += np.bincount(path.labels, minlength=frame.classes)
+            _count_right(path, frame, changes.right, changes.left)
+        for _, part in read_chunks(logits, kind=frame.kind) if frame.shares else ():
+            _count_predicted(compute_envelope(part, frame.rule, frame.range), frame, changes.predicted)
+
+    def partial(self) -> Partial:
+        """Return the partial of what was counted."""
+        changes = self._changes
+        return replace(
+            changes,
+            samples=self._samples,
+            sizes=changes.sizes.copy(),
+            right=np.cumsum(changes.right, axis=1),
+            left=changes.left.copy(),
+            predicted=np.cumsum(changes.predicted, axis=1),
+        )
 
 
 def shard_path(frame: Frame, logits: Array, labels: Array) -> GammaPath:

@@ -18,7 +18,7 @@ from .events import Events
 from .frame import Frame
 from .held_out import HeldOut
 from .options import TuneOptions
-from .partial import Chunks, Partial, empty_partial
+from .partial import Chunks, Partial, Tally
 from .path import GammaPath
 from .second_pass import SecondPass
 from .tune_partial import check_for_chunks, class_prior, plan_second_pass, standard_error, tune_partial
@@ -71,13 +71,14 @@ def tune_chunks(chunks: Chunks, counts: Counts, options: TuneOptions, *, stackle
         raise LevelheadError("expected chunks, each (logits [n, K], labels [n]), got none")
 
     def summarize(frames: Mapping[PathRule, Frame]) -> dict[PathRule, Partial]:
-        partials: dict[PathRule, Partial] = {rule: empty_partial(frame) for rule, frame in frames.items()}
+        tallies: dict[PathRule, Tally] = {rule: Tally(frame) for rule, frame in frames.items()}
         for chunk in chain([first], reading):
-            partials = {rule: partial.extended([chunk]) for rule, partial in partials.items()}
-        return partials
+            for tally in tallies.values():
+                tally.add(*chunk)
+        return {rule: tally.partial() for rule, tally in tallies.items()}
 
     def look(second: SecondPass) -> Events:
-        found = Events.joined(second.look(*chunk) for chunk in read_pairs(chunks, counts, options))
+        found = Events.joined(second.look(*chunk) for chunk in _grouped(read_pairs(chunks, counts, options)))
         return second.nothing() if found is None else found
 
     return tune_in_passes(first, counts, options, summarize, look if again else None, stacklevel=stacklevel + 1)
@@ -105,7 +106,7 @@ def tune_in_passes(
         The choice, as from `tune_partial`.
 
     >>> some = np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), np.array([0, 1, 1])
-    >>> summarize = lambda frames: {rule: empty_partial(frame).extended([some]) for rule, frame in frames.items()}
+    >>> summarize = lambda frames: {rule: Partial.of(*some, [400, 100], shares=False) for rule in frames}
     >>> options = TuneOptions(rule="rescale", bootstrap=0)
     >>> round(tune_in_passes(some, [400, 100], options, summarize, lambda second: second.look(*some)).gamma, 3)
     0.354
@@ -139,6 +140,27 @@ def read_pairs(chunks: Chunks, counts: Counts, options: TuneOptions) -> Iterator
         logits = as_array(logits)
         if len(logits):
             yield logits, resolve_labels(logits, labels, counts, options.names)[0]
+
+
+def _grouped(pairs: Iterable[tuple[Array, np.ndarray]], size: int = 1 << 22) -> Iterator[tuple[Array, np.ndarray]]:
+    """Yield small arrays together, about so many numbers at a time: each look has tables of its own."""
+    kept: list[tuple[Array, np.ndarray]] = []
+    for logits, labels in pairs:
+        if kept and (not isinstance(logits, np.ndarray) or logits.dtype != kept[0][0].dtype):
+            yield _concatenate(kept)
+            kept = []
+        kept.append((logits, labels))
+        if not isinstance(logits, np.ndarray) or sum(part.size for part, _ in kept) >= size:
+            yield _concatenate(kept)
+            kept = []
+    if kept:
+        yield _concatenate(kept)
+
+
+def _concatenate(pairs: list[tuple[Array, np.ndarray]]) -> tuple[Array, np.ndarray]:
+    if len(pairs) == 1:
+        return pairs[0]
+    return np.concatenate([logits for logits, _ in pairs]), np.concatenate([labels for _, labels in pairs])
 
 
 def _rules(options: TuneOptions) -> tuple[PathRule, ...]:
