@@ -14,8 +14,10 @@ THREADS = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_N
 os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is loaded
 
 import argparse  # noqa: E402
+import cProfile  # noqa: E402
 import json  # noqa: E402
 import platform  # noqa: E402
+import pstats  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 import tempfile  # noqa: E402
@@ -112,6 +114,9 @@ def against_grid(sizes: list[tuple[int, int]], engines: list[str], repeats: int)
                     "reads_of_the_logits": float(np.median(times[engine]) / np.median(times["read"])),
                 }
             )
+            if ratio < TARGETS[engine][n, classes]:
+                rows[-1]["profile"] = profile(case, engine)
+                print(f"       left: {', '.join(f'{name} {share:.0%}' for name, share in rows[-1]['profile'])}")
             print(
                 f"{n:6d} x {classes:5d} {engine:6s} {np.median(times[engine]) * 1e3:9.2f} ms, "
                 f"{ratio:6.1f} times faster than the grid (asked: {TARGETS[engine][n, classes]}), "
@@ -119,6 +124,20 @@ def against_grid(sizes: list[tuple[int, int]], engines: list[str], repeats: int)
                 flush=True,
             )
     return rows
+
+
+def profile(case: tuple[np.ndarray, np.ndarray, np.ndarray], engine: str) -> list[tuple[str, float]]:
+    """Return the functions that take most of the path's time by themselves, with their shares of it."""
+    watch = cProfile.Profile()
+    for _ in range(20):
+        watch.runcall(path, *case, engine)
+    stats = pstats.Stats(watch).stats.items()  # type: ignore[attr-defined]
+    whole = sum(own for _, (_, _, own, _, _) in stats)
+    most = sorted(stats, key=lambda item: -item[1][2])[:8]
+    return [
+        (f"{Path(file).stem}.{name}".removeprefix("~."), round(own / whole, 3))
+        for (file, _, name), (_, _, own, _, _) in most
+    ]
 
 
 def check(case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
@@ -234,6 +253,7 @@ def on_gpu(n: int, classes: int, repeats: int) -> dict[str, Any]:
         for a, b in ((ends.lo, host.lo), (ends.hi, host.hi))
     )
     assert same < 1e-9, f"the device's path differs from the host's by {same}"
+    kernel = kernel_times(there, labels, ends, 5 * repeats)
     copy, took = np.median(copies), np.median(ours)
     bandwidth = 2 * logits.nbytes / copy
     share = logits.nbytes / took / bandwidth
@@ -241,18 +261,40 @@ def on_gpu(n: int, classes: int, repeats: int) -> dict[str, Any]:
         f"{torch.cuda.get_device_name()}, {n} x {classes}: {took * 1e3:.2f} ms; a copy reaches "
         f"{bandwidth / 1e12:.2f} TB/s; one read of the logits in that time is {share:.1%} of it; "
         f"off the host's by at most {same:.1e}"
+        + (f"; the kernel alone {np.median(kernel) * 1e3:.2f} ms (asked: 2.5)" if kernel else "")
     )
     return {
         "n": n,
         "classes": classes,
         "device": torch.cuda.get_device_name(),
         "path": spread(ours),
+        "kernel": kernel and spread(kernel),
         "copy": spread(copies),
         "copy_bandwidth_bytes_per_s": float(bandwidth),
         "share_of_copy_bandwidth": float(share),
         "peak_bytes_beside_the_logits": torch.cuda.max_memory_allocated() - 2 * logits.nbytes,
         "largest_difference_from_host": same,
     }
+
+
+def kernel_times(logits: Any, labels: np.ndarray, path: Any, repeats: int) -> list[float]:
+    """Return the seconds of the Triton kernel with what it needs on the device, by the device's own clock."""
+    import torch
+
+    try:
+        from levelhead.gamma.intervals_triton import find_intervals_triton
+    except ImportError:
+        return []
+    times = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        find_intervals_triton(logits, labels, path.rule, path.range)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return times
 
 
 def machine() -> dict[str, Any]:

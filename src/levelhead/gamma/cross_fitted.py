@@ -6,7 +6,7 @@ rule with more numbers to choose has no advantage from choosing them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 
@@ -32,7 +32,7 @@ class CrossFitted:
     Args:
         held_out, objective: the samples; the metric on them, of any rule.
         predicted: {rule: [repeats, N]}; `none` is the model as it is.
-        fits: {rule: what it chose in each fold}.
+        fits: {rule: what it chose in each fold, with its predictions for that fold}.
     """
 
     held_out: HeldOut
@@ -134,7 +134,7 @@ def cross_fit_rules(
             for rule, fitter in fitters.items():
                 found = fitter.fit(fitted_on)
                 predicted[rule][repeat, judged] = found.predicted[judged]
-                fits[rule].append(found)
+                fits[rule].append(replace(found, predicted=found.predicted[judged]))  # N numbers for each fold are many
     return CrossFitted(held_out, objective, predicted, fits)
 
 
