@@ -218,8 +218,8 @@ def measured(result: dict) -> list[str]:
     loaded = f"load {result['load_average']}"
     same = "the same gamma" if len(set(list(result["same"].values())[1:])) == 1 else "ANOTHER gamma"
     return [
-        "| classes | samples per second, first pass | second pass | second, error alone | first pass, in `gamma_path`s | "
-        "state | as bytes |",
+        "| classes | samples per second, first pass | second pass | second, error alone | first pass, in "
+        "`gamma_path`s | state | as bytes |",
         "|---|---|---|---|---|---|---|",
         *rows,
         "",
