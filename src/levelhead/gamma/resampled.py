@@ -6,6 +6,7 @@ range. All choices are the same as if each replicate were chosen by itself.
 """
 
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,20 @@ from .grid import SAME_VALUE
 
 _Objective = Any  # an Objective: its module imports this one
 _BLOCK = 1 << 18  # numbers of a table that stays in the cache
+
+
+class _Room(threading.local):
+    """Tables of a thread, used block after block: fresh memory costs more than what is done with it."""
+
+    def table(self, name: str, shape: tuple[int, ...], kind: type = np.float64) -> np.ndarray:
+        """Return an array of that shape, with whatever it holds; the one of the same name before is lost."""
+        size, known = int(np.prod(shape)), self.__dict__.get(name)
+        if known is None or len(known) < size:
+            known = self.__dict__[name] = np.empty(size, kind)
+        return known[:size].reshape(shape)
+
+
+_ROOM = _Room()
 
 
 class Block(NamedTuple):
@@ -53,7 +68,7 @@ class ResampledChoice:
         rng = np.random.Generator(np.random.SFC64(seed))
         times, objective = self.draw(n, rng), self.objective
         others = len(objective.changes.start) if objective.unlabelled and objective.changes is not None else 0
-        free = _draw(np.zeros(others, np.int64), np.full(others, others), n, rng) if others else None
+        free = _draw(np.zeros(others, np.int64), np.full(others, others), n, rng, "free") if others else None
         if self.whole:
             gammas, errors = self.choose(times, free)
             at_zero, at_gamma = 1 - (times @ self._right_weights).T
@@ -83,7 +98,7 @@ class ResampledChoice:
             free: [B, M], the same of the unlabelled samples, in their own order.
         """
         objective, grid = self.objective, self.objective.grid
-        mass = times * self._weights
+        mass = np.multiply(times, self._weights, out=_ROOM.table("mass", times.shape))
         errors = self._errors(mass)
         guided = objective.mismatch is not None and self.strength > 0
         values = errors
@@ -156,7 +171,8 @@ class ResampledChoice:
         right, sample, sign, opens, bins = self._events
         found = np.zeros((len(mass), len(self.objective.grid.middles)))
         if len(bins):
-            changes = mass.take(sample, axis=1)
+            room = _ROOM.table("changes", (len(mass), len(sample)))
+            changes = mass.take(sample, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
             changes *= sign
             found[:, bins] = np.add.reduceat(changes, opens, axis=1)
         found[:, 0] += mass @ right
@@ -166,8 +182,11 @@ class ResampledChoice:
         """Return `Objective.standard_error` of each replicate at its own gamma, [B]."""
         path, (opens, sizes) = self.objective.path, self._groups
         lo, hi = self._ends
-        right = (lo <= gammas[:, None]) & (gammas[:, None] <= hi)
-        accuracy = (np.add.reduceat(times * right, opens, axis=1) + 1) / (sizes + 2)
+        right, other = (_ROOM.table(name, times.shape, np.bool_) for name in ("right", "other"))
+        np.less_equal(lo, gammas[:, None], out=right)
+        right &= np.less_equal(gammas[:, None], hi, out=other)
+        counted = np.multiply(times, right, out=_ROOM.table("counted", times.shape))
+        accuracy = (np.add.reduceat(counted, opens, axis=1) + 1) / (sizes + 2)
         prior = self.objective.prior[path.labels[self.order[opens]]]
         return np.sqrt((accuracy * (1 - accuracy)) @ (prior**2 / (sizes + 2)))
 
@@ -234,16 +253,17 @@ class BlockShares:
         if len(samples):
             some = np.flatnonzero(sizes)
             heads = (np.cumsum(sizes) - sizes)[some]
-            steps = mass.take(samples, axis=1)
+            steps, moved = (_ROOM.table(name, (len(mass), len(samples))) for name in ("steps", "moved"))
+            mass.take(samples, axis=1, out=steps, mode="clip")
             steps *= signs
             np.cumsum(steps, axis=1, out=steps)
             before = np.where(heads > 0, steps[:, heads - 1], 0.0)
             steps += np.repeat(off[:, some] - before, sizes[some], axis=1)  # how far off a class is after each change
             np.abs(steps, out=steps)
-            after = steps[:, heads]
-            steps[:, 1:] -= steps[:, :-1].copy()
-            steps[:, heads] = after - np.abs(off[:, some])
-            found[:, bins - first] += np.add.reduceat(steps.take(by_bin, axis=1), runs, axis=1)
+            np.subtract(steps[:, 1:], steps[:, :-1], out=moved[:, 1:])
+            moved[:, heads] = steps[:, heads] - np.abs(off[:, some])
+            moved.take(by_bin, axis=1, out=steps, mode="clip")
+            found[:, bins - first] += np.add.reduceat(steps, runs, axis=1)
         np.cumsum(found, axis=1, out=found)
         found /= 2
         return found
@@ -295,11 +315,15 @@ def choose_by_shares(mismatch: Any, n: int, rng: np.random.Generator) -> np.ndar
     return np.concatenate([np.zeros(0), *found])
 
 
-def _draw(first: np.ndarray, sizes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how often each sample is drawn, [n, N]: each draw is of the `sizes` samples from `first` on, [N] each."""
-    found = rng.random((n, len(first)))
+def _draw(first: np.ndarray, sizes: np.ndarray, n: int, rng: np.random.Generator, name: str = "times") -> np.ndarray:
+    """Return how often each sample is drawn, [n, N]: each draw is of the `sizes` samples from `first` on, [N] each.
+
+    The table is that of this name, which the next call fills anew.
+    """
+    found = rng.random(out=_ROOM.table(name, (n, len(first))))
     found *= sizes
-    index = found.astype(np.int64)
+    index = _ROOM.table("index", found.shape, np.int64)
+    np.copyto(index, found, casting="unsafe")
     for row in range(n):
         index[row] += first
         found[row] = np.bincount(index[row], minlength=len(first))
