@@ -193,7 +193,7 @@ BAD = {
     "a joblib": (rescale("p.joblib"), "p.joblib: a joblib pickle"),
     "a pt2": (rescale("p.pt2"), "p.pt2: a torch.export archive"),
     "a module": (rescale("module.pt", out="o.pt"), "module.pt: needs torch.nn"),
-    "another kind of file": (rescale("m.h5"), "m.h5: a Keras model; adjust it before converting"),
+    "another kind of file": (rescale("m.h5"), "m.h5: a model in Keras's old format; save it as .keras or .weights.h5"),
     "counts of no class": (rescale(counts="scalar.npy"), "expected one count per class, got shape []"),
     "a layer named twice": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--head", "fc,fc"),
