@@ -9,7 +9,7 @@ import numpy as np
 from ..core.array import Array, to_numpy
 from ..core.measure import Kind, check_logits
 
-_MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 22  # that a temperature is fitted on: its error is then below any choice's
+_MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's
 _LEAST_ROWS, _FIRST_ROWS = 200, 500
 _BLOCK = 1 << 15  # numbers that fit in the cache
 
