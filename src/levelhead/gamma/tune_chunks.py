@@ -36,12 +36,14 @@ def is_summary(given: Any, *, alone: bool = False) -> bool:
 
     >>> is_summary([([[4.0, 2.0]], [0])]), is_summary([(4.0, 2.0)]), is_summary(iter([]))
     (True, False, True)
+    >>> is_summary(np.zeros((3, 2, 4, 4)).tolist())  # pixels
+    False
     """
     if isinstance(given, GammaPath | Partial | Iterator) or callable(given):
         return True
     if isinstance(given, list | tuple):
         pair = given[0] if given else None
-        return isinstance(pair, tuple | list) and len(pair) == 2 and np.ndim(pair[0]) == 2
+        return isinstance(pair, tuple | list) and len(pair) == 2 and [np.ndim(one) for one in pair] == [2, 1]
     return alone and isinstance(given, Iterable) and not hasattr(given, "shape") and not hasattr(given, "__array__")
 
 
