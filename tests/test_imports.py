@@ -26,7 +26,11 @@ LAYERS = [
 ROOMS = set().union(*LAYERS)
 LOOSE = {"__init__.py", "__main__.py", "_version.py"}
 NEEDS = {"core": {"numpy"}, "show": {"numpy"}, "gamma": {"numpy"}, "io": {"numpy", "safetensors"}}
-OPTIONAL = {"gamma/intervals_numba.py": {"numba"}, "gamma/intervals_torch.py": {"torch"}}  # imported only when used
+OPTIONAL = {  # imported only when used
+    "gamma/intervals_numba.py": {"numba"},
+    "gamma/intervals_torch.py": {"torch"},
+    "gamma/intervals_triton.py": {"torch", "triton"},
+}
 LATE = {  # a page is written above what it is about, and imported when it is asked for
     "levelhead.hosts._out_of_fold": "levelhead.report",
     "levelhead.hosts._tune_at_end": "levelhead.report",

@@ -18,7 +18,7 @@ from ..core.errors import LevelheadError
 from ..core.measure import Kind
 from ..show.progress import RowProgress
 from .chunks import read_chunks
-from .envelope_walk import BLOCK, has_tiny, scale_rows, tabulate, walk, walk_enlarged, winners_at
+from .envelope_walk import CACHED_NUMBERS, has_tiny, scale_extreme_rows, tabulate, walk, walk_enlarged, winners_at
 from .rule import Rule
 
 
@@ -148,7 +148,7 @@ def compute_envelope(
     table = tabulate(rule, range)
 
     def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
-        part = scale_rows(part) if rule.multiplies and part.dtype.itemsize > 4 else part
+        part = scale_extreme_rows(part) if rule.multiplies and part.dtype.itemsize > 4 else part
         start = winners_at(part, rule, range[0])
         narrow = table if part.dtype == np.float32 else None
         tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and part.dtype.itemsize > 4 else ()
@@ -163,7 +163,7 @@ def compute_envelope(
     starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy releases the interpreter lock
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
-            step = max(1, 8 * BLOCK // chunk.shape[1])
+            step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
             firsts = np.arange(0, len(chunk), step)
             each = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
             for start, found in each(walk_block, (firsts + offset).tolist(), [chunk[i : i + step] for i in firsts]):

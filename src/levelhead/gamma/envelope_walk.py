@@ -9,7 +9,7 @@ import numpy as np
 from .intervals import TabulatedRule, crossing, winning_range
 from .rule import Rule
 
-BLOCK = 1 << 18  # numbers worked on at a time: what fits in a cache
+CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
 _TABLE = 1 << 19  # numbers of a table of factors
 _SIZES = 3, 6, 12, 24  # rows with up to so many contenders are walked together
 TINY, ENLARGED = 1e-290, 200  # logits nearer to 0 than this are multiplied by this power of two
@@ -81,9 +81,9 @@ def walk_enlarged(logits: np.ndarray, start: np.ndarray, rule: Rule, range: tupl
 
 
 def has_tiny(logits: np.ndarray) -> np.ndarray:
-    """Return which rows have a logit so near 0 that crossings with it have few bits, [n]."""
-    size = np.abs(logits)
-    return np.asarray(np.any((size < TINY) & (size > 0), axis=1))
+    """Return which rows have their largest logit so near 0 that its crossings may have few bits, [n]."""
+    few = (np.abs(logits) < TINY) & (logits != 0)
+    return np.asarray(np.any(few, axis=1) & (np.abs(logits.max(axis=1)) < TINY))
 
 
 def winners_at(logits: np.ndarray, rule: Rule, gamma: float) -> np.ndarray:
@@ -109,7 +109,7 @@ def _contenders(
     logits: np.ndarray, start: np.ndarray, rule: Rule, range: tuple[float, float], table: TabulatedRule | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes that each row's envelope can touch after its first winner, row by row, and how many, [n]."""
-    step = max(1, BLOCK // logits.shape[1])
+    step = max(1, CACHED_NUMBERS // logits.shape[1])
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for first in np.arange(0, len(logits), step):
         part = slice(first, first + step)
@@ -167,7 +167,7 @@ def _last_winners(logits: np.ndarray, rule: Rule, gamma: float, table: Tabulated
     return found
 
 
-def scale_rows(logits: np.ndarray) -> np.ndarray:
+def scale_extreme_rows(logits: np.ndarray) -> np.ndarray:
     """Return logits with no score that overflows or is denormal: each row times a power of two, where there is need.
 
     What is then too large is below 0, and what is too small above 0: neither is ever the winner.

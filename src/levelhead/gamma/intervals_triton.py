@@ -17,8 +17,11 @@ from torch import Tensor
 from .intervals import TabulatedRule
 from .rule import Rule
 
-DTYPES = torch.float32, torch.float16, torch.bfloat16
-BLOCK, WARPS, FEW = 128, 1, 4  # classes read at a time; warps per row; so many rivals of a block are taken one by one
+_BLOCK, _WARPS, _FEW = (
+    128,
+    1,
+    4,
+)  # classes read at a time; warps per row; so many rivals of a block are taken one by one
 
 
 @torch.no_grad()
@@ -28,9 +31,9 @@ def find_intervals_triton(
     rule: Rule,
     range: tuple[float, float],
     *,
-    block: int = BLOCK,
-    warps: int = WARPS,
-    few: int = FEW,
+    block: int = _BLOCK,
+    warps: int = _WARPS,
+    few: int = _FEW,
 ) -> tuple[Tensor, Tensor]:
     """Return lo [N] and hi [N] of logits [N, K], on their device; NaN where a row is not finite."""
     table, device = TabulatedRule.of(rule, range, np.dtype(np.float32), steps=1), logits.device
