@@ -211,3 +211,13 @@ def test_the_largest_logit_wins_at_zero_however_small_the_logits_are():
         assert np.array_equal(far[1], np.full(60, counts.argmin()))
         gains = np.bincount(changes.sample, changes.new_class - changes.old_class, minlength=60)
         assert np.array_equal(changes.start + gains, changes.predictions(2.0))  # each change begins at the one before
+
+
+def test_tiny_logits_next_to_huge_ones_change_nothing():
+    logits = np.array([[1e250, 1e-310, -1e-320], [-1e250, 2e-323, 1e-323], [-4.0, 0.0, -5e-324]])
+    slopes = [Fraction(x) for x in np.log([1.0, 10.0, 100.0]).tolist()]
+    changes = compute_envelope(logits, make_rule("shift", np.array([100, 10, 1])), (-1.0, 2.0))
+    for gamma in (-1.0, 0.0, 2.0):
+        moves = [Fraction(gamma) * slope for slope in slopes]
+        scores = [[Fraction(x) + move for x, move in zip(row, moves, strict=True)] for row in logits.tolist()]
+        assert changes.predictions(gamma).tolist() == [row.index(max(row)) for row in scores]

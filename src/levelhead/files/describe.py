@@ -93,7 +93,7 @@ def _table(titles: list[str], rows: list[list[str]]) -> list[str]:
         rows = [*rows[: MOST_ROWS // 2], ["...", *[""] * (len(titles) - 1)], *rows[-(MOST_ROWS // 2) :]]
     columns = [column for column in zip(titles, *rows, strict=True) if any(column)]
     sides = ["<"] + [">"] * (len(columns) - 1)
-    if not titles[-1]:
+    if not columns[-1][0]:
         sides[-1] = "<"
     padded = [
         [f"{cell:{side}{max(map(len, column))}}" for cell in column]
