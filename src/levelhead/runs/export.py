@@ -57,8 +57,11 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
     facts = _facts(path)
     if facts is None:
         raise LevelheadError(f"{path}: expected a network that `levelhead train` wrote")
-    with safe_open(str(path), framework="pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
+    except RuntimeError as error:  # torch's, of a file that the disk does not give
+        raise LevelheadError(f"{path}: cannot be read ({str(error).splitlines()[0]}); try again") from None
     model = Classifier(facts, bias=head.bias is not None)
     parts = {"head.weight": head.weight} | ({} if head.bias is None else {"head.bias": head.bias})
     weights |= {name: torch.as_tensor(x, dtype=torch.float32) for name, x in parts.items()}
