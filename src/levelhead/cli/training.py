@@ -71,7 +71,8 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="kim2020, strong, frontier, cao2019, tiny, images, digits or a .toml.", autocompletion=complete_recipe
+            help="kim2020, strong, frontier, frontier-long, cao2019, tiny, images, digits or a .toml.",
+            autocompletion=complete_recipe,
         ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to this many.")] = None,

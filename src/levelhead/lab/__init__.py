@@ -4,6 +4,7 @@ load, cifar, image_folder: data sets by name or path
 data: data sets as arrays: made imbalanced, split, hashed
 recipe: optimizer, schedule and augmentation, from recipes.toml or a file
 nets: the networks, each a body and a head
+average: weights averaged over the last epochs
 train: the plain loop, on any device and any number of processes
 features: features, snapshot and errors of a trained network
 epoch_plan: the samples, crops and flips of an epoch, drawn before it begins

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .nets import CosineHead, Net
+from .recipe import Recipe
 
 
 class NetRows:
@@ -60,6 +61,13 @@ class NetRows:
             net.get_parameter(name).copy_(self._from_row_axes(view[run]))
         for name, view in self.statistic_views.items():
             net.get_buffer(name).copy_(view[run])
+
+    @torch.no_grad()
+    def load_means(self, run: int, means: Sequence[Tensor], tensors: dict[str, Tensor]) -> None:
+        """Copy tensors by name to a row of matrices like `rows` and `statistics`."""
+        learned, _, measured = self._views(means[0], self.momentum, means[1])
+        for name, view in (learned | measured).items():
+            view[run].copy_(self._to_row_axes(tensors[name]))
 
     def run_tensors(self, run: int, *copies: Tensor) -> list[dict[str, Tensor]]:
         """Return one run's parameters, buffers and statistics by name, from copies of the three matrices."""
@@ -134,3 +142,10 @@ class SingleNet(NetRows):
 
     def gradient_rows(self, gradients: Sequence[Tensor]) -> Tensor:
         return super().gradient_rows([self._to_row_axes(g) for g in gradients])
+
+
+def sgd_(rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: Recipe) -> None:
+    """Take a step: ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``."""
+    gradient = gradient + recipe.weight_decay * rows
+    momentum.mul_(recipe.momentum).add_(gradient)
+    rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)

@@ -20,9 +20,10 @@ from torch import Tensor
 from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..methods.method import Method
+from .average import RowMeans
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
-from .net_rows import NetRows, SingleNet
+from .net_rows import NetRows, SingleNet, sgd_
 from .nets import Net
 from .preprocess import Preprocess
 from .recipe import Recipe
@@ -60,7 +61,7 @@ class PendingEpoch:
     epoch: int
     lr: float
     report: Tensor
-    kept: tuple[Tensor, ...]  # copies of rows, momentum and statistics at its end, if they were asked for
+    kept: tuple[Tensor, ...]  # copies of rows, momentum, statistics, and means, at its end, if they were asked for
     done: Any
 
 
@@ -93,10 +94,12 @@ class Pack:
                 batch = first.recipe.batch if compiled else None
                 self.nets = SingleNet(first.net, device, dtype, compiled_batch=batch)
             self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.nets, SingleNet) else sgd_
+            self.means = RowMeans(self.nets, first.recipe)
             for run, job in enumerate(self.jobs):
                 if job.start is not None:
                     job.net.load_state_dict(job.start.weights)
                 self.nets.load(run, job.net, job.start and job.start.momentum)
+                self.means.load(run, job.start.mean if job.start is not None else {})
             self.preprocess = Preprocess(first.recipe, first.data, dtype)
             self.eval_splits = [name for name in splits if name != "train"]
             columns = 2 + len(self.eval_splits) + first.data.classes  # loss, training error, other errors, norms
@@ -150,6 +153,9 @@ class Pack:
                 self._capture()
             torch.manual_seed(combined_seed(self.jobs[0].seed, self.epoch))  # a net with dropout is alone in its pack
             self.run_steps()
+            if self.means.add(self.epoch):
+                self._project("after")
+                self._report_norms()
             if self.epoch >= self.first_evaluated:
                 self.eval_graph()
             self.pending.append(self._queue_copies(lr[0]))
@@ -220,6 +226,9 @@ class Pack:
         if self.replayed_length < self.length:
             self._steps(*self._slice(self.replayed_length, self.length))
         self.report[:, :2] = self.seen / self.length
+        self._report_norms()
+
+    def _report_norms(self) -> None:
         head = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)
         self.report[:, 2 + len(self.eval_splits) :] = torch.where(self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1))
 
@@ -291,7 +300,9 @@ class Pack:
 
     def _queue_copies(self, lr: float) -> PendingEpoch:
         """Queue the copies of the report, and of the state to keep, to the host, and an event that follows them."""
-        kept = (self.nets.rows, self.nets.momentum, self.nets.statistics) if self.keep_state else ()
+        kept = (
+            (self.nets.rows, self.nets.momentum, self.nets.statistics, *self.means.matrices) if self.keep_state else ()
+        )
         if self.stream is None:
             return PendingEpoch(self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None)
         report, *copies = (
@@ -303,9 +314,10 @@ class Pack:
         return PendingEpoch(self.epoch, lr, report, tuple(copies), done)
 
     def _state(self, run: int, done: PendingEpoch) -> State:
-        weights, momentum, statistics = self.nets.run_tensors(run, *done.kept)
+        weights, momentum, statistics = self.nets.run_tensors(run, *done.kept[:3])
+        mean = self.means.of_run(run, done.epoch, done.kept[1], done.kept[3:])
         others = on_host(self.jobs[run].net.state_dict())  # buffers that are not in the rows
-        return State(done.epoch + 1, 0, others | weights | statistics, momentum)
+        return State(done.epoch + 1, 0, others | weights | statistics, momentum, mean=mean)
 
     def _capture(self) -> None:
         """Make the graphs. On CUDA a few steps are taken first, to compile and to fill caches, and then undone."""
@@ -335,10 +347,3 @@ class Pack:
 
 def _do_nothing() -> None:
     """Stand in for a graph that is not captured."""
-
-
-def sgd_(rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: Recipe) -> None:
-    """Take a step: ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``."""
-    gradient = gradient + recipe.weight_decay * rows
-    momentum.mul_(recipe.momentum).add_(gradient)
-    rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)

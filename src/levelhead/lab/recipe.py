@@ -34,6 +34,7 @@ class Recipe:
     flip: bool = False  # mirror half of the images
     cutout: int = 0  # side of the square cut out of every training image, see `preprocess.cut_out`; 0 for none
     augment: Literal["none", "trivial"] = "none"  # `trivial` is TrivialAugment after crop and flip, before cutout
+    average: float = 0.0  # share of the epochs, the last ones, over which weights are averaged; 0 to keep the last
     mean: tuple[float, ...] | None = None  # per channel, of pixels from 0 to 1; None to measure the training images
     std: tuple[float, ...] | None = None
 
@@ -49,6 +50,8 @@ class Recipe:
         for key, least in {**whole, "lr": 0, "momentum": 0, "weight_decay": 0, "lr_decay": 0}.items():
             if getattr(self, key) < least:
                 raise LevelheadError(f"expected at least {least}, got {getattr(self, key)}", parameter=key)
+        if not 0 <= self.average <= 1:
+            raise LevelheadError(f"expected a share from 0 to 1, got {self.average}", parameter="average")
         if self.nesterov and not self.momentum:
             raise LevelheadError("it needs a momentum above 0", parameter="nesterov")
         if any(value <= 0 for value in self.std or ()):
@@ -78,6 +81,17 @@ class Recipe:
         [80, 160, 100]
         """
         return next((epoch for epoch in range(self.warmup, self.epochs) if self.lr_at(epoch) <= self.lr / 2), 0)
+
+    def epochs_averaged(self, epoch: int) -> int:
+        """Return over how many epochs the weights are averaged when an epoch, counted from 0, has ended.
+
+        Epochs past the recipe's own, in which a method trains the head anew, count for none.
+
+        >>> [find_recipe("frontier-long").epochs_averaged(epoch) for epoch in (599, 600, 799, 800)]
+        [0, 1, 200, 0]
+        """
+        wanted = max(1, round(self.average * self.epochs)) if self.average else 0
+        return max(0, epoch + 1 + wanted - self.epochs) if wanted and epoch < self.epochs else 0
 
     def stretched_to(self, epochs: int | None) -> Recipe:
         """Return the same schedule, stretched or shortened to another number of epochs; None keeps its own.

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..methods.method import Method
+from .average import add_to_means_, numbers_of, take_mean_
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
 from .nets import Net, head_of
@@ -34,6 +35,7 @@ class State:
     momentum: dict[str, Tensor]  # the optimizer's buffer of each parameter, by its name; empty at the start
     # [3], of this epoch so far, over all processes: samples, sum of their losses, number of errors
     seen: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
+    mean: dict[str, Tensor] = field(default_factory=dict)  # of weights over epochs so far, by name; see Recipe.average
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def _train(
     optimizer = _optimizer(net, recipe, state)
     if world > 1 and device.type == "cuda":  # statistics over the whole batch, as in one process
         net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
+    mean = {name: x.to(device).clone() for name, x in state.mean.items()}
     model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
 
     for epoch in range(state.epoch, stage.end):
@@ -145,13 +148,19 @@ def _train(
             _project_(net, method, "after")  # w_i <- w_i / ||w_i||
             seen = seen + _tally(losses, logits, y, weight > 0, world)
             if on_step is not None:
-                on_step(lambda: _state(net, optimizer, epoch, step + 1, seen))  # noqa: B023, called here only
+                on_step(lambda: _state(net, optimizer, epoch, step + 1, mean, seen))  # noqa: B023, called here only
             if on_batch is not None:
                 on_batch(epoch + 1, step + 1, math.ceil(len(plan) / recipe.batch))
         (n, loss, wrong), lr = seen.tolist(), stage.lr(epoch, 0)
         if not math.isfinite(loss):
             raise divergence(loss, epoch + 1, lr)
-        state = _state(net, optimizer, epoch + 1, 0)
+        if count := recipe.epochs_averaged(epoch):
+            now = numbers_of(net)
+            mean = mean or {name: torch.zeros_like(x) for name, x in now.items()}
+            add_to_means_((mean[name] for name in now), now.values(), count)
+            if epoch + 1 == stage.end:
+                take_mean_(net, mean, method)
+        state = _state(net, optimizer, epoch + 1, 0, mean)
         if on_epoch is not None:
             on_epoch(
                 state,
@@ -207,10 +216,17 @@ def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
     return optimizer
 
 
-def _state(net: Net, optimizer: torch.optim.Optimizer, epoch: int, step: int, seen: Tensor | None = None) -> State:
+def _state(
+    net: Net,
+    optimizer: torch.optim.Optimizer,
+    epoch: int,
+    step: int,
+    mean: dict[str, Tensor],
+    seen: Tensor | None = None,
+) -> State:
     found = {name: optimizer.state[p].get("momentum_buffer") for name, p in net.named_parameters()}
     buffers = {name: buffer for name, buffer in found.items() if buffer is not None}
-    state = State(epoch, step, on_host(net.state_dict()), on_host(buffers))
+    state = State(epoch, step, on_host(net.state_dict()), on_host(buffers), mean=on_host(mean))
     return state if seen is None else replace(state, seen=seen.cpu().clone())
 
 

@@ -19,6 +19,7 @@ def write(folder: Path, state: State) -> Path:
     """Write a checkpoint, then remove all but the last two. If that fails, earlier checkpoints are kept."""
     tensors = {f"weights/{name}": tensor.contiguous() for name, tensor in state.weights.items()}
     tensors |= {f"momentum/{name}": tensor.contiguous() for name, tensor in state.momentum.items()}
+    tensors |= {f"mean/{name}": tensor.contiguous() for name, tensor in state.mean.items()}
     content = to_bytes({**tensors, "seen": state.seen})
     path = folder / f"checkpoint-{state.epoch:06d}-{state.step:06d}-{_checksum(content)}.safetensors"
     try:
@@ -42,11 +43,11 @@ def read(path: Path) -> State:
     if _checksum(content) != checksum:
         raise LevelheadError(f"{path}: damaged, its checksum is {_checksum(content)}, not {checksum} as in its name")
     tensors = from_bytes(content)
-    weights, momentum = (
+    weights, momentum, mean = (
         {name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
-        for part in ("weights/", "momentum/")
+        for part in ("weights/", "momentum/", "mean/")
     )
-    return State(int(epoch), int(step), weights, momentum, tensors["seen"])
+    return State(int(epoch), int(step), weights, momentum, tensors["seen"], mean)
 
 
 def latest(folder: Path, *, mid_epoch: bool = True) -> tuple[State | None, list[str]]:

@@ -153,7 +153,8 @@ class Spec:
             "recipe": asdict(self.resolve_recipe()),
             "subset": self.resolve_subset(),
         }
-        for field, default in (("cutout", 0), ("augment", "none")):  # as in runs older than these fields
+        newer = {"cutout": 0, "augment": "none", "average": 0.0}  # left out, as in runs older than these fields
+        for field, default in newer.items():
             if facts["recipe"][field] == default:
                 del facts["recipe"][field]
         if ".py" in self.method:
