@@ -21,7 +21,7 @@ MOST_READS = 2_000_000  # of pieces of the file: more than any model has
 DEEPEST = 100  # groups inside groups
 LONGEST_PIECE = 1 << 24  # bytes of anything but numbers
 # Numbers by (bytes, precision, where the exponent is, its size, where the mantissa is, its size, the exponent's bias).
-FLOATS: dict[tuple[int, ...], str] = {
+HDF5_FLOATS: dict[tuple[int, ...], str] = {
     (2, 16, 10, 5, 0, 10, 15): "F16",
     (4, 32, 23, 8, 0, 23, 127): "F32",
     (8, 64, 52, 11, 0, 52, 1023): "F64",
@@ -189,7 +189,7 @@ def _dtype(form: bytes) -> tuple[str, int]:
     kind, order, _, _, width = unpack_from("<4BI", form)
     if kind & 15 == 1 and not order & 0x41:  # a float, little-endian
         offset, *rest = unpack_from("<2H4BI", form, 8)
-        known = FLOATS.get((width, *rest)) if offset == 0 else None
+        known = HDF5_FLOATS.get((width, *rest)) if offset == 0 else None
         return known or f"floats of {width} bytes", width
     words = {0: f"int{8 * width}", 1: "big-endian floats", 5: "opaque"}
     return words.get(kind & 15, f"numbers of class {kind & 15}"), width

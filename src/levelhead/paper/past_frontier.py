@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from ..lab.nets import Net
     from ..lab.pack import Job
 
-COLUMNS = ("cifar10:100", "cifar100:100")
+TRIED_COLUMNS = ("cifar10:100", "cifar100:100")
 EPOCHS = 800  # twice those of `frontier`
 WEIGHT_DECAYS = (5e-4, 1e-3)  # of `frontier`, and twice that
-TRAINED = ("baseline", "balanced-softmax")
+TRIED_METHODS = ("baseline", "balanced-softmax")
 AVERAGED = {"last": 0.0, "mean of the last tenth": 0.1, "mean of the last quarter": 0.25}  # shares of the epochs
 Statistics = Literal["as trained", "balanced", "balanced, augmented"]
 STATISTICS: tuple[Statistics, ...] = ("as trained", "balanced", "balanced, augmented")
@@ -194,7 +194,7 @@ def reached(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -> dict[
     return found
 
 
-def main(root: str, out: str, columns: Sequence[str] = COLUMNS, *, unofficial: bool = False) -> None:
+def write_tried(root: str, out: str, columns: Sequence[str] = TRIED_COLUMNS, *, unofficial: bool = False) -> None:
     """Train the networks of the columns and write what was measured."""
     specs = [
         Spec(
@@ -208,11 +208,11 @@ def main(root: str, out: str, columns: Sequence[str] = COLUMNS, *, unofficial: b
             unofficial=unofficial,
         )
         for data, ratio in (column.split(":") for column in columns)
-        for method in TRAINED
+        for method in TRIED_METHODS
     ]
     rows = [json.dumps(run, separators=(",", ":")) for run in try_all(specs, [*map(longer_recipe, WEIGHT_DECAYS)])]
     atomic.write(Path(out), "[\n" + ",\n".join(rows) + "\n]\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:] or COLUMNS)
+    write_tried(sys.argv[1], sys.argv[2], sys.argv[3:] or TRIED_COLUMNS)
