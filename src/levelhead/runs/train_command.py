@@ -115,6 +115,7 @@ def train_and_evaluate(
         return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
 
     with graceful_stop(summary, say if first else lambda line: None):
+        shown = options.show and first and sys.stderr.isatty()  # asked here: a bar of an older rich says no for it
         with (
             epoch_progress(show=options.show and first) as draw,
             tracker(options.track if first else None, folder, spec) as log,
@@ -125,7 +126,7 @@ def train_and_evaluate(
                 log(record)
 
             def show_data(data: Data) -> None:
-                if options.show and first and sys.stderr.isatty():
+                if shown:
                     say(data_text(data))
 
             trained = run(spec, runs, name=options.name, report=report, on_batch=draw, on_data=show_data, say=say)
