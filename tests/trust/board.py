@@ -185,8 +185,9 @@ profile, hours); `make trust PROFILE=quick` takes minutes, and `make test` holds
 to report what breaks one of these promises: `SECURITY.md`.
 """
 
-MIDDLE = """*met*: the target is reached without a failure. *short of the target*: nothing failed, but less was run
-than the target asks for; the shortfall is stated below in numbers.
+MIDDLE = """*met*: the target is reached without a failure. *short of the target*: nothing failed in the run, but
+less was done than the target asks for; the shortfall is stated below. *N failed*: that run found so many failures; what
+became of them is stated below. Each row names the commit and the machine of its run.
 
 ## What was run
 """

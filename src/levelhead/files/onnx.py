@@ -33,6 +33,7 @@ from .spans import LayerSpans, LocatedHead, Span, decode, encode
 ONNX_DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
 PLACE = re.compile("[0-9]{1,18}")  # an offset or a length in a file
 TYPED = {1: 4, 11: 10}  # the field that holds the numbers of a tensor without raw bytes: float_data, double_data
+LARGE_TENSOR = 1 << 16  # bytes; the checker copies what it gets, so that larger ones are given to it empty
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
@@ -177,6 +178,9 @@ def _check(path: Path) -> None:
         if _external(tensor, path):
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
+            tensor.dims[:] = [0]
+        elif len(tensor.raw_data) > LARGE_TENSOR:
+            tensor.ClearField("raw_data")
             tensor.dims[:] = [0]
     try:
         _onnx().checker.check_model(model)
