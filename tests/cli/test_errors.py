@@ -169,7 +169,8 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ),
         (
             [*RESCALE[:-1], "1000"],
-            "the scaled head (in float32) has NaN or infinite weight values in class 1; use a strength nearer to 0",
+            "m.safetensors: the scaled head (in float32) has NaN or infinite weight values in class 1; use a strength "
+            "nearer to 0",
         ),
         # a pipe is not replaced
         ([*TUNE, "-o", "pipe.json", "--force"], "pipe.json: a device or a pipe; expected the name of a file to write"),
