@@ -24,7 +24,7 @@ def check(budget: Budget) -> Found:
         random.Random(1000 * budget.round + budget.index),
         Found({"kills": 0, "by command": {}, "ended before the signal": 0, "compared": 0}),
     )
-    wanted = budget.size(6, TARGET)
+    wanted = budget.size(5, TARGET)
     names = list(QUICK if budget.profile == "quick" else COMMANDS)
     plain = [name for name in names if name not in SHARES]
     kills = {name: budget.own(math.ceil(wanted * SHARES.get(name, 0.88 / len(plain)))) for name in names}
