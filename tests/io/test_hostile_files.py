@@ -224,3 +224,16 @@ def test_a_class_that_is_almost_a_number_is_refused_as_a_class(tmp_path):
     counts = read_counts(tmp_path / "c.csv")
     with pytest.raises(LevelheadError, match="--1"):
         resolve(counts, 2)
+
+
+@pytest.mark.parametrize("text", ["0", "-64", "x", ""])
+def test_a_torch_file_with_an_alignment_that_cannot_be_is_refused(tmp_path, text):
+    import torch
+
+    torch.save(torch.tensor(LOGITS), tmp_path / "L.pt")
+    with zipfile.ZipFile(tmp_path / "L.pt") as old, zipfile.ZipFile(tmp_path / "x.pt", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, text if name.endswith("/.storage_alignment") else old.read(name))
+        assert any(name.endswith("/.storage_alignment") for name in old.namelist())
+    with pytest.raises(LevelheadError, match=r"x\.pt: .*storage_alignment is not a positive number"):
+        arrays.read(tmp_path / "x.pt")
