@@ -97,7 +97,7 @@ def test_adjusted_folder_loads_by_from_pretrained(tmp_path):
     tuned = lh.match_prior(scores, COUNTS, rule="shift", bootstrap=0)
     adjust_file(tmp_path / "model", tmp_path / "out", tuned)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
-    inputs = AutoTokenizer.from_pretrained(tmp_path / "out")(["good bad", "fine"], return_tensors="pt")
+    inputs = AutoTokenizer.from_pretrained(tmp_path / "out")(["good bad", "fine"], padding=True, return_tensors="pt")
     with torch.no_grad():
         moved = loaded(**inputs).logits - model(**inputs).logits
     by = tuned.gamma * torch.tensor([1.0, 4.0, 25.0]).log()

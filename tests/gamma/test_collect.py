@@ -167,5 +167,6 @@ def test_model_whose_output_is_not_logits_is_refused():
 
 
 def test_counts_are_asked_for(model):
-    with pytest.raises(TypeError, match="counts"):
-        lh.tune(model, loader())
+    for given in ((model, loader()), ([[2.0, 1.0], [1.0, 2.0]], [0, 1])):
+        with pytest.raises(ValueError, match="counts: expected the training samples of each class, got none"):
+            lh.tune(*given)

@@ -149,6 +149,7 @@ def tune(
             kind=kind,
             progress=progress,
         )
+    _check_given(counts)
     logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
     refuse_label_table(labels)
     labels, names = resolve_labels(logits, labels, counts, names)
@@ -174,9 +175,13 @@ def _tune_summary(given: Any, counts: Counts | None, options: TuneOptions) -> Tu
         return tune_partial(given, options, stacklevel=4)
     if not is_summary(given, alone=True):
         raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
+    _check_given(counts)
+    return tune_chunks(given, counts, options, stacklevel=4)
+
+
+def _check_given(counts: Counts | None) -> None:
     if counts is None:
         raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
-    return tune_chunks(given, counts, options, stacklevel=4)
 
 
 def _check_same_counts(counts: Counts | None, known: np.ndarray, options: TuneOptions) -> None:
