@@ -233,7 +233,7 @@ def test_a_torch_file_with_an_alignment_that_cannot_be_is_refused(tmp_path, text
     torch.save(torch.tensor(LOGITS), tmp_path / "L.pt")
     with zipfile.ZipFile(tmp_path / "L.pt") as old, zipfile.ZipFile(tmp_path / "x.pt", "w") as new:
         written = {name: old.read(name) for name in old.namelist()}
-        written["L/.storage_alignment"] = text.encode()  # a torch before 2.7 writes none
+        written["L/.storage_alignment"] = text.encode()  # older versions of torch write none
         for name, content in written.items():
             new.writestr(name, content)
     with pytest.raises(LevelheadError, match=r"x\.pt: .*storage_alignment is not a positive number"):
