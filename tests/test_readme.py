@@ -10,6 +10,7 @@ processor to another.
 import doctest
 import glob
 import io
+import json
 import re
 import shlex
 import sys
@@ -236,3 +237,19 @@ def test_a_wrong_example_is_seen(tmp_path, monkeypatch):
     ):
         with pytest.raises(AssertionError):
             run("page", Block(language, code + "\n", 1), {}, monkeypatch)
+
+
+def test_what_people_wait_for_was_measured():
+    said, results = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split()), ROOT / "results"
+    rows = json.loads((results / "waiting.json").read_text(encoding="utf-8"))["ratios"]
+    times = [row["seconds"]["tune"]["median_s"] for row in rows]
+    paths = [row["tune_times_the_paths_of_its_rules"] for row in rows]
+    assert (
+        "{:.1f} s for 10,000 x 10 logits, {:.1f} s for 10,000 x 100 and {:.1f} s for 50,000 x 1,000".format(*times)
+        in said
+    )
+    assert "{:.0f}, {:.0f} and {:.0f} times the exact paths".format(*paths) in said
+    files = json.loads((results / "files.json").read_text(encoding="utf-8"))["speed_relative_to_cp"]
+    assert f"at {files['synced']['median']:.2f} of the speed of `cp` and a sync" in said
+    assert f"at {files['warm']['median']:.2f}, where hashing the input alone allows" in said
+    assert f"allows {files['warm, sha256 alone']['median']:.2f}" in said
