@@ -121,6 +121,24 @@ Trainer(model, arguments, train_dataset=data, callbacks=[WVNCallback()]).train()
 assert torch.allclose(model.classifier.weight.norm(dim=1), torch.ones(3))
 """,
     ),
+    "keras": (
+        ("torch",),  # as the backend
+        """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+from levelhead.hosts.keras import WVNCallback
+import keras, numpy as np, levelhead as lh
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(4)])
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+x, y = np.random.default_rng(0).normal(size=(12, 16)).astype("float32"), np.arange(12) % 4
+model.fit(x, y, verbose=0, callbacks=[WVNCallback()])
+lengths = np.linalg.norm(model.layers[-1].get_weights()[0], axis=0)
+assert np.allclose(lengths, 1, atol=1e-5), lengths
+with lh.rescale_(model, [1000, 300, 90, 30], gamma=0.5):
+    scaled = np.linalg.norm(model.layers[-1].get_weights()[0], axis=0)
+assert np.allclose(scaled, (1000 / np.array([1000, 300, 90, 30])) ** 0.5, rtol=1e-4)
+""",
+    ),
     "tensorboard": (
         ("torch", "sklearn"),
         f"""
@@ -130,5 +148,6 @@ assert list(pathlib.Path("tracked").rglob("*tfevents*"))
 """,
     ),
 }
-# These start servers or clusters, or belong to a framework of their own; their own tests run them.
-RUN_ELSEWHERE = {"ray", "mlflow", "wandb", "keras"}
+# ray starts a cluster, which takes a minute or two; mlflow and wandb bring a server, and are not in the environment of
+# the tests. Their own tests, in tests/runs and tests/hosts, run them where they are installed.
+RUN_ELSEWHERE = {"ray", "mlflow", "wandb"}
