@@ -12,7 +12,7 @@ locate: the table of formats, and the head in a file of any of them
 format: what the formats have in common
 safetensors, onnx, state_dict, keras, keras_weights: one format each
 keras_config, hdf5: the graph of a Keras model as data; where the arrays of an HDF5 file lie
-onnx_graph, onnx_ml, onnx_parts, protobuf, zip: what ONNX and state dicts are made of
+onnx_graph, onnx_ml, onnx_parts, protobuf, zip, zip_note: what ONNX, Keras and state dicts are made of
 find: the head among the tensors of a file, by name and shape
 spans: a head as byte ranges of a file
 companions: what belongs to a model in its folder besides its own files

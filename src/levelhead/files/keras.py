@@ -5,7 +5,6 @@ kernel is changed where it lies in the file, with the checksum of its record, an
 the zip, which Keras does not look at.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +14,14 @@ from zipfile import BadZipFile
 from ..core.errors import LevelheadError, in_file
 from ..core.regular_file import check_regular_file
 from ..io.text import parse_json
-from .edits import Edit
 from .format import Format
 from .hdf5 import hdf5_arrays
 from .keras_config import head_in_config
 from .keras_weights import find_keras_layers
-from .note import Note, check_note
 from .spans import LocatedHead, Span
 from .zip import Archive
+from .zip_note import complete_zip, note_in_zip
 
-KERAS_RECORD = "levelhead.json"
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"
 
 
@@ -46,7 +43,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
         layers=tuple(replace(layer, task=task) for layer in layers),
         files=(path,),
         stamps={path: stamp},
-        note=_note(archive),
+        note=note_in_zip(archive),
         detail=archive,
     )
 
@@ -84,25 +81,6 @@ def _place_of(path: Path, names: tuple[str, ...], places: Mapping[tuple[str, ...
     return places[names]
 
 
-def _complete(
-    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
-) -> list[Edit]:
-    """Return the edits with the checksum they need, and the note as a record of the zip."""
-    record = None if note is None else (KERAS_RECORD, json.dumps(note).encode() if note else None)
-    return found.detail.patched(edits, record)
-
-
-def _note(archive: Archive) -> dict[str, Any] | None:
-    data = archive.read(KERAS_RECORD)
-    if not data:
-        return None
-    try:
-        note = json.loads(data)
-    except (ValueError, RecursionError):
-        note = None
-    return check_note(note, archive.path)
-
-
 def _open(path: Path) -> Archive:
     try:
         return Archive(path, in_folder=False)
@@ -115,7 +93,7 @@ FORMAT = Format(
     suffixes=(".keras",),
     find=_find,
     files=lambda path: (path,),
-    complete=_complete,
+    complete=complete_zip,
     check=lambda path: _arrays(_open(path)),
-    note=lambda path: _note(_open(path)),
+    note=lambda path: note_in_zip(_open(path)),
 )

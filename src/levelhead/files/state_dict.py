@@ -10,7 +10,6 @@ itself on `meta` would compute that, as if torch had written the archive. Before
 """
 
 import io
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,14 +22,12 @@ from ..core.errors import LevelheadError
 from ..core.extras import install_command
 from ..core.regular_file import check_regular_file
 from ..io.pickle_check import check_pickle
-from .edits import Edit
 from .find import find_layers, overlap
 from .format import Format
-from .note import Note, check_note
 from .spans import LocatedHead, Span
 from .zip import Archive
+from .zip_note import complete_zip, note_in_zip
 
-RECORD = "levelhead.json"
 TORCH_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 # Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not
 # among them.
@@ -56,27 +53,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
         if archive.record_at(span.offset) is None:
             raise LevelheadError(f"{path}: {span.key} is not stored as plain bytes; {HOW_TO_SAVE}")
     return LocatedHead(
-        path=path, layers=layers, files=(path,), stamps={path: stamp}, note=_note(archive), detail=archive
+        path=path, layers=layers, files=(path,), stamps={path: stamp}, note=note_in_zip(archive), detail=archive
     )
-
-
-def _complete(
-    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
-) -> list[Edit]:
-    """Return the edits with the checksums they need, and the note as a record of the zip."""
-    record = None if note is None else (RECORD, json.dumps(note).encode() if note else None)
-    return found.detail.patched(edits, record)
-
-
-def _note(archive: Archive) -> dict[str, Any] | None:
-    data = archive.read(RECORD)
-    if not data:
-        return None
-    try:
-        note = json.loads(data)
-    except (ValueError, RecursionError):
-        note = None
-    return check_note(note, archive.path)
 
 
 def _spans(
@@ -232,7 +210,7 @@ FORMAT = Format(
     suffixes=(".pt", ".pth", ".bin", ".ckpt"),
     find=_find,
     files=lambda path: (path,),
-    complete=_complete,
+    complete=complete_zip,
     check=lambda path: _load(_open(path)),
-    note=lambda path: _note(_open(path)),
+    note=lambda path: note_in_zip(_open(path)),
 )
