@@ -46,14 +46,13 @@ class Mean:
     values: "dict[str, Tensor] | None" = None
 
     def add(self, state: "dict[str, Tensor]") -> None:
-        """Take in the state after another epoch."""
+        """Take in the state after another epoch; counters stay those of the first."""
+        from ..lab.average import add_to_means_
+
         self.count += 1
-        if self.values is None:
-            self.values = {name: x.detach().cpu().clone() for name, x in state.items()}
-            return
-        for name, mean in self.values.items():
-            if mean.is_floating_point():
-                mean += (state[name].cpu() - mean) / self.count
+        self.values = self.values or {name: x.detach().cpu().clone() for name, x in state.items()}
+        numbers = [name for name, x in self.values.items() if x.is_floating_point()]
+        add_to_means_((self.values[name] for name in numbers), (state[name].cpu() for name in numbers), self.count)
 
 
 def longer_recipe(weight_decay: float, epochs: int = EPOCHS) -> Recipe:
