@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -253,6 +254,24 @@ def test_a_full_disk_and_a_closed_pipe_show_no_traceback():
     with os.fdopen(writer, "w") as gone:
         ended = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (1, "")
+
+
+def test_too_little_memory_is_said_in_one_line(tmp_path):
+    code = """
+        import resource, sys
+        from levelhead import cli
+        import levelhead.io.arrays, levelhead.gamma.tune  # what is imported before does not count
+        pages = int(open("/proc/self/statm").read().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (100 << 20), -1))
+        cli.main()
+    """
+    np.savez_compressed(tmp_path / "L.npz", logits=np.zeros((400_000, 50)))  # 160 MB, which compress well
+    words = ["tune", "--logits", "L.npz", "--labels", "L.npz", "--counts", "1,2"]
+    command = [sys.executable, "-c", textwrap.dedent(code), *words]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert "memory" in ended.stderr
+    assert ended.stderr.count("\n") == 1, ended.stderr
 
 
 @pytest.mark.parametrize(
