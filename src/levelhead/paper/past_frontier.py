@@ -21,6 +21,7 @@ from ..gamma.tune import match_prior
 from ..lab.recipe import Recipe, find_recipe
 from ..runs.spec import Spec
 from .post_hoc import RANGES, errors_at
+from .rule_epochs import make_job
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,18 +72,15 @@ def try_all(
     """
     import torch
 
-    from ..lab import nets
     from ..lab.fit_many import fit_many
-    from ..lab.pack import Job
     from ..lab.train import State
 
     loaded = {spec.data_key: spec.load() for spec in specs}
     jobs, facts = [], []
     for spec in specs:
-        data, method = loaded[spec.data_key], spec.resolve_method()
+        data = loaded[spec.data_key]
         for recipe in recipes:
-            net = nets.build(spec.resolve_net(), data.classes, head=method.head, shape=data.shape, seed=spec.seed)
-            jobs.append(Job(net, data, recipe, method, spec.seed))
+            jobs.append(make_job(spec, data, recipe))
             facts.append(
                 {
                     "data": spec.data,

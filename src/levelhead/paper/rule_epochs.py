@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from ..core import atomic
 from ..core.adjust import RuleName
 from ..gamma.path import gamma_path
 from ..runs.spec import Spec
+
+if TYPE_CHECKING:
+    from ..lab.data import Data
+    from ..lab.pack import Job
+    from ..lab.recipe import Recipe
 
 COLUMNS = ("cifar10:100", "cifar10:10")
 TRAINED = ("baseline", "wvn", "wvn-released")  # as trained plainly, and the two orders of WVN's step
@@ -33,17 +38,12 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
     from ..lab import nets
     from ..lab.features import features
     from ..lab.fit_many import fit_many
-    from ..lab.pack import Job
     from ..lab.preprocess import Preprocess
     from ..lab.train import State
 
     loaded = {spec.data_key: spec.load() for spec in specs}
     datas = [loaded[spec.data_key] for spec in specs]
-    jobs = []
-    for spec, data in zip(specs, datas, strict=True):
-        method = spec.resolve_method()
-        net = nets.build(spec.resolve_net(), data.classes, head=method.head, shape=data.shape, seed=spec.seed)
-        jobs.append(Job(net, data, spec.resolve_recipe(), method, spec.seed))
+    jobs = [make_job(spec, data, spec.resolve_recipe()) for spec, data in zip(specs, datas, strict=True)]
     found = [
         {
             "data": spec.data,
@@ -69,6 +69,16 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
     dtype = getattr(torch, specs[0].dtype)
     fit_many(jobs, slots=slots, device=device, dtype=dtype, evaluate_early=False, on_save=measure, save_every=0.0)
     return found
+
+
+def make_job(spec: Spec, data: "Data", recipe: "Recipe") -> "Job":
+    """Return the training of a spec from its first step, by this recipe."""
+    from ..lab import nets
+    from ..lab.pack import Job
+
+    method = spec.resolve_method()
+    net = nets.build(spec.resolve_net(), data.classes, head=method.head, shape=data.shape, seed=spec.seed)
+    return Job(net, data, recipe, method, spec.seed)
 
 
 def errors_by_rule(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
