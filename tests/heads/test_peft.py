@@ -1,8 +1,10 @@
 """PEFT's adapters: the active adapter's head is the one adjusted, saved and loaded; the original module never is."""
 
+import json
+
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import AutoPeftModelForSequenceClassification, IA3Config, LoraConfig, PeftModel, get_peft_model
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -14,6 +16,7 @@ from transformers import (
 
 import levelhead as lh
 from levelhead.files.rescale import rescale_file
+from levelhead.heads.config_note import drop_note
 from levelhead.heads.torch import find_head, linear_layers, read, rescale_
 
 pytestmark = pytest.mark.slow  # the libraries take seconds to import
@@ -125,3 +128,102 @@ def test_bias_that_peft_would_lose_is_refused():
     before = logits(bert)
     done = lh.adjust_(bert, tuned)
     assert torch.allclose(logits(bert), before + torch.tensor(done.factors, dtype=torch.float32), atol=1e-5)
+
+
+def reload(model, folder, kind="bert"):
+    model.save_pretrained(folder)
+    return PeftModel.from_pretrained(base(kind), folder).eval()
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_second_adjustment_of_a_reloaded_adapter_is_noticed(kind, tmp_path):
+    model = adapted(kind)
+    adjusted = rescale_(model, COUNTS, gamma=0.5)
+    loaded = reload(model, tmp_path / "a", kind)
+    with pytest.raises(ValueError, match=r"was adjusted already \(RS, gamma 0\.5\).*again"):
+        rescale_(loaded, COUNTS, gamma=0.5)
+    again = reload(loaded, tmp_path / "b", kind)  # the note goes on with the adapter
+    with pytest.raises(ValueError, match="was adjusted already"):
+        rescale_(again, COUNTS, gamma=0.5)
+    rescale_(again, COUNTS, gamma=0.5, again=True)
+    adjusted.restore()
+    rescale_(reload(model, tmp_path / "c", kind), COUNTS, gamma=0.5)
+
+
+def test_note_of_an_adapter_is_where_peft_reads_past_it(tmp_path):
+    model = adapted("bert")
+    before = model.peft_config["default"].peft_version
+    adjusted = rescale_(model, COUNTS, gamma=0.5)
+    model.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "adapter_config.json").read_text())["peft_version"]
+    version, _, note = written.partition("@levelhead:")
+    assert version == written.partition("@")[0] == before  # how PEFT reads a version
+    assert json.loads(note)["counts"] == COUNTS
+    adjusted.restore()
+    assert model.peft_config["default"].peft_version == before
+
+
+def test_head_of_an_adapter_trained_since_may_be_adjusted(tmp_path):
+    model = adapted("bert")
+    rescale_(model, COUNTS, gamma=0.5)
+    loaded = reload(model, tmp_path)
+    with torch.no_grad():
+        loaded.get_submodule(path_of("bert")).weight.mul_(1.01)
+    rescale_(loaded, COUNTS, gamma=0.25)
+    assert '"gamma": 0.25' in loaded.peft_config["default"].peft_version
+    assert loaded.peft_config["default"].peft_version.count("levelhead:") == 1
+
+
+def test_note_is_of_the_adapter_that_was_adjusted(tmp_path):
+    model = adapted("bert")
+    model.add_adapter("other", LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"]))
+    model.set_adapter("other")
+    rescale_(model, COUNTS, gamma=0.5)
+    assert "levelhead" not in model.peft_config["default"].peft_version
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(base("bert"), tmp_path / "other", adapter_name="x").eval()
+    with pytest.raises(ValueError, match="was adjusted already"):
+        rescale_(loaded, COUNTS, gamma=0.5)
+    rescale_(PeftModel.from_pretrained(base("bert"), tmp_path).eval(), COUNTS, gamma=0.5)
+
+
+def test_note_of_other_adapters_and_other_ways_to_load_them(tmp_path):
+    config = IA3Config(task_type="SEQ_CLS", target_modules=["key"], feedforward_modules=[])
+    model = get_peft_model(base("bert"), config).eval()
+    base("bert").save_pretrained(tmp_path / "base")
+    config.base_model_name_or_path = str(tmp_path / "base")
+    rescale_(model, COUNTS, gamma=0.5)
+    model.save_pretrained(tmp_path / "ia3")
+    loaded = AutoPeftModelForSequenceClassification.from_pretrained(tmp_path / "ia3", num_labels=3).eval()
+    with pytest.raises(ValueError, match="was adjusted already"):
+        rescale_(loaded, COUNTS, gamma=0.5)
+
+
+def test_adapter_loaded_by_transformers_is_noticed(tmp_path):
+    model = adapted("bert")
+    rescale_(model, COUNTS, gamma=0.5)
+    model.save_pretrained(tmp_path)
+    loaded = base("bert")
+    loaded.load_adapter(str(tmp_path))
+    with pytest.raises(ValueError, match="was adjusted already"):
+        rescale_(loaded.eval(), COUNTS, gamma=0.5)
+
+
+def test_training_drops_the_note_of_the_active_adapter_only():
+    model = adapted("bert")
+    rescale_(model, COUNTS, gamma=0.5)
+    model.add_adapter("other", LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"]))
+    model.set_adapter("other")
+    drop_note(model)
+    assert "levelhead" in model.peft_config["default"].peft_version
+    model.set_adapter("default")
+    drop_note(model)
+    assert "levelhead" not in model.peft_config["default"].peft_version
+
+
+def test_note_outlasts_merging(tmp_path):
+    model = adapted("bert")
+    rescale_(model, COUNTS, gamma=0.5)
+    model.merge_and_unload().save_pretrained(tmp_path / "merged")
+    with pytest.raises(ValueError, match="was adjusted already"):
+        rescale_(BertForSequenceClassification.from_pretrained(tmp_path / "merged"), COUNTS, gamma=0.5)

@@ -130,13 +130,24 @@ def test_resumed_training_is_leveled_as_one_never_stopped(tmp_path):
 
 
 def test_adapter_of_peft_is_tuned_and_adjusted(tmp_path):
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, PeftModel, get_peft_model
 
     lora = LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query", "value"])
     model, callback = get_peft_model(texts.network(), lora), LevelCallback(tune="eval", anyway=True)
-    trainer(model, tmp_path, callback, num_train_epochs=2, learning_rate=0.05).train()
+    options = {"num_train_epochs": 2, "learning_rate": 0.05, "save_strategy": "epoch"}
+    run = trainer(model, tmp_path, callback, **options)
+    run.train()
     assert callback.adjusted.layers == ("base_model.model.classifier.modules_to_save.default",)
     after, labels = texts.logits_of(model)
+    run.save_model()
+    card = (tmp_path / "README.md").read_text()  # PEFT writes its own lines into the card that is there
+    assert "was adjusted for imbalanced classes" in card
+    assert "library_name: peft" in card
+    assert not any("@levelhead" in path.read_text() for path in tmp_path.glob("checkpoint-*/adapter_config.json"))
+    loaded = PeftModel.from_pretrained(texts.network(), tmp_path).eval()
+    assert torch.allclose(texts.logits_of(loaded)[0], after, atol=1e-6)
+    with pytest.raises(ValueError, match="adjusted already"):
+        lh.adjust_(loaded, callback.tuned)
     callback.adjusted.restore()
     before, _ = texts.logits_of(model)
     truth = lh.tune(before, labels, texts.COUNTS, rule=callback.tuned.rule, bootstrap=0)

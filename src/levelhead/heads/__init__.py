@@ -6,7 +6,7 @@ torch_model: a torch module, as `in_place` changes it
 keras: the same for a Keras model; read and write its head
 keras_find: which layer of a Keras model is its head
 adjusted: what was done to a model, and the way back
-config_note: the note about it in a transformers model's config
+config_note: the note about it in the config of a transformers model or a PEFT adapter
 adjust: a choice applied to a `Head`
 sklearn: read and write the head of a scikit-learn classifier
 find: which layer of a torch module is its head

@@ -25,7 +25,7 @@ from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..gamma.tuned import Tuned
 from ..io.tuned_json import Choice, choice_of
 from .adjusted import Adjusted
-from .config_note import leave_note, note_in_config
+from .config_note import leave_note, notes_in_config
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
 # Copies of the layer have it, state dicts do not.
@@ -245,7 +245,7 @@ def _adjust_layers(
         _check_left_alone(by, background, names)
     after = {path: apply_amounts(head, by, bias=bias) if by.changes else head for path, head in before.items()}
     for path, module in found.items():
-        marks = (*_marks_in(note_in_config(opened.model)), *getattr(module, MARKS, ()))
+        marks = (*_marks_in(notes_in_config(opened.model)), *getattr(module, MARKS, ()))
         mark = next((mark for mark in reversed(marks) if mark.holds(opened, module)), None)
         if mark and not again:
             done = f"{path or 'the head'} was adjusted already ({RULE_TITLES[mark.rule]}, gamma {mark.gamma:g})"
@@ -298,9 +298,9 @@ def _run_all(steps: Sequence[Callable[[], None]]) -> None:
         step()
 
 
-def _marks_in(note: Mapping[str, Any] | None) -> tuple[_Mark, ...]:
-    """Return what a config notes as a mark: the layer is the one adjusted if its content is."""
-    return () if note is None else (_Mark(note["rule"], note["gamma"], None, note["sha256"]),)
+def _marks_in(notes: Sequence[Mapping[str, Any]]) -> tuple[_Mark, ...]:
+    """Return what configs note as marks: the layer is the one adjusted if its content is."""
+    return tuple(_Mark(note["rule"], note["gamma"], None, note["sha256"]) for note in notes)
 
 
 def _open(model: Any) -> ModelInMemory:
