@@ -88,7 +88,8 @@ def _adapters(model: Any) -> dict[str, Any]:
     configs = getattr(model, "peft_config", None)
     if not isinstance(configs, Mapping):
         return {}
-    names = model.active_adapters() if callable(model.active_adapters) else model.active_adapters
+    active: Any = model.active_adapters  # a property in PEFT, a method in transformers
+    names: Any = active() if callable(active) else active
     return {name: configs[name] for name in names if isinstance(getattr(configs[name], "peft_version", None), str)}
 
 
