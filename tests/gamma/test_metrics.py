@@ -38,27 +38,54 @@ def problem(seed: int, *, tied: bool, n: int = 30) -> tuple[np.ndarray, np.ndarr
 
 
 def expected(metric: str, labels: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """The metric by scikit-learn, over the classes that have a sample."""
-    present = np.unique(labels)
-    table = sk.confusion_matrix(labels, predicted, labels=np.arange(4), sample_weight=weights)
-    recall = (np.diag(table) / np.maximum(table.sum(axis=1), 1e-300))[present]
+    """The metric over the classes that have a sample, as textbooks write it; the test below has scikit-learn."""
+    table = np.zeros((4, 4))
+    np.add.at(table, (labels, predicted), 1.0 if weights is None else weights)
+    have, given, right, n = table.sum(axis=1), table.sum(axis=0), np.diag(table), table.sum()
+    recall = right[have > 0] / have[have > 0]
+    spread = [max(0.0, 1 - share @ share) for share in (have / n, given / n)]  # 0: all of one class
+    chance = have @ given / n**2
+    return float(
+        {
+            "error": 1 - right.sum() / n,
+            "balanced_error": 1 - recall.mean(),
+            "macro_f1": (2 * right / np.maximum(have + given, 1e-300))[have > 0].mean(),
+            "mcc": (right.sum() / n - chance) / np.sqrt(np.prod(spread)) if min(spread) > 1e-12 else 0.0,
+            "kappa": (right.sum() / n - chance) / (1 - chance) if chance < 1 - 1e-12 else 0.0,
+            "g_mean": np.prod(recall) ** (1 / len(recall)),
+            "worst_recall": recall.min(),
+            "cost": (table * COST).sum() / n,
+        }[metric]
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_truth_of_this_file_is_scikit_learns(seed, weighted):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3 + seed % 2, 30)
+    predicted = np.full(30, seed % 3) if seed < 3 else rng.integers(0, 4, 30)
+    if seed == 3:
+        labels = predicted = np.zeros(30, int)  # nothing for a correlation to see
+    weights = rng.integers(1, 5, 30) / 7 if weighted else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if metric == "macro_f1":
-            return sk.f1_score(labels, predicted, labels=present, average="macro", sample_weight=weights)
-        if metric == "mcc":
-            return sk.matthews_corrcoef(labels, predicted, sample_weight=weights)
-        if metric == "kappa":
-            return float(np.nan_to_num(sk.cohen_kappa_score(labels, predicted, sample_weight=weights)))
-    if metric == "cost":
-        return float(np.average(COST[labels, predicted], weights=weights))
-    accuracy = np.average(labels == predicted, weights=weights)
-    return {
-        "error": 1 - accuracy,
-        "balanced_error": 1 - recall.mean(),
-        "g_mean": np.prod(recall) ** (1 / len(recall)),
-        "worst_recall": recall.min(),
-    }[metric]
+        recall = sk.recall_score(labels, predicted, labels=np.unique(labels), average=None, sample_weight=weights)
+        theirs = {
+            "error": sk.zero_one_loss(labels, predicted, sample_weight=weights),
+            "balanced_error": 1 - sk.balanced_accuracy_score(labels, predicted, sample_weight=weights),
+            "macro_f1": sk.f1_score(
+                labels, predicted, labels=np.unique(labels), average="macro", sample_weight=weights
+            ),
+            "mcc": sk.matthews_corrcoef(labels, predicted, sample_weight=weights),
+            "kappa": np.nan_to_num(sk.cohen_kappa_score(labels, predicted, sample_weight=weights)),
+            "g_mean": np.prod(recall) ** (1 / len(recall)),
+            "worst_recall": recall.min(),
+            "cost": np.average(COST[labels, predicted], weights=weights),
+        }
+    assert set(theirs) == set(METRICS)
+    for metric, value in theirs.items():
+        assert expected(metric, labels, predicted, weights) == pytest.approx(value, abs=1e-12), metric
 
 
 def path_of(logits, labels, rule, **options):
@@ -86,9 +113,9 @@ def test_the_curve_is_the_metric_of_the_predictions_at_every_gamma(rule, metric,
     weights = np.random.default_rng(seed).integers(1, 5, len(labels)) / 7 if weighted else None
     path = path_of(logits, labels, rule, weights=weights)
     curve = path.curve_of(metric, cost=cost_for(metric))
-    for gamma in [0.0, *cells(curve, path.balanced_error_curve)]:
-        predicted = path.rule.scores(logits, gamma).argmax(axis=1)
-        assert curve.at(gamma) == pytest.approx(expected(metric, labels, predicted, weights), abs=1e-9)
+    gammas = [0.0, *cells(curve, path.balanced_error_curve)]
+    truth = [expected(metric, labels, path.rule.scores(logits, g).argmax(axis=1), weights) for g in gammas]
+    np.testing.assert_allclose([curve.at(gamma) for gamma in gammas], truth, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("metric", METRICS)
