@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
+from levelhead.core.counts import long_tail
+from levelhead.gamma import replicate_groups
+from levelhead.gamma.block_shares import BlockShares
 from levelhead.gamma.criterion import Objective, Pull, ShareMismatch
 from levelhead.gamma.envelope import compute_envelope
 from levelhead.gamma.grid import SAME_VALUE, Grid
-from levelhead.gamma.resampled import BlockShares, ResampledChoice
+from levelhead.gamma.replicate_groups import Groups
+from levelhead.gamma.resampled import ResampledChoice
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -45,13 +49,21 @@ def test_a_block_of_resamples_chooses_as_each_of_them_does(seed):
         objective = replace(objective, target=np.full(classes, 1 / classes))
     strength = (20.0, np.inf, 0.0)[seed % 3]
     choice = ResampledChoice(objective, float(rng.random()), strength)
-    gammas, errors = choice.choose(times[:, choice.order], free)
+    gammas, errors = choice.choose(
+        in_groups(choice.groups, times), free if free is None else in_groups(choice.free, free)
+    )
+    first, last = choice.span
     for i, row in enumerate(times):
         error = objective.error(row)
-        np.testing.assert_allclose(errors[i], error, atol=1e-12)
+        np.testing.assert_allclose(errors[i], error[first : last + 1], atol=1e-12)
         other = None if free is None else free[i]
         values = objective.values(error, row, unlabelled_times=other, strength=strength)
         assert gammas[i] == objective.grid.choose(values)[0]
+
+
+def in_groups(groups, times):
+    """Return how often each group is drawn if each sample is drawn so often."""
+    return np.stack([np.bincount(groups.member, row, len(groups.sizes)) for row in times])
 
 
 def _draw_within_classes(labels, rng):
@@ -62,16 +74,47 @@ def _draw_within_classes(labels, rng):
     return times
 
 
-def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike():
+@pytest.mark.parametrize("seed", range(6))
+def test_no_resample_of_many_samples_chooses_elsewhere_than_where_it_can(seed):
+    rng = np.random.default_rng(seed)
+    classes, n = (2, 10, 40)[seed % 3], 4000
+    labels = rng.choice(classes, n, p=rng.dirichlet(np.full(classes, 5.0)))
+    counts = long_tail(1000, classes, 100)
+    logits = 2 * rng.normal(size=(n, classes)) + 0.5 * np.log(counts) + 4 * np.eye(classes)[labels]
+    path = gamma_path(logits, labels, counts, rule=("rescale", "shift")[seed % 2])
+    target = np.full(classes, 1 / classes)
+    objective = Objective(path, target, path.envelope, most=300, pull=Pull(0.5, 0.3) if seed % 2 else None)
+    choice = ResampledChoice(objective, 0.3, 20.0)
+    first, last = choice.span
+    assert last - first < 250  # part of the range is left out
+    assert len(choice.groups.sizes) < 0.9 * n
+    times = np.stack([_draw_within_classes(labels, rng) for _ in range(30)])
+    gammas, errors = choice.choose(in_groups(choice.groups, times))
+    for row, gamma, error in zip(times, gammas, errors, strict=True):
+        alone = objective.error(row)
+        np.testing.assert_allclose(error, alone[first : last + 1], atol=1e-12)
+        assert gamma == objective.grid.choose(objective.values(alone, row, strength=20.0))[0]
+
+
+@pytest.mark.parametrize("least", [2, 16, 1000])
+def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike(least, monkeypatch):
+    monkeypatch.setattr(replicate_groups, "LARGE", least)  # groups drawn as one number: nearly all, one, none
     labels = np.array([3] * 5 + [0] * 2 + [1] * 40)
-    logits = np.random.default_rng(0).normal(size=(47, 4))
-    objective = Objective(gamma_path(logits, labels, [9, 5, 2, 1]), np.full(4, 0.25), most=50)
-    choice = ResampledChoice(objective, 0.5, 0.0)
-    drawn = choice.draw(20_000, np.random.default_rng(1))
+    key = np.concatenate([[0, 0, 0, 1, 1], [0, 0], np.repeat([0, 1, 2], [20, 15, 5])])
+    groups = Groups.of(labels, [key], np.arange(47) == 46)
+    assert groups.sizes.tolist() == [2, 20, 15, 4, 1, 3, 2]
+    assert groups.stratum.tolist() == [0, 1, 1, 1, 1, 3, 3]
+    drawn = groups.draw(20_000, np.random.default_rng(1)).copy()
     for c in np.unique(labels):
-        assert (drawn[:, labels[choice.order] == c].sum(axis=1) == (labels == c).sum()).all()
-    assert np.abs(drawn.mean(axis=0) - 1).max() < 5 * np.sqrt(1 / 20_000)
-    assert drawn[:, labels[choice.order] == 1].var(axis=0).mean() == pytest.approx(1 - 1 / 40, abs=0.01)
+        assert (drawn[:, groups.stratum == c].sum(axis=1) == (labels == c).sum()).all()
+    spread = np.sqrt(groups.sizes * (1 - groups.sizes / np.bincount(labels)[groups.stratum]))
+    assert (np.abs(drawn.mean(axis=0) - groups.sizes) <= 5 * spread / np.sqrt(20_000)).all()
+    np.testing.assert_allclose(drawn.std(axis=0), spread, rtol=0.03)
+    together = np.cov(drawn[:, 1], drawn[:, 2])[0, 1]  # of a multinomial: -n p q
+    assert together == pytest.approx(-40 * (20 / 40) * (15 / 40), rel=0.1)
+    samples = Groups.of(labels, [], np.ones(47, bool)).draw(20_000, np.random.default_rng(2))
+    assert np.abs(samples.mean(axis=0) - 1).max() < 5 * np.sqrt(1 / 20_000)
+    assert samples[:, 2:42].var(axis=0).mean() == pytest.approx(1 - 1 / 40, abs=0.01)
 
 
 def test_the_seed_alone_decides_the_replicates():
@@ -116,8 +159,8 @@ def test_shares_of_a_block_are_those_of_each_resample_on_any_part_of_the_range()
     mismatch = ShareMismatch(
         path.envelope, rng.dirichlet(np.ones(5)), Grid.between(path.envelope.gamma, path.range, 40)
     )
-    order, times = rng.permutation(80), rng.multinomial(80, np.full(80, 1 / 80), size=6)
+    times = rng.multinomial(80, np.full(80, 1 / 80), size=6)
     for first, last in ((0, 39), (7, 20), (12, 12)):
-        found = BlockShares(mismatch, (first, last), order).between(first, last, times[:, order] / 80)
+        found = BlockShares(mismatch, (first, last)).between(first, last, times / 80)
         truth = [mismatch.values(row.astype(np.float64))[first : last + 1] for row in times]
         np.testing.assert_allclose(found, truth, atol=1e-12)

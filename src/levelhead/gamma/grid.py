@@ -41,6 +41,12 @@ class Grid:
         middles = (self.edges[1:] + self.edges[:-1]) / 2
         return np.where(middles < self.edges[1:], middles, self.edges[:-1])
 
+    @cached_property
+    def wide(self) -> np.ndarray:
+        """Whether an interval can be chosen by itself, [G]: slivers cannot, but for the one that holds 0."""
+        begins, ends = self.edges[:-1], self.edges[1:]
+        return (ends - begins > SLIVER) | ((begins <= 0) & (ends > 0))
+
     def bins(self, gammas: np.ndarray) -> np.ndarray:
         """Return the first interval by whose middle each event has happened."""
         return np.searchsorted(self.middles, gammas)
@@ -69,8 +75,7 @@ class Grid:
         >>> Grid(np.array([0.0, 0.5, 1.0, 2.0])).choose_rows(np.array([[2.0, 1.0, 3.0], [1.0, 1.0, 1.0]]))
         array([0.75, 0.  ])
         """
-        begins, ends = self.edges[:-1], self.edges[1:]
-        wide = (ends - begins > SLIVER) | ((begins <= 0) & (ends > 0))
+        begins, ends, wide = self.edges[:-1], self.edges[1:], self.wide
         least = values[:, wide].min(axis=1, initial=np.inf)
         if not np.isfinite(least).all():  # only slivers can be chosen
             each = [self.choose(row)[0] if prefer_zero else self._middle(row) for row in values]

@@ -13,12 +13,12 @@ from ..core.errors import check_choice
 from ..core.measure import Kind, check_shape
 from ..show.progress import StageProgress
 from . import diagnostics
+from .block_shares import choose_by_shares
 from .choose import chosen_for, quantiles
 from .criterion import Grid, ShareMismatch
 from .envelope import compute_envelope
 from .options import TuneOptions
 from .priors import estimate_target
-from .resampled import choose_by_shares
 from .rule import make_rule, target_prior
 from .tuned import Tuned
 

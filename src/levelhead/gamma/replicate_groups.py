@@ -1,0 +1,118 @@
+"""Samples that replicates cannot tell apart, drawn together.
+
+A replicate draws the samples of each stratum with replacement. Where several samples of a stratum are the same for all
+that is computed, only how often they are drawn together counts, and that is binomial. So a large group costs one number
+instead of one per sample, and every replicate has the same distribution as if its samples were drawn one by one.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+LARGE = 16  # a group of so many samples is drawn as one number: about what that takes
+
+
+class _Room(threading.local):
+    """Tables of a thread, used block after block: fresh memory costs more than what is done with it."""
+
+    def table(self, name: str, shape: tuple[int, ...], kind: type = np.float64) -> np.ndarray:
+        """Return an array of that shape, with whatever it holds; the one of the same name before is lost."""
+        size, known = int(np.prod(shape)), self.__dict__.get(name)
+        if known is None or len(known) < size:
+            known = self.__dict__[name] = np.empty(size, kind)
+        return known[:size].reshape(shape)
+
+
+ROOM = _Room()
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Samples in groups, stratum by stratum.
+
+    Args:
+        member: [N], the group of each sample; groups of one stratum follow each other.
+        first, sizes: [M], a sample of each group, and how many it has.
+        stratum: [M], the stratum of each group, from 0 on, ascending.
+    """
+
+    member: np.ndarray
+    first: np.ndarray
+    sizes: np.ndarray
+    stratum: np.ndarray
+
+    @staticmethod
+    def of(strata: np.ndarray, keys: Sequence[np.ndarray], alone: np.ndarray) -> "Groups":
+        """Return samples of one stratum and equal keys as one group, those `alone` [N] as groups of their own.
+
+        Args:
+            strata: [N], whole numbers from 0 on.
+            keys: whole numbers from 0 on, [N] each.
+
+        >>> groups = Groups.of(np.array([0, 1, 0, 0]), [np.array([5, 5, 5, 5])], np.array([False, False, False, True]))
+        >>> groups.member, groups.sizes
+        (array([0, 2, 0, 1]), array([2, 1, 1]))
+        """
+        key = strata.astype(np.int64)
+        for other in (*keys, alone):
+            key = key * (int(other.max(initial=0)) + 1) + other
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
+        opens = np.flatnonzero((np.diff(ordered, prepend=-1) != 0) | alone[order])
+        sizes = np.diff(opens, append=len(order))
+        member = np.empty(len(order), np.int64)
+        member[order] = np.repeat(np.arange(len(opens)), sizes)
+        return Groups(member, order[opens], sizes, strata[order[opens]])
+
+    def draw(self, n: int, rng: np.random.Generator, name: str = "times") -> np.ndarray:
+        """Return how often a sample of each group is drawn, [n, M]; every stratum keeps its size.
+
+        The table is that of this name, which the next call of the thread fills anew.
+        """
+        large, chances, group, opens, spans, members = self._plan
+        found = ROOM.table(name, (n, len(self.sizes)))
+        counts = rng.multinomial(np.broadcast_to(self._totals, (n, len(self._totals))), chances) if len(group) else None
+        for row in range(n):
+            span, start = self._places if counts is None else (np.repeat(x, counts[row, :, -1]) for x in (spans, opens))
+            uniform = rng.random(out=ROOM.table("uniform", span.shape))
+            uniform *= span
+            index = ROOM.table("index", span.shape, np.int64)
+            np.copyto(index, uniform, casting="unsafe")
+            index += start
+            if members is not None:
+                index = members.take(index, out=ROOM.table("members", span.shape, np.int64), mode="clip")
+            found[row] = np.bincount(index, minlength=len(self.sizes))
+        if counts is not None:
+            found[:, group] = counts[:, large[0], large[1]]
+        return found
+
+    @cached_property
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """The number of places of the stratum of each draw, and the first of them, if no group is large."""
+        _, _, _, opens, spans, _ = self._plan
+        return np.repeat(spans, self._totals), np.repeat(opens, self._totals)
+
+    @cached_property
+    def _totals(self) -> np.ndarray:
+        """How many samples each stratum has."""
+        return np.bincount(self.stratum, self.sizes).astype(np.int64)
+
+    @cached_property
+    def _plan(self) -> tuple:
+        """The place of each large group in a table of chances, that table, which groups these are; for all others, the
+        first place and the number of places of each stratum, and the group of each place if it has another number."""
+        strata, is_large = len(self._totals), self.sizes >= LARGE
+        group, rest = np.flatnonzero(is_large), np.flatnonzero(~is_large)
+        row = self.stratum[group]
+        column = np.arange(len(row)) - np.searchsorted(row, row)
+        chances = np.zeros((strata, int(column.max(initial=-1)) + 2))
+        chances[row, column] = self.sizes[group] / self._totals[row]
+        spans = np.bincount(self.stratum[rest], self.sizes[rest], strata)
+        chances[:, -1] = spans / np.maximum(self._totals, 1)
+        opens = (np.cumsum(spans) - spans).astype(np.int64)
+        members = np.repeat(rest, self.sizes[rest])
+        same = np.array_equal(members, np.arange(len(self.sizes)))
+        return (row, column), chances, group, opens, spans, None if same else members
