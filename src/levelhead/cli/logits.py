@@ -7,7 +7,7 @@ import typer
 
 from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
 from .common import Force, Json, Page, app, say, show, typed_command
-from .options import COUNTS, DATA, IN_LOGITS, ChosenOn, LabelColumn, Names
+from .options import COUNTS, DATA, IN_LOGITS, Background, ChosenOn, LabelColumn, Names
 
 
 @app.command()
@@ -39,6 +39,7 @@ def tune(
     norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head.")] = None,
     training: Annotated[Path | None, typer.Option(help="Training logits: warn if --logits holds any of them.")] = None,
     kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
+    background: Background = None,
     chosen_on: ChosenOn = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the replicates.")] = 0,
@@ -75,6 +76,7 @@ def tune(
         unlabelled=unlabelled,
         norms=norms,
         training=training,
+        background=background,
         chosen_on=chosen_on,
         bootstrap=bootstrap,
         seed=seed,
@@ -82,9 +84,11 @@ def tune(
     known = None if names is None else read_names(names)
     if task == "multilabel":
         samples = read_label_samples(logits, labels, counts, names=known, say=say)
-        tuned = tune_label_files(samples, request, label_column=label_column)
+        tuned = tune_label_files(samples, request, label_column=label_column, background=background)
     else:
-        samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
+        samples = read(
+            logits, labels, counts, names=known, label_column=label_column, background=background, say=say
+        )
         tuned = tune_files(samples, request)
     write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed_command())
     for line in tuned.warnings:

@@ -7,7 +7,7 @@ import typer
 
 from ..core.choices import BiasPolicy, Missing, PathRule
 from .common import Force, Json, app, show
-from .options import COUNTS, Again, HeadName, Model, ModelLogits, Names, Original, Out
+from .options import COUNTS, Again, Background, HeadName, Model, ModelLogits, Names, Original, Out
 
 
 @app.command()
@@ -40,6 +40,7 @@ def adjust(
     out: Out,
     tuned: Annotated[Path, typer.Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")],
     head: HeadName = None,
+    background: Background = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Adjust also where the gain is uncertain.")] = False,
     original: Original = True,
     force: Force = False,
@@ -70,6 +71,7 @@ def adjust(
             out,
             tuned,
             head=head,
+            background=background,
             original=original,
             force=force,
             again=again,
@@ -97,6 +99,7 @@ def rescale(
     head: HeadName = None,
     bias: Annotated[BiasPolicy, typer.Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
     missing: Annotated[Missing, typer.Option(help="A class without samples is an error, or is left as is.")] = "error",
+    background: Background = None,
     original: Original = True,
     force: Force = False,
     again: Again = False,
@@ -127,6 +130,7 @@ def rescale(
             head=head,
             bias=bias,
             missing=missing,
+            background=background,
             original=original,
             force=force,
             again=again,

@@ -32,4 +32,7 @@ Again = Annotated[bool, typer.Option("--again", help="Allow a model that was adj
 ModelLogits = Annotated[
     Path | None, typer.Option(help="Logits of the model: count the predictions that rounding could change.")
 ]
+Background = Annotated[
+    str | None, typer.Option(help="A class to leave alone, by name or index: `no object` of a detector.")
+]
 ChosenOn = Annotated[str, typer.Option(help="What the samples are. Say test if they are your test set.")]

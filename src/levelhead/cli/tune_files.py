@@ -11,7 +11,7 @@ from ..core.errors import LevelheadError
 from ..core.per_class import without_repeats
 from ..core.warnings import quiet
 from ..gamma.compare import Comparison, compare
-from ..gamma.options import ESTIMATE, TuneOptions
+from ..gamma.options import ESTIMATE, TuneOptions, check_background
 from ..gamma.tune import tune_with
 from ..gamma.tuned import Tuned
 from ..io import arrays
@@ -37,6 +37,7 @@ class TuneRequest:
     unlabelled: Path | None
     norms: Path | None
     training: Path | None
+    background: str | None
     chosen_on: str
     bootstrap: int
     seed: int
@@ -79,6 +80,7 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
     """Choose gamma with `tune`, or with `match_prior` if there are no labels. The result holds the warnings."""
     if samples.labels is None:
         request.check_unlabelled()
+    check_background(request.background, request.rule, "multiclass", summary=False)
     given = request.target not in (None, ESTIMATE)
     target = target_shares(str(request.target), samples.names, len(samples.counts)) if given else request.target
     with quiet(), stage_progress(samples.logits.size) as progress:
@@ -98,6 +100,7 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
             criterion=request.criterion,
             unlabelled=_read(request.unlabelled),
             training=_read(request.training),
+            background=request.background,
             chosen_on=request.chosen_on,
         )
         return tune_with(options, samples.logits, samples.labels, samples.counts)
@@ -152,7 +155,9 @@ def write_choice(
     target = request.target if tuned.prior is None else ",".join(map(str, tuned.prior.shares.tolist()))
     samples.check_unchanged()
     if out is not None:
-        sources = describe_sources(files, samples.counts, kind=request.kind, target=target)
+        sources = describe_sources(
+            files, samples.counts, kind=request.kind, target=target, background=request.background
+        )
         write_tuned(tuned.to_dict(), out, sources)
     if plot is not None:
         save_plot(tuned.plot, plot)
@@ -160,7 +165,7 @@ def write_choice(
         from ..report import of_choice, write
 
         files.setdefault("counts", samples.counts.tolist())
-        subject = of_choice(tuned, **files, target=target, kind=request.kind)
+        subject = of_choice(tuned, **files, target=target, kind=request.kind, background=request.background)
         write(page, [replace(subject, tuned_file="" if out is None else str(out))], command=command)
 
 

@@ -3,6 +3,7 @@
 head: `Head`, the last linear layer of a classifier
 adjust: the adjustments of a head, one equation each
 counts: training samples of each class
+background: a class that every rule leaves alone
 class_names: labels that are names of classes
 positions: labels of tokens and pixels
 measure: errors, recalls and calibration of predictions

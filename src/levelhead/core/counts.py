@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from .array import described, to_numpy
+from .background import leave_alone
 from .choices import Missing
 from .errors import Advice, LevelheadError, check_choice
-from .per_class import as_mapping, find_classes, in_order, listed, title
+from .per_class import as_mapping, in_order, listed, title
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
@@ -149,7 +150,7 @@ def resolve(
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
     if background is not None:
-        values = _leave_alone(values, background, names)
+        values = leave_alone(values, background, names)
     with np.errstate(invalid="ignore"):
         valid = (values > 0) & (values <= 2**53) & (values == np.floor(values))
     for i in np.flatnonzero(~valid).tolist():
@@ -159,20 +160,6 @@ def resolve(
     if not values.any():
         raise LevelheadError("every class has a count of 0")
     return np.where(values == 0, values.max(), values)
-
-
-def _leave_alone(values: np.ndarray, background: int | str, names: Sequence[str] | None) -> np.ndarray:
-    """Return counts with that of the background replaced by the largest of the others, which no rule changes."""
-    try:
-        if isinstance(background, bool):
-            raise LevelheadError(f"got {background}")
-        alone = find_classes([background], len(values), names, what="class")[0]
-    except LevelheadError as error:
-        raise LevelheadError(f"expected the index or the name of one class ({error})", parameter="background") from None
-    others = np.delete(values, alone)
-    if not len(others):
-        raise LevelheadError("expected a class next to the background, got none", parameter="background")
-    return np.where(np.arange(len(values)) == alone, others.max(), values)
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:

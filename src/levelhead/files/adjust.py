@@ -20,6 +20,7 @@ def adjust_file(
     tuned: Tuned | str | Path,
     *,
     head: str | None = None,
+    background: int | str | None = None,
     original: bool = True,
     force: bool = False,
     again: bool = False,
@@ -35,6 +36,8 @@ def adjust_file(
         path, out, head, original, force, again, logits, names, progress: as in `rescale_file`.
         tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
             A rule that adds needs a head with a bias, but in an ONNX file, which gets one.
+
+        background: a class that must stay as it is, by index or name; it does if it was tuned with the same background.
 
     Returns:
         What was done: the files, the rule, what each class was multiplied by or moved by.
@@ -66,6 +69,7 @@ def adjust_file(
         scale=choice.scale,
         offset=choice.offset,
         bias=choice.bias or "scale",
+        background=background,
         original=original,
         force=force,
         logits=logits,

@@ -10,6 +10,7 @@ import numpy as np
 from .._version import __version__
 from ..core.adjust import RULES, Amounts, apply_amounts, can_flip, check_strength, rule_amounts
 from ..core.array import Array, to_numpy
+from ..core.background import check_left_alone
 from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, in_file
@@ -18,6 +19,7 @@ from ..core.label_task import check_label_task
 from ..core.measure import check_logits
 from ..core.per_class import listed
 from ..core.precision import rounding_flips
+from ..gamma.options import check_background
 from ..gamma.tuned import reason_to_keep_zero
 from ..io.tuned_json import read_choice, same_counts
 from ..show.progress import ByteProgress
@@ -75,6 +77,7 @@ def rescale_file(
     head: str | None = None,
     bias: BiasPolicy = "scale",
     missing: Missing = "error",
+    background: int | str | None = None,
     original: bool = True,
     force: bool = False,
     again: bool = False,
@@ -98,6 +101,7 @@ def rescale_file(
         head: the layer, such as `classifier`, where it cannot be found without; `a,b` where two feed one output.
         bias: `scale` it with its weight vector, or `keep` it.
         missing: how to treat a class without samples: as an `error`, or as `neutral`.
+        background: a class that is left alone, by index or name, such as "no object" in detection; its count is no n_1.
         original: keep the head's old bytes in `out.original`, from which `undo_file` restores the input exactly.
         force: replace files that exist.
         again: adjust a file that was adjusted before.
@@ -122,10 +126,11 @@ def rescale_file(
     """
     check_choice("rule", rule, RULES)
     check_choice("bias", bias, ("scale", "keep"))
+    check_background(background, rule, "multiclass", summary=False)
     found = locate_head(path, head=head, counts=counts, names=names)
     check_rule_fits(found, rule, again=again)
     classes, names = (2, None) if found.classes == 1 else (found.classes, found.names)
-    n = resolve(counts, classes, names=names, missing=missing)
+    n = resolve(counts, classes, names=names, missing=missing, background=background)
     strength = check_strength(gamma, rule, n, instead="adjust_file(path, out, tuned)")
     if chosen is not None:
         _check_chosen(Path(path), chosen, classes, n)
@@ -161,11 +166,13 @@ def write_adjusted(
     progress: ByteProgress | None,
     scale: Sequence[float] = (),
     offset: Sequence[float] = (),
+    background: int | str | None = None,
 ) -> RescaleResult:
     """Do what `rescale_file` and `adjust_file` share, once the head is found and the counts [K] are checked."""
     large = is_large(found) and rule != "tau" and logits is None
     heads = [thin_head(layer, found.names) if large else load(layer, found.names) for layer in found.layers]
     by = rule_amounts(heads[0], rule, n, gamma, scale=scale, offset=offset)
+    check_left_alone(by.scale, by.offset, background, found.names)
     with in_file(path):
         adjusted = [apply_amounts(one, by, bias=bias) if by.changes else one for one in heads]  # 0 needs no new bias
     offset_after = None if by.scale is None else by.offset

@@ -11,15 +11,15 @@ from warnings import warn
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULE_TITLES, Amounts, apply_amounts, can_flip, check_strength, factors, rule_amounts
+from ..core.adjust import RULE_TITLES, apply_amounts, can_flip, check_strength, factors, rule_amounts
 from ..core.array import to_numpy
+from ..core.background import check_left_alone
 from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
 from ..core.label_task import check_label_task
-from ..core.per_class import find_classes, title
 from ..core.precision import rounding_flips
 from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..gamma.tuned import Tuned
@@ -241,8 +241,7 @@ def _adjust_layers(
             f"{', '.join(found)} feed one output, and the rule {rule} is of one layer; tune with the rule rescale"
         )
     by = rule_amounts(next(iter(before.values())), rule, n, gamma, scale=scale, offset=offset)
-    if background is not None:
-        _check_left_alone(by, background, names)
+    check_left_alone(by.scale, by.offset, background, names)
     after = {path: apply_amounts(head, by, bias=bias) if by.changes else head for path, head in before.items()}
     for path, module in found.items():
         marks = (*_marks_in(notes_in_config(opened.model)), *getattr(module, MARKS, ()))
@@ -282,15 +281,6 @@ def _adjust_layers(
         flips=flips,
         _undo=partial(_run_all, undo),
     )
-
-
-def _check_left_alone(by: Amounts, background: int | str, names: Sequence[str] | None) -> None:
-    alone = find_classes([background], len(by.first), names, what="class")[0]
-    if (by.scale is not None and by.scale[alone] != 1) or (by.offset is not None and by.offset[alone] != 0):
-        raise LevelheadError(
-            f"{title(alone, names)} would change: the choice was made without a background; tune with it",
-            parameter="background",
-        )
 
 
 def _run_all(steps: Sequence[Callable[[], None]]) -> None:

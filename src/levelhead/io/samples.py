@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.array import described
+from ..core.background import find_background
 from ..core.class_names import are_names, check_names, index_labels
 from ..core.counts import check_labels, resolve
 from ..core.errors import Advice, LevelheadError, in_file
@@ -57,6 +58,7 @@ def read(
     *,
     names: Sequence[str] | None = None,
     label_column: str | None = None,
+    background: int | str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Samples:
     """Read logits, labels and counts. Those not given are looked for next to the logits, under their names.
@@ -67,6 +69,7 @@ def read(
         names: of the classes, in order. Otherwise they are an array `names` next to the logits, titles of their
             columns, or the classes of the counts, if those are in order and labels are names.
         label_column: the title of the labels in a table of logits, if it is not one of `csv_table.LABEL_TITLES`.
+        background: a class that every rule leaves alone, as in `counts.resolve`.
         say: called with a line about what was found but not given.
     """
     if label_column is None and labels is not None and arrays.is_column_of(labels, logits):
@@ -84,13 +87,14 @@ def read(
         labels = scores.label
     names = _class_names(scores, given_counts)
     classes = scores.values.shape[1]
+    background = None if background is None else find_background(background, classes, names)
     alone = f"name the logits alone: {logits}:logits"
     found: dict[str, np.ndarray] = {}
     files: dict[str, Source] = {"logits": logits}
     not_given = []
     for what, given, get in (
         ("labels", labels, lambda file: _read_labels(file, scores, names, say)),
-        ("counts", counts, lambda file: _resolve_counts(file, scores, names)),
+        ("counts", counts, lambda file: _resolve_counts(file, scores, names, background)),
     ):
         inside = scores.label if what == "labels" and scores.label else arrays.array_next_to(logits, what)
         if (file := inside if given is None else given) is None:
@@ -241,7 +245,9 @@ def _read_labels(
         return _class_indices(labels, names)
 
 
-def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None) -> np.ndarray:
+def _resolve_counts(
+    source: Any, scores: _Scores, names: Sequence[str] | None, background: int | None
+) -> np.ndarray:
     given = isinstance(source, str | Path)
     counts, logits = (read_counts(source) if given else source), scores.values
     where = source if given and not is_inline(source) else "counts"
@@ -259,7 +265,7 @@ def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None) -
             f"{classes} columns{index}"
         )
     with in_file(where):
-        return resolve(counts, classes, names=names)
+        return resolve(counts, classes, names=names, background=background)
 
 
 def _texts(counts: Any) -> bool:

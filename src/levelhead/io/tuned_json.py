@@ -28,6 +28,7 @@ class _Sources:
     kind: Kind
     target: str | None
     counts: tuple[float, ...] | None = None
+    background: str | None = None
 
     def __post_init__(self) -> None:
         convert_fields_(self)
@@ -170,7 +171,12 @@ def counts_of(choice: Mapping[str, Any]) -> tuple[float, ...] | None:
 
 
 def describe_sources(
-    files: Mapping[str, str | Path | None], counts: np.ndarray, *, kind: Kind, target: str | None
+    files: Mapping[str, str | Path | None],
+    counts: np.ndarray,
+    *,
+    kind: Kind,
+    target: str | None,
+    background: str | None = None,
 ) -> dict[str, Any]:
     """Return what a choice was made on, for `write_tuned`: files with their sha256, counts, and how to read them."""
     given = {what: str(source) for what, source in files.items() if source is not None}
@@ -180,6 +186,7 @@ def describe_sources(
         "kind": kind,
         "target": target,
         "counts": counts.tolist(),
+        **({} if background is None else {"background": background}),
     }
 
 

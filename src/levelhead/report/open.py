@@ -127,7 +127,10 @@ def _open(
             f"{place}: the rule 'tau' needs the weight norms of a head, and logits have none; give a "
             "run's folder or a snapshot"
         )
-    found = samples.read(place, labels, counts_file, names=names, label_column=label_column, say=say)
+    background = ((choice or {}).get("sources") or {}).get("background")
+    found = samples.read(
+        place, labels, counts_file, names=names, label_column=label_column, background=background, say=say
+    )
     subject = of_logits(
         found.logits,
         found.labels,
@@ -204,7 +207,8 @@ def of_tuned(path: Path) -> Subject | LabelSubject:
             raise LevelheadError(
                 f"{path}: gamma was chosen on other {key} than {places[0]} now holds (another sha256); tune again"
             )
-    subject = of_choice(choice, **found, target=sources["target"], kind=sources["kind"], title=path.stem)
+    read_as = {"target": sources["target"], "kind": sources["kind"], "background": sources.get("background")}
+    subject = of_choice(choice, **found, **read_as, title=path.stem)
     return replace(subject, tuned_file=str(path))
 
 
@@ -217,6 +221,7 @@ def of_choice(
     norms: Path | None = None,
     target: str | None = None,
     kind: Kind = "logits",
+    background: int | str | None = None,
     title: str | None = None,
 ) -> Subject | LabelSubject:
     """Return the subject of a choice, on the files it was made on.
@@ -225,6 +230,7 @@ def of_choice(
         tuned, title: the choice, or its `to_dict()`; the subject's title, the name of the logits' file if None.
         logits, labels, counts, norms: files, or the counts themselves; norms are needed for the rule `tau` alone.
         target, kind: what each class weighs, as `levelhead tune --target` takes it; as in `tune`.
+        background: the class that was left alone, as in `tune`.
 
     Returns:
         The subject, for `write`.
@@ -240,7 +246,7 @@ def of_choice(
     choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
     if choice.get("task") == "multilabel":
         return _of_label_choice(tuned, logits, labels, counts, kind=kind, title=title or logits.stem)
-    found = samples.read(logits, labels, counts, names=choice.get("names"))
+    found = samples.read(logits, labels, counts, names=choice.get("names"), background=background)
     subject = of_logits(
         found.logits,
         found.labels,
