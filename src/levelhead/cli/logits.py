@@ -86,9 +86,7 @@ def tune(
         samples = read_label_samples(logits, labels, counts, names=known, say=say)
         tuned = tune_label_files(samples, request, label_column=label_column, background=background)
     else:
-        samples = read(
-            logits, labels, counts, names=known, label_column=label_column, background=background, say=say
-        )
+        samples = read(logits, labels, counts, names=known, label_column=label_column, background=background, say=say)
         tuned = tune_files(samples, request)
     write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed_command())
     for line in tuned.warnings:

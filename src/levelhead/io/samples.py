@@ -245,9 +245,7 @@ def _read_labels(
         return _class_indices(labels, names)
 
 
-def _resolve_counts(
-    source: Any, scores: _Scores, names: Sequence[str] | None, background: int | None
-) -> np.ndarray:
+def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, background: int | None) -> np.ndarray:
     given = isinstance(source, str | Path)
     counts, logits = (read_counts(source) if given else source), scores.values
     where = source if given and not is_inline(source) else "counts"
