@@ -1,8 +1,15 @@
-"""What each extra of the package adds, as a program that runs next to the files of `release.MAKE_FILES`.
+"""What each extra of the package adds, as a program that runs next to the files of `make_files`.
 
 `ADDS` has for each extra the other extras that its program needs, and the program. Without the extra, every program
-ends with the command that installs what is missing. (test_package_alone.py runs them with the wheel.)
+ends with the command that installs what is missing. test_package_alone.py runs all but the `HEAVY` ones with the wheel
+and links to what is installed here; try_extras.py installs each extra into an environment of its own.
 """
+
+import subprocess
+import sys
+from pathlib import Path
+
+from . import release
 
 COMMAND = """
 import sys
@@ -147,7 +154,74 @@ import pathlib
 assert list(pathlib.Path("tracked").rglob("*tfevents*"))
 """,
     ),
+    "ray": (
+        ("torch", "sklearn"),
+        f"""
+if __name__ == "__main__":
+    levelhead("train {SMALL} --runs here")
+    open("grid.toml", "w").write('data = "digits"\\nratio = 10\\nepochs = 1\\nhold_out = 0.1\\n')
+    levelhead("sweep grid.toml --executor ray --workers 1 --runs there")
+    import pathlib, ray
+    from safetensors.numpy import load_file
+    [here, there] = (load_file(next(pathlib.Path(name).glob("*/snapshot.safetensors"))) for name in ("here", "there"))
+    assert all((here[name] == there[name]).all() for name in here)
+    import numpy as np, levelhead as lh
+    from levelhead.hosts.ray import tune_dataset
+    logits, labels, counts = np.load("logits.npy"), np.load("labels.npy"), [1000, 300, 90, 30]
+    rows = ray.data.from_items([{{"logits": row, "labels": label}} for row, label in zip(logits, labels)])
+    chosen = tune_dataset(rows, counts, rule="rescale", bootstrap=0)
+    assert chosen.gamma == lh.tune(logits, labels, counts, rule="rescale", bootstrap=0).gamma
+""",
+    ),
+    "mlflow": (
+        ("torch", "sklearn"),
+        f"""
+import os
+os.environ["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
+levelhead("train {SMALL} --track mlflow --runs tracked")
+import mlflow
+[run] = mlflow.search_runs(output_format="list")
+assert run.info.status == "FINISHED" and run.data.metrics["loss"] > 0, run
+""",
+    ),
+    "wandb": (
+        ("torch", "sklearn"),
+        f"""
+import os
+os.environ |= {{"WANDB_MODE": "offline", "WANDB_SILENT": "true"}}
+levelhead("train {SMALL} --track wandb --runs tracked")
+import pathlib
+[kept] = pathlib.Path("tracked").glob("*/wandb/offline-run-*/*.wandb")
+assert b"loss" in kept.read_bytes()
+""",
+    ),
 }
-# ray starts a cluster, which takes a minute or two; mlflow and wandb bring a server, and are not in the environment of
-# the tests. Their own tests, in tests/runs and tests/hosts, run them where they are installed.
-RUN_ELSEWHERE = {"ray", "mlflow", "wandb"}
+HEAVY = {"ray", "mlflow", "wandb"}  # a cluster and two servers: `make test-extras` runs them, `make test` does not
+
+
+def make_files(folder: Path) -> None:
+    """Write what the programs read into a folder."""
+    import numpy as np
+    import onnx
+    import pyarrow
+    from PIL import Image
+    from pyarrow import parquet
+
+    subprocess.run([sys.executable, "-c", release.MAKE_FILES], cwd=folder, check=True)
+    logits, rng = np.load(folder / "logits.npy"), np.random.default_rng(0)
+    parquet.write_table(pyarrow.table({f"class {k}": logits[:, k] for k in range(4)}), folder / "scores.parquet")
+    for k, name in enumerate(("cat", "dog")):
+        (folder / "pictures" / name).mkdir(parents=True)
+        for i in range(12):
+            pixels = rng.integers(0, 128, (8, 8, 3), dtype=np.uint8) + np.uint8(100 * k)
+            Image.fromarray(pixels).save(folder / "pictures" / name / f"{i}.png")
+    helper, weight = onnx.helper, rng.random((4, 16), dtype=np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "fc.weight"], ["logits"], transB=1)],
+        "model",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 16])],
+        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [1, 4])],
+        [onnx.numpy_helper.from_array(weight, "fc.weight")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "model.onnx")

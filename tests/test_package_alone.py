@@ -10,7 +10,6 @@ import zipfile
 from importlib.metadata import PathDistribution, distribution
 from pathlib import Path
 
-import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -76,9 +75,9 @@ def asked_for(wheel_files: Path, extra: str) -> tuple[str, ...]:
     return tuple(each.name for each in asked if each.marker is not None and each.marker.evaluate({"extra": extra}))
 
 
-def test_every_extra_for_users_is_tried_or_said_to_be_tried_elsewhere():
-    assert set(extras.ADDS) | extras.RUN_ELSEWHERE == set(EXTRAS.values())
-    assert not set(extras.ADDS) & extras.RUN_ELSEWHERE
+def test_every_extra_for_users_is_tried():
+    assert set(extras.ADDS) == set(EXTRAS.values())
+    assert set(extras.ADDS) > extras.HEAVY
 
 
 @pytest.fixture(scope="module")
@@ -101,28 +100,10 @@ def test_the_wheel_alone_runs_what_a_new_user_runs_first(unpacked, tmp_path, mon
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A folder with what the programs of the extras read."""
-    onnx, parquet, pillow = (pytest.importorskip(name) for name in ("onnx", "pyarrow.parquet", "PIL.Image"))
+    for name in ("onnx", "pyarrow", "PIL"):
+        pytest.importorskip(name)
     folder = tmp_path_factory.mktemp("work")
-    subprocess.run([sys.executable, "-c", release.MAKE_FILES], cwd=folder, check=True)
-    logits, rng = np.load(folder / "logits.npy"), np.random.default_rng(0)
-    table = pytest.importorskip("pyarrow").table({f"class {k}": logits[:, k] for k in range(4)})
-    parquet.write_table(table, folder / "scores.parquet")
-    for k, name in enumerate(("cat", "dog")):
-        for i in range(12):
-            (folder / "pictures" / name).mkdir(parents=True, exist_ok=True)
-            pixels = rng.integers(0, 128, (8, 8, 3), dtype=np.uint8) + np.uint8(100 * k)
-            pillow.fromarray(pixels).save(folder / "pictures" / name / f"{i}.png")
-    helper, weight = onnx.helper, rng.random((4, 16), dtype=np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("Gemm", ["x", "fc.weight"], ["logits"], transB=1)],
-        "model",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 16])],
-        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [1, 4])],
-        [onnx.numpy_helper.from_array(weight, "fc.weight")],
-    )
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "model.onnx"
-    )
+    extras.make_files(folder)
     return folder
 
 
@@ -141,7 +122,7 @@ def run_program(extra: str, site: Path, work: Path) -> subprocess.CompletedProce
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", extras.ADDS)
+@pytest.mark.parametrize("extra", [extra for extra in extras.ADDS if extra not in extras.HEAVY])
 def test_with_an_extra_the_wheel_does_what_the_extra_adds(extra, unpacked, work, tmp_path):
     site, needs = tmp_path / "site", (extra, *extras.ADDS[extra][0])
     site.mkdir()

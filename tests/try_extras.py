@@ -1,0 +1,77 @@
+"""Each extra alone: installed with the wheel into an empty environment, it does what it adds.
+
+    python -m tests.try_extras [EXTRA ...]
+
+The versions are those of constraints.txt. It prints the seconds of each, and ends with 1 if any went wrong.
+`make test-extras` runs it for every extra.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+from . import extras
+
+ROOT = Path(__file__).parents[1]
+
+
+def main(*chosen: str) -> int:
+    """Try the extras that are named, or all; print one line for each and return 1 if one went wrong."""
+    wrong = 0
+    with tempfile.TemporaryDirectory() as place:
+        wheel = build_wheel(Path(place))
+        for extra in chosen or extras.ADDS:
+            seconds, message = try_extra(extra, wheel)
+            print(
+                f"{extra}: installed in {seconds[0]:.0f} s, ran in {seconds[1]:.0f} s: {message or 'works'}", flush=True
+            )
+            wrong |= bool(message)
+    return int(wrong)
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the package into a folder and return the wheel."""
+    from hatchling.build import build_wheel as build
+
+    os.chdir(ROOT)
+    return folder / build(str(folder))
+
+
+def try_extra(extra: str, wheel: Path) -> tuple[tuple[float, float], str]:
+    """Install the wheel with an extra into an empty environment and run its program there.
+
+    Args:
+        extra: a key of `extras.ADDS`.
+        wheel: what was built.
+
+    Returns:
+        The seconds of the installation and of the program, and what went wrong, or nothing.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        wanted = ",".join([extra, *extras.ADDS[extra][0]])
+        install = ["pip", "install", "-q", "--no-compile", "-c", str(ROOT / "constraints.txt"), f"{wheel}[{wanted}]"]
+        venv.create(place / "venv", with_pip=True)
+        work = place / "work"
+        work.mkdir()
+        extras.make_files(work)
+        (place / "program.py").write_text(extras.COMMAND + extras.ADDS[extra][1], encoding="utf-8")
+        seconds = []
+        for words in (["-m", *install], ["-m", "pip", "check"], [str(place / "program.py")]):
+            began = time.monotonic()
+            done = subprocess.run(
+                [place / "venv" / "bin" / "python", *words], cwd=work, capture_output=True, text=True, check=False
+            )
+            seconds.append(time.monotonic() - began)
+            if done.returncode:
+                said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+                return (seconds[0], seconds[-1]), f"exit status {done.returncode}: " + " | ".join(said[-15:])
+        return (seconds[0], seconds[2]), ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
