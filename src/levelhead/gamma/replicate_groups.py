@@ -5,6 +5,7 @@ that is computed, only how often they are drawn together counts, and that is bin
 instead of one per sample, and every replicate has the same distribution as if its samples were drawn one by one.
 """
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-LARGE = 16  # a group of so many samples is drawn as one number: about what that takes
+LARGE = 16  # a group of so many samples is drawn as one number, which takes about as long as to draw so many
+MOST = 0.5  # if at least this share of the samples is in such groups
 
 
 class _Room(threading.local):
@@ -20,7 +22,7 @@ class _Room(threading.local):
 
     def table(self, name: str, shape: tuple[int, ...], kind: type = np.float64) -> np.ndarray:
         """Return an array of that shape, with whatever it holds; the one of the same name before is lost."""
-        size, known = int(np.prod(shape)), self.__dict__.get(name)
+        size, known = math.prod(shape), self.__dict__.get(name)
         if known is None or len(known) < size:
             known = self.__dict__[name] = np.empty(size, kind)
         return known[:size].reshape(shape)
@@ -72,11 +74,11 @@ class Groups:
 
         The table is that of this name, which the next call of the thread fills anew.
         """
-        large, chances, group, opens, spans, members = self._plan
+        large, chances, group, bounds, members = self._plan
         found = ROOM.table(name, (n, len(self.sizes)))
         counts = rng.multinomial(np.broadcast_to(self._totals, (n, len(self._totals))), chances) if len(group) else None
         for row in range(n):
-            span, start = self._places if counts is None else (np.repeat(x, counts[row, :, -1]) for x in (spans, opens))
+            span, start = self._places if counts is None else (np.repeat(x, counts[row, :, -1]) for x in bounds)
             uniform = rng.random(out=ROOM.table("uniform", span.shape))
             uniform *= span
             index = ROOM.table("index", span.shape, np.int64)
@@ -92,8 +94,8 @@ class Groups:
     @cached_property
     def _places(self) -> tuple[np.ndarray, np.ndarray]:
         """The number of places of the stratum of each draw, and the first of them, if no group is large."""
-        _, _, _, opens, spans, _ = self._plan
-        return np.repeat(spans, self._totals), np.repeat(opens, self._totals)
+        span, start = self._plan[3]
+        return np.repeat(span, self._totals), np.repeat(start, self._totals)
 
     @cached_property
     def _totals(self) -> np.ndarray:
@@ -103,8 +105,9 @@ class Groups:
     @cached_property
     def _plan(self) -> tuple:
         """The place of each large group in a table of chances, that table, which groups these are; for all others, the
-        first place and the number of places of each stratum, and the group of each place if it has another number."""
+        number of places of each stratum and the first, and the group of each place if it has another number."""
         strata, is_large = len(self._totals), self.sizes >= LARGE
+        is_large &= self.sizes[is_large].sum() >= MOST * self.sizes.sum()
         group, rest = np.flatnonzero(is_large), np.flatnonzero(~is_large)
         row = self.stratum[group]
         column = np.arange(len(row)) - np.searchsorted(row, row)
@@ -112,7 +115,7 @@ class Groups:
         chances[row, column] = self.sizes[group] / self._totals[row]
         spans = np.bincount(self.stratum[rest], self.sizes[rest], strata)
         chances[:, -1] = spans / np.maximum(self._totals, 1)
-        opens = (np.cumsum(spans) - spans).astype(np.int64)
+        bounds = spans, (np.cumsum(spans) - spans).astype(np.int64)
         members = np.repeat(rest, self.sizes[rest])
         same = np.array_equal(members, np.arange(len(self.sizes)))
-        return (row, column), chances, group, opens, spans, None if same else members
+        return (row, column), chances, group, bounds, None if same else members
