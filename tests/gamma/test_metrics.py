@@ -1,4 +1,4 @@
-"""Other metrics, costs and floors on the path, against scikit-learn's metrics of the predictions at every gamma."""
+"""Other metrics, costs and floors on the path, against the metrics of the predictions at every gamma."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from levelhead.core.curve import METRICS
 from levelhead.core.warnings import quiet
 from levelhead.gamma.rule import make_rule
 
+from . import textbook
+
 RULES = ("rescale", "shift", "tau")
 tune, cross_fit = partial(lh.tune, rule="rescale"), partial(lh.cross_fit, rule="rescale")
 NORMS = np.array([4.0, 2.0, 1.0, 0.5])
@@ -38,30 +40,12 @@ def problem(seed: int, *, tied: bool, n: int = 30) -> tuple[np.ndarray, np.ndarr
 
 
 def expected(metric: str, labels: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """The metric over the classes that have a sample, as textbooks write it; the test below has scikit-learn."""
-    table = np.zeros((4, 4))
-    np.add.at(table, (labels, predicted), 1.0 if weights is None else weights)
-    have, given, right, n = table.sum(axis=1), table.sum(axis=0), np.diag(table), table.sum()
-    recall = right[have > 0] / have[have > 0]
-    spread = [max(0.0, 1 - share @ share) for share in (have / n, given / n)]  # 0: all of one class
-    chance = have @ given / n**2
-    return float(
-        {
-            "error": 1 - right.sum() / n,
-            "balanced_error": 1 - recall.mean(),
-            "macro_f1": (2 * right / np.maximum(have + given, 1e-300))[have > 0].mean(),
-            "mcc": (right.sum() / n - chance) / np.sqrt(np.prod(spread)) if min(spread) > 1e-12 else 0.0,
-            "kappa": (right.sum() / n - chance) / (1 - chance) if chance < 1 - 1e-12 else 0.0,
-            "g_mean": np.prod(recall) ** (1 / len(recall)),
-            "worst_recall": recall.min(),
-            "cost": (table * COST).sum() / n,
-        }[metric]
-    )
+    return textbook.score(metric, labels, predicted, COST, weights)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_truth_of_this_file_is_scikit_learns(seed, weighted):
+def test_the_textbook_is_scikit_learns(seed, weighted):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3 + seed % 2, 30)
     predicted = np.full(30, seed % 3) if seed < 3 else rng.integers(0, 4, 30)

@@ -5,7 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from sklearn import metrics as sk
 
 from levelhead import gamma_path, match_prior, tune
 from levelhead.core.curve import METRICS, Curve
@@ -13,6 +12,8 @@ from levelhead.gamma.criterion import Grid, Objective
 from levelhead.gamma.envelope import compute_envelope
 from levelhead.gamma.metrics import shown
 from levelhead.gamma.rule import make_rule
+
+from . import textbook
 
 CLASSES = 4
 COUNTS = np.array([64, 16, 4, 4])
@@ -38,18 +39,7 @@ def adjusted(logits, gamma, rule):
 
 
 def score(metric, labels, predicted):
-    """The metric, by scikit-learn."""
-    recall = sk.recall_score(labels, predicted, labels=np.unique(labels), average=None, zero_division=0)
-    return {
-        "error": lambda: 1 - sk.accuracy_score(labels, predicted),
-        "balanced_error": lambda: 1 - recall.mean(),
-        "macro_f1": lambda: sk.f1_score(labels, predicted, labels=np.unique(labels), average="macro", zero_division=0),
-        "mcc": lambda: sk.matthews_corrcoef(labels, predicted),
-        "kappa": lambda: sk.cohen_kappa_score(labels, predicted),
-        "g_mean": lambda: recall.prod() ** (1 / len(recall)),
-        "worst_recall": lambda: recall.min(),
-        "cost": lambda: COST[labels, predicted].mean(),
-    }[metric]()
+    return textbook.score(metric, labels, predicted, COST)
 
 
 def chosen(logits, labels, **options):
