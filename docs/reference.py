@@ -61,6 +61,8 @@ def _command(command: Any, name: str, root: Any) -> str:
     ]
     for title, told in filter(None, records):
         lines += [f"`{title}`", f": {_escape(' '.join(told.split()))}", ""]
+    if shown := [line.strip() for line in (command.epilog or "").splitlines() if line.startswith("  ")]:
+        lines += ["```sh", *shown, "```", ""]
     return "\n".join(lines)
 
 

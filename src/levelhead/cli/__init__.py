@@ -24,9 +24,10 @@ def __getattr__(name: str) -> Any:
     """Return the app with all its commands, which are imported only now."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import logits, models, training  # noqa: F401  (they add their commands to the app, in this order)
-    from .common import app
+    from . import logits, models, training  # noqa: F401  (they add their commands to the app)
+    from .common import ORDER, app
 
+    app.registered_commands.sort(key=lambda each: ORDER.index(each.callback.__name__))  # pyright: ignore
     return app
 
 

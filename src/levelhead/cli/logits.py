@@ -6,44 +6,65 @@ from typing import Annotated
 import typer
 
 from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
-from .common import Force, Json, Page, app, say, show, typed_command
-from .options import COUNTS, DATA, IN_LOGITS, Background, ChosenOn, LabelColumn, Names
+from .common import Force, Json, Page, app, example, say, show, typed_command
+from .options import COUNTS, DATA, IN_LOGITS, LABELS, Background, ChosenOn, LabelColumn, Names
 
 
-@app.command()
+@app.command(epilog=example("tune --logits logits.npy --labels labels.npy --counts counts.json -o tuned.json"))
 def tune(
-    logits: Annotated[Path, typer.Option(help=f"[N, K], of samples the model was not trained on, {DATA}.")],
+    logits: Annotated[
+        Path,
+        typer.Option(
+            help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."
+        ),
+    ],
     counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
     labels: Annotated[
-        Path | None, typer.Option(help=f"[N]. {IN_LOGITS} Without labels, predicted shares are matched to --target.")
+        Path | None,
+        typer.Option(help=f"{LABELS} {IN_LOGITS} Without labels, predicted shares are matched to --target."),
     ] = None,
     names: Names = None,
     label_column: LabelColumn = None,
-    unlabelled: Annotated[Path | None, typer.Option(help="[M, K], logits from deployment, to choose better.")] = None,
+    unlabelled: Annotated[
+        Path | None, typer.Option(help="Logits from deployment, K columns, no labels needed: to choose better.")
+    ] = None,
     rule: Annotated[
-        RuleRequest, typer.Option(help="auto chooses; shift: l_k + gamma log(n_max / n_k); tau needs --norms.")
+        RuleRequest,
+        typer.Option(
+            help="auto chooses on your samples; rescale is RS, of the paper; shift adds gamma log(n_max / n_k); "
+            "tau needs --norms; vector has a scale and an offset per class."
+        ),
     ] = "auto",
     task: Annotated[
         LabelTask, typer.Option(help="multilabel: K sigmoids, labels [N, K] of 0 and 1, each label shifted by itself.")
     ] = "multiclass",
     metric: Annotated[Metric, typer.Option(help="What to improve; cost needs --cost.")] = "balanced_error",
     cost: Annotated[
-        Path | None, typer.Option(help="[K, K], row true, column predicted: the metric is then the mean cost.")
+        Path | None,
+        typer.Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost."),
     ] = None,
     floor: Annotated[
-        list[str] | None, typer.Option(help="Least recall, of all classes (0.6) or of one (cat=0.6); repeatable.")
+        list[str] | None,
+        typer.Option(metavar="<str>", help="Least recall, of all classes (0.6) or of one (cat=0.6); repeatable."),
     ] = None,
     criterion: Annotated[Criterion, typer.Option(help="guided: by predicted shares too if labels are few.")] = "guided",
-    target: Annotated[str | None, typer.Option(help="Class shares in use: 0.5,0.3,0.2, a file, or estimate.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, a file, or estimate."
+        ),
+    ] = None,
     most: Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")] = None,
-    norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head.")] = None,
+    norms: Annotated[Path | None, typer.Option(help="Weight norms of the head, one per class, in a file.")] = None,
     training: Annotated[Path | None, typer.Option(help="Training logits: warn if --logits holds any of them.")] = None,
     kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
     background: Background = None,
     chosen_on: ChosenOn = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the replicates.")] = 0,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it for `levelhead adjust --tuned`.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the choice, for `levelhead adjust --tuned`: tuned.json.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the curve, as .png, .svg or .pdf.")] = None,
     report: Page = None,
     force: Force = False,
@@ -95,20 +116,31 @@ def tune(
     show(tuned.to_dict(), tuned.report() + (f"\nwritten: {written}" if written else ""), as_json)
 
 
-@app.command()
+@app.command(epilog=example("compare --logits logits.npy --labels labels.npy --counts counts.json"))
 def compare(
-    logits: Annotated[Path, typer.Option(help=f"[N, K], of samples the model was not trained on, {DATA}.")],
+    logits: Annotated[
+        Path,
+        typer.Option(
+            help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."
+        ),
+    ],
     counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
-    labels: Annotated[Path | None, typer.Option(help=f"[N]. {IN_LOGITS}")] = None,
+    labels: Annotated[Path | None, typer.Option(help=f"{LABELS} {IN_LOGITS}")] = None,
     names: Names = None,
     label_column: LabelColumn = None,
     metric: Annotated[Metric, typer.Option(help="What to compare by; cost needs --cost.")] = "balanced_error",
     cost: Annotated[
-        Path | None, typer.Option(help="[K, K], row true, column predicted: the metric is then the mean cost.")
+        Path | None,
+        typer.Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost."),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Class shares in use: 0.5,0.3,0.2, or a file.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, or a file."),
+    ] = None,
     most: Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")] = None,
-    norms: Annotated[Path | None, typer.Option(help="[K], weight norms of the head: adds tau-normalization.")] = None,
+    norms: Annotated[
+        Path | None, typer.Option(help="Weight norms of the head, one per class, in a file: adds tau-normalization.")
+    ] = None,
     kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
     repeats: Annotated[int, typer.Option(help="How often the samples are dealt into folds.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
@@ -131,7 +163,7 @@ def compare(
     show(table.to_dict(), str(table), as_json)
 
 
-@app.command()
+@app.command(epilog=example("report logits.npy --labels labels.npy --counts counts.json -o page.html"))
 def report(
     inputs: Annotated[
         list[Path],
@@ -142,7 +174,8 @@ def report(
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page: one .html file that contains all it needs.")],
     labels: Annotated[
-        Path | None, typer.Option(help=f"[N], of logits. {IN_LOGITS} Without labels, only predicted shares are shown.")
+        Path | None,
+        typer.Option(help=f"For logits. {LABELS} {IN_LOGITS} Without labels, only predicted shares are shown."),
     ] = None,
     counts: Annotated[Path | None, typer.Option(help=f"For logits. {COUNTS} {IN_LOGITS}")] = None,
     names: Names = None,
@@ -153,7 +186,8 @@ def report(
         PathRule | None, typer.Option(help="Default: chosen too; rescale with --gamma. tau needs a run or a snapshot.")
     ] = None,
     title: Annotated[
-        list[str] | None, typer.Option(help="What to call it, instead of its file's name; once for each of several.")
+        list[str] | None,
+        typer.Option(metavar="<str>", help="What to call it, instead of its file's name; once for each of several."),
     ] = None,
     model: Annotated[
         Path | None, typer.Option(help="The model's file, for the commands on the page to name it.")

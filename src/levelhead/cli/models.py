@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from ..core.choices import BiasPolicy, Missing, PathRule
-from .common import Force, Json, app, show
+from .common import Force, Json, app, example, show
 from .options import COUNTS, Again, Background, HeadName, Model, ModelLogits, Names, Original, Out
 
 
-@app.command()
+@app.command(epilog=example("inspect model.safetensors --counts counts.json"))
 def inspect(
     model: Model,
     counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} Shows whether the weight norms follow them.")] = None,
@@ -34,7 +34,7 @@ def inspect(
     show(to_plain(seen), inspection_text(seen), as_json)
 
 
-@app.command()
+@app.command(epilog=example("adjust model.safetensors --tuned tuned.json -o leveled.safetensors"))
 def adjust(
     model: Model,
     out: Out,
@@ -82,7 +82,7 @@ def adjust(
     show(to_plain(done), rescale_text(done), as_json)
 
 
-@app.command()
+@app.command(epilog=example("rescale model.safetensors --counts 5000,500,50 --gamma 0.5 -o rs.safetensors"))
 def rescale(
     model: Model,
     out: Out,
@@ -141,7 +141,7 @@ def rescale(
     show(to_plain(done), rescale_text(done), as_json)
 
 
-@app.command()
+@app.command(epilog=example("undo leveled.safetensors -o back.safetensors"))
 def undo(
     model: Annotated[Path, typer.Argument(help="A model that `levelhead adjust` or `rescale` wrote.")],
     out: Out,

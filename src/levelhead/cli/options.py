@@ -7,6 +7,7 @@ import typer
 
 COUNTS = "Training samples per class: 4000,2000,500, or a file of them or of training labels (.json, .csv, .npy, ...)."
 DATA = "in a .npy, .npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one array or column of several"
+LABELS = "True class of each row: an index or a name."
 IN_LOGITS = "May be left out if the file of the logits holds an array of this name."
 
 Model = Annotated[

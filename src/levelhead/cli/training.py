@@ -8,7 +8,7 @@ import typer
 
 from ..core.choices import Executor, PaperTable, PathRule, Tracker, TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
-from .common import Force, Json, Page, app, show, typed_command
+from .common import Force, Json, Page, app, example, show, typed_command
 
 
 def complete_method(incomplete: str) -> list[str]:
@@ -29,7 +29,7 @@ Runs = Annotated[Path, typer.Option(help="Folder that holds all runs.")]
 Unofficial = Annotated[bool, typer.Option("--unofficial", help="Accept CIFAR files with another md5.")]
 
 
-@app.command()
+@app.command(epilog=example("methods", "methods wvn+rs"))
 def methods(
     name: Annotated[
         str | None, typer.Argument(help="Describe one: ldam, wvn+rs, my.py:METHOD.", autocompletion=complete_method)
@@ -49,7 +49,7 @@ def methods(
         show(method_facts(method_named(name)), format_card(method_named(name)), as_json)
 
 
-@app.command()
+@app.command(epilog=example("train --data digits --ratio 20 --method baseline --epochs 20"))
 def train(
     data: Annotated[str, typer.Option(help="cifar10, cifar100, tiny-imagenet, digits, a folder of images or an .npz.")],
     root: Annotated[Path | None, typer.Option(help="Folder with the official files of CIFAR or Tiny ImageNet.")] = None,
@@ -119,7 +119,7 @@ def train(
         show(result, text, as_json)
 
 
-@app.command()
+@app.command(epilog=example("sweep grid.toml --workers 2"))
 def sweep(
     grid: Annotated[Path, typer.Argument(help="A .toml file with data, method, ratio, seed...; lists are combined.")],
     runs: Annotated[Path, typer.Option(help="Folder that holds all runs; a cluster must share it.")] = Path("runs"),
@@ -140,7 +140,7 @@ def sweep(
         raise LevelheadError(f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}")
 
 
-@app.command()
+@app.command(epilog=example("evaluate runs/NAME --rule shift"))
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     gamma: Annotated[float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")] = None,
@@ -167,11 +167,15 @@ def evaluate(
     show({"run": str(run), **found.to_dict()}, found.text(), as_json)
 
 
-@app.command()
+@app.command(epilog=example("reproduce table1 --root DIR --dry-run"))
 def reproduce(
-    table: Annotated[Literal[PaperTable, "figures"], typer.Argument(help="strong and frontier go beyond the paper.")],
+    table: Annotated[
+        Literal[PaperTable, "figures"], typer.Argument(help="Which; strong and frontier go beyond the paper.")
+    ],
     root: Annotated[Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="<str>", help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of Baseline and WVN, and of all rows of frontier.")] = 3,
     results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
     runs: Runs = Path("runs"),
@@ -213,7 +217,7 @@ def reproduce(
     show(result, text, as_json)
 
 
-@app.command()
+@app.command(epilog=example("demo --report page.html"))
 def demo(
     report: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("levelhead-demo.html"),
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and batches.")] = 0,
@@ -221,8 +225,8 @@ def demo(
 ) -> None:
     """Level real networks, train small ones, and write a page.
 
-    Two networks trained on long-tailed CIFAR-10 come with the package. Two more are trained here, on digits. This takes
-    about a minute.
+    Two networks trained on long-tailed CIFAR-10 come with the package: nothing is downloaded. With torch and
+    scikit-learn, two more are trained here, on digits. This takes about a minute.
     """
     from ..show.progress import epoch_progress
     from .demo import demo_text, run_demo

@@ -1,0 +1,69 @@
+"""The help: a newcomer finds what to type, and what it shows runs."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from typer.main import get_command
+
+from levelhead import cli
+from levelhead.core.counts import long_tail
+
+FIRST = ["demo", "inspect", "tune", "compare", "adjust", "undo", "rescale", "report"]  # in the order of their use
+TRAINING = ["methods", "train", "evaluate", "sweep", "reproduce"]
+
+
+def examples(name: str) -> list[list[str]]:
+    """Return the words of each example that the help of a command shows."""
+    text = get_command(cli.app).commands[name].epilog or ""  # type: ignore[attr-defined]
+    return [shlex.split(line)[1:] for line in text.splitlines() if line.strip().startswith("levelhead ")]
+
+
+def test_the_commands_come_in_the_order_of_their_use(levelhead):
+    listed = re.findall(r"^  (\w+)  +[A-Z]", levelhead("--help")[1].partition("Commands:")[2], re.MULTILINE)
+    assert listed == [*FIRST, *TRAINING]
+
+
+def test_the_help_says_what_to_type_first(levelhead):
+    shown = levelhead("--help")[1]
+    assert "levelhead demo" in shown.partition("Commands:")[2]
+    assert "levelhead COMMAND --help" in shown
+
+
+@pytest.mark.parametrize("name", [*FIRST, *TRAINING])
+def test_the_help_of_a_command_ends_with_an_example_of_it(levelhead, name):
+    shown = levelhead(name, "--help")[1]
+    assert examples(name)
+    for words in examples(name):
+        assert words[0] == name
+        assert f"    levelhead {shlex.join(words)}\n" in shown  # on a line of its own, to copy
+    assert "<list[str]>" not in shown  # words of Python
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch) -> None:
+    """The files that the examples name, of three classes."""
+    monkeypatch.chdir(tmp_path)
+    rng, counts = np.random.default_rng(0), long_tail(5000, 3, 100)
+    labels = np.repeat(np.arange(3), 60)
+    weight = (np.eye(3, 8) * (counts[:, None] / 5000) ** 0.2).astype(np.float32)
+    features = (2 * np.eye(3, 8)[labels] + 0.9 * rng.normal(size=(180, 8)) + 1).astype(np.float32)
+    save_file({"classifier.weight": weight}, "model.safetensors")
+    np.save("logits.npy", features @ weight.T)
+    np.save("labels.npy", labels)
+    Path("counts.json").write_text(json.dumps(counts.tolist()))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
+def test_the_examples_run_one_after_the_other(levelhead, files):
+    for name in [*FIRST[1:], "methods", "train", "evaluate", "reproduce"]:  # demo and sweep have tests of their own
+        for words in examples(name):
+            run = [str(path) for path in Path("runs").glob("*") if path.is_dir()][:1]
+            few = ["--epochs", "1"] if name == "train" else []
+            status, _, err = levelhead(*(run[0] if each == "runs/NAME" else each for each in words), *few)
+            assert status == 0, (words, err)
