@@ -8,10 +8,11 @@ import pytest
 from levelhead import gamma_path
 from levelhead.core.counts import long_tail
 from levelhead.gamma import replicate_groups
-from levelhead.gamma.block_shares import BlockShares
+from levelhead.gamma.block_shares import BlockShares, choose_by_shares, group_predictions
 from levelhead.gamma.criterion import Objective, Pull, ShareMismatch
 from levelhead.gamma.envelope import compute_envelope
 from levelhead.gamma.grid import SAME_VALUE, Grid
+from levelhead.gamma.possible import possible_by_shares
 from levelhead.gamma.replicate_groups import Groups
 from levelhead.gamma.resampled import ResampledChoice
 
@@ -165,3 +166,30 @@ def test_shares_of_a_block_are_those_of_each_resample_on_any_part_of_the_range()
         found = BlockShares(mismatch, (first, last)).between(first, last, times / 80)
         truth = [mismatch.values(row.astype(np.float64))[first : last + 1] for row in times]
         np.testing.assert_allclose(found, truth, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_resample_without_labels_chooses_elsewhere_than_where_it_can(seed):
+    rng = np.random.default_rng(seed)
+    classes, n = (2, 30)[seed % 2], 3000
+    counts = long_tail(1000, classes, 100)
+    logits = (
+        2 * rng.normal(size=(n, classes)) + 0.5 * np.log(counts) + 4 * np.eye(classes)[rng.integers(classes, size=n)]
+    )
+    path = gamma_path(logits, np.zeros(n, int), counts, rule=("rescale", "shift")[seed // 2])
+    mismatch = ShareMismatch(
+        path.envelope, np.full(classes, 1 / classes), Grid.between(path.envelope.gamma, path.range, 300)
+    )
+    first, last = possible_by_shares(mismatch)
+    assert last - first < 270  # part of the range is left out
+    groups, few = group_predictions(mismatch.changes, mismatch.grid, first, last)
+    times = rng.multinomial(n, np.full(n, 1 / n), size=30).astype(np.float64)
+    part = replace(mismatch, changes=few, grid=Grid(mismatch.grid.edges[first : last + 2]))
+    found = BlockShares(part, (0, last - first)).between(0, last - first, in_groups(groups, times) / n)
+    for row, values in zip(times, found, strict=True):
+        truth = mismatch.values(row)
+        np.testing.assert_allclose(values, truth[first : last + 1], atol=1e-12)
+        assert first <= np.argmin(truth) <= last
+    gammas = choose_by_shares(mismatch, 300, np.random.default_rng(0))
+    drawn = [mismatch.grid.choose(mismatch.values(row))[0] for row in times]
+    assert abs(np.mean(gammas) - np.mean(drawn)) < 5 * np.std(drawn) / np.sqrt(30)

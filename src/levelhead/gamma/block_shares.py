@@ -9,6 +9,7 @@ import numpy as np
 
 from .envelope import Envelope
 from .grid import SAME_VALUE, Grid
+from .possible import possible_by_shares
 from .replicate_groups import ROOM, Groups
 
 BLOCK = 1 << 18  # numbers of a table that stays in the cache
@@ -112,16 +113,17 @@ def choose_by_shares(mismatch: Any, n: int, rng: np.random.Generator) -> np.ndar
         mismatch: a ShareMismatch, of samples that weigh the same.
         n, rng: how many; a generator.
     """
-    changes, intervals = mismatch.changes, len(mismatch.grid.middles)
-    groups, few = group_predictions(changes, mismatch.grid, 0, intervals - 1)
-    shares = BlockShares(replace(mismatch, changes=few), (0, intervals - 1))
+    changes, (first, last) = mismatch.changes, possible_by_shares(mismatch)
+    groups, few = group_predictions(changes, mismatch.grid, first, last)
+    grid, whole = Grid(mismatch.grid.edges[first : last + 2]), last - first + 1 == len(mismatch.grid.middles)
+    shares = BlockShares(replace(mismatch, changes=few, grid=grid), (0, last - first))
     size = max(1, min(256, BLOCK // len(groups.sizes)))
     sizes = [min(size, n - first) for first in range(0, n, size)]
 
     def choose(count: int, seed: int) -> np.ndarray:
         mass = groups.draw(count, np.random.Generator(np.random.SFC64(seed)))
         mass /= len(changes.start)
-        return mismatch.grid.choose_rows(shares.between(*shares.likely, mass))
+        return grid.choose_rows(shares.between(*shares.likely, mass), prefer_zero=whole)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(pool.map(choose, sizes, rng.integers(1 << 63, size=len(sizes)).tolist()))

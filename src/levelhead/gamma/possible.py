@@ -32,6 +32,26 @@ def possible_intervals(objective: Any, strength: float) -> tuple[int, int]:
     variance, least = np.abs(moved - moved[best]), 2 / 3 * doubt * weights.max()
     falls = least + np.sqrt(least**2 + 2 * doubt * variance)
     low = error - error[best] - falls <= _most_added(objective, strength, best, doubt)
+    return _ends(low)
+
+
+def possible_by_shares(mismatch: Any) -> tuple[int, int]:
+    """Return the first and the last interval on which a replicate can choose by the mismatch of shares alone.
+
+    The mismatch is ``max_S share(S) - prior(S)`` over sets of classes. For the S of all samples that is a mean of
+    independent draws, which Hoeffding's inequality keeps near the mismatch of all samples.
+
+    Args:
+        mismatch: a `ShareMismatch` of samples that weigh the same.
+    """
+    values, n, doubt = mismatch.values(), len(mismatch.changes.start), -np.log(CHANCE)
+    best = _best_interval(mismatch.grid, values)
+    most = _most_mismatch(mismatch, np.full(n, 1 / n), mismatch.grid.middles[best], doubt)
+    return _ends(values - np.sqrt(doubt / 2 / n) <= most)
+
+
+def _ends(low: np.ndarray) -> tuple[int, int]:
+    """Return the first and the last interval that is low."""
     return int(np.argmax(low)), int(len(low) - 1 - np.argmax(low[::-1]))
 
 
@@ -47,10 +67,14 @@ def _most_added(objective: Any, strength: float, best: int, doubt: float) -> flo
     added = 0.0 if objective.pull is None else float(objective.pull.values(np.array([gamma]), largest)[0])
     if objective.mismatch is None or strength == 0:
         return added
-    changes, prior, weights = objective.changes, objective.mismatch.prior, objective.mismatch.weights
-    n, predicted = len(changes.start), changes.predictions(gamma)
-    weights = np.full(n, 1 / n) if weights is None else weights
+    n, weights = len(objective.changes.start), objective.mismatch.weights
+    mismatch = _most_mismatch(objective.mismatch, np.full(n, 1 / n) if weights is None else weights, gamma, doubt)
+    return added + min(1.0, strength * largest) * mismatch
+
+
+def _most_mismatch(mismatch: Any, weights: np.ndarray, gamma: float, doubt: float) -> float:
+    """Return the largest mismatch that a replicate of samples that weigh `weights` [N] can have at gamma."""
+    predicted, prior = mismatch.changes.predictions(gamma), mismatch.prior
     off = np.bincount(predicted, weights, len(prior)) - prior
     square = np.bincount(predicted, weights**2, len(prior))
-    mismatch = np.sqrt(off**2 + square).sum() / 2 + np.sqrt(doubt / 2 * square.sum())
-    return added + min(1.0, strength * largest) * float(mismatch)
+    return float(np.sqrt(off**2 + square).sum() / 2 + np.sqrt(doubt / 2 * square.sum()))

@@ -65,7 +65,7 @@ class ResampledChoice:
             each = [objective.error(row) for row in own]
             gammas = np.empty(n)
             for i, (error, row) in enumerate(zip(each, own, strict=True)):
-                other = None if free is None else free[i, self.free.member]
+                other = None if free is None or self.free is None else free[i, self.free.member]
                 values = objective.values(error, row, unlabelled_times=other, strength=self.strength)
                 gammas[i], _ = objective.grid.choose(values)
             errors = np.array(each)
