@@ -10,7 +10,8 @@ import numpy as np
 from .envelope import Envelope
 from .grid import SAME_VALUE, Grid
 from .possible import possible_by_shares
-from .replicate_groups import ROOM, Groups
+from .replicate_groups import Groups
+from .scratch import SCRATCH
 
 BLOCK = 1 << 18  # numbers of a table that stays in the cache
 MANY = 4  # changes that are summed at once: numpy takes about as long to begin a sum as to add so many
@@ -52,16 +53,16 @@ class BlockShares:
         """Return the mismatch on the intervals from `first` to `last`, [B, ...]; the masses [B, M] sum to 1."""
         by_start, opens, classes, samples, signs, cells, sizes, by_bin, runs, bins = self._steps(first, last)
         off = np.tile(-self.mismatch.prior, (len(mass), 1))
-        start = mass.take(by_start, axis=1, out=ROOM.table("start", (len(mass), len(by_start))), mode="clip")
+        start = mass.take(by_start, axis=1, out=SCRATCH.table("start", (len(mass), len(by_start))), mode="clip")
         off[:, classes] += np.add.reduceat(start, opens, axis=1)
         found = np.zeros((len(mass), last - first + 1))
         found[:, 0] = np.abs(off).sum(axis=1)
         if len(samples):
             some = np.flatnonzero(sizes)
             heads = (np.cumsum(sizes) - sizes)[some]
-            moves = mass.take(samples, axis=1, out=ROOM.table("moves", (len(mass), len(samples))), mode="clip")
+            moves = mass.take(samples, axis=1, out=SCRATCH.table("moves", (len(mass), len(samples))), mode="clip")
             moves *= signs
-            steps, moved = (ROOM.table(name, (len(mass), len(by_bin))) for name in ("steps", "moved"))
+            steps, moved = (SCRATCH.table(name, (len(mass), len(by_bin))) for name in ("steps", "moved"))
             if cells is not None:
                 moves = np.add.reduceat(moves, cells, axis=1)
             np.cumsum(moves, axis=1, out=steps)

@@ -5,30 +5,16 @@ that is computed, only how often they are drawn together counts, and that is bin
 instead of one per sample, and every replicate has the same distribution as if its samples were drawn one by one.
 """
 
-import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from .scratch import SCRATCH
+
 LARGE = 16  # a group of so many samples is drawn as one number, which takes about as long as to draw so many
 MOST = 0.5  # if at least this share of the samples is in such groups
-
-
-class _Room(threading.local):
-    """Tables of a thread, used block after block: fresh memory costs more than what is done with it."""
-
-    def table(self, name: str, shape: tuple[int, ...], kind: type = np.float64) -> np.ndarray:
-        """Return an array of that shape, with whatever it holds; the one of the same name before is lost."""
-        size, known = math.prod(shape), self.__dict__.get(name)
-        if known is None or len(known) < size:
-            known = self.__dict__[name] = np.empty(size, kind)
-        return known[:size].reshape(shape)
-
-
-ROOM = _Room()
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,17 +61,17 @@ class Groups:
         The table is that of this name, which the next call of the thread fills anew.
         """
         large, chances, group, bounds, members = self._plan
-        found = ROOM.table(name, (n, len(self.sizes)))
+        found = SCRATCH.table(name, (n, len(self.sizes)))
         counts = rng.multinomial(np.broadcast_to(self._totals, (n, len(self._totals))), chances) if len(group) else None
         for row in range(n):
             span, start = self._places if counts is None else (np.repeat(x, counts[row, :, -1]) for x in bounds)
-            uniform = rng.random(out=ROOM.table("uniform", span.shape))
+            uniform = rng.random(out=SCRATCH.table("uniform", span.shape))
             uniform *= span
-            index = ROOM.table("index", span.shape, np.int64)
+            index = SCRATCH.table("index", span.shape, np.int64)
             np.copyto(index, uniform, casting="unsafe")
             index += start
             if members is not None:
-                index = members.take(index, out=ROOM.table("members", span.shape, np.int64), mode="clip")
+                index = members.take(index, out=SCRATCH.table("members", span.shape, np.int64), mode="clip")
             found[row] = np.bincount(index, minlength=len(self.sizes))
         if counts is not None:
             found[:, group] = counts[:, large[0], large[1]]

@@ -19,7 +19,8 @@ from .block_shares import BLOCK, BlockShares, changes_between, group_changes, gr
 from .envelope import Envelope
 from .grid import Grid
 from .possible import possible_intervals
-from .replicate_groups import ROOM, Groups
+from .replicate_groups import Groups
+from .scratch import SCRATCH
 
 _Objective = Any  # an Objective: its module imports this one
 
@@ -81,7 +82,7 @@ class ResampledChoice:
             free: [B, M'], the same of the groups `free` of the unlabelled samples.
         """
         objective, grid = self.objective, self.grid
-        mass = np.multiply(times, self._weights, out=ROOM.table("mass", times.shape))
+        mass = np.multiply(times, self._weights, out=SCRATCH.table("mass", times.shape))
         errors = self._errors(mass)
         guided = objective.mismatch is not None and self.strength > 0
         values = errors
@@ -180,7 +181,7 @@ class ResampledChoice:
         right, group, sign, opens, bins = self._events
         found = np.zeros((len(mass), len(self.grid.middles)))
         if len(bins):
-            room = ROOM.table("changes", (len(mass), len(group)))
+            room = SCRATCH.table("changes", (len(mass), len(group)))
             changes = mass.take(group, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
             changes *= sign
             found[:, bins] = np.add.reduceat(changes, opens, axis=1)
@@ -191,10 +192,10 @@ class ResampledChoice:
         """Return `Objective.standard_error` of each replicate at its own gamma, [B]."""
         opens, sizes = self._classes
         lo, hi = self._ends
-        right, other = (ROOM.table(name, times.shape, np.bool_) for name in ("right", "other"))
+        right, other = (SCRATCH.table(name, times.shape, np.bool_) for name in ("right", "other"))
         np.less_equal(lo, gammas[:, None], out=right)
         right &= np.less_equal(gammas[:, None], hi, out=other)
-        counted = np.multiply(times, right, out=ROOM.table("counted", times.shape))
+        counted = np.multiply(times, right, out=SCRATCH.table("counted", times.shape))
         accuracy = (np.add.reduceat(counted, opens, axis=1) + 1) / (sizes + 2)
         prior = self.objective.prior[self.objective.path.labels[self.groups.first[opens]]]
         return np.sqrt((accuracy * (1 - accuracy)) @ (prior**2 / (sizes + 2)))

@@ -4,14 +4,20 @@ With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + lo
 as the prior says. That is a shift of the raw logits by T, whatever their units.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from ..core.array import Array, to_numpy
 from ..core.measure import Kind, check_logits
+from .scratch import SCRATCH
 
 _MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's
 _LEAST_ROWS, _FIRST_ROWS = 200, 500
 _BLOCK = 1 << 15  # numbers that fit in the cache
+_FEW_BLOCKS = 4  # that are not worth threads
+_LARGEST = 1e15  # spread of scores whose squares float32 can hold
 
 
 def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: np.ndarray | float = 0.0) -> float:
@@ -33,18 +39,31 @@ def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offse
     values = logits - logits.mean(axis=1, keepdims=True)
     spread = float(np.sqrt(np.vdot(values, values) / values.size)) or 1.0
     start, step = 1 / spread, len(labels) // _FIRST_ROWS
-    if step > 1:  # a few rows tell nearly as much, and leave two or three looks at all of them
-        few = slice(None, None, step)
-        some = offset[few] if isinstance(offset, np.ndarray) and offset.ndim == 2 else offset
+    if step > 1:  # a few rows tell nearly as much; float32 tells more of all, and leaves one look at them in float64
+        few, added = slice(None, None, step), np.asarray(offset)
+        some = added[few] if added.ndim == 2 else added
         if weights[few].any():
             start = 1 / _minimize(values[few], labels[few], weights[few], some, 1 / spread, spread)
+        if spread < _LARGEST:
+            narrow = values.astype(np.float32), labels, weights, added.astype(np.float32)
+            start = 1 / _minimize(*narrow, start, spread, enough=1e-4)
     return _minimize(values, labels, weights, offset, start, spread)
 
 
 def _minimize(
-    values: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: np.ndarray | float, start: float, spread: float
+    values: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray,
+    offset: np.ndarray | float,
+    start: float,
+    spread: float,
+    *,
+    enough: float = 1e-8,
 ) -> float:
-    """Return the temperature of least loss: Newton's steps in 1 / T, within a bracket that halves where they fail."""
+    """Return the temperature of least loss: Newton's steps in 1 / T, within a bracket that halves where they fail.
+
+    They end where one changes 1 / T by less than a share `enough` of it.
+    """
     least, most = 0.02 / spread, 50 / spread
     low, high, inverse = least, most, start
     for _ in range(100):
@@ -59,7 +78,7 @@ def _minimize(
             untried = (after >= high == most) or (after <= low == least)
             after = (most if slope < 0 else least) if untried else np.sqrt(low * high)
         inverse, before = after, inverse
-        if near or abs(inverse - before) <= 1e-8 * before:
+        if near or abs(inverse - before) <= enough * before:
             break
     return float(1 / inverse)
 
@@ -68,20 +87,29 @@ def _slopes(
     values: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: np.ndarray | float, inverse: float
 ) -> tuple[float, float]:
     """Return the first and second derivative of the weighted log loss by 1 / T, block after block of rows."""
-    slope, bend, step = 0.0, 0.0, max(1, _BLOCK // values.shape[1])
-    for first in range(0, len(labels), step):
+    step = max(1, _BLOCK // values.shape[1])
+    table = isinstance(offset, np.ndarray) and offset.ndim == 2
+
+    def look(first: int) -> tuple[float, float]:
         rows = slice(first, first + step)
         part, true, mass = values[rows], labels[rows], weights[rows]
-        scores = inverse * part + (offset[rows] if isinstance(offset, np.ndarray) and offset.ndim == 2 else offset)
+        scores = np.multiply(part, inverse, out=SCRATCH.table("scores" + part.dtype.name, part.shape, part.dtype.type))
+        scores += offset[rows] if table else offset  # type: ignore[index]
         scores -= scores.max(axis=1, keepdims=True)
         np.exp(scores, out=scores)
         total = scores.sum(axis=1)
         mean = np.einsum("ik,ik->i", scores, part) / total
         scores *= part
         square = np.einsum("ik,ik->i", scores, part) / total
-        slope += float(mass @ (mean - part[np.arange(len(true)), true]))
-        bend += float(mass @ (square - mean**2))
-    return slope, bend
+        return float(mass @ (mean - part[np.arange(len(true)), true])), float(mass @ (square - mean**2))
+
+    firsts = range(0, len(labels), step)
+    if len(firsts) <= _FEW_BLOCKS:
+        found = [look(first) for first in firsts]
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = list(pool.map(look, firsts))
+    return sum(slope for slope, _ in found), sum(bend for _, bend in found)
 
 
 def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
