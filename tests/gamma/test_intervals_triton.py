@@ -9,12 +9,12 @@ import pytest
 SCRIPT = """
 import numpy as np, torch
 from levelhead import gamma_path
-from levelhead.gamma.intervals_triton import find_intervals_triton
+from levelhead.gamma.intervals_triton import prepare
 
 rng = np.random.default_rng(1)
-CASES = (40, "float32", 0, (0, 2)), (70, "bfloat16", 4, (-1, 3)), (3, "float16", 4, (0.5, 7))
+CASES = (40, "float32", (0, 2)), (70, "bfloat16", (-1, 3)), (3, "float16", (0.5, 7))
 for rule in ("shift", "rescale"):
-    for classes, dtype, few, reach in CASES:
+    for classes, dtype, reach in CASES:
         x, y = 2 * rng.normal(size=(21, classes)) + 1, rng.integers(0, classes, 21)
         x[np.arange(21), y] += rng.choice([0, 2, 4], 21)
         x[:5], x[5:8], x[8:10], x[10, ::2], x[12] = np.round(x[:5]), 0, -1, 1e-40, 1
@@ -24,7 +24,7 @@ for rule in ("shift", "rescale"):
         counts = rng.choice([1, 3, 5, 25, 125, 10**6], classes)
         path = gamma_path(logits, y, counts, rule=rule, range=reach, engine="numpy")
         logits[-1, 0] = torch.nan
-        found = find_intervals_triton(logits, path.labels, path.rule, path.range, block=64, few=few)
+        found = prepare(logits, path.labels, path.rule, path.range, block=64, approximate=False)()
         for end, ours in zip((path.lo, path.hi), (part.numpy() for part in found), strict=True):
             assert np.isnan(ours[-1])
             np.testing.assert_allclose(ours[:-1], end[:-1], rtol=2e-15, atol=1e-300)

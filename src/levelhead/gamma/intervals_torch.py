@@ -7,6 +7,7 @@ logarithm may differ from the host's in the last bit: lo and hi are equal to a f
 bit at 0 and at multiples of 1/64000. Logarithms of probabilities are taken in their own precision, with its last bit.
 """
 
+from functools import cache
 from importlib.util import find_spec
 
 import numpy as np
@@ -32,11 +33,11 @@ def find_intervals_torch(
     progress: RowProgress | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
+    if kind == "logits" and _has_triton(logits):
+        return _find_with_triton(logits, labels, rule, range, progress)
     plain = kind == "logits" and logits.is_floating_point() and bool((logits[:100] < 0).any())
     if not plain:  # a negative number is no probability
         check_logits(logits[:1000], kind=kind)
-    if kind == "logits" and _has_triton(logits):
-        return _find_with_triton(logits, labels, rule, range, progress)
     narrow = logits.dtype in (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
     table = TabulatedRule.of(rule, range, np.dtype(np.float32 if narrow else np.float64))
     moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
@@ -57,16 +58,24 @@ def find_intervals_torch(
 
 def _has_triton(logits: Tensor) -> bool:
     narrow = logits.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    return narrow and logits.is_cuda and find_spec("triton") is not None
+    return narrow and logits.is_cuda and _knows_triton()
+
+
+@cache
+def _knows_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 def _find_with_triton(
     logits: Tensor, labels: np.ndarray, rule: Rule, range: tuple[float, float], progress: RowProgress | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return lo and hi by one kernel, which reads the logits once."""
+    """Return lo and hi by one kernel, which reads the logits once. The host waits only for its result."""
     from .intervals_triton import find_intervals_triton
 
-    lo, hi = torch.stack(find_intervals_triton(logits, labels, rule, range)).cpu().numpy()
+    negative = (logits[:100] < 0).any()
+    lo, hi = find_intervals_triton(logits, labels, rule, range).cpu().numpy()
+    if not negative:  # a negative number is no probability
+        check_logits(logits[:1000])
     if np.isnan(lo).any():
         raise LevelheadError(f"the logits hold NaN or infinite values, first in row {np.isnan(lo).argmax()}")
     if progress is not None:
