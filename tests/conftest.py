@@ -35,18 +35,13 @@ def in_two_processes(tmp_path) -> Callable[[Path], None]:
     """Run a script in two processes, given their rank and a file to meet at. Both must end with 0."""
 
     def run(script: Path) -> None:
-        workers = [
-            subprocess.Popen(
-                [sys.executable, script, str(rank), tmp_path / "meet"],
-                text=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            for rank in range(2)
-        ]
-        for worker in workers:
-            output, _ = worker.communicate(timeout=120)
-            assert worker.returncode == 0, output
+        done = subprocess.run(
+            [sys.executable, Path(__file__).with_name("two_ranks.py"), script, tmp_path / "meet"],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout.decode()
 
     return run
