@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from levelhead.gamma.criterion import Objective, draw_replicates
+from levelhead.gamma.criterion import Objective, Pull, draw_replicates
 from levelhead.gamma.envelope import compute_envelope
 from levelhead.gamma.path import gamma_path
 from levelhead.gamma.rule import make_rule
@@ -153,3 +153,29 @@ def test_predictions_along_the_envelope_are_argmax_even_where_lines_meet(rule):
             ratio = 64 / counts if rule != "tau" else 1 / norms
             moved = logits + gamma * np.log(ratio) if rule == "shift" else logits * ratio**gamma
             np.testing.assert_array_equal(changes.predictions(gamma), moved.argmax(axis=1))
+
+
+@pytest.mark.parametrize("metric", ["balanced_error", "error"])
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_the_objective_of_some_samples_is_that_of_a_path_of_them_alone(metric, unlabelled):
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        logits, labels = sample(int(rng.integers(100)))
+        rows = np.flatnonzero(rng.random(len(labels)) < 0.6)
+        rows = rows[labels[rows] != rng.integers(8)]  # a class may be missing
+        path, alone = gamma_path(logits, labels, COUNTS), gamma_path(logits[rows], labels[rows], COUNTS)
+        changes = [compute_envelope(rng.normal(size=(40, 4)), path.rule, path.range)] * 2
+        changes = changes if unlabelled else [path.envelope, alone.envelope]
+        pull = Pull(0.4, 0.5) if rng.random() < 0.5 else None
+        target = UNIFORM if metric == "balanced_error" else np.bincount(labels[rows], minlength=4) / len(rows)
+        options = {"unlabelled": unlabelled, "metric": metric, "pull": pull}
+        whole = Objective(path, UNIFORM, changes[0], **options)
+        some, truth = (
+            whole.on(np.isin(np.arange(len(labels)), rows), target),
+            Objective(alone, target, changes[1], **options),
+        )
+        assert np.array_equal(some.grid.edges, truth.grid.edges)
+        error, expected = some.error(), truth.error()
+        np.testing.assert_allclose(error, expected, atol=1e-12)
+        np.testing.assert_allclose(some.values(error), truth.values(expected), atol=1e-12)
+        assert some.grid.choose(some.values(error)) == truth.grid.choose(truth.values(expected))

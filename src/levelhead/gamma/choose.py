@@ -49,13 +49,22 @@ class RulePath:
         return RulePath(tuple(parts), pool_folds(parts) if len(parts) > 1 else parts[0], changes, pull)
 
     def objective(self, options: TuneOptions, rows: np.ndarray | None = None) -> Objective:
-        """Return what is minimized over gamma, on all labelled samples or on rows [n] of them."""
+        """Return what is minimized over gamma, on all labelled samples or on rows [n] of them.
+
+        That of all samples is remembered for the options it was last asked with.
+        """
         path, changes = self.path, self.changes
+        if rows is None and (known := vars(self).get("_known")) is not None and known[0] is options:
+            return known[1]
         floors = check_given_floors(path, options)
+        if rows is not None and options.metric in ERRORS and floors is None:
+            kept = np.zeros(len(path.labels), bool)
+            kept[rows] = True
+            return self.objective(options).on(kept, class_shares(path.labels[rows], len(path.counts), options))
         if rows is not None:
             path = take_rows(path, rows)
             changes = changes if changes is None or options.unlabelled is not None else changes.take(rows)
-        return Objective(
+        found = Objective(
             path,
             class_shares(path.labels, len(path.counts), options),
             changes,
@@ -65,6 +74,9 @@ class RulePath:
             floors=floors,
             pull=self.pull,
         )
+        if rows is None:
+            vars(self)["_known"] = options, found
+        return found
 
 
 def class_shares(labels: np.ndarray, classes: int, options: TuneOptions) -> np.ndarray:

@@ -73,6 +73,7 @@ class Objective:
         metric, cost: what the error is, a loss of `metrics.py` if not one of the two errors; [K, K], for `cost`.
         floors: [K], the least recall of each class, NaN for none; None for no floors at all.
         pull: what is added where gamma is far from what a calibrated model would need; None for nothing.
+        kept: [N] bool, the samples that count, for the two errors without floors; all if None.
     """
 
     path: GammaPath
@@ -84,6 +85,25 @@ class Objective:
     cost: np.ndarray | None = None
     floors: np.ndarray | None = None
     pull: Pull | None = None
+    kept: np.ndarray | None = None
+
+    def on(self, kept: np.ndarray, target: np.ndarray) -> "Objective":
+        """Return the objective of some samples, [N] bool, and their target; what is sorted is not sorted again."""
+        found = replace(self, kept=kept, target=target)
+        edges, present = self.grid.edges, np.zeros(len(self.grid.edges), bool)
+        present[0] = True
+        present[self._error_bins[kept[self.path.events[3]]]] = True
+        if self.changes is not None:
+            present[self._change_bins if self.unlabelled else self._change_bins[kept[self.changes.sample]]] = True
+        present[-1] = True
+        place = np.cumsum(present) - 1  # where an interval of all samples lies among those of some
+        shared = {"grid": Grid(edges[present]), "_error_bins": place[self._error_bins]}
+        if self.mismatch is not None:
+            prior, weights = (target, None) if self.unlabelled else (found.prior, found.weights)
+            shared["mismatch"] = replace(self.mismatch, prior=prior, weights=weights, grid=shared["grid"])
+            vars(shared["mismatch"])["_bins"] = place[self.mismatch._bins]
+        vars(found).update(shared)
+        return found
 
     def error(self, times: np.ndarray | None = None) -> np.ndarray:
         """Return the class-weighted error (or the loss) on each interval, [G], with sample i counted times[i] times."""
@@ -151,6 +171,7 @@ class Objective:
         ``a_c = (right_c + 1) / (n_c + 2)``: each class gets one success and one failure more, so that a class with a
         single sample does not count as certain.
         """
+        times = self.kept if times is None else times
         right = self.path.right(gamma).astype(np.float64) if times is None else times * self.path.right(gamma)
         sizes = np.bincount(self.path.labels, times, len(self.target))
         accuracy = (np.bincount(self.path.labels, right, len(self.target)) + 1) / (sizes + 2)
@@ -159,14 +180,19 @@ class Objective:
     @cached_property
     def prior(self) -> np.ndarray:
         """The target over the classes that have a labelled sample, [K]. All others are neutral."""
-        present = self.target * (np.bincount(self.path.labels, minlength=len(self.target)) > 0)
+        present = self.target * (self._sizes > 0)
         return present / present.sum()
 
     @cached_property
     def weights(self) -> np.ndarray:
         """Weights of the labelled samples, [N]: those of class c sum to prior[c]."""
-        sizes = np.bincount(self.path.labels, minlength=len(self.target))
-        return (self.prior / np.maximum(sizes, 1))[self.path.labels]
+        weights = (self.prior / np.maximum(self._sizes, 1))[self.path.labels]
+        return weights if self.kept is None else weights * self.kept
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        """How many samples of each class count, [K]."""
+        return np.bincount(self.path.labels, self.kept, len(self.target))
 
     @cached_property
     def grid(self) -> Grid:
@@ -190,6 +216,11 @@ class Objective:
     @cached_property
     def _error_bins(self) -> np.ndarray:
         return self.grid.bins(self.path.events[1])
+
+    @cached_property
+    def _change_bins(self) -> np.ndarray:
+        assert self.changes is not None
+        return self.grid.bins(self.changes.gamma)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,9 @@ So every sample gets, from every rule, as many predictions as there are repeats,
 rule with more numbers to choose has no advantage from choosing them.
 """
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -22,6 +24,7 @@ from .held_out import HeldOut
 from .metrics import ERRORS
 
 FOLDS, REPEATS = 5, 2
+_FEW_NUMBERS = 500_000  # N times K, up to which threads would wait for each other
 _RESAMPLES = 200  # for the standard error of a metric that is not a mean over samples
 
 
@@ -125,16 +128,29 @@ def cross_fit_rules(
     plain = as_trained(held_out)
     predicted = {rule: np.tile(plain, (repeats, 1)) for rule in ("none", *fitters)}
     fits: dict[str, list[Fitted]] = {rule: [] for rule in fitters}
+    tasks = []
     for repeat in range(repeats):
-        fold = draw_folds(labels, folds, rng)
+        fold = draw_folds(labels, folds, rng).astype(np.uint8)
         for i in range(folds):
-            fitted_on, judged = np.flatnonzero(fold != i), fold == i
-            if not len(fitted_on) or not judged.any() or not objective.weights[fitted_on].any():
-                continue
-            for rule, fitter in fitters.items():
-                found = fitter.fit(fitted_on)
-                predicted[rule][repeat, judged] = found.predicted[judged]
-                fits[rule].append(replace(found, predicted=found.predicted[judged]))  # N numbers for each fold are many
+            judged = fold == i
+            if judged.any() and objective.weights[~judged].any():
+                tasks += [(repeat, fold, i, rule) for rule in fitters]
+
+    def fit(repeat: int, fold: np.ndarray, i: int, rule: str) -> Fitted:
+        judged = fold == i
+        found = fitters[rule].fit(np.flatnonzero(~judged))
+        predicted[rule][repeat, judged] = found.predicted[judged]
+        return replace(found, predicted=found.predicted[judged])  # N numbers for each fold are many
+
+    first = len(fitters) if tasks else 0  # what fits share is computed in the first
+    found = [fit(*task) for task in tasks[:first]]
+    if held_out.numbers < _FEW_NUMBERS:
+        found += [fit(*task) for task in tasks[first:]]
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found += pool.map(lambda task: fit(*task), tasks[first:])
+    for (*_, rule), one in zip(tasks, found, strict=True):
+        fits[rule].append(one)
     return CrossFitted(held_out, objective, predicted, fits)
 
 
