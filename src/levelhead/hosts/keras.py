@@ -1,4 +1,4 @@
-"""WVN and leveling as Keras callbacks, on any backend of Keras 3.
+"""WVN and leveling as Keras callbacks, on any backend of Keras 3 that can fit; tested on torch and JAX.
 
 ``model.fit(x, y, callbacks=[WVNCallback(), LevelCallback("tuned.json")])``
 """
@@ -55,6 +55,8 @@ class WVNCallback(Callback):
         self.on_train_batch_end(0)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if hasattr(self.model, "jax_state_sync"):  # on JAX, the weights of a step are elsewhere until asked for
+            self.model.jax_state_sync()
         for one in self._layers.values():
             normalize_columns(one)
 
