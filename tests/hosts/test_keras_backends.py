@@ -1,4 +1,4 @@
-"""The tests of Keras once more on other backends than torch, each in a process of its own, as Keras has one for good."""
+"""The tests of Keras once more on other backends than torch, in processes of their own, as Keras keeps to one."""
 
 import os
 import subprocess

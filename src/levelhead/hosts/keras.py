@@ -55,8 +55,9 @@ class WVNCallback(Callback):
         self.on_train_batch_end(0)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if hasattr(self.model, "jax_state_sync"):  # on JAX, the weights of a step are elsewhere until asked for
-            self.model.jax_state_sync()
+        sync = getattr(self.model, "jax_state_sync", None)  # on JAX, the weights of a step are elsewhere until asked for
+        if sync is not None:
+            sync()
         for one in self._layers.values():
             normalize_columns(one)
 
