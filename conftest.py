@@ -20,8 +20,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# What is imported to collect the tests, 700,000 objects, lives until the end: the garbage collector, which some trainers
-# call at every step, need not look at it again.
+# What is imported to collect the tests, 700,000 objects, lives until the end: the garbage collector, which trainers
+# call themselves, need not look at it again.
 def pytest_collectstart() -> None:
     """Leave garbage alone while everything is imported."""
     gc.disable()
