@@ -141,28 +141,18 @@ def group_predictions(changes: Envelope, grid: Grid, first: int, last: int) -> t
     Returns:
         The groups, and the changes on these intervals with groups in place of samples.
     """
-    _, moving = changes_between(changes, grid, first, last)
-    start, n = changes.predictions(grid.middles[first]), len(changes.start)
-    groups = Groups.of(np.zeros(n, np.int64), [start], moving)
-    return groups, group_changes(changes, groups, grid, first, last)
+    some = changes.between(*grid.middles[[first, last]])
+    groups = Groups.of(np.zeros(len(some.start), np.int64), [some.start], changing(some))
+    return groups, group_changes(some, groups)
 
 
-def changes_between(changes: Envelope, grid: Grid, first: int, last: int) -> tuple[slice, np.ndarray]:
-    """Return which changes lie after the interval `first` and up to `last`, and which samples have one, [N] bool."""
-    begin, end = np.searchsorted(changes.gamma, grid.middles[[first, last]], side="right")
-    moving = np.zeros(len(changes.start), bool)
-    moving[changes.sample[begin:end]] = True
-    return slice(int(begin), int(end)), moving
+def changing(changes: Envelope) -> np.ndarray:
+    """Return which samples have a change, [N] bool."""
+    found = np.zeros(len(changes.start), bool)
+    found[changes.sample] = True
+    return found
 
 
-def group_changes(changes: Envelope, groups: Groups, grid: Grid, first: int, last: int) -> Envelope:
-    """Return the changes from the interval `first` to `last`, with groups in place of samples."""
-    some, _ = changes_between(changes, grid, first, last)
-    return replace(
-        changes,
-        start=changes.predictions(grid.middles[first])[groups.first],
-        sample=groups.member[changes.sample[some]],
-        gamma=changes.gamma[some],
-        new_class=changes.new_class[some],
-        old_class=changes.old_class[some],
-    )
+def group_changes(changes: Envelope, groups: Groups) -> Envelope:
+    """Return the changes with groups in place of samples."""
+    return replace(changes, start=changes.start[groups.first], sample=groups.member[changes.sample])

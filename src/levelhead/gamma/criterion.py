@@ -40,6 +40,11 @@ class ShareMismatch:
         start, _, steps = self.changes.mismatch_steps(self.prior, weights)
         return self.grid.accumulate(start, self._bins, steps)
 
+    def between(self, first: int, last: int) -> np.ndarray:
+        """Return the distance on the intervals from `first` to `last`."""
+        changes = self.changes.between(*self.grid.middles[[first, last]])
+        return replace(self, changes=changes, grid=Grid(self.grid.edges[first : last + 2])).values()
+
     @cached_property
     def _bins(self) -> np.ndarray:
         return self.grid.bins(self.changes.gamma)[self.changes.by_class[0]]  # what is sorted is found faster
@@ -97,12 +102,7 @@ class Objective:
             present[self._change_bins if self.unlabelled else self._change_bins[kept[self.changes.sample]]] = True
         present[-1] = True
         place = np.cumsum(present) - 1  # where an interval of all samples lies among those of some
-        shared = {"grid": Grid(edges[present]), "_error_bins": place[self._error_bins]}
-        if self.mismatch is not None:
-            prior, weights = (target, None) if self.unlabelled else (found.prior, found.weights)
-            shared["mismatch"] = replace(self.mismatch, prior=prior, weights=weights, grid=shared["grid"])
-            vars(shared["mismatch"])["_bins"] = place[self.mismatch._bins]
-        vars(found).update(shared)
+        vars(found).update({"grid": Grid(edges[present]), "_error_bins": place[self._error_bins]})
         return found
 
     def error(self, times: np.ndarray | None = None) -> np.ndarray:
@@ -126,15 +126,33 @@ class Objective:
         The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
         Where a floor is not met, J is infinite; where no gamma meets them all, J is how far below the floors each is.
         """
-        if self.pull is not None or (self.mismatch is not None and strength > 0):
-            curve = self.grid.curve(error)
-            s = self.standard_error(curve.middle(curve.plateau(SAME_VALUE)), times)
-        if self.pull is not None:
-            error = error + self.pull.values(self.grid.middles, s)
-        if self.mismatch is not None and strength > 0:
-            times_of_shares = unlabelled_times if self.unlabelled else times
-            error = error + min(1.0, strength * s) * self.mismatch.values(times_of_shares)
-        return error if self.floors is None else apply_floors(error, self.margins(times))
+        pulled, guide = self._pulled(error, times, strength)
+        if self.mismatch is not None and guide:
+            pulled = pulled + guide * self.mismatch.values(unlabelled_times if self.unlabelled else times)
+        return pulled if self.floors is None else apply_floors(pulled, self.margins(times))
+
+    def choose(self, error: np.ndarray, *, strength: float = STRENGTH) -> tuple[float, tuple[float, float]]:
+        """Return gamma and its plateau as ``grid.choose(values(error))`` does; shares are followed only where J can be
+        lowest: not where its other terms alone exceed J at the gamma at which they are lowest."""
+        if self.mismatch is None or self.floors is not None:
+            return self.grid.choose(self.values(error, strength=strength))
+        pulled, guide = self._pulled(error, None, strength)
+        least = self.grid.lowest(pulled)
+        most = pulled[least] + guide * self.mismatch.between(least, least)[0]
+        low = np.flatnonzero(pulled <= most + 2 * SAME_VALUE)
+        first, last = int(low[0]), int(low[-1])
+        values = np.full_like(pulled, np.inf)
+        values[first : last + 1] = pulled[first : last + 1] + guide * self.mismatch.between(first, last)
+        return self.grid.choose(values)
+
+    def _pulled(self, error: np.ndarray, times: np.ndarray | None, strength: float) -> tuple[np.ndarray, float]:
+        """Return the error with the pull on each interval, [G], and the weight of the mismatch."""
+        if self.pull is None and (self.mismatch is None or strength == 0):
+            return error, 0.0
+        curve = self.grid.curve(error)
+        s = self.standard_error(curve.middle(curve.plateau(SAME_VALUE)), times)
+        guide = min(1.0, strength * s) if self.mismatch is not None and strength > 0 else 0.0
+        return (error if self.pull is None else error + self.pull.values(self.grid.middles, s)), guide
 
     def margins(self, times: np.ndarray | None = None) -> np.ndarray:
         """Return the least ``recall - floor`` of all classes on each interval, [G]."""

@@ -64,6 +64,12 @@ class Envelope:
             old_class=np.concatenate([part.old_class for part in every])[order],
         )
 
+    def between(self, low: float, high: float) -> "Envelope":
+        """Return the changes after `low` and up to `high`, from what is predicted at `low`."""
+        begin, end = np.searchsorted(self.gamma, [low, high], side="right")
+        names = ("sample", "gamma", "new_class", "old_class")
+        return replace(self, start=self.predictions(low), **{name: getattr(self, name)[begin:end] for name in names})
+
     def shares(self, gamma: float, weights: np.ndarray | None = None) -> np.ndarray:
         """Return the share of each class among the predictions at gamma, [K]. Samples weigh `weights` [N]."""
         return np.bincount(self.predictions(gamma), self._weights(weights), self.classes)

@@ -89,8 +89,7 @@ class PathFitter:
     def fit(self, rows: np.ndarray) -> Fitted:
         """Choose gamma on some rows, as `tune` does."""
         objective = self.rule.objective(self.options, rows)
-        values = objective.values(objective.error(), strength=guide_strength(self.options))
-        gamma, plateau = objective.grid.choose(values)
+        gamma, plateau = objective.choose(objective.error(), strength=guide_strength(self.options))
         return Fitted(
             gamma,
             self.predictions.predictions(gamma),

@@ -27,7 +27,10 @@ def draw_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.n
     >>> np.bincount(draw_folds(np.array([0] * 5 + [1] * 5), 5, np.random.default_rng(0)))
     array([2, 2, 2, 2, 2])
     """
-    order = np.lexsort((rng.random(len(labels)), labels))
+    order = np.argsort(rng.random(len(labels)))
+    own = labels[order]
+    narrow = own.astype(np.uint16) if own.max(initial=0) < 1 << 16 else own  # 16 bits are sorted by radix
+    order = order[np.argsort(narrow, kind="stable")]
     sizes = np.bincount(labels)
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     found = np.empty(len(labels), np.int64)

@@ -69,6 +69,10 @@ class Grid:
         plateau = curve.plateau(SAME_VALUE)
         return curve.middle(plateau), plateau
 
+    def lowest(self, values: np.ndarray) -> int:
+        """Return the interval of the lowest of values [G] that can be chosen by itself, or of all if none can."""
+        return int(np.argmin(np.where(self.wide, values, np.inf) if self.wide.any() else values))
+
     def choose_rows(self, values: np.ndarray, *, prefer_zero: bool = True) -> np.ndarray:
         """Return the gamma that `choose` gives for each row of values [B, G]; or the middle of each widest plateau.
 

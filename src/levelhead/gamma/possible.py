@@ -25,7 +25,7 @@ def possible_intervals(objective: Any, strength: float) -> tuple[int, int]:
         strength: how much the mismatch of shares counts.
     """
     grid, weights, error = objective.grid, objective.weights, objective.error()
-    best = _best_interval(grid, objective.values(error, strength=strength))
+    best = grid.lowest(objective.values(error, strength=strength))
     doubt, path = -np.log(CHANCE), objective.path
     _, _, _, sample = path.events
     moved = grid.accumulate(0.0, grid.bins(path.events[1]), weights[sample] ** 2)
@@ -45,7 +45,7 @@ def possible_by_shares(mismatch: Any) -> tuple[int, int]:
         mismatch: a `ShareMismatch` of samples that weigh the same.
     """
     values, n, doubt = mismatch.values(), len(mismatch.changes.start), -np.log(CHANCE)
-    best = _best_interval(mismatch.grid, values)
+    best = mismatch.grid.lowest(values)
     most = _most_mismatch(mismatch, np.full(n, 1 / n), mismatch.grid.middles[best], doubt)
     return _ends(values - np.sqrt(doubt / 2 / n) <= most)
 
@@ -53,11 +53,6 @@ def possible_by_shares(mismatch: Any) -> tuple[int, int]:
 def _ends(low: np.ndarray) -> tuple[int, int]:
     """Return the first and the last interval that is low."""
     return int(np.argmax(low)), int(len(low) - 1 - np.argmax(low[::-1]))
-
-
-def _best_interval(grid: Any, values: np.ndarray) -> int:
-    """Return the lowest interval that can be chosen."""
-    return int(np.argmin(np.where(grid.wide, values, np.inf) if grid.wide.any() else values))
 
 
 def _most_added(objective: Any, strength: float, best: int, doubt: float) -> float:

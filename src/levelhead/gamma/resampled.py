@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .block_shares import BLOCK, BlockShares, changes_between, group_changes, group_predictions
+from .block_shares import BLOCK, BlockShares, changing, group_changes, group_predictions
 from .envelope import Envelope
 from .grid import Grid
 from .possible import possible_intervals
@@ -123,13 +123,13 @@ class ResampledChoice:
         strata = np.unique(path.labels, return_inverse=True)[1]
         if not self.whole:
             return Groups.of(strata, [], np.ones(len(strata), bool))
-        (begin, end), low = self.grid.edges[[0, -1]], self.grid.middles[0]
+        begin, end = self.grid.edges[[0, -1]]
         right = (path.lo <= begin) & (end <= path.hi)
         alone = ~(right | (path.lo > path.hi) | (path.hi < begin) | (end < path.lo))
         keys = [right, *(path.right(gamma) for gamma in (0.0, self.gamma))]
-        if self._own_changes is not None:
-            alone |= changes_between(self._own_changes, self.objective.grid, *self.span)[1]
-            keys.insert(0, self._own_changes.predictions(low))
+        if self._changes is not None and not self.objective.unlabelled:
+            alone |= changing(self._changes)
+            keys.insert(0, self._changes.start)
         return Groups.of(strata, keys, alone)
 
     @cached_property
@@ -141,10 +141,10 @@ class ResampledChoice:
         return group_predictions(objective.changes, objective.grid, *self.span)[0]
 
     @cached_property
-    def _own_changes(self) -> Envelope | None:
-        """Changes of the labelled samples' predictions, if their shares count."""
-        counts = self.objective.mismatch is not None and not self.objective.unlabelled and self.strength > 0
-        return self.objective.changes if counts else None
+    def _changes(self) -> Envelope | None:
+        """The changes where a replicate can choose, if predicted shares count."""
+        mismatch = self.objective.mismatch if self.strength > 0 else None
+        return None if mismatch is None else mismatch.changes.between(*self.grid.middles[[0, -1]])
 
     @cached_property
     def _classes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -207,8 +207,8 @@ class ResampledChoice:
     @cached_property
     def _shares(self) -> BlockShares:
         mismatch, first = self.objective.mismatch, self.span[0]
-        groups = self.groups if self.free is None else self.free
-        few = group_changes(mismatch.changes, groups, self.objective.grid, *self.span)
+        assert self._changes is not None
+        few = group_changes(self._changes, self.groups if self.free is None else self.free)
         low, high = self._likely
         return BlockShares(replace(mismatch, changes=few, grid=self.grid), (low - first, high - first))
 
