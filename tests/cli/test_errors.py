@@ -22,6 +22,8 @@ LABELS = np.repeat(np.arange(4), [12, 8, 6, 4])
 LOGITS = 5 + 2 * np.eye(4)[LABELS] + np.random.default_rng(0).normal(size=(30, 4))
 SHARES = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
 
+NOT_FINITE = "the logits hold NaN or infinite values, first in row 7; leave such rows out, or compute them in float32"
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -139,8 +141,8 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             "sample, stack (0, z) and use the rule shift",
         ),
         ([*TUNE, "--logits", "words.npy"], "words.npy: expected logits as floating-point numbers, got text"),
-        ([*TUNE, "--logits", "hole.npy"], "the logits hold NaN or infinite values, first in row 7"),
-        ([*TUNE, "--unlabelled", "hole.npy"], "--unlabelled: the logits hold NaN or infinite values, first in row 7"),
+        ([*TUNE, "--logits", "hole.npy"], NOT_FINITE),
+        ([*TUNE, "--unlabelled", "hole.npy"], f"--unlabelled: {NOT_FINITE}"),
         (
             [*TUNE, "--logits", "ragged.npy"],
             "ragged.npy: the file holds Python objects, perhaps lists of different lengths; save plain numbers",

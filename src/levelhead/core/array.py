@@ -40,7 +40,14 @@ def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
             return
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():  # a sum may overflow
-        raise LevelheadError(f"the logits hold NaN or infinite values, first in row {first + int(np.argmin(finite))}")
+        raise not_finite(first + int(np.argmin(finite)))
+
+
+def not_finite(row: int) -> LevelheadError:
+    """Return the error for logits that are not finite, first in a row."""
+    return LevelheadError(
+        f"the logits hold NaN or infinite values, first in row {row}; leave such rows out, or compute them in float32"
+    )
 
 
 def described(x: np.ndarray) -> str:

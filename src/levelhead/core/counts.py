@@ -49,7 +49,12 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     """
     labels = to_numpy(labels)
     if labels.ndim != 1:
-        several = "; several labels per sample are for tune, with the task multilabel" if labels.ndim == 2 else ""
+        several = (
+            "; of one-hot labels give the argmax over columns; several labels per sample are for tune, with the task "
+            "multilabel"
+            if labels.ndim == 2
+            else ""
+        )
         raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}{several}")
     whole = labels.dtype.kind == "f" and np.isfinite(labels).all() and np.all(labels == np.floor(labels))
     if labels.dtype.kind not in "iub" and not whole:
@@ -59,6 +64,8 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     if wrong.any():
         at, top = int(np.argmax(wrong)), "" if classes is None else f" to {classes - 1}"
         advice = "; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""
+        if labels.min() == 1 and labels.max() == classes:
+            advice = "; they seem to count from 1: subtract 1"
         raise LevelheadError(f"expected labels from 0{top}, got {labels[at]} at position {at}{advice}")
     return labels
 

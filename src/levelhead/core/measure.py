@@ -50,8 +50,12 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     return values
 
 
-def check_shape(shape: Sequence[int]) -> None:
+def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
     """Check that logits [N, K] have at least one sample and two classes.
+
+    Args:
+        shape: of the logits.
+        labels: how many there are; logits that have as many columns, and not as many rows, are refused.
 
     >>> check_shape((1, 2))
     """
@@ -60,6 +64,11 @@ def check_shape(shape: Sequence[int]) -> None:
         raise LevelheadError(
             f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}"
             + ("; for one score z per sample, stack (0, z) and use the rule shift" if one else "")
+        )
+    if labels == shape[1] != shape[0]:
+        raise LevelheadError(
+            f"expected logits [N, K], one row per label, got shape {list(shape)} and {labels} labels; transpose the "
+            "logits"
         )
 
 

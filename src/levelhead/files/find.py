@@ -220,9 +220,16 @@ def _only_candidate(tensors: _Tensors, classes: int | None) -> list[str]:
     if not found:
         rows = "" if classes is None else f" with {classes} rows, one per class"
         others = tensors.with_shapes(tensors.candidates())
-        hint = f"layers of a head's shape: {list_layers(others)}" if others else "is it a backbone alone?"
+        hint = f"layers of a head's shape: {list_layers(others)}" if others else _hint_without_head(tensors)
         raise NoHead(f"{tensors.path}: no head found, no weight matrix [K, d]{rows}; {hint}")
     return found
+
+
+def _hint_without_head(tensors: _Tensors) -> str:
+    single = tensors.with_shapes(tensors.candidates(1))
+    if not single:
+        return "is it a backbone alone?"
+    return f"{list_layers(single)} gives one number, as for a regression; a head has a row per class"
 
 
 def _layer_spans(tensors: _Tensors, layer: str) -> LayerSpans:

@@ -132,7 +132,7 @@ class HeldOut:
 def _check_part(logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None) -> Part:
     """Return one part, checked but for its numbers, which are read chunk by chunk."""
     logits = as_array(logits)
-    check_shape(logits.shape)
+    check_shape(logits.shape, len(labels))
     n = resolve(counts, logits.shape[1], names=names)
     found = check_labels(labels, len(n))
     if len(found) != len(logits):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import LevelheadError
+from ..core.array import not_finite
 from ..core.measure import LARGEST_PROBABILITY, Kind, check_logits
 from ..show.progress import RowProgress
 from .intervals import FAR_FROM_ONE, NEAR_ONE, SMALLEST, TabulatedRule
@@ -49,7 +49,7 @@ def find_intervals_torch(
         part = part.clamp_min(torch.finfo(part.dtype).tiny).log() if kind == "probabilities" else part
         for row in (~(part @ part.new_ones(part.shape[1])).isfinite()).nonzero()[:, 0].tolist():
             if not part[row].isfinite().all():  # a sum may overflow
-                raise LevelheadError(f"the logits hold NaN or infinite values, first in row {first + row}")
+                raise not_finite(first + row)
         found.append(_find_in_block(part, label[first : first + step], moves, slopes, rule, table))
         if progress is not None:
             progress(min(first + step, len(logits)), len(logits))
@@ -77,7 +77,7 @@ def _find_with_triton(
     if not negative:  # a negative number is no probability
         check_logits(logits[:1000])
     if np.isnan(lo).any():
-        raise LevelheadError(f"the logits hold NaN or infinite values, first in row {np.isnan(lo).argmax()}")
+        raise not_finite(int(np.isnan(lo).argmax()))
     if progress is not None:
         progress(len(logits), len(logits))
     return lo, hi

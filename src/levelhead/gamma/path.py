@@ -268,7 +268,7 @@ def gamma_path(
     """
     reach = check_range(range)
     logits, labels, weights = flatten_positions(logits, labels, weights, ignore_index=ignore_index)
-    check_shape(logits.shape if shard is None else (len(logits), 2))
+    check_shape(logits.shape if shard is None else (len(logits), 2), len(labels))
     n = resolve(counts, None if shard is not None else logits.shape[1], names=names)
     labels = check_labels(labels, len(n))
     if len(labels) != len(logits):

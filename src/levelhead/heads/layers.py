@@ -1,6 +1,6 @@
 """The linear layers of a torch model: those that a forward pass runs, with their paths and shapes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from torch import nn
 
@@ -39,11 +39,20 @@ def unwrap(model: nn.Module) -> nn.Module:
     if type(model).__name__ == "ExportedProgram":
         raise LevelheadError("the model is exported (torch.export); adjust the module before that")
     if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a torch module, got {type(model).__name__}; for files there is rescale_file")
+        raise TypeError(f"expected a torch module, got {type(model).__name__}; {_place_of(model)}")
     inner = getattr(model, "_orig_mod", None)
     if inner is None and type(model).__name__ in WRAPPERS:
         inner = model.module
     return unwrap(inner) if isinstance(inner, nn.Module) else model
+
+
+def _place_of(model: object) -> str:
+    """Return where something that is not a module is adjusted."""
+    if isinstance(model, Mapping):
+        return "load it into its model first: model.load_state_dict(...)"
+    if hasattr(model, "fit"):
+        return "for scikit-learn there are the classifiers of levelhead.hosts.sklearn"
+    return "for files there are levelhead.files.adjust.adjust_file and levelhead.files.rescale.rescale_file"
 
 
 def linear_layers(

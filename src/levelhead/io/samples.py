@@ -258,6 +258,8 @@ def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, b
     ):
         numbered = len(logits) > 1 and np.array_equal(logits[:, 0], np.arange(len(logits)))
         index = ", of which the first is 0, 1, 2, ...: is it an index?" if numbered else ""
+        if len(logits) == len(counts):
+            index = f"; {scores.source} is {list(logits.shape)}: transpose it, to [N, K]"
         raise LevelheadError(
             f"{where}: expected {classes} counts, one per class, got {len(counts)}; {scores.source} has "
             f"{classes} columns{index}"

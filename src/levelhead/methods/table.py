@@ -16,8 +16,16 @@ from . import (
 from .method import Method
 from .rs import plus_rs
 
-METHODS: dict[str, Method] = {
-    method.name: method
+
+class MethodTable(dict[str, Method]):
+    """Methods by name. A name that is not there is answered with those that are."""
+
+    def __missing__(self, name: str) -> Method:
+        raise KeyError(f"unknown method {name!r}; the methods are {', '.join(self)}")
+
+
+METHODS: dict[str, Method] = MethodTable(
+    (method.name, method)
     for method in (
         # Table 1
         baseline.METHOD,
@@ -43,4 +51,4 @@ METHODS: dict[str, Method] = {
         tau_norm.METHOD,
         crt.METHOD,
     )
-}
+)

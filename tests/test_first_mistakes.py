@@ -1,0 +1,93 @@
+"""What newcomers do wrong first: each message says what came and what to do, in one line."""
+
+import re
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import levelhead as lh
+
+COUNTS = [400, 100, 25, 4]
+LABELS = np.repeat(np.arange(4), [12, 8, 6, 4])
+LOGITS = 5 + 2 * np.eye(4)[LABELS] + np.random.default_rng(0).normal(size=(30, 4))
+WITH_NAN = np.where(np.isin(LOGITS, LOGITS[7, 1]), np.nan, LOGITS)
+MISTAKES = {
+    "transposed": (
+        lambda: lh.tune(LOGITS.T, LABELS, COUNTS),
+        "expected logits [N, K], one row per label, got shape [4, 30] and 30 labels; transpose the logits",
+    ),
+    "transposed, for a path": (lambda: lh.gamma_path(LOGITS.T, LABELS, COUNTS), "transpose the logits"),
+    "NaN": (
+        lambda: lh.tune(WITH_NAN, LABELS, COUNTS),
+        "the logits hold NaN or infinite values, first in row 7; leave such rows out, or compute them in float32",
+    ),
+    "labels from 1": (
+        lambda: lh.tune(LOGITS, LABELS + 1, COUNTS),
+        "expected labels from 0 to 3, got 4 at position 26; they seem to count from 1: subtract 1",
+    ),
+    "one-hot labels, counted": (
+        lambda: lh.counts.check_labels(np.eye(4)[LABELS]),
+        "expected labels [N], got shape [30, 4]; of one-hot labels give the argmax over columns",
+    ),
+    "a method by another name": (lambda: lh.METHODS["LDAM"], "unknown method 'LDAM'; the methods are baseline, "),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_python_is_answered_with_what_to_do(name):
+    do, expected = MISTAKES[name]
+    with pytest.raises((ValueError, KeyError), match=re.escape(expected)) as caught:
+        do()
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_that_lack_class_0_are_not_taken_for_labels_from_1():
+    with pytest.raises(ValueError, match=r"got 9 at position 29$"):
+        lh.counts.check_labels([1] * 29 + [9], 4)
+    assert lh.METHODS.get("LDAM") is None
+    assert "LDAM" not in lh.METHODS
+
+
+def test_what_is_not_a_module_is_told_where_it_belongs():
+    torch, linear = pytest.importorskip("torch"), pytest.importorskip("sklearn.linear_model")
+    tuned = lh.tune(LOGITS, LABELS, COUNTS, rule="rescale", bootstrap=0)
+    for model, place in (
+        ("model.safetensors", "levelhead.files.adjust.adjust_file"),
+        (torch.nn.Linear(8, 4).state_dict(), "load it into its model"),
+        (linear.LogisticRegression(), "levelhead.hosts.sklearn"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(place)):
+            lh.adjust_(model, tuned)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("T.npy", LOGITS.T)
+    np.save("L.npy", LOGITS)
+    np.save("Y.npy", LABELS)
+    np.save("from1.npy", LABELS + 1)
+    rng = np.random.default_rng(0)
+    save_file(
+        {"body.weight": rng.normal(size=(8, 3, 3, 3)), "regressor.weight": rng.normal(size=(1, 8))},
+        "regression.safetensors",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("tune --logits T.npy --labels Y.npy --counts 400,100,25,4", "T.npy is [4, 30]: transpose it, to [N, K]"),
+        ("tune --logits L.npy --labels from1.npy --counts 400,100,25,4", "they seem to count from 1: subtract 1"),
+        (
+            "inspect regression.safetensors",
+            "regressor [1, 8] gives one number, as for a regression; a head has a row per class",
+        ),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_answered_with_what_to_do(folder, levelhead, words, expected):
+    status, _, err = levelhead(*words.split())
+    assert status == 2
+    assert expected in err
+    assert err.count("\n") == 1
