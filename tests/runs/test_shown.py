@@ -1,8 +1,11 @@
 """What `levelhead train` shows: the counts first, then batches and epochs as they are done."""
 
-import pytest
+from dataclasses import replace
 
-from levelhead.runs.run import run
+import pytest
+import torch
+
+from levelhead.runs.run import run, run_packed
 from levelhead.runs.spec import Spec
 from levelhead.runs.train_command import data_text
 
@@ -31,6 +34,34 @@ def test_every_batch_of_every_epoch_is_told_after_the_data(spec, tmp_path):
     batches = -(-sum(counts) // 20)
     epochs = [[*((epoch, 2, i + 1, batches) for i in range(batches)), epoch] for epoch in (1, 2)]
     assert seen[1:] == [one for epoch in epochs for one in epoch]
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+)
+@pytest.mark.parametrize("methods", [("baseline",), ("baseline", "wvn")])
+def test_fast_engine_tells_batches_between_the_epochs_they_are_of(spec, tmp_path, monkeypatch, device, methods):
+    monkeypatch.setattr("levelhead.lab.pack.STEPS_PER_GRAPH", 2)
+    specs = [replace(spec, method=method, engine="fast", dtype="float32") for method in methods]
+    seen = [[] for _ in specs]
+    run_packed(
+        specs,
+        tmp_path / "runs",
+        device=device,
+        on_batch=lambda i, record: seen[i].append((record["epoch"], record["of"], record["batch"], record["batches"])),
+        report=lambda i, record: seen[i].append(record["epoch"]),
+    )
+    batches = -(-sum(spec.load().counts) // 20)
+    told = [*range(2, batches, 2), batches]
+    epochs = [[*((epoch, 2, done, batches) for done in told), epoch] for epoch in (1, 2)]
+    assert seen == [[one for epoch in epochs for one in epoch]] * len(specs)
+
+
+def test_run_with_the_fast_engine_tells_the_same(spec, tmp_path):
+    seen = []
+    fast = replace(spec, engine="fast", dtype="float32")
+    run(fast, tmp_path / "runs", device="cpu", on_batch=lambda record: seen.append(record["epoch"]))
+    assert sorted(set(seen)) == [1, 2]
 
 
 def test_counts_are_said_in_one_line_per_class_or_few(spec):

@@ -12,6 +12,7 @@ preprocess: from stored images to the input of a network
 trivial_augment: fourteen operations on images, one per sample of a batch
 fit_many: the fast engine, for many trainings at once
 pack: runs that take the same steps, as captured CUDA graphs
+batch_marks: how many batches of an epoch are done
 net_rows: the parameters of several networks as matrices
 stacked: several networks as one
 conv_norm, kernels: convolution and batch norm of stacked networks, in Triton

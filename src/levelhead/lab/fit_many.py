@@ -13,6 +13,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -27,6 +28,7 @@ from .stacked import has_kernels, is_stackable
 from .train import State, divergence, stages
 
 OnJobEpoch = Callable[[int, dict[str, Any]], None]
+OnJobBatch = Callable[[int, int, int, int], None]  # the job's position, and what `train.OnBatch` gets
 OnJobState = Callable[[int, State], object]
 
 
@@ -52,6 +54,7 @@ def fit_many(
     stacked: bool | None = None,
     evaluate_early: bool = True,
     on_epoch: OnJobEpoch | None = None,
+    on_batch: OnJobBatch | None = None,
     on_end: OnJobState | None = None,
     on_save: OnJobState | None = None,
     save_every: float = 60.0,
@@ -67,6 +70,8 @@ def fit_many(
         evaluate_early: measure errors on the evaluation splits from the first epoch on. Otherwise they are measured
             from `Recipe.first_decay_epoch` on, and are None before.
         on_epoch: called after each epoch of each job with the job's position and the epoch's record.
+        on_batch: called after every few batches with a job's position, the epoch, how many of its batches are done, and
+            how many there are; before the epoch's record.
         on_end: called with a job's position and State as soon as it is trained, while others continue.
         on_save: called with a job's position and its State at the end of an epoch, from which it can resume.
         save_every: seconds between these calls.
@@ -111,6 +116,7 @@ def fit_many(
                     compiled=compiled,
                     stacked=stacked,
                     evaluate_early=evaluate_early,
+                    on_batch=None if on_batch is None else partial(_tell_each, on_batch, [i for i, _ in members]),
                 )
             )
         due = on_save is not None and time.monotonic() - saved >= save_every
@@ -142,6 +148,11 @@ def fit_many(
         others = f". {len(jobs) - len(failed)} of the {len(jobs)} runs are trained" if len(jobs) > 1 else ""
         raise type(error)(f"{error}{others}") from error
     return [ends[position] for position in range(len(jobs))]
+
+
+def _tell_each(on_batch: OnJobBatch, positions: Sequence[int], *batch: int) -> None:
+    for position in positions:
+        on_batch(position, *batch)
 
 
 def _packs(jobs: Sequence[Job], most: Callable[[Job], int]) -> list[list[tuple[int, Job]]]:

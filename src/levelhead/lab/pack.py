@@ -21,6 +21,7 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..methods.method import Method
 from .average import RowMeans
+from .batch_marks import BatchMarks
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
 from .net_rows import NetRows, SingleNet, sgd_
@@ -28,7 +29,7 @@ from .nets import Net
 from .preprocess import Preprocess
 from .recipe import Recipe
 from .stacked import StackedNets, has_kernels, is_stackable
-from .train import State, check_losses, combined_seed, on_host, stages
+from .train import OnBatch, State, check_losses, combined_seed, on_host, stages
 
 STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
 
@@ -78,12 +79,14 @@ class Pack:
         compiled: bool,
         stacked: bool,
         evaluate_early: bool = True,
+        on_batch: OnBatch | None = None,
     ):
         self.positions, self.jobs = [i for i, _ in members], [job for _, job in members]
         first = self.jobs[0]
         self.device, self.data, self.recipe, self.splits = device, first.data, first.recipe, splits
         self.first_evaluated = 0 if evaluate_early else first.recipe.first_decay_epoch
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.marks = BatchMarks(on_batch, self.stream)
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
         self.initial_heads = torch.stack([job.net.get_parameter("head.weight").detach() for job in self.jobs])
         kernels = has_kernels(device, dtype)
@@ -164,8 +167,9 @@ class Pack:
     def take_records(self) -> list[tuple[int, dict[str, Any], State | None]]:
         """Return the records of finished epochs, with States that were kept; wait only if no epoch can be queued."""
         records = []
-        while self.pending and (len(self.pending) == 2 or self.all_queued):
+        while self.pending and (len(self.pending) == 2 or self.all_queued or self.stream is None):
             done = self.pending.popleft()
+            self.marks.tell(done.epoch)
             if done.done is not None:
                 done.done.synchronize()
             names = [f"{name}_error" for name in self.eval_splits]
@@ -202,7 +206,10 @@ class Pack:
             for buffer, values in zip(self.graph_inputs, self._slice(at, at + self.graph_length), strict=True):
                 buffer.copy_(values)
             self.step_graph()
+            self.marks.add(self.epoch, (at + self.graph_length) // self.recipe.batch, len(self.lr))
         self.last_graph()
+        if self.replayed_length < self.length:
+            self.marks.add(self.epoch, len(self.lr), len(self.lr))
 
     def _slice(self, start: int, end: int) -> tuple[Tensor, ...]:
         """Return samples of the epoch's plan, and the learning rates of their steps."""
@@ -237,7 +244,7 @@ class Pack:
         nets, recipe, stage = self.nets, self.recipe, self.now[0]
         nets.refresh()
         with torch.no_grad() if stage.head_only else nullcontext():
-            features = nets.features(x.contiguous(), training=not stage.head_only)
+            features = nets.features(x, training=not stage.head_only)
         logits = nets.logits(features)
         losses = self._losses(logits, labels)
         learning = [nets.head] if stage.head_only else nets.leaves
@@ -277,7 +284,7 @@ class Pack:
             chunk = max(1, self.nets.eval_pixels // (runs * images[0, 0].numel()))
             for some, expected in zip(images.split(chunk), labels.split(chunk), strict=True):
                 x = self.preprocess.standardized(some).permute(0, 2, 3, 1)
-                logits = self.nets.logits(self.nets.features(x.expand(runs, *x.shape).contiguous(), training=False))
+                logits = self.nets.logits(self.nets.features(x.expand(runs, *x.shape), training=False))
                 wrong += (logits.argmax(dim=-1) != expected).sum(dim=1)
                 self.report[:, 0] += 0 * logits.sum(dim=(1, 2))  # nan, if the last step made the network diverge
             self.report[:, column] = wrong / len(labels)

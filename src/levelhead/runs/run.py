@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def run(
         spec, runs: what to train, and the folder of all runs.
         name: the first part of the run's folder; made from the spec if None.
         report, say: called after every epoch with its record, and with lines for people.
-        on_batch: called after every batch with `epoch`, `of`, `batch` and `batches`; not by the fast engine.
+        on_batch: called after every batch with `epoch`, `of`, `batch` and `batches`; the fast engine: every few.
         on_data: called with the data, once they are loaded, if there is anything to train.
         data: the spec's data, if they are loaded already.
         device: `cpu`, `cuda`, ...; CUDA where it is available, if None.
@@ -64,6 +65,7 @@ def run(
             runs,
             names=[name],
             report=reports,
+            on_batch=None if on_batch is None else lambda _, record: on_batch(record),
             say=say,
             data=[data],
             device=str(place),
@@ -123,6 +125,7 @@ def run_packed(
     names: Sequence[str | None] | None = None,
     slots: int = 8,
     report: Callable[[int, dict[str, Any]], None] | None = None,
+    on_batch: Callable[[int, dict[str, Any]], None] | None = None,
     say: Callable[[str], None] = print,
     data: Sequence[Data | None] | None = None,
     device: str = "cuda",
@@ -138,6 +141,7 @@ def run_packed(
         slots, evaluate_early: how many share the device at a time; both as in `fit_many`.
         save_every: seconds between checkpoints, each at the end of an epoch.
         report: called after every epoch of every spec with the spec's position and the epoch's record.
+        on_batch: called after every few batches with the spec's position and `epoch`, `of`, `batch` and `batches`.
     """
     from ..lab.fit_many import fit_many
     from ..lab.pack import Job
@@ -146,6 +150,7 @@ def run_packed(
     given = data or [None] * len(specs)
     found = [Run.of(spec, runs, name) for spec, name in zip(specs, names or [None] * len(specs), strict=True)]
     loaded: dict[Any, Data] = {}
+    on_batch_of: dict[int, Any] = {}  # by the session's id
     with ExitStack() as locks:
         sessions: list[TrainingSession] = []
         for i, (spec, one) in enumerate(zip(specs, found, strict=True)):
@@ -156,6 +161,8 @@ def run_packed(
             loaded[key] = loaded.get(key) or given[i] or spec.load()
             tell = None if report is None else lambda record, i=i: report(i, record)
             sessions.append(TrainingSession(one, spec, loaded[key], torch.device(device), half=half, report=tell))
+            if on_batch is not None:
+                on_batch_of[id(sessions[-1])] = _batch_report(partial(on_batch, i), sessions[-1].epochs)
         for session in sessions:
             locks.enter_context(lock_folder(session.folder))
             session.begin(say)
@@ -178,6 +185,7 @@ def run_packed(
                 dtype=getattr(torch, dtype),
                 evaluate_early=evaluate_early,
                 on_epoch=lambda i, record, part=part: part[i].end_epoch(record),
+                on_batch=(lambda i, *batch, part=part: on_batch_of[id(part[i])](*batch)) if on_batch_of else None,
                 on_end=lambda i, _, part=part: part[i].finish(),
                 save_every=save_every,
                 on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state),
