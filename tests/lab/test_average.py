@@ -21,7 +21,8 @@ RECIPE = replace(
 
 @pytest.fixture(scope="module")
 def digits():
-    return data.imbalance(load.digits(), "long-tail", ratio=20, largest=60)
+    every = data.imbalance(load.digits(), "long-tail", ratio=20, largest=60)
+    return replace(every, test=every.test[np.arange(0, 500, 8)])  # each epoch looks at all of them
 
 
 def make_job(digits, method, seed=0, how=RECIPE, start=None):

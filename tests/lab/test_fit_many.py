@@ -23,7 +23,8 @@ RECIPE = replace(recipe.find_recipe("digits"), epochs=4, milestones=(2, 3), batc
 
 @pytest.fixture(scope="module")
 def digits():
-    return data.imbalance(load.digits(), "long-tail", ratio=20, largest=60)
+    every = data.imbalance(load.digits(), "long-tail", ratio=20, largest=60)
+    return replace(every, test=every.test[np.arange(0, 500, 8)])  # each epoch looks at all of them
 
 
 def job(digits, method, seed, *, net="digits", how=RECIPE):
