@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from levelhead import gamma_path, measure
+from levelhead.gamma import engines
 from levelhead.gamma.intervals import FEW_CLASSES, snap, winning_range
 from levelhead.gamma.rule import make_rule
 
@@ -252,3 +253,19 @@ def test_a_kept_bias_is_solved_on_ranges_whose_floats_are_more_than_an_integer_c
 def test_a_kept_bias_of_zero_changes_no_breakpoint():
     path = gamma_path(np.array([[4.0, 2.0]]), np.array([1]), [400, 100], range=(-2, 2), bias=np.zeros(2))
     np.testing.assert_allclose(path.gammas, [-2, 0.5])
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+def test_threads_that_share_the_rows_give_the_same_bits(engine, rule, monkeypatch):
+    if engine == "numba":
+        pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(1, 2, size=(2001, 40)).astype(np.float32), rng.integers(40, size=2001)
+    counts = rng.integers(1, 1000, 40)
+    alone = gamma_path(logits, labels, counts, engine=engine, rule=rule)
+    monkeypatch.setattr(engines, "_MANY_NUMBERS", 1)
+    monkeypatch.setattr(engines, "usable_cores", lambda: 3)
+    shared = gamma_path(logits, labels, counts, engine=engine, rule=rule)
+    assert np.array_equal(alone.lo, shared.lo)
+    assert np.array_equal(alone.hi, shared.hi)

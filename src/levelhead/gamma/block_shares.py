@@ -1,12 +1,12 @@
 """Predicted shares over gamma, and how far they are from a prior, of many resamples at once."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from .cores import usable_cores
 from .envelope import Envelope
 from .grid import SAME_VALUE, Grid
 from .possible import possible_by_shares
@@ -126,7 +126,7 @@ def choose_by_shares(mismatch: Any, n: int, rng: np.random.Generator) -> np.ndar
         mass /= len(changes.start)
         return grid.choose_rows(shares.between(*shares.likely, mass), prefer_zero=whole)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         found = list(pool.map(choose, sizes, rng.integers(1 << 63, size=len(sizes)).tolist()))
     return np.concatenate([np.zeros(0), *found])
 

@@ -141,9 +141,8 @@ class Objective:
         most = pulled[least] + guide * self.mismatch.between(least, least)[0]
         low = np.flatnonzero(pulled <= most + 2 * SAME_VALUE)
         first, last = int(low[0]), int(low[-1])
-        values = np.full_like(pulled, np.inf)
-        values[first : last + 1] = pulled[first : last + 1] + guide * self.mismatch.between(first, last)
-        return self.grid.choose(values)
+        values = pulled[first : last + 1] + guide * self.mismatch.between(first, last)
+        return Grid(self.grid.edges[first : last + 2]).choose(values, prefer_zero=len(values) == len(pulled))
 
     def _pulled(self, error: np.ndarray, times: np.ndarray | None, strength: float) -> tuple[np.ndarray, float]:
         """Return the error with the pull on each interval, [G], and the weight of the mismatch."""

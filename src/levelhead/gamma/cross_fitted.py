@@ -5,7 +5,6 @@ So every sample gets, from every rule, as many predictions as there are repeats,
 rule with more numbers to choose has no advantage from choosing them.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import numpy as np
 from .bootstrap import draw_resamples
 from .choose import guide_strength
 from .chunks import read_chunks
+from .cores import usable_cores
 from .criterion import Objective, class_effects
 from .fitters import Fitted, Fitter
 from .folds import draw_folds
@@ -147,7 +147,7 @@ def cross_fit_rules(
     if held_out.numbers < _FEW_NUMBERS:
         found += [fit(*task) for task in tasks[first:]]
     else:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(usable_cores()) as pool:
             found += pool.map(lambda task: fit(*task), tasks[first:])
     for (*_, rule), one in zip(tasks, found, strict=True):
         fits[rule].append(one)

@@ -1,5 +1,8 @@
 """Finding where each sample is right, chunk by chunk, with the engine that fits the logits."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
@@ -12,11 +15,14 @@ from ..core.extras import install_command
 from ..core.measure import Kind
 from ..show.progress import RowProgress
 from .chunks import read_chunks
+from .cores import usable_cores
 from .intervals import TabulatedRule, find_intervals, shard_intervals
 from .rule import Rule
 from .top_k import Pieces, find_pieces
 
 Engine = Literal["auto", "numpy", "numba", "torch"]
+Intervals = tuple[np.ndarray, np.ndarray]  # lo [N], hi [N]
+_MANY_NUMBERS = 1 << 26  # N times K, from which on threads share the rows
 
 
 def find_right(
@@ -53,6 +59,7 @@ def find_right(
             "shards are merged for top-1 without a kept bias; give the logits of all classes", parameter="shard"
         )
     table, pieces = None, []
+    threads = usable_cores() if np.prod(logits.shape) >= _MANY_NUMBERS else 1
     classes, true = (None, None) if shard is None else _check_shard(shard, logits, len(rule.ratios))
     for first, chunk in read_chunks(logits, kind=kind, check=engine != "numba", whole=shard is None, progress=progress):
         rows, sample = slice(first, first + len(chunk)), np.arange(len(chunk))
@@ -62,12 +69,32 @@ def find_right(
             lo, hi = shard_intervals(chunk, labels[rows], rule, range, classes, true[rows])
         else:
             table = table or TabulatedRule.of(rule, range, chunk.dtype)
-            lo, hi = find_in_block(chunk, labels[rows], rule, table)
+            lo, hi = _find_in_parts(find_in_block, chunk, labels[rows], rule, table, threads)
             if engine == "numba" and np.isnan(hi).any():
                 check_finite_rows(chunk, first)  # raises, naming the row
         pieces.append((sample + first, lo, hi))
     sample, lo, hi = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     return sample, lo, hi
+
+
+def _find_in_parts(
+    find: Callable[..., Intervals],
+    chunk: np.ndarray,
+    labels: np.ndarray,
+    rule: Rule,
+    table: TabulatedRule,
+    threads: int,
+) -> Intervals:
+    """Return lo and hi of a chunk, a part of its rows in each thread."""
+    if threads == 1:
+        return find(chunk, labels, rule, table)
+    rows = np.array_split(np.arange(len(chunk)), threads)
+    parts = [slice(some[0], some[-1] + 1) for some in rows if len(some)]
+    tables = [replace(table, moves=table.moves.copy()) for _ in parts]  # numba writes into its table
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(lambda part, own: find(chunk[part], labels[part], rule, own), parts, tables))
+    lo, hi = (np.concatenate(ends) for ends in zip(*found, strict=True))
+    return lo, hi
 
 
 def _check_shard(shard: tuple[Any, Any], logits: Array, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,6 @@ The winner of a row is always among its logits of the highest sign, whose (log) 
 prediction changes where the upper envelope of these lines bends, and only to a class of a steeper line.
 """
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from ..core.errors import LevelheadError
 from ..core.measure import Kind
 from ..show.progress import RowProgress
 from .chunks import read_chunks
+from .cores import usable_cores
 from .envelope_walk import CACHED_NUMBERS, has_tiny, scale_extreme_rows, tabulate, walk, walk_enlarged, winners_at
 from .rule import Rule
 
@@ -167,7 +167,7 @@ def compute_envelope(
         return start, found
 
     starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy releases the interpreter lock
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy releases the interpreter lock
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
             step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
             firsts = np.arange(0, len(chunk), step)

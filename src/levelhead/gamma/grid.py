@@ -60,10 +60,10 @@ class Grid:
         """Return values [G] as a curve."""
         return Curve(self.edges[:-1], values, float(self.edges[-1]))
 
-    def choose(self, values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    def choose(self, values: np.ndarray, *, prefer_zero: bool = True) -> tuple[float, tuple[float, float]]:
         """Return gamma and the widest plateau on which values [G] are lowest: its middle, or 0 if all are equal."""
         curve = self.curve(values)
-        unchanged = curve.plateau_at_zero(SAME_VALUE)
+        unchanged = curve.plateau_at_zero(SAME_VALUE) if prefer_zero else None
         if unchanged is not None:
             return 0.0, unchanged
         plateau = curve.plateau(SAME_VALUE)

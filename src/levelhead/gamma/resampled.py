@@ -6,7 +6,6 @@ first. No interval can be chosen whose error alone exceeds the whole criterion o
 where the choice can fall. All choices are the same as if each replicate were chosen by itself.
 """
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .block_shares import BLOCK, BlockShares, changing, group_changes, group_predictions
+from .cores import usable_cores
 from .envelope import Envelope
 from .grid import Grid
 from .possible import possible_intervals
@@ -51,7 +51,7 @@ class ResampledChoice:
         """Yield n replicates, in blocks that threads work on; the seed alone decides what is drawn."""
         size = max(1, min(256, BLOCK // len(self.groups.sizes)))
         sizes = [min(size, n - first) for first in range(0, n, size)]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(usable_cores()) as pool:
             yield from pool.map(self._draw_block, sizes, rng.integers(1 << 63, size=len(sizes)).tolist())
 
     def _draw_block(self, n: int, seed: int) -> Block:

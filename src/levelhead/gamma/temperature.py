@@ -4,13 +4,13 @@ With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + lo
 as the prior says. That is a shift of the raw logits by T, whatever their units.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from ..core.array import Array, to_numpy
 from ..core.measure import Kind, check_logits
+from .cores import usable_cores
 from .scratch import SCRATCH
 
 _MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's
@@ -107,7 +107,7 @@ def _slopes(
     if len(firsts) <= _FEW_BLOCKS:
         found = [look(first) for first in firsts]
     else:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(usable_cores()) as pool:
             found = list(pool.map(look, firsts))
     return sum(slope for slope, _ in found), sum(bend for _, bend in found)
 
