@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from levelhead.core.errors import LevelheadError
-from levelhead.files.edits import Edit, copy, file_sha256, restore, rewrite, staged
+from levelhead.files.digest import file_sha256
+from levelhead.files.edits import Edit, copy, restore, rewrite, staged
 from levelhead.files.rescale import rescale_file
 
 

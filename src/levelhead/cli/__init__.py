@@ -8,6 +8,7 @@ errors: errors in one line, in the words of the command
 outputs: checks of the files that a command will write
 tune_files, tune_label_files: what `levelhead tune` does, for classes and for several labels per sample
 demo: what `levelhead demo` does
+early: what is begun before anything else is imported
 """
 
 import os
@@ -44,6 +45,11 @@ def main() -> None:
 
 
 def _run() -> int:
+    if len(sys.argv) > 2 and sys.argv[1] in ("rescale", "adjust", "undo"):
+        from .early import begin_early_digest
+
+        begin_early_digest(*sys.argv[1:])
+
     import typer
 
     app = __getattr__("app")

@@ -19,5 +19,6 @@ companions: what belongs to a model in its folder besides its own files
 large_heads, blocks: heads too large to be held whole; bytes read while they are written
 note: the record of an adjustment in a file
 edits: files written as a few changed byte ranges, all or nothing
+digest: the sha256 of a file, computed while it is copied
 originals: the bytes kept for an exact undo
 """

@@ -13,6 +13,15 @@ LARGE = 1 << 26  # from so many bytes on, a part of a file is not held in memory
 EditData = Any  # bytes, or a FileRange
 
 
+@dataclass(frozen=True)
+class Edit:
+    """Bytes `offset` to `offset + length` of a file become `data`."""
+
+    offset: int
+    length: int
+    data: EditData  # bytes, or what stands for many
+
+
 @dataclass(frozen=True, eq=False)
 class FileRange:
     """Bytes `offset` to `offset + length` of a file, which stays as it is until they are used.

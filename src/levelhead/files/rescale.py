@@ -19,9 +19,6 @@ from ..core.label_task import check_label_task
 from ..core.measure import check_logits
 from ..core.per_class import listed
 from ..core.precision import rounding_flips
-from ..gamma.options import check_background
-from ..gamma.tuned import reason_to_keep_zero
-from ..io.tuned_json import read_choice, same_counts
 from ..show.progress import ByteProgress
 from .companions import companion_files
 from .large_heads import LargeHead, adjust_large, is_large, thin_head
@@ -126,7 +123,10 @@ def rescale_file(
     """
     check_choice("rule", rule, RULES)
     check_choice("bias", bias, ("scale", "keep"))
-    check_background(background, rule, "multiclass", summary=False)
+    if background is not None:
+        from ..gamma.options import check_background  # loads as much as all else here, and few need it
+
+        check_background(background, rule, "multiclass", summary=False)
     found = locate_head(path, head=head, counts=counts, names=names)
     check_rule_fits(found, rule, again=again)
     classes, names = (2, None) if found.classes == 1 else (found.classes, found.names)
@@ -226,6 +226,8 @@ def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Pat
         raise LevelheadError("expected gamma or a file that `levelhead tune` wrote, not both")
     if tuned is None:
         return {"gamma": gamma, "rule": rule or "rescale", "chosen": None}
+    from ..io.tuned_json import read_choice
+
     chosen = read_choice(tuned, rule=rule)
     if chosen.get("task") == "multilabel":
         raise LevelheadError(f"{tuned}: chosen for several labels per sample; use `levelhead adjust`")
@@ -258,6 +260,8 @@ def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool, task: La
 
 
 def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
+    from ..io.tuned_json import same_counts
+
     if chosen.get("classes") not in (None, classes):
         raise LevelheadError(f"{path}: gamma was tuned on {chosen['classes']} classes, but this head has {classes}")
     if not same_counts(chosen, n):
@@ -295,15 +299,12 @@ def _notes(
     notes = []
     if head.bias is None and adjusted.bias is not None:
         notes.append("the head had no bias and has one now")
-    if chosen and (
-        doubt := reason_to_keep_zero(
-            chosen["gamma"],
-            chosen.get("gain"),
-            chosen.get("gain_interval"),
-            floors_met=chosen.get("floors_met_at_zero"),
-        )
-    ):
-        notes.append(f"where gamma was chosen, {doubt}")
+    if chosen:
+        from ..gamma.tuned import reason_to_keep_zero
+
+        met = chosen.get("floors_met_at_zero")
+        doubt = reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"), floors_met=met)
+        notes += [f"where gamma was chosen, {doubt}"] if doubt else []
     if rule in ("rescale", "tau") and not can_flip(head):
         notes.append(
             "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"

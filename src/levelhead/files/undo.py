@@ -12,7 +12,8 @@ from ..core.head import Head
 from ..core.regular_file import check_regular_file, check_unchanged
 from ..show.progress import ByteProgress
 from . import safetensors
-from .edits import copy, file_sha256, restore, staged
+from .digest import file_sha256
+from .edits import copy, restore, staged
 from .format import check_not_input, copy_companions, layout
 from .locate import format_of, output_path, with_name
 from .note import Note

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.errors import LevelheadError
 from ..core.regular_file import check_regular_file
-from ..files.edits import file_sha256
+from ..files.digest import file_sha256
 from ..io.snapshot import Snapshot
 from ..io.text import parse_json
 from .spec import Spec

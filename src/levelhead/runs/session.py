@@ -14,7 +14,7 @@ from safetensors.torch import save as to_bytes
 from .._version import __version__
 from ..core import atomic
 from ..core.errors import LevelheadError
-from ..files.edits import file_sha256
+from ..files.digest import file_sha256
 from ..lab.data import Data
 from ..lab.features import errors, snapshot
 from ..lab.nets import build, parameter_count

@@ -1,0 +1,29 @@
+"""What a command begins before anything else is imported: the sha256 of a large model, which takes longest of all.
+
+Nothing is decided here. A guess that is wrong, or a file that cannot be read, is left to the command itself.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+from ..core.errors import LevelheadError
+from ..files.digest import LARGE_INPUT, begin_early
+
+
+def begin_early_digest(command: str, *words: str) -> None:
+    """Begin the digest that `rescale`, `adjust` or `undo` will need of the first large file among its arguments."""
+    for before, word in zip(("", *words), words, strict=False):
+        path = Path(word)
+        with suppress(OSError, ValueError, LevelheadError):
+            if before.startswith("-") or not path.is_file() or path.stat().st_size < LARGE_INPUT:
+                continue
+            begin_early(path, _kept_edits(path) if command == "undo" else ())
+            return
+
+
+def _kept_edits(path: Path) -> list:
+    """Return the edits that undo a file by what was kept of it, in order."""
+    from ..files.originals import load_originals
+
+    (original,) = load_originals(path.with_name(f"{path.name}.original")).values()
+    return sorted(original.edits, key=lambda edit: edit.offset)
