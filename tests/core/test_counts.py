@@ -210,3 +210,78 @@ def test_missing_is_advised_by_the_functions_that_have_it(call, has_missing):
     assert str(error.value).endswith("pass missing='neutral' to leave it as it is") == has_missing
     with pytest.raises(lh.LevelheadError, match="class names are not known here"):
         call({"cat": 9, "dog": 3, "elk": 1})
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([0, 1, 2, 2], [1, 1, 2]),  # every class occurs
+        ([2] + [0, 1] * 3, [3, 3, 1]),  # more than twice as many as classes
+        ([2, 1, 0], [2, 1, 2]),  # as many as classes: counts, of which one is missing
+    ],
+)
+def test_more_integers_than_classes_are_labels(labels, expected):
+    assert counts.resolve(labels, 3, missing="neutral").tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("given_counts", "message"),
+    [
+        ([0, 0, 1, 1, 1], "expected 3 counts, one per class, got 5"),  # too few to be labels without class 2
+        ([0, 0, 0, 1, 1, 1], "expected 3 counts, one per class, got 6"),
+        ([0, 0, 0, 1, 1, 1, 1], "class 2 has no samples"),  # enough
+        ([1, 2, 3, 3, 1, 2, 3], "expected 3 counts, one per class, got 7"),  # labels that begin at 1 are not labels
+        ([-1, 0, 1, 2, 0, 1, 2], "expected 3 counts, one per class, got 7"),
+        ([], "expected 3 counts, one per class, got 0"),
+    ],
+)
+def test_what_is_neither_labels_nor_a_count_per_class_is_refused(given_counts, message):
+    with pytest.raises(lh.LevelheadError, match=message):
+        counts.resolve(np.array(given_counts, int), 3)
+
+
+def test_counts_are_whole_as_far_as_float64_holds_every_whole_number():
+    assert counts.resolve([2.0**53, 1]).tolist() == [2**53, 1]
+    with pytest.raises(lh.LevelheadError, match=r"class 1 is 9007199254740994\.0; expected a whole number"):
+        counts.resolve([1, 2.0**53 + 2])
+    with pytest.raises(lh.LevelheadError, match=r"class 0 is fractional \(200\.5\)"):
+        counts.resolve([200.5, 1])
+
+
+def test_no_counts_at_all_are_refused():
+    with pytest.raises(lh.LevelheadError, match="expected one count per class, got none"):
+        counts.resolve([])
+
+
+def test_names_say_how_many_classes_there_are():
+    with pytest.raises(lh.LevelheadError, match="expected 3 counts, one per class, got 2"):
+        counts.resolve([5, 3], names=["cat", "dog", "owl"])
+    with pytest.raises(lh.LevelheadError, match="expected 3 class names, got 2"):
+        counts.resolve([5, 3, 1], 3, names=["cat", "dog"])
+
+
+@pytest.mark.parametrize(
+    ("given_counts", "message"),
+    [
+        ([5, None], "expected counts as numbers, got None for class 1"),
+        ([5, 10**400], "expected counts as numbers, got a number of 401 digits for class 1"),
+        (["5", "3"], "expected counts as numbers, got (?!None)"),
+    ],
+)
+def test_what_is_not_a_number_is_shown_with_its_class(given_counts, message):
+    with pytest.raises(lh.LevelheadError, match=message):
+        counts.resolve(given_counts)
+
+
+def test_small_profiles_end_at_one_sample():
+    assert counts.long_tail(100, 2, 10).tolist() == [100, 10]
+    assert counts.long_tail(10, 3, 1000).tolist() == [10, 1, 1]
+    assert counts.step(5, 3, 100).tolist() == [5, 5, 1]
+
+
+@pytest.mark.parametrize("profile", [counts.long_tail, counts.step])
+@pytest.mark.parametrize(("largest", "classes"), [(0, 3), (3, 0)])
+def test_a_profile_needs_a_sample_and_a_class(profile, largest, classes):
+    with pytest.raises(lh.LevelheadError, match=f"got {classes} classes of {largest}"):
+        profile(largest, classes, 10)
+    assert profile(1, 1, 10).tolist() == [1]

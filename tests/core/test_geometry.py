@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
 from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
 
@@ -83,3 +85,56 @@ def test_norm_follows_count_says_nothing_of_unit_rows():
     rounded = 1 + np.array([3e-8, 2e-8, 1e-8, 0.0])  # what WVN leaves
     assert np.isnan(geometry.norm_follows_count(Head(np.diag(rounded)), [1, 2, 3, 4]))
     assert geometry.norm_follows_count(Head(np.diag([4.0, 3.0, 2.0, 1.0])), [1, 2, 3, 4]) == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("unit", [0.01, 1.0, 100.0])
+def test_norms_that_differ_by_less_than_a_ten_thousandth_are_equal_in_any_unit(unit):
+    equal, other = (Head(unit * np.diag([1.0, 1 + by])) for by in (0.5e-4, 2e-4))
+    assert np.isnan(geometry.norm_follows_count(equal, [90, 10]))
+    assert geometry.norm_follows_count(other, [90, 10]) == -1
+
+
+def test_rounding_of_a_cosine_beyond_one_is_an_angle_of_zero_or_a_half_turn():
+    features, labels = np.random.default_rng(1).standard_normal((300, 7)), np.arange(300)
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    assert ((unit * unit).sum(axis=1) > 1).any()  # what must not reach the arc cosine
+    np.testing.assert_allclose(geometry.angular_sigma(features, labels, 300), 0, atol=1e-5)
+    np.testing.assert_allclose(geometry.center_gap((features, labels), (features, labels), 300), 0, atol=1e-5)
+    np.testing.assert_allclose(geometry.center_gap((features, labels), (-features, labels), 300), 180, atol=1e-5)
+    for row in features:
+        for other, between in ((row, 0), (-row, 180)):
+            assert sum(geometry.boundary_angles(Head(np.stack([row, other])), 0, 1)) == pytest.approx(between, abs=1e-5)
+
+
+def test_the_oracle_takes_as_few_steps_as_scipys():
+    features, labels = rng.standard_normal((200, 6)), rng.integers(3, size=200)
+    features[np.arange(200), labels] += 1.0
+    ours = geometry.oracle_head(features * [1, 2, 4, 8, 16, 32], labels, 3, decay=1e-3, tolerance=1e-6)
+
+    def loss(flat):
+        x, w = features * [1, 2, 4, 8, 16, 32], flat.reshape(3, 6)
+        logs = log_softmax(x @ w.T, axis=1)
+        slope = (np.exp(logs) - np.eye(3)[labels]).T @ x / 200 + 1e-3 * w
+        return -logs[np.arange(200), labels].mean() + 5e-4 * flat @ flat, slope.ravel()
+
+    theirs = minimize(
+        loss, np.zeros(18), jac=True, method="L-BFGS-B", options={"gtol": 1e-6, "ftol": 0, "maxcor": 20, "maxiter": 500}
+    )
+    assert ours.loss == pytest.approx(theirs.fun, abs=1e-9)
+    assert ours.gradient <= 1e-6
+    assert ours.steps <= 1.3 * theirs.nit
+
+
+def test_the_oracle_takes_no_more_steps_than_asked_for_and_each_makes_it_better():
+    features, labels = rng.standard_normal((60, 3)), rng.integers(3, size=60)
+    few = [geometry.oracle_head(features, labels, 3, steps=steps) for steps in (0, 1, 2, 3)]
+    assert [each.steps for each in few] == [0, 1, 2, 3]
+    assert [few[0].loss, *sorted((each.loss for each in few[1:]), reverse=True)] == [each.loss for each in few]
+    assert few[0].loss == pytest.approx(np.log(3))
+    assert few[1].loss < few[0].loss
+
+
+def test_the_oracle_begins_at_scores_whose_exponentials_overflow():
+    done = geometry.oracle_head(np.eye(2), [1, 0], 2, start=Head(1e4 * np.eye(2)), steps=1)
+    assert np.isfinite(done.loss)
+    assert done.loss < 1e4
