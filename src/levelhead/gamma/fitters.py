@@ -121,7 +121,20 @@ class RescaleThenShift:
         )
 
     def second(self, gamma: float) -> PathFitter:
-        """Return the shift of logits that are already rescaled."""
+        """Return the shift of logits that are already rescaled; folds often choose the same gamma, so some are kept."""
+        found = self._seconds.get(gamma)
+        if found is None:
+            found = self._shift_after(gamma)
+            if len(self._seconds) >= MOST_NUMBERS // self.held_out.numbers:
+                self._seconds.clear()
+            self._seconds[gamma] = found
+        return found
+
+    @cached_property
+    def _seconds(self) -> dict[float, PathFitter]:
+        return {}
+
+    def _shift_after(self, gamma: float) -> PathFitter:
         held_out, options = self.held_out, self.held_out.options
         scaled = [
             part.rule.scores(check_logits(to_numpy(logits), kind=options.kind), gamma)
@@ -203,7 +216,7 @@ class VectorFitter:
         """Fit the numbers on some rows."""
         held_out, options = self.held_out, self.held_out.options
         labels = held_out.labels[rows]
-        given = {"prior": self.prior, "ridge": self.ridge, "start": self.start}
+        given = {"prior": self.prior, "ridge": self.ridge, "start": self.start, "near": self.temperature}
         fit = fit_vector(self.scores[rows], labels, held_out.counts, **given)
         scores = fit.scores(self.scores)
         found = Fitted(1.0, scores.argmax(axis=1), scale=fit.scale, offset=fit.offset, smoothing=self.smoothing)

@@ -61,6 +61,7 @@ def fit_vector(
     prior: np.ndarray | None = None,
     ridge: float | None = None,
     start: np.ndarray | None = None,
+    near: float | None = None,
     rng: np.random.Generator | int = 0,
 ) -> VectorFit:
     """Fit a scale and an offset per class to held-out scores, by log loss with a ridge toward the counts' shift.
@@ -70,7 +71,7 @@ def fit_vector(
         counts: [K], training samples of each class.
         prior: [K], the weight of each class, sums to 1; uniform if not given. Classes without a sample keep the shift.
         ridge: strength of the penalty; what `choose_ridge` returns if not given.
-        start: [2, K], parameters of similar samples to begin at; they save steps.
+        start, near: [2, K], parameters of similar samples to begin at, and their temperature; they save steps.
         rng: a generator, or a seed, for the folds of that choice.
 
     Returns:
@@ -84,7 +85,7 @@ def fit_vector(
     """
     wide = logits.astype(np.float64)
     ridge = choose_ridge(wide, labels, counts, prior=prior, rng=rng) if ridge is None else ridge
-    loss = vector_loss(wide, labels, counts, prior)
+    loss = vector_loss(wide, labels, counts, prior, near=near)
     scale, offset = loss.affine(loss.minimum_at(ridge, start))
     if scale.min() < _LEAST_SCALE * loss.inverse:
         scale, offset = _fit_path(loss, (*(r for r in RIDGES if r > ridge), ridge))[-1]
@@ -116,12 +117,12 @@ def choose_ridge(
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
     fold = draw_folds(labels, _FOLDS, np.random.default_rng(rng))
     whole = vector_loss(logits, labels, counts, prior)
-    losses = np.zeros(len(RIDGES))
+    losses, near = np.zeros(len(RIDGES)), 1 / whole.inverse
     for left_out in np.unique(fold):
         held = fold == left_out
         true, weights = labels[held], whole.weights[held]
         for i, (scale, offset) in enumerate(
-            _fit_path(vector_loss(logits[~held], labels[~held], counts, prior), RIDGES, tolerance=1e-5)
+            _fit_path(vector_loss(logits[~held], labels[~held], counts, prior, near=near), RIDGES, tolerance=1e-5)
         ):
             losses[i] -= weights @ log_softmax(scale * logits[held] + offset)[np.arange(len(true)), true]
     return float(RIDGES[int(losses.argmin())])
@@ -303,11 +304,19 @@ def _solve(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np
 
 
 def vector_loss(
-    logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, prior: np.ndarray | None = None
+    logits: np.ndarray,
+    labels: np.ndarray,
+    counts: np.ndarray,
+    prior: np.ndarray | None = None,
+    *,
+    near: float | None = None,
 ) -> VectorLoss:
-    """Return the loss of some samples, with the temperature at which they are calibrated for the training counts."""
+    """Return the loss of some samples, with the temperature at which they are calibrated for the training counts.
+
+    `near` is the temperature of similar samples.
+    """
     prior = np.full(len(counts), 1 / len(counts)) if prior is None else prior
-    temperature = fit_scale(logits, labels, _class_weights(labels, counts / counts.sum()))
+    temperature = fit_scale(logits, labels, _class_weights(labels, counts / counts.sum()), near=near)
     shift = np.log(np.maximum(prior, _LEAST_SHARE) * counts.max() / counts)
     return VectorLoss(logits, labels, _class_weights(labels, prior), shift, 1 / temperature)
 
