@@ -163,6 +163,7 @@ def evaluate_and_export(
         )
     if uncertain and found.gamma:
         lines.append(
-            "no certain gain, so the model is written as trained; ask for it anyway, or give gamma, to level it"
+            "no certain gain, so the model is written as trained; to level it all the same, give the same command with "
+            "the option anyway: nothing is trained again"
         )
     return result, "\n".join([*lines, f"the {'leveled ' * bool(written)}model: {', '.join(files)}"])
