@@ -1,8 +1,8 @@
 """Time of the exact path, compared with a grid of 101 gammas, scikit-learn's tuned threshold and a read of the logits.
 
     python bench/path.py            # on the CPU, one thread, into results/path.json
-    python bench/path.py --gpu      # on the first CUDA device, into results/path-gpu.json
     python bench/path.py --quick    # smaller sets, nothing written
+    python bench/path_gpu.py        # the same path on a GPU
 
 Ratios compare times taken in turn in one run: the median of all repeats, with the lowest and the highest. Both give the
 error and the balanced error over gamma: the path at every gamma, the grid at 101.
@@ -231,72 +231,6 @@ def stream(gigabytes: float) -> dict[str, Any]:
     return {"gigabytes": gigabytes, "seconds": took, "peak_mb": memory, "asked_mb": 300}
 
 
-def on_gpu(n: int, classes: int, repeats: int) -> dict[str, Any]:
-    import torch
-
-    logits, labels, counts = data(n, classes)
-    there, room = torch.from_numpy(logits).cuda(), torch.empty(logits.shape, device="cuda")
-
-    def timed(work: Callable[[], Any]) -> float:
-        torch.cuda.synchronize()
-        return seconds(lambda: (work(), torch.cuda.synchronize()), at_least=0)
-
-    for work in (lambda: gamma_path(there, labels, counts), lambda: room.copy_(there)):
-        timed(work)  # the first call loads kernels
-    torch.cuda.reset_peak_memory_stats()
-    ours = [timed(lambda: gamma_path(there, labels, counts)) for _ in range(repeats)]
-    copies = [timed(lambda: room.copy_(there)) for _ in range(repeats)]
-    ends = gamma_path(there, labels, counts)
-    host = gamma_path(logits, labels, counts, engine="numpy")
-    same = max(
-        float(np.abs(np.nan_to_num(a - b, posinf=0, neginf=0)).max())
-        for a, b in ((ends.lo, host.lo), (ends.hi, host.hi))
-    )
-    assert same < 1e-9, f"the device's path differs from the host's by {same}"
-    kernel = kernel_times(there, labels, ends, 5 * repeats)
-    copy, took = np.median(copies), np.median(ours)
-    bandwidth = 2 * logits.nbytes / copy
-    share = logits.nbytes / took / bandwidth
-    print(
-        f"{torch.cuda.get_device_name()}, {n} x {classes}: {took * 1e3:.2f} ms; a copy reaches "
-        f"{bandwidth / 1e12:.2f} TB/s; one read of the logits in that time is {share:.1%} of it; "
-        f"off the host's by at most {same:.1e}"
-        + (f"; the kernel alone {np.median(kernel) * 1e3:.2f} ms (asked: 2.5)" if kernel else "")
-    )
-    return {
-        "n": n,
-        "classes": classes,
-        "device": torch.cuda.get_device_name(),
-        "path": spread(ours),
-        "kernel": kernel and spread(kernel),
-        "copy": spread(copies),
-        "copy_bandwidth_bytes_per_s": float(bandwidth),
-        "share_of_copy_bandwidth": float(share),
-        "peak_bytes_beside_the_logits": torch.cuda.max_memory_allocated() - 2 * logits.nbytes,
-        "largest_difference_from_host": same,
-    }
-
-
-def kernel_times(logits: Any, labels: np.ndarray, path: Any, repeats: int) -> list[float]:
-    """Return the seconds of the Triton kernel with what it needs on the device, by the device's own clock."""
-    import torch
-
-    try:
-        from levelhead.gamma.intervals_triton import find_intervals_triton
-    except ImportError:
-        return []
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        start.record()
-        find_intervals_triton(logits, labels, path.rule, path.range)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    return times
-
-
 def machine() -> dict[str, Any]:
     versions = {}
     for name in ("numpy", "numba", "torch", "scikit-learn"):
@@ -320,22 +254,18 @@ def machine() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", action="store_true", help="time the path of a tensor on a CUDA device")
     parser.add_argument("--quick", action="store_true", help="smaller sets; write nothing")
     parser.add_argument("--repeats", type=int, default=7)
     given = parser.parse_args()
     result: dict[str, Any] = {"machine": machine(), "command": "python " + " ".join(["bench/path.py", *sys.argv[1:]])}
-    if given.gpu:
-        result["gpu"] = on_gpu(50_000, 8142, 5 * given.repeats)
-    else:
-        engines = ["numpy"] + ["numba"] * (result["machine"]["numba"] is not None)
-        sizes = [(10_000, 10), (10_000, 100), (50_000, 1000), (50_000, 8142)][: 2 if given.quick else 4]
-        result["against_grid"] = against_grid(sizes, engines, given.repeats)
-        result["against_sklearn"] = against_sklearn(5000 if given.quick else 50_000, given.repeats)
-        result["bootstrap"] = bootstrap(10_000, 3)
-        result["stream"] = stream(0.2 if given.quick else 4)
+    engines = ["numpy"] + ["numba"] * (result["machine"]["numba"] is not None)
+    sizes = [(10_000, 10), (10_000, 100), (50_000, 1000), (50_000, 8142)][: 2 if given.quick else 4]
+    result["against_grid"] = against_grid(sizes, engines, given.repeats)
+    result["against_sklearn"] = against_sklearn(5000 if given.quick else 50_000, given.repeats)
+    result["bootstrap"] = bootstrap(10_000, 3)
+    result["stream"] = stream(0.2 if given.quick else 4)
     if not given.quick:
-        target = RESULTS / ("path-gpu.json" if given.gpu else "path.json")
+        target = RESULTS / "path.json"
         target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print(f"written to results/{target.name}")
 

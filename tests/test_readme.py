@@ -253,3 +253,14 @@ def test_what_people_wait_for_was_measured():
     assert f"at {files['synced']['median']:.2f} of the speed of `cp` and a sync" in said
     assert f"at {files['warm']['median']:.2f}, where hashing the input alone allows" in said
     assert f"allows {files['warm, sha256 alone']['median']:.2f}" in said
+    there = json.loads((results / "path-gpu.json").read_text(encoding="utf-8"))
+    assert not there["correct"]["wrong"]
+    ((path, kernel, read),) = [
+        [one[name]["median"] for name in ("path_ms", "kernel_ms", "read_ms")]
+        for one in there["sizes"]
+        if (one["n"], one["classes"], one["dtype"]) == (50_000, 8142, "float32")
+    ]
+    assert f"takes {path:.2f} ms, of which the kernel {kernel:.2f}, where one read of the logits takes {read:.2f}" in said
+    assert ("`tune` is not faster there" in said) == (
+        there["tune"]["tune_ms"]["median"] > there["tune"]["host_tune_ms"]["median"]
+    )
