@@ -260,7 +260,9 @@ def test_what_people_wait_for_was_measured():
         for one in there["sizes"]
         if (one["n"], one["classes"], one["dtype"]) == (50_000, 8142, "float32")
     ]
-    assert f"takes {path:.2f} ms, of which the kernel {kernel:.2f}, where one read of the logits takes {read:.2f}" in said
+    assert (
+        f"takes {path:.2f} ms, of which the kernel {kernel:.2f}, where one read of the logits takes {read:.2f}" in said
+    )
     assert ("`tune` is not faster there" in said) == (
         there["tune"]["tune_ms"]["median"] > there["tune"]["host_tune_ms"]["median"]
     )
