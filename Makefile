@@ -11,8 +11,9 @@ JOBS ?= 2
 # modules, which are many and short, come last, so that no process waits long for the others.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOWEST := .venv-lowest
+EXTRAS := .venv-extras
 
-.PHONY: demo test quick test-lowest check docs results bench trust release clean
+.PHONY: demo test quick test-lowest test-extras check docs results bench trust release clean
 
 demo: $(VENV)/demo
 	$(BIN)/levelhead demo
@@ -27,6 +28,12 @@ quick: $(VENV)/test
 # The quick tests with the lowest version of everything, in an environment of their own. What warns was fixed since.
 test-lowest: $(LOWEST)/test
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" -o filterwarnings= -W ignore $(ARGS)
+
+# Each extra alone, with the wheel in an empty environment; then the tests that need MLflow, Weights & Biases or fastai.
+# EXTRA='ray wandb' tries only these.
+test-extras: $(VENV)/test $(EXTRAS)/test
+	$(BIN)/python -m tests.try_extras $(EXTRA)
+	$(BIN)/python -m tests.try_extras --tests $(EXTRAS)/bin/python
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -101,9 +108,17 @@ $(LOWEST)/test: constraints-lowest.txt pyproject.toml
 	$(LOWEST)/bin/python -m pip check
 	touch $@
 
+# All that is in the environment of the tests, and what only some of them need.
+$(EXTRAS)/test: $(VENV)/test constraints.txt
+	$(BIN)/python -m venv $(EXTRAS)
+	$(BIN)/python -c "import sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" \
+	  > $$($(EXTRAS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/tests.pth
+	$(EXTRAS)/bin/python -m pip --disable-pip-version-check -q install --no-compile -c constraints.txt mlflow wandb fastai
+	touch $@
+
 $(VENV)/docs: $(VENV)/test
 	$(PIP) -e '.[docs]'
 	touch $@
 
 clean:
-	rm -rf docs/_build docs/api docs/gallery docs/generated docs/sg_execution_times.rst $(VENV) $(LOWEST) dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/_build docs/api docs/gallery docs/generated docs/sg_execution_times.rst $(VENV) $(LOWEST) $(EXTRAS) dist .pytest_cache .ruff_cache .hypothesis

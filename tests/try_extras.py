@@ -1,9 +1,11 @@
 """Each extra alone: installed with the wheel into an empty environment, it does what it adds.
 
     python -m tests.try_extras [EXTRA ...]
+    python -m tests.try_extras --tests PYTHON
 
-The versions are those of constraints.txt. It prints the seconds of each, and ends with 1 if any went wrong.
-`make test-extras` runs it for every extra.
+The versions are those of constraints.txt. It prints the seconds of each, and ends with 1 if any went wrong. With
+`--tests` it runs the tests that `make test` skips, in an environment that has what they need: none may be skipped
+there. `make test-extras` does both.
 """
 
 import os
@@ -19,8 +21,14 @@ from . import extras
 ROOT = Path(__file__).parents[1]
 
 
+FILES = ("hosts/test_trackers.py", "hosts/test_trainers.py", "hosts/test_lightning_tune.py")
+FILES += ("hosts/test_transformers_tune.py", "cli/test_train.py")
+
+
 def main(*chosen: str) -> int:
     """Try the extras that are named, or all; print one line for each and return 1 if one went wrong."""
+    if chosen[:1] == ("--tests",):
+        return run_tests(*chosen[1:])
     wrong = 0
     with tempfile.TemporaryDirectory() as place:
         wheel = build_wheel(Path(place))
@@ -31,6 +39,15 @@ def main(*chosen: str) -> int:
             )
             wrong |= bool(message)
     return int(wrong)
+
+
+def run_tests(python: str) -> int:
+    """Run the tests of MLflow, Weights & Biases and fastai by an interpreter; return 1 if one fails or is skipped."""
+    files = [str(ROOT / "tests" / name) for name in FILES]
+    command = [python, "-m", "pytest", "-n", "0", "-rs", "-k", "mlflow or wandb or fastai", *files]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout)
+    return int(done.returncode != 0 or "SKIPPED" in done.stdout)
 
 
 def build_wheel(folder: Path) -> Path:
