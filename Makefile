@@ -29,7 +29,7 @@ quick: $(VENV)/test
 test-lowest: $(LOWEST)/test
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" -o filterwarnings= -W ignore $(ARGS)
 
-# Each extra alone, with the wheel in an empty environment; then the tests that need MLflow, Weights & Biases or fastai.
+# Each extra alone, with the wheel in an empty environment; then the tests that need MLflow, wandb, fastai or rattler-build.
 # EXTRA='ray wandb' tries only these.
 test-extras: $(VENV)/test $(EXTRAS)/test
 	$(BIN)/python -m tests.try_extras $(EXTRA)
@@ -58,8 +58,13 @@ release: $(VENV)/release
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python tests/release.py dist $(STRICT)
 
+# What measures speed on this machine, in at most 20 minutes; on a GPU too, where there is one.
 bench: $(VENV)/test $(VENV)/browser
-	for file in bench/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+	$(BIN)/python bench/_run_all.py $(ARGS)
+
+# The head in every model of transformers and timm.
+census: $(VENV)/test
+	$(BIN)/python bench/census.py $(ARGS)
 
 # Attack every promise of docs/trust.md and write that page: hours. PROFILE=quick takes minutes; ARGS='--minutes 5' stops
 # each row after five, ARGS='--only kills' runs one row.
@@ -113,7 +118,7 @@ $(EXTRAS)/test: $(VENV)/test constraints.txt
 	$(BIN)/python -m venv $(EXTRAS)
 	$(BIN)/python -c "import sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" \
 	  > $$($(EXTRAS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/tests.pth
-	$(EXTRAS)/bin/python -m pip --disable-pip-version-check -q install --no-compile -c constraints.txt mlflow wandb fastai
+	$(EXTRAS)/bin/python -m pip --disable-pip-version-check -q install --no-compile -c constraints.txt mlflow wandb fastai py-rattler-build
 	touch $@
 
 $(VENV)/docs: $(VENV)/test

@@ -1,6 +1,6 @@
 """Speed of rescaling a 2 GB safetensors file, and of undoing that, against `cp` and the sha256 that bounds both.
 
-    python bench/files.py [--gigabytes 2] [--rounds 5] [--folder DIR] [--out results/files.json]
+    python bench/files.py [--gigabytes 2] [--rounds 3] [--folder DIR] [--out results/files.json]
 
 Whole processes are timed, their start included. Each round runs all of them one after another, with the disk synced and
 the last output removed before each, so that what slows the machine slows them all. A ratio is the median over rounds.
@@ -61,7 +61,7 @@ def run(command: list[str], *, synced: Path | None = None) -> tuple[float, float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=2.0)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder")
     parser.add_argument("--out", default="results/files.json")
     args = parser.parse_args()

@@ -9,9 +9,9 @@ the same ratio over resampled rounds.
 
 Next to these stand the parts of the hook by themselves, and what bounds it: the weight is read for its norms, then read
 and written for the product, and no kernel of torch does both in one pass in place. `one read` is the sum of each row,
-and `one pass` the product alone, in X
-the roofline. How much cheaper the hook would be at it is the most that can be asked. `in blocks` is the hook on rows
-that fit the cache.
+and `one pass` the product alone, in which each number is read and written once: neither can be faster. Together they
+are the roofline. How much cheaper the hook would be at it is the most that can be asked. `in blocks` is the hook on
+rows that fit the cache.
 """
 
 from __future__ import annotations
