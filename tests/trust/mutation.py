@@ -191,6 +191,7 @@ class _Loop:
     def _index_functions(self) -> None:
         """Find every function in memory by its file, name and line, and everything that remembers results."""
         self.caches = []
+        gc.unfreeze()  # conftest.py has frozen what was there when all tests were collected
         for one in gc.get_objects():
             if type(one) is FunctionType and one.__code__.co_filename.startswith(str(SOURCE)):
                 code = one.__code__
