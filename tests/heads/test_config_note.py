@@ -7,6 +7,9 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import levelhead as lh
+from levelhead.files.adjust import adjust_file
+from levelhead.files.inspect import inspect_file
+from levelhead.files.rescale import rescale_file
 
 pytestmark = pytest.mark.slow  # the library takes seconds to import
 
@@ -80,3 +83,54 @@ def test_note_of_another_kind_is_not_read(note):
     model.config.levelhead = note
     lh.rescale_(model, COUNTS, gamma=0.5).restore()
     assert model.config.levelhead == note
+
+
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+def test_file_of_a_model_that_was_adjusted_in_memory_is_noticed(tmp_path, rule):
+    model, (folder, out) = network(), (tmp_path / "a", tmp_path / "out")
+    if rule == "shift":
+        lh.adjust_(model, shift())
+    else:
+        lh.rescale_(model, COUNTS, gamma=0.5)
+    model.save_pretrained(folder)
+    for path, to in ((folder, out), (folder / "model.safetensors", tmp_path / "out.safetensors")):
+        for again in (lambda p, o: rescale_file(p, o, COUNTS, gamma=0.5), lambda p, o: adjust_file(p, o, shift())):
+            with pytest.raises(ValueError, match=rf"was adjusted before \({rule}, gamma .*again"):
+                again(path, to)
+        assert not to.exists()
+        assert any("adjusted before" in line for line in inspect_file(path).warnings)
+    rescale_file(folder, out, COUNTS, gamma=0.5, again=True)
+    with torch.no_grad():
+        model.classifier.weight.mul_(1.01)
+        model.classifier.bias.add_(0.01)
+    model.save_pretrained(folder)  # trained since, by a trainer that keeps the config
+    rescale_file(folder, tmp_path / "trained", COUNTS, gamma=0.5)
+
+
+@pytest.mark.parametrize("size", ["5GB", "2KB"])
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+def test_model_loaded_from_an_adjusted_file_is_noticed(tmp_path, size, rule):
+    network().save_pretrained(tmp_path / "plain", max_shard_size=size)
+    if rule == "shift":
+        adjust_file(tmp_path / "plain", tmp_path / "leveled", shift())
+    else:
+        rescale_file(tmp_path / "plain", tmp_path / "leveled", COUNTS, gamma=0.5)
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path / "leveled")
+    for again in (lambda: lh.rescale_(loaded, COUNTS, gamma=0.5), lambda: lh.adjust_(loaded, shift())):
+        with pytest.raises(ValueError, match=r"classifier was adjusted already.*again"):
+            again()
+    with torch.no_grad():
+        loaded.classifier.weight.mul_(1.01)
+        loaded.classifier.bias.add_(0.01)
+    lh.rescale_(loaded, COUNTS, gamma=0.5)
+    lh.rescale_(BertForSequenceClassification.from_pretrained(tmp_path / "plain"), COUNTS, gamma=0.5)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"x" * 40, None])
+def test_damaged_files_next_to_a_model_in_memory_do_no_harm(tmp_path, content):
+    network().save_pretrained(tmp_path)
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()  # the model maps its bytes
+    if content is not None:
+        (tmp_path / "model.safetensors").write_bytes(content)
+    lh.rescale_(loaded, COUNTS, gamma=0.5)

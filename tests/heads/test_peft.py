@@ -209,6 +209,14 @@ def test_adapter_loaded_by_transformers_is_noticed(tmp_path):
         rescale_(loaded.eval(), COUNTS, gamma=0.5)
 
 
+def test_file_of_an_adapter_that_was_adjusted_in_memory_is_noticed(tmp_path):
+    model = adapted("bert")
+    rescale_(model, COUNTS, gamma=0.5)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"was adjusted before \(rescale, gamma 0\.5\).*again"):
+        rescale_file(tmp_path / "adapter_model.safetensors", tmp_path / "out.safetensors", COUNTS, gamma=0.5)
+
+
 def test_training_drops_the_note_of_the_active_adapter_only():
     model = adapted("bert")
     rescale_(model, COUNTS, gamma=0.5)

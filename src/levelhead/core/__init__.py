@@ -16,6 +16,7 @@ curve: step functions of gamma
 precision: what rounding to half precision can change
 per_class: one value per class, given by class
 label_task: one class or several labels per sample, where a model says so
+model_note: the note about an adjustment in the config of a model or an adapter
 head_names: the names of heads in models
 array: operations on which numpy and torch differ
 atomic: atomic file replacement

@@ -101,8 +101,8 @@ def inspect_file(
         correlation=correlation,
         bias_share=None if size is None else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
         bias_gap=None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),
-        adjusted=found.note,
-        warnings=tuple(_warnings(first, n, correlation, found.note)),
+        adjusted=found.earlier,
+        warnings=tuple(_warnings(first, n, correlation, found.earlier)),
     )
 
 

@@ -237,8 +237,8 @@ def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Pat
 def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool, task: LabelTask = "multiclass") -> None:
     """Check that the head in a file can be adjusted by a rule, and that it was not adjusted before unless `again`."""
     first, where, form = found.layers[0], f"{found.path}: {', '.join(found.keys)}", format_of(found.path)
-    if found.note and not again:
-        was = f"{found.path} was adjusted before ({found.note['rule']}, gamma {found.note['gamma']:g})"
+    if (note := found.earlier) and not again:
+        was = f"{found.path} was adjusted before ({note['rule']}, gamma {note['gamma']:g})"
         raise LevelheadError(f"{was}; undo that first", advice=Advice("again", None, "to adjust it a second time"))
     check_label_task(where, found.known_task, task)
     if first.classes < 2 and rule != "shift":

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.label_task import PROBLEM_TYPES
+from ..core.model_note import NOTE_KEY, is_note, note_in_version
 from ..core.regular_file import Stamp
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
@@ -140,13 +142,31 @@ class LocatedHead:
         return PROBLEM_TYPES.get(self._config.get("problem_type")) if task is None else (task, follows[task])
 
     @cached_property
+    def earlier(self) -> Mapping[str, Any] | None:
+        """What was done to the head before: in a file, by its note; in memory, by that of a config in the same folder.
+
+        The note of a config counts if the head is as that adjustment left it.
+        """
+        version = _json_of(self.path.parent / "adapter_config.json").get("peft_version")
+        for note in (self._config.get(NOTE_KEY), note_in_version(version)) if self.note is None else ():
+            if is_note(note):
+                spans = [layer.bias if note["rule"] == "shift" else layer.weight for layer in self.layers]
+                if note["sha256"] in {sha256(span.bytes()).hexdigest() for span in spans if span is not None}:
+                    return note
+        return self.note
+
+    @cached_property
     def _config(self) -> dict[str, Any]:
         """The content of a config.json in the same folder; empty without one."""
-        try:
-            found = parse_json(read_text(self.path.parent / "config.json"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return _json_of(self.path.parent / "config.json")
+
+
+def _json_of(path: Path) -> dict[str, Any]:
+    try:
+        found = parse_json(read_text(path))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def decode(data: bytes, dtype: str) -> np.ndarray:

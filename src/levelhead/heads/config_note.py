@@ -1,36 +1,37 @@
 """The note that an adjustment leaves in the config of a transformers model, so that it outlasts saving and loading.
 
-An adapter of PEFT is saved with a config of its own. PEFT ignores, with a warning, what that config does not know, so
-the note is in its `peft_version`: of "0.21.2@levelhead:{...}" PEFT reads what is in front of the @.
+An adapter of PEFT is saved with a config of its own, which has the note too. A file that was adjusted has its note in
+its metadata, and is found by the name that the config of a loaded model keeps.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from hashlib import sha256
+from math import prod
+from pathlib import Path
 from typing import Any
 
-from ..core.adjust import RULE_TITLES
+from ..core.model_note import IN_VERSION, NOTE_KEY, is_note, note_in_version
+from ..io.safetensors_file import ITEM_BYTES, read_header
 
-KEY = "levelhead"  # of the config, and so of config.json
-_IN_ADAPTER = "@levelhead:"
 _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
 
-def notes_in_config(model: Any) -> list[Mapping[str, Any]]:
-    """Return what the config of a model, and those of its active adapters, say was done to its head.
+def notes_about(model: Any) -> list[Mapping[str, Any]]:
+    """Return what the config of a model, those of its active adapters, and the files it was loaded from say was done.
 
     Args:
         model: any; without a config, or with one that has something else under our key, there is no note.
 
     Returns:
-        One note for the model and each active adapter that has one.
+        Notes, of which those hold whose sha256 is that of what the rule changes in the head.
 
-    >>> notes_in_config(object())
+    >>> notes_about(object())
     []
     """
-    found = [getattr(getattr(model, "config", None), KEY, None), *map(_note_of_adapter, _adapters(model).values())]
-    return [note for note in found if _is_note(note)]
+    return [*_notes_in_configs(model), *_notes_in_files(model)]
 
 
 def leave_note(model: Any, note: Mapping[str, Any]) -> Callable[[], None]:
@@ -45,11 +46,11 @@ def leave_note(model: Any, note: Mapping[str, Any]) -> Callable[[], None]:
     """
     config, back = getattr(model, "config", None), []
     if callable(getattr(config, "to_json_string", None)):
-        back.append(partial(_put, config, getattr(config, KEY, None)))
+        back.append(partial(_put, config, getattr(config, NOTE_KEY, None)))
         _put(config, dict(note))
     for adapter in _adapters_of(model, note):
         back.append(partial(setattr, adapter, "peft_version", adapter.peft_version))
-        adapter.peft_version = f"{_version_of(adapter)}{_IN_ADAPTER}{json.dumps(note)}"
+        adapter.peft_version = f"{_version_of(adapter)}{IN_VERSION}{json.dumps(note)}"
     return partial(_run_all, back)
 
 
@@ -60,7 +61,7 @@ def extend_note(model: Any, facts: Mapping[str, Any]) -> None:
         model: whose head was adjusted.
         facts: as JSON can hold them.
     """
-    if notes := notes_in_config(model):
+    if notes := _notes_in_configs(model):
         leave_note(model, {**notes[0], **facts})
 
 
@@ -70,17 +71,35 @@ def drop_note(model: Any) -> None:
     Args:
         model: any.
     """
-    if _is_note(getattr(getattr(model, "config", None), KEY, None)):
+    if is_note(getattr(getattr(model, "config", None), NOTE_KEY, None)):
         _put(model.config, None)
     for adapter in _adapters(model).values():
-        if _is_note(_note_of_adapter(adapter)):
+        if is_note(note_in_version(adapter.peft_version)):
             adapter.peft_version = _version_of(adapter)
 
 
-def _is_note(note: Any) -> bool:
-    if not isinstance(note, Mapping) or not isinstance(rule := note.get("rule"), str) or rule not in RULE_TITLES:
-        return False
-    return isinstance(note.get("gamma"), int | float) and isinstance(note.get("sha256"), str)
+def _notes_in_configs(model: Any) -> list[Mapping[str, Any]]:
+    own = getattr(getattr(model, "config", None), NOTE_KEY, None)
+    return [n for n in (own, *(note_in_version(a.peft_version) for a in _adapters(model).values())) if is_note(n)]
+
+
+def _notes_in_files(model: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield what the safetensors files of the folder that a model was loaded from say, with the sha256 of the head."""
+    folder = getattr(getattr(model, "config", None), "_name_or_path", None)
+    for file in sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else ():
+        try:
+            header = read_header(file)
+            known = {key.removeprefix("levelhead."): value for key, value in header.metadata.items()}
+            [head, *_] = json.loads(known["head"])
+            tensor = header.tensors[f"{head}.{'bias' if known['rule'] == 'shift' else 'weight'}"]
+            with file.open("rb") as opened:
+                opened.seek(tensor.offset)
+                digest = sha256(opened.read(ITEM_BYTES[tensor.dtype] * prod(tensor.shape))).hexdigest()
+            note = {**known, "gamma": json.loads(known["gamma"]), "sha256": digest}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue  # not adjusted, or not ours to complain about: the model is in memory
+        if is_note(note):
+            yield note
 
 
 def _adapters(model: Any) -> dict[str, Any]:
@@ -101,21 +120,14 @@ def _adapters_of(model: Any, note: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _version_of(adapter: Any) -> str:
-    return adapter.peft_version.partition(_IN_ADAPTER)[0]
-
-
-def _note_of_adapter(adapter: Any) -> Any:
-    try:
-        return json.loads(adapter.peft_version.partition(_IN_ADAPTER)[2])
-    except (ValueError, RecursionError):
-        return None
+    return adapter.peft_version.partition(IN_VERSION)[0]
 
 
 def _put(config: Any, note: Any) -> None:
     if note is not None:
-        setattr(config, KEY, note)
-    elif hasattr(config, KEY):
-        delattr(config, KEY)
+        setattr(config, NOTE_KEY, note)
+    elif hasattr(config, NOTE_KEY):
+        delattr(config, NOTE_KEY)
 
 
 def _run_all(steps: list[Callable[[], None]]) -> None:

@@ -25,7 +25,7 @@ from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..gamma.tuned import Tuned
 from ..io.tuned_json import Choice, choice_of
 from .adjusted import Adjusted
-from .config_note import leave_note, notes_in_config
+from .config_note import leave_note, notes_about
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
 # Copies of the layer have it, state dicts do not.
@@ -244,7 +244,7 @@ def _adjust_layers(
     check_left_alone(by.scale, by.offset, background, names)
     after = {path: apply_amounts(head, by, bias=bias) if by.changes else head for path, head in before.items()}
     for path, module in found.items():
-        marks = (*_marks_in(notes_in_config(opened.model)), *getattr(module, MARKS, ()))
+        marks = (*_marks_in(notes_about(opened.model)), *getattr(module, MARKS, ()))
         mark = next((mark for mark in reversed(marks) if mark.holds(opened, module)), None)
         if mark and not again:
             done = f"{path or 'the head'} was adjusted already ({RULE_TITLES[mark.rule]}, gamma {mark.gamma:g})"
