@@ -335,8 +335,12 @@ def _import_and_run(path: Path, mutant: Mutant | None, tests: list[str], limit: 
 
 
 def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Path) -> None:
+    from _pytest.assertion.rewrite import AssertionRewritingHook
+
     os.environ["NUMBA_CACHE_DIR"] = str(scratch / "numba")  # changed code must not be found elsewhere
     sys.dont_write_bytecode = True
+    # The pytest around this one reads a module that it was given by name itself, and would not see the changed code.
+    sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, AssertionRewritingHook)]
     for name in [name for name in sys.modules if name.split(".")[0] in ("levelhead", "tests")]:
         del sys.modules[name]
     if mutant is not None:
