@@ -48,20 +48,22 @@ def tune_auto(held_out: HeldOut, found: Sequence[diagnostics.Diagnosis], *, stac
     crossed = cross_fit_rules(held_out, fitters, held_out.rule_path("shift").objective(options))
     fits = {rule: fitter.fit(np.arange(len(held_out.labels))) for rule, fitter in fitters.items()}
     rule, why = choose_rule(crossed, fits) if options.rule == "auto" else (options.rule, "")
+    candidates = list_candidates(crossed, fits, fitters)
+    path = held_out.rule_path("rescale" if rule == "rescale+shift" else rule if rule in RULES else "shift")
+    held_out.forget_paths()
+    del fitters  # the paths of other rules may be larger than all that is to come
     if rule in (NONE, *RULES):
-        path, more = held_out.rule_path("shift" if rule == NONE else rule), ()
         tuned = choose_gamma(path, options, found, stacklevel=stacklevel + 1, counts=held_out.counts, none=rule == NONE)
     else:
-        path = held_out.rule_path("rescale" if rule == "rescale+shift" else "shift")
         more = [diagnostics.diagnose_range_end(fits[rule].plateau, fits[rule].reach)]
         quick, none = replace(options, bootstrap=0, floors=None), rule == "vector"  # which is not on that path
         tuned = choose_gamma(path, quick, [*found, *more], stacklevel=stacklevel + 1, counts=held_out.counts, none=none)
         tuned = _with_parts(tuned, rule, fits[rule], crossed)
         if none:
-            curve = fitters[rule].curve
+            curve = next(one.curve for one in candidates if one.rule == rule)
             assert curve is not None
             tuned = replace(tuned, plateau=(1.0, 1.0), curve=curve, criterion_curve=curve)
-    return replace(tuned, candidates=list_candidates(crossed, fits, fitters), why=why)
+    return replace(tuned, candidates=candidates, why=why)
 
 
 def make_fitters(held_out: HeldOut) -> dict[str, Fitter]:

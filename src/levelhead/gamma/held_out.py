@@ -124,6 +124,10 @@ class HeldOut:
             self._known[rule] = RulePath.of(self.paths(rule), self.options, pull=pull)
         return self._known[rule]
 
+    def forget_paths(self) -> None:
+        """Let go of the paths of all rules, which take much memory."""
+        self._known.clear()
+
     @cached_property
     def _known(self) -> dict[str, RulePath]:
         return {}
