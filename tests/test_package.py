@@ -3,7 +3,6 @@
 import doctest
 import importlib.util
 import re
-import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -181,17 +180,60 @@ def test_only_the_job_that_publishes_may_ask_for_an_identity():
     assert not re.search(r"secrets\.|password|(?<!id-)token:", text)
 
 
+def check_recipe(recipe: dict) -> None:
+    """Compare a conda recipe with pyproject.toml."""
+    spaced = [each.replace(">=", " >=") for each in PROJECT["dependencies"]]
+    python = f"python {PROJECT['requires-python']}"
+    assert recipe["package"] == {"name": PROJECT["name"], "version": __version__}
+    assert recipe["requirements"]["run"] == [python, *spaced]
+    assert recipe["requirements"]["host"] == [python, "pip", "hatchling >=1.27"]
+    [[name, target]] = PROJECT["scripts"].items()
+    assert recipe["build"]["python"]["entry_points"] == [f"{name} = {target}"]
+    assert recipe["build"]["noarch"] == "python"
+    assert recipe["about"]["license"] == PROJECT["license"]
+    assert recipe["about"]["summary"] == PROJECT["description"]
+
+
 def test_the_conda_recipe_asks_for_what_the_package_asks_for():
-    jinja2 = pytest.importorskip("jinja2")
-    text = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
-    here = lambda path: ROOT / "conda" / path  # noqa: E731
-    made = jinja2.Template(text).render(
-        PYTHON=sys.executable,
-        load_file_data=lambda path, from_recipe_dir: tomllib.loads(here(path).read_text(encoding="utf-8")),
-        load_file_regex=lambda path, pattern, from_recipe_dir: re.search(
-            pattern, here(path).read_text(encoding="utf-8")
-        ),
+    text = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    recipe = yaml.safe_load(text)
+    recipe["package"]["version"] = recipe["context"]["version"]  # where the recipe's own language names it
+    check_recipe(recipe)
+    assert (ROOT / recipe["about"]["license_file"]).exists()
+
+
+def test_conda_tools_read_the_recipe():
+    rattler = pytest.importorskip(
+        "rattler_build", reason="rattler-build is not installed: pip install py-rattler-build"
     )
-    recipe = yaml.safe_load(made)
-    assert recipe["package"]["version"] == __version__
-    assert [each.replace(" ", "") for each in recipe["requirements"]["run"][1:]] == PROJECT["dependencies"]
+    [made] = rattler.Stage0Recipe.from_file(ROOT / "conda" / "recipe.yaml").render()
+    check_recipe((made.recipe() if callable(made.recipe) else made.recipe).to_dict())
+
+
+# What a workflow may type: these, and the targets of the Makefile.
+KNOWN_COMMANDS = {"make", "pip", "python", ".ci/run", "grep"}
+
+
+def test_each_command_of_the_workflows_exists():
+    read = {
+        path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / ".github/workflows").iterdir()
+    }
+    commands = _runs({f".github/workflows/{name}": workflow for name, workflow in read.items()})
+    lines = [line for command in commands for line in command.splitlines()]
+    assert {line.split()[0] for line in lines} <= KNOWN_COMMANDS
+    assert (ROOT / ".ci/run").stat().st_mode & 0o100
+    extras = {extra for line in lines for group in re.findall(r"'\.\[([\w,]+)\]'", line) for extra in group.split(",")}
+    assert extras
+    assert extras <= set(PROJECT["optional-dependencies"])
+    used = {
+        step["uses"]
+        for workflow in read.values()
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        if "uses" in step
+    }
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[\w./-]+", name) for name in used)
+    for workflow in read.values():
+        for job in workflow["jobs"].values():
+            assert set(job.get("needs", "").split()) <= set(workflow["jobs"])
+            assert job["timeout-minutes"] <= 120
