@@ -153,15 +153,16 @@ def test_a_list_stands_for_each_of_its_values(grid):
 
 @pytest.mark.slow
 def test_every_run_is_trained_once_and_judged(grid, levelhead):
+    grid.write_text(grid.read_text().replace('["baseline", "wvn"]', '"wvn"'))  # each run is a process of its own
     status, out, err = levelhead("sweep", grid, "--json")
     assert status == 0
     rows = json.loads(out)["rows"]
-    assert [(row["method"], row["seed"]) for row in rows] == [("baseline", 0), ("baseline", 1), ("wvn", 0), ("wvn", 1)]
+    assert [(row["method"], row["seed"]) for row in rows] == [("wvn", 0), ("wvn", 1)]
     assert all(0 <= row["leveled_error"] <= 1 for row in rows)
-    assert err.count("finished") == 4
+    assert err.count("finished") == 2
     status, out, err = levelhead("sweep", grid)
     assert (status, err) == (0, "")
-    assert len(out.splitlines()) == 5
+    assert len(out.splitlines()) == 3
 
 
 @pytest.mark.parametrize(
@@ -184,8 +185,10 @@ def test_a_bad_grid_is_one_line_at_the_end(grid, levelhead, text, says):
 
 @pytest.mark.slow
 def test_runs_that_cannot_be_trained_are_named_after_those_that_are(grid, levelhead):
-    grid.write_text(grid.read_text().replace('"small.npz"', '["small.npz", "gone.npz"]').replace("[0, 1]", "0"))
+    grid.write_text(
+        'data = ["gone.npz", "small.npz", "lost.npz"]\nnet = "digits"\nrecipe = "short.toml"\nhold_out = 0.2\n'
+    )
     status, out, err = levelhead("sweep", grid)
     assert status == 2
-    assert len(out.splitlines()) == 3
+    assert len(out.splitlines()) == 2
     assert err.splitlines()[-1].startswith("levelhead: 2 runs could not be trained: gone-baseline-0")
