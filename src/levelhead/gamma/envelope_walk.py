@@ -43,18 +43,20 @@ def _follow(values: np.ndarray, classes: np.ndarray, rule: Rule, range: tuple[fl
     slopes, slope = rule.slopes, _lines(values, classes, rule)[1]
     rows, column, last = np.arange(len(values)), np.zeros(len(values), np.int64), np.full(len(values), -np.inf)
     while len(rows):
-        value, s = (np.take_along_axis(x, column[:, None], 1) for x in (values, slope))
-        current = np.take_along_axis(classes, column[:, None], 1)
-        steeper, at = np.nonzero(slope > s), np.full(slope.shape, np.inf)
-        rise = slopes[classes[steeper]]
-        rise -= slopes[current[steeper[0], 0]]
-        at[steeper] = crossing(value[steeper[0], 0], values[steeper], rise, multiplies=rule.multiplies)
+        opens = np.arange(0, slope.size, slope.shape[1])  # flat positions are taken several times faster
+        own = opens + column
+        value, s, current = (x.take(own) for x in (values, slope, classes))
+        steeper, at = np.flatnonzero(slope > s[:, None]), np.full(slope.shape, np.inf)
+        row = steeper // slope.shape[1]
+        rise = slopes.take(classes.take(steeper))
+        rise -= slopes.take(current.take(row))
+        at.reshape(-1)[steeper] = crossing(value.take(row), values.take(steeper), rise, multiplies=rule.multiplies)
         when = np.maximum(at.min(axis=1), last)  # where three lines meet, rounding must not change their order
         tied = at <= when[:, None]
         column = np.where(tied, slope, -np.inf).argmax(axis=1)
-        new = np.take_along_axis(classes, column[:, None], 1)[:, 0]
-        here = np.where(tied | (classes == current), classes, len(slopes)).min(axis=1)  # wins the tie itself
-        current, alive = current[:, 0], when <= range[1]
+        new = classes.take(opens + column)
+        here = np.where(tied | (classes == current[:, None]), classes, len(slopes)).min(axis=1)  # wins the tie itself
+        alive = when <= range[1]
         alone = alive & (here != current) & (here != new)
         if alone.any():  # three or more lines meet, and one that leads nowhere else wins there
             yield rows[alone], when[alone], here[alone], current[alone]
@@ -130,14 +132,15 @@ def _reaching(
     """
     end = _last_winners(logits, rule, range[1], table)
     both = np.stack([start, end], axis=1)
-    height, slope = _lines(np.take_along_axis(logits, both, 1).astype(np.float64), both, rule)
+    opens = np.arange(0, logits.size, logits.shape[1])  # flat positions are taken several times faster
+    height, slope = _lines(logits.take(opens[:, None] + both).astype(np.float64), both, rule)
     rise = slope[:, 1] - slope[:, 0]
     meet = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
     at = np.clip(meet, *range)
     if table is not None:
         scores = table.moves.take(np.maximum(np.floor(table.positions(at)).astype(np.int64), 0), axis=0)
         table.apply(scores, logits, out=scores)
-        level = np.take_along_axis(scores, end[:, None], 1)
+        level = scores.take(opens + end)[:, None]
         reaches = scores >= level - table.margin(level)
     else:
         scores = at[:, None] * rule.slopes
@@ -149,7 +152,7 @@ def _reaching(
         level = np.take_along_axis(scores, start[:, None], 1)
         margin = 1e-9 * (np.abs(level) + np.abs(at)[:, None] * np.abs(rule.slopes).max())
         reaches = scores >= level - (margin + np.finfo(np.float64).tiny)
-    np.put_along_axis(reaches, start[:, None], False, 1)
+    reaches.reshape(-1)[opens + start] = False
     row, other = np.divmod(np.flatnonzero(reaches), reaches.shape[1])
     return row, other
 
@@ -160,7 +163,7 @@ def _last_winners(logits: np.ndarray, rule: Rule, gamma: float, table: Tabulated
         return rule.scores(logits, gamma).argmax(axis=1)
     scores = table.apply(logits, table.moves[-1])
     found = scores.argmax(axis=1)
-    level = np.take_along_axis(scores, found[:, None], 1)
+    level = scores.take(np.arange(0, scores.size, scores.shape[1]) + found)[:, None]
     near = np.flatnonzero(scores >= level - 2 * table.margin(level)) // scores.shape[1]
     close = near[1:][near[1:] == near[:-1]]
     found[close] = rule.scores(logits[close], gamma).argmax(axis=1)
