@@ -226,7 +226,7 @@ def test_the_page_states_the_level_its_intervals_were_made_with():
     logits, labels = made.logits_of(counts, 300, noise=1.5)
     text = render_page([of_logits(logits, labels, counts, tuned=tune(logits, labels, counts, level=0.5))])
     assert "(50 % interval " in text
-    assert "(50 % confidence)" in text
+    assert "(50\u00a0% confidence)" in text
     assert "(95 %" not in text
 
 

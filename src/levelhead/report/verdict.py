@@ -157,7 +157,7 @@ def _own_certainty(subject: Subject) -> str | None:
     return (
         f"On these samples, {TITLES.get(metric, metric)} goes from {choice['value_at_zero']:{form}} to "
         f"{choice['value']:{form}}. On new samples like these, expect a gain of "
-        f"{gain_text(metric, choice['gain'], (between[0], between[1]))} ({100 * subject.level:g} % confidence)."
+        f"{gain_text(metric, choice['gain'], (between[0], between[1]))} ({100 * subject.level:g}\u00a0% confidence)."
     )
 
 
@@ -169,7 +169,7 @@ def _certainty(low: float, high: float, level: float) -> str:
         if high < 0
         else f"anywhere from {100 * high:.2f} points lower to {-100 * low:.2f} points higher"
     )
-    return f"On new samples like these, the balanced error will be {change} ({100 * level:g} % confidence)."
+    return f"On new samples like these, the balanced error will be {change} ({100 * level:g}\u00a0% confidence)."
 
 
 def _who_pays(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
