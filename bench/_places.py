@@ -132,6 +132,21 @@ def with_adapter() -> tuple[Any, dict[str, Any]]:
     return peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"])), example
 
 
+def second_time(kind: Literal["loaded", "file", "adapter"], folder: Path) -> str:
+    """Adjust a model in memory, save it, and adjust it again: loaded, as a file, or loaded as an adapter."""
+    model, _ = with_adapter() if kind == "adapter" else hugging_face("BertForSequenceClassification", "BertConfig")
+    lh.rescale_(model, COUNTS, gamma=0.5)
+    model.save_pretrained(folder / "leveled")
+    if kind == "file":
+        rescale_file(folder / "leveled", folder / "twice", COUNTS, gamma=0.5)
+    elif kind == "loaded":
+        lh.rescale_(type(model).from_pretrained(folder / "leveled"), COUNTS, gamma=0.5)
+    else:
+        base, _ = hugging_face("BertForSequenceClassification", "BertConfig")
+        lh.rescale_(library("peft").PeftModel.from_pretrained(base, folder / "leveled"), COUNTS, gamma=0.5)
+    raise AssertionError("it was adjusted twice")
+
+
 def timm_model(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     from _small_models import from_timm
 
@@ -352,13 +367,24 @@ def sklearn_head(folder: Path) -> str:
     return "coef_, intercept_"
 
 
-def booster(folder: Path) -> str:
+def of_lightgbm(x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    lightgbm = library("lightgbm")
+    settings = {"objective": "multiclass", "num_class": 3, "verbose": -1, "num_threads": 1, "num_leaves": 4}
+    return lightgbm.train(settings, lightgbm.Dataset(x, y), 5).predict
+
+
+def of_xgboost(x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    xgboost = library("xgboost")
+    settings = {"objective": "multi:softprob", "num_class": 3, "nthread": 1, "max_depth": 2}
+    booster = xgboost.train(settings, xgboost.DMatrix(x, y), 5)
+    return lambda values: booster.predict(xgboost.DMatrix(values))
+
+
+def booster(train: Callable[..., Callable[[np.ndarray], np.ndarray]], folder: Path) -> str:
     from levelhead.hosts.predictor import RescaledPredictor
 
     x, y = imbalanced()
-    lightgbm = library("lightgbm")
-    settings = {"objective": "multiclass", "num_class": 3, "verbose": -1, "num_threads": 1, "num_leaves": 4}
-    predict = lightgbm.train(settings, lightgbm.Dataset(x, y), 5).predict
+    predict = train(x, y)
     model = RescaledPredictor(predict, counts=COUNTS).fit(x, y, rule="shift", bootstrap=0)
     shifted = np.log(predict(x)) + model.tuned_.gamma * np.log(100 / np.array(COUNTS))
     assert np.allclose(model.decision_function(x), shifted), "scores are not shifted"
@@ -433,6 +459,12 @@ PLACES: tuple[Place, ...] = (
     torch_row("DETR, by example", "transformers", detector, "class_labels_classifier", example=True, **DETECTOR),
     torch_row("DETR, alone", "transformers", detector, "bbox_predictor", **no, **DETECTOR),
     torch_row("LoRA adapter", "peft", with_adapter, "classifier.modules_to_save.default"),
+    Place("text model, leveled and loaded", "transformers", partial(second_time, "loaded"), "refused",
+          "was adjusted already"),
+    Place("text model, leveled and saved", "transformers", partial(second_time, "file"), "refused",
+          "was adjusted before"),
+    Place("LoRA adapter, leveled and loaded", "peft", partial(second_time, "adapter"), "refused",
+          "was adjusted already"),
     torch_row("ResNet", "timm", partial(timm_model, "resnet18"), "fc"),
     torch_row("ConvNeXt", "timm", partial(timm_model, "convnext_atto"), "head.fc"),
     torch_row("distilled DeiT", "timm", partial(timm_model, "deit_tiny_distilled_patch16_224", img_size=64, depth=2),
@@ -484,7 +516,8 @@ PLACES: tuple[Place, ...] = (
           partial(in_sklearn, lambda: library("xgboost").XGBClassifier(n_estimators=5, n_jobs=1)), says="shift"),
     Place("LGBMClassifier", "lightgbm",
           partial(in_sklearn, lambda: library("lightgbm").LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1))),
-    Place("native booster", "lightgbm", booster, says="shift"),
+    Place("native booster of LightGBM", "lightgbm", partial(booster, of_lightgbm), says="shift"),
+    Place("native booster of XGBoost", "xgboost", partial(booster, of_xgboost), says="shift"),
     *(
         Place(title, "none", partial(foreign, name), "refused", "lh." if name != "m.pkl" else "a pickle")
         for title, name in (
