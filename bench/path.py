@@ -22,7 +22,8 @@ import subprocess  # noqa: E402
 import sys  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
 from importlib.metadata import PackageNotFoundError, version  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
@@ -41,6 +42,17 @@ TARGETS = {
     "numpy": {(10_000, 10): 15, (10_000, 100): 15, (50_000, 1000): 15},
     "numba": {(10_000, 100): 30, (50_000, 1000): 60, (50_000, 8142): 100},
 }
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Bind this process to one core while the block runs: both sides of a ratio then have the same one."""
+    known = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(known)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, known)
 
 
 def data(n: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,11 +1,12 @@
-"""What people wait for: `tune`, `compare` and `match_prior` with their default intervals, as multiples of the path.
+"""What people wait for: `tune`, `compare`, `match_prior` and a report with intervals, as multiples of the path.
 
     python bench/waiting.py            # into results/waiting.json
     python bench/waiting.py --quick    # smaller sets, nothing written
 
 Times of one run are taken in turn, and a ratio is of medians. The path is `gamma_path` with both error curves, of RS.
-For the rule `auto`, the ratio is also given to the paths of all rules that it tries. Memory is the anonymous memory of
-a process of its own, at its peak, without the pages of the file that it reads.
+For the rule `auto`, the ratio is also given to the paths of all rules that it tries. Stages are the seconds of one more
+call, by stage. Memory is the anonymous memory of a process of its own, at its peak, without the pages of the file that
+it reads. The path itself is compared with a grid of 101 gammas, both on one core, as in bench/path.py.
 """
 
 import argparse
@@ -21,9 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from path import RESULTS, data, machine, spread
+from _stages import shares, watched
+from path import RESULTS, TARGETS, against_grid, data, machine, one_core, spread
 
 import levelhead as lh
+from levelhead.report import of_logits, write
 
 ASKED = {(10_000, 10): 60, (10_000, 100): 30, (50_000, 1000): 10}
 MEMORY = """
@@ -31,6 +34,7 @@ import json, re, sys, threading, time, warnings
 from pathlib import Path
 import numpy as np
 import levelhead as lh
+from _stages import shares, watched
 warnings.simplefilter("ignore")
 peak, done = [0], threading.Event()
 
@@ -45,11 +49,13 @@ labels = np.load(sys.argv[2])
 counts = np.load(sys.argv[3])
 before = peak[0]
 start = time.perf_counter()
-tuned = lh.tune(logits, labels, counts)
+with watched() as spent:
+    tuned = lh.tune(logits, labels, counts)
 took = time.perf_counter() - start
 done.set()
 watcher.join()
-print(json.dumps({"seconds": took, "peak_mb": peak[0] / 1024, "rule": tuned.rule, "gamma": tuned.gamma}))
+found = {"seconds": took, "peak_mb": peak[0] / 1024, "rule": tuned.rule, "gamma": tuned.gamma}
+print(json.dumps({**found, "stages": shares(spent)}))
 """
 
 
@@ -66,7 +72,7 @@ def curves(case: tuple[np.ndarray, np.ndarray, np.ndarray], **options: Any) -> n
 
 def against_path(n: int, classes: int, repeats: int) -> dict[str, Any]:
     """Time everything in turn, and return medians and ratios."""
-    case = data(n, classes)
+    case, folder = data(n, classes), tempfile.TemporaryDirectory()
     works: dict[str, Callable[[], Any]] = {
         "path": lambda: curves(case),
         "path of the shift": lambda: curves(case, rule="shift", range=(0, 4)),
@@ -75,6 +81,7 @@ def against_path(n: int, classes: int, repeats: int) -> dict[str, Any]:
         "tune": lambda: lh.tune(*case),
         "match_prior": lambda: lh.match_prior(case[0], case[2]),
         "compare": lambda: lh.compare(*case),
+        "report": lambda: write(Path(folder.name) / "page.html", [of_logits(*case)]),
     }
     times: dict[str, list[float]] = {name: [] for name in works}
     works["path"]()
@@ -89,6 +96,12 @@ def against_path(n: int, classes: int, repeats: int) -> dict[str, Any]:
         row["seconds"][name] = spread(taken)
         row["times_the_path"][name] = float(np.median(taken)) / path
     row["tune_times_the_paths_of_its_rules"] = float(np.median(times["tune"])) / paths
+    row["stages"] = {}
+    for name in ("tune, rule rescale", "tune", "match_prior", "compare"):
+        with watched() as spent:
+            works[name]()
+        row["stages"][name] = shares(spent)
+    folder.cleanup()
     told = ", ".join(f"{name} {ratio:.1f}" for name, ratio in row["times_the_path"].items() if "path" not in name)
     print(
         f"{n} x {classes}: path {1e3 * path:.1f} ms; times the path: {told} (asked: {row['asked']}); tune is "
@@ -117,7 +130,11 @@ def memory(n: int, classes: int, **asked: float) -> dict[str, Any]:
         np.save(names[1], labels)
         np.save(names[2], counts)
         done = subprocess.run(
-            [sys.executable, "-c", MEMORY, *map(str, names)], check=True, capture_output=True, text=True
+            [sys.executable, "-c", MEMORY, *map(str, names)],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},  # for the stages
         )
     found = {"n": n, "classes": classes, **json.loads(done.stdout), **{f"asked_{key}": x for key, x in asked.items()}}
     print(
@@ -143,6 +160,10 @@ def main() -> None:
         memory(1_000_000 // shrink, 100, seconds=15),
         memory(2000 // shrink, 100_000, peak_mb=1000),
     ]
+    engines = ["numpy"] + ["numba"] * (result["machine"]["numba"] is not None)
+    sizes = sorted({size for engine in engines for size in TARGETS[engine]})
+    with one_core():
+        result["path_against_grid"] = against_grid(sizes[: 2 if given.quick else None], engines, given.repeats)
     if not given.quick:
         target = RESULTS / "waiting.json"
         target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
