@@ -165,6 +165,7 @@ def test_nothing_is_guessed_of_a_graph_that_ends_in_logits(trained, tuned, tmp_p
     onnx_file(trained[0], tmp_path / "model.onnx", "")
     adjust_file(tmp_path / "model.onnx", tmp_path / "a.onnx", tuned)
     rescale_file(tmp_path / "model.onnx", tmp_path / "b.onnx", range(6, 0, -1), gamma=0.3)
+    assert len({(tmp_path / f"{name}.onnx").read_bytes() for name in ("model", "a", "b")}) == 3
 
 
 def test_a_config_next_to_the_file_says_the_task(trained, tuned, tmp_path):

@@ -194,8 +194,11 @@ def test_a_graph_that_cannot_be_run_is_refused_or_scaled_but_never_a_traceback(t
     weight = W if "chain" in name else W.T.copy()
     made = model(ODD[name], [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(B, "b")])
     path = save(tmp_path / "m.onnx", made)
+    done = False
     with suppress(LevelheadError):
         rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule=rule)
+        done = True
+    assert (tmp_path / "o.onnx").exists() == done
 
 
 def test_two_initializers_of_one_name_are_refused(tmp_path):

@@ -133,4 +133,7 @@ def test_damaged_files_next_to_a_model_in_memory_do_no_harm(tmp_path, content):
     (tmp_path / "model.safetensors").unlink()  # the model maps its bytes
     if content is not None:
         (tmp_path / "model.safetensors").write_bytes(content)
+    before = loaded.classifier.weight.detach().clone()
     lh.rescale_(loaded, COUNTS, gamma=0.5)
+    factors = torch.tensor(lh.factors(COUNTS, gamma=0.5), dtype=before.dtype)
+    torch.testing.assert_close(loaded.classifier.weight.detach(), before * factors[:, None])
