@@ -118,7 +118,7 @@ def choose_by_shares(mismatch: Any, n: int, rng: np.random.Generator) -> np.ndar
     groups, few = group_predictions(changes, mismatch.grid, first, last)
     grid, whole = Grid(mismatch.grid.edges[first : last + 2]), last - first + 1 == len(mismatch.grid.middles)
     shares = BlockShares(replace(mismatch, changes=few, grid=grid), (0, last - first))
-    size = max(1, min(256, BLOCK // len(groups.sizes)))
+    size = max(1, min(64, BLOCK // len(groups.sizes)))
     sizes = [min(size, n - first) for first in range(0, n, size)]
 
     def choose(count: int, seed: int) -> np.ndarray:

@@ -170,6 +170,8 @@ def compute_envelope(
     with ThreadPoolExecutor(usable_cores()) as pool:  # numpy releases the interpreter lock
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
             step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
+            if chunk.size >= 2 * CACHED_NUMBERS:
+                step = min(step, -(-len(chunk) // 2))
             firsts = np.arange(0, len(chunk), step)
             each = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
             for start, found in each(walk_block, (firsts + offset).tolist(), [chunk[i : i + step] for i in firsts]):

@@ -49,7 +49,7 @@ class ResampledChoice:
 
     def blocks(self, n: int, rng: np.random.Generator) -> Iterator[Block]:
         """Yield n replicates, in blocks that threads work on; the seed alone decides what is drawn."""
-        size = max(1, min(256, BLOCK // len(self.groups.sizes)))
+        size = max(1, min(64, BLOCK // len(self.groups.sizes)))
         sizes = [min(size, n - first) for first in range(0, n, size)]
         with ThreadPoolExecutor(usable_cores()) as pool:
             yield from pool.map(self._draw_block, sizes, rng.integers(1 << 63, size=len(sizes)).tolist())
