@@ -56,7 +56,7 @@ def fit_scale(
             start = 1 / _minimize(values[few], labels[few], weights[few], some, 1 / spread, spread)
         if spread < _LARGEST:
             narrow = values.astype(np.float32), labels, weights, added.astype(np.float32)
-            start = 1 / _minimize(*narrow, start, spread, enough=1e-4)
+            start = 1 / _minimize(*narrow, start, spread, enough=5e-3)
     return _minimize(values, labels, weights, offset, start, spread)
 
 
@@ -117,8 +117,10 @@ def _slopes(
     if len(firsts) <= _FEW_BLOCKS:
         found = [look(first) for first in firsts]
     else:
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            found = list(pool.map(look, firsts))
+        each = -(-len(firsts) // usable_cores())
+        parts = [firsts[i : i + each] for i in range(0, len(firsts), each)]
+        with ThreadPoolExecutor(len(parts)) as pool:
+            found = [one for part in pool.map(lambda some: [look(first) for first in some], parts) for one in part]
     return sum(slope for slope, _ in found), sum(bend for _, bend in found)
 
 
