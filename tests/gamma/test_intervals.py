@@ -229,7 +229,9 @@ def test_wrong_shapes_and_probabilities_are_refused():
     logits = np.random.default_rng(7).normal(size=(4, 3))
     with pytest.raises(ValueError, match=r"expected logits \[N, K\]"):
         gamma_path(logits[0], [0], [5, 3, 1])
-    with pytest.raises(ValueError, match="3 labels and 4 rows"):
+    with pytest.raises(ValueError, match="2 labels and 4 rows"):
+        gamma_path(logits, [0, 1], [5, 3, 1])
+    with pytest.raises(ValueError, match="3 labels; transpose the logits"):
         gamma_path(logits, [0, 1, 2], [5, 3, 1])
     with pytest.raises(ValueError, match="looks like probabilities"):
         gamma_path(np.full((4, 3), 1 / 3), [0, 1, 2, 0], [5, 3, 1])
