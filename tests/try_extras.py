@@ -78,7 +78,8 @@ def try_extra(extra: str, wheel: Path) -> tuple[tuple[float, float], str]:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         wanted = ",".join([extra, *extras.ADDS[extra][0]])
-        install = ["pip", "install", "-q", "--no-compile", "-c", str(ROOT / "constraints.txt"), f"{wheel}[{wanted}]"]
+        later = [] if extra == "ray" else ["--no-compile"]  # Ray waits for its services, but not until they are compiled
+        install = ["pip", "install", "-q", *later, "-c", str(ROOT / "constraints.txt"), f"{wheel}[{wanted}]"]
         venv.create(place / "venv", with_pip=True)
         work = place / "work"
         work.mkdir()
