@@ -24,12 +24,14 @@ import numpy as np
 
 from ..core.curve import ascending
 from .rule import Rule
+from .scratch import SCRATCH
 
 NEVER = (np.inf, -np.inf)
 FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
 NEAR_ONE, FAR_FROM_ONE = 1 / 16, 700.0  # a logarithm of a quotient within or beyond these is computed otherwise
 SMALLEST = float(np.nextafter(0, 1))
 _BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
+_SMALL_BLOCK = 1 << 17  # the same of five tables
 
 
 def winning_range(
@@ -132,8 +134,11 @@ def find_intervals(
         np.minimum.at(hi, rows, high)
 
     if width <= FEW_CLASSES:
-        never, rows, other = _rivals_at_ends(logits, labels, table)
-        intersect(rows, other)
+        never, step = np.empty(len(logits), bool), _SMALL_BLOCK // width
+        for first in range(0, len(logits), step):
+            part = slice(first, first + step)
+            never[part], rows, other = _rivals_at_ends(logits[part], labels[part], table)
+            intersect(rows + first, other)
         never |= lo > hi
     else:
         # The winner at an end bounds the interval. Few classes are ahead of y at that bound, rounded outward to a gamma
@@ -188,9 +193,10 @@ def _rivals_at_ends(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows in which a class is ahead of y at both ends of the range, [N] bool, and for all other rows the
     (row, class) of each class that may be ahead of y at one end. Rows are short, so the array is transposed."""
-    columns, y = np.ascontiguousarray(logits.T), labels * len(logits) + np.arange(len(logits))
-    may, must = np.zeros(columns.shape, bool), np.ones(columns.shape, bool)
-    scores, beats = np.empty_like(columns), np.empty_like(may)
+    y, shape = labels * len(logits) + np.arange(len(logits)), logits.T.shape
+    columns, scores = (SCRATCH.table(name, shape, logits.dtype) for name in ("columns", "scores of columns"))
+    may, must, beats = (SCRATCH.table(name, shape, np.bool_) for name in ("may", "must", "beats"))
+    columns[:], may[:], must[:] = logits.T, False, True
     for moves in table.moves[[0, -1]]:
         table.apply(columns, moves[:, None], out=scores)
         own = scores.take(y)
@@ -210,7 +216,9 @@ def _winners_at_end(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
         return logits.argmax(axis=1)
     first, width = np.empty(len(logits), np.int64), logits.shape[1]
     step = max(1, _BLOCK // width)
-    moves, scores = np.tile(table.moves[at], (min(step, len(logits)), 1)), np.empty_like(logits[:step])
+    shape = min(step, len(logits)), width
+    moves, scores = (SCRATCH.table(name, shape, logits.dtype) for name in ("moves of rows", "scores of rows"))
+    moves[:] = table.moves[at]
     for start in range(0, len(logits), step):
         part = slice(start, start + step)
         n = len(labels[part])
@@ -228,7 +236,8 @@ def _rivals_at(
     """Return (row, class) of each class, except those in `done`, that may be ahead of y in `rows` at gammas[at]."""
     width = logits.shape[1]
     step = min(max(1, _BLOCK // width), len(rows))
-    scores, moves, mask = (np.empty((step, width), kind) for kind in (logits.dtype, logits.dtype, np.bool_))
+    scores, moves = (SCRATCH.table(name, (step, width), logits.dtype) for name in ("scores of rows", "moves of rows"))
+    mask = SCRATCH.table("rivals", (step, width), np.bool_)
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for start in range(0, len(rows), step or 1):
         part = slice(start, start + step)
