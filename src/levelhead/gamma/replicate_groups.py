@@ -63,15 +63,17 @@ class Groups:
         large, chances, group, bounds, members = self._plan
         found = SCRATCH.table(name, (n, len(self.sizes)))
         counts = rng.multinomial(np.broadcast_to(self._totals, (n, len(self._totals))), chances) if len(group) else None
+        most = int(self._totals.sum())
+        room = SCRATCH.table("uniform", (most,)), *(SCRATCH.table(x, (most,), np.int64) for x in ("index", "members"))
         for row in range(n):
             span, start = self._places if counts is None else (np.repeat(x, counts[row, :, -1]) for x in bounds)
-            uniform = rng.random(out=SCRATCH.table("uniform", span.shape))
+            uniform, index, group_of = room if len(span) == most else [table[: len(span)] for table in room]
+            rng.random(out=uniform)
             uniform *= span
-            index = SCRATCH.table("index", span.shape, np.int64)
             np.copyto(index, uniform, casting="unsafe")
             index += start
             if members is not None:
-                index = members.take(index, out=SCRATCH.table("members", span.shape, np.int64), mode="clip")
+                index = members.take(index, out=group_of, mode="clip")
             found[row] = np.bincount(index, minlength=len(self.sizes))
         if counts is not None:
             found[:, group] = counts[:, large[0], large[1]]
