@@ -78,7 +78,7 @@ def try_extra(extra: str, wheel: Path) -> tuple[tuple[float, float], str]:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         wanted = ",".join([extra, *extras.ADDS[extra][0]])
-        later = [] if extra == "ray" else ["--no-compile"]  # Ray waits for its services, but not until they are compiled
+        later = [] if extra == "ray" else ["--no-compile"]  # Ray waits not long for its services
         install = ["pip", "install", "-q", *later, "-c", str(ROOT / "constraints.txt"), f"{wheel}[{wanted}]"]
         venv.create(place / "venv", with_pip=True)
         work = place / "work"
