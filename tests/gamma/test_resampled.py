@@ -99,8 +99,8 @@ def test_no_resample_of_many_samples_chooses_elsewhere_than_where_it_can(seed):
 
 @pytest.mark.parametrize("least", [2, 16, 1000])
 def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike(least, monkeypatch):
-    monkeypatch.setattr(replicate_groups, "LARGE", least)  # groups drawn as one number: nearly all, one, none
-    monkeypatch.setattr(replicate_groups, "MOST", 0.0)
+    monkeypatch.setattr(replicate_groups, "LARGE_GROUP", least)  # groups drawn as one number: nearly all, one, none
+    monkeypatch.setattr(replicate_groups, "MOST_SAMPLES", 0.0)
     labels = np.array([3] * 5 + [0] * 2 + [1] * 40)
     key = np.concatenate([[0, 0, 0, 1, 1], [0, 0], np.repeat([0, 1, 2], [20, 15, 5])])
     groups = Groups.of(labels, [key], np.arange(47) == 46)

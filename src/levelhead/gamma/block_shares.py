@@ -13,7 +13,7 @@ from .possible import possible_by_shares
 from .replicate_groups import Groups
 from .scratch import SCRATCH
 
-BLOCK = 1 << 18  # numbers of a table that stays in the cache
+TABLE_NUMBERS = 1 << 18  # numbers of a table that stays in the cache
 MANY = 4  # changes that are summed at once: numpy takes about as long to begin a sum as to add so many
 
 
@@ -118,7 +118,7 @@ def choose_by_shares(mismatch: Any, n: int, rng: np.random.Generator) -> np.ndar
     groups, few = group_predictions(changes, mismatch.grid, first, last)
     grid, whole = Grid(mismatch.grid.edges[first : last + 2]), last - first + 1 == len(mismatch.grid.middles)
     shares = BlockShares(replace(mismatch, changes=few, grid=grid), (0, last - first))
-    size = max(1, min(64, BLOCK // len(groups.sizes)))
+    size = max(1, min(64, TABLE_NUMBERS // len(groups.sizes)))
     sizes = [min(size, n - first) for first in range(0, n, size)]
 
     def choose(count: int, seed: int) -> np.ndarray:

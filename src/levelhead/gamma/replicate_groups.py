@@ -13,8 +13,8 @@ import numpy as np
 
 from .scratch import SCRATCH
 
-LARGE = 16  # a group of so many samples is drawn as one number, which takes about as long as to draw so many
-MOST = 0.5  # if at least this share of the samples is in such groups
+LARGE_GROUP = 16  # a group of so many samples is drawn as one number, which takes about as long as to draw so many
+MOST_SAMPLES = 0.5  # if at least this share of the samples is in such groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +94,8 @@ class Groups:
     def _plan(self) -> tuple:
         """The place of each large group in a table of chances, that table, which groups these are; for all others, the
         number of places of each stratum and the first, and the group of each place if it has another number."""
-        strata, is_large = len(self._totals), self.sizes >= LARGE
-        is_large &= self.sizes[is_large].sum() >= MOST * self.sizes.sum()
+        strata, is_large = len(self._totals), self.sizes >= LARGE_GROUP
+        is_large &= self.sizes[is_large].sum() >= MOST_SAMPLES * self.sizes.sum()
         group, rest = np.flatnonzero(is_large), np.flatnonzero(~is_large)
         row = self.stratum[group]
         column = np.arange(len(row)) - np.searchsorted(row, row)

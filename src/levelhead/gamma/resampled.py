@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .block_shares import BLOCK, BlockShares, changing, group_changes, group_predictions
+from .block_shares import TABLE_NUMBERS, BlockShares, changing, group_changes, group_predictions
 from .cores import usable_cores
 from .envelope import Envelope
 from .grid import Grid
@@ -49,7 +49,7 @@ class ResampledChoice:
 
     def blocks(self, n: int, rng: np.random.Generator) -> Iterator[Block]:
         """Yield n replicates, in blocks that threads work on; the seed alone decides what is drawn."""
-        size = max(1, min(64, BLOCK // len(self.groups.sizes)))
+        size = max(1, min(64, TABLE_NUMBERS // len(self.groups.sizes)))
         sizes = [min(size, n - first) for first in range(0, n, size)]
         with ThreadPoolExecutor(usable_cores()) as pool:
             yield from pool.map(self._draw_block, sizes, rng.integers(1 << 63, size=len(sizes)).tolist())
