@@ -3,7 +3,8 @@
 Replicates can choose only on some intervals (`possible.py`). Samples of a class that are right or wrong and predicted
 alike on all of these are one group (`replicate_groups.py`). The error of a replicate is known on every such interval
 first. No interval can be chosen whose error alone exceeds the whole criterion of another, so shares are followed only
-where the choice can fall. All choices are the same as if each replicate were chosen by itself.
+where the choice can fall. Apart from the chance that `possible.py` leaves out, all choices are the same as if each
+replicate were chosen by itself.
 """
 
 from collections.abc import Iterator
