@@ -50,11 +50,12 @@ if torchvision is not None and torchvision.origin is not None:
                 schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
                 torch.library.define(f"torchvision::{name}", schema)
 
-# The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their check.
-collect_ignore = ["tests/lab/check_kernels.py"]
+# The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their checks.
+collect_ignore = ["tests/lab/check_augment.py", "tests/lab/check_kernels.py"]
 if not find_spec("triton"):
     collect_ignore += [
         "src/levelhead/gamma/intervals_triton.py",
+        "src/levelhead/lab/augment_kernel.py",
         "src/levelhead/lab/conv_norm.py",
         "src/levelhead/lab/kernels.py",
     ]

@@ -292,10 +292,11 @@ def test_zero_slots_are_refused(digits):
         fit_many([job(digits, "baseline", 0)], slots=0, device="cpu")
 
 
-def test_the_kernels_equal_the_layers_of_torch(tmp_path):
-    """Compare every kernel, under Triton's interpreter or on a GPU if there is one, with torch in float64."""
+@pytest.mark.parametrize("check", ["check_kernels.py", "check_augment.py"])
+def test_the_kernels_equal_torch(check):
+    """Compare every kernel, under Triton's interpreter or on a GPU if there is one, with torch."""
     pytest.importorskip("triton")
     environment = os.environ | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
-    script = Path(__file__).with_name("check_kernels.py")
+    script = Path(__file__).with_name(check)
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

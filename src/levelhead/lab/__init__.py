@@ -10,6 +10,7 @@ features: features, snapshot and errors of a trained network
 epoch_plan: the samples, crops and flips of an epoch, drawn before it begins
 preprocess: from stored images to the input of a network
 trivial_augment: fourteen operations on images, one per sample of a batch
+augment_kernel: all of a sample's augmentation at once, in Triton
 fit_many: the fast engine, for many trainings at once
 pack: runs that take the same steps, as captured CUDA graphs
 batch_marks: how many batches of an epoch are done

@@ -9,7 +9,10 @@ from ..core.errors import LevelheadError
 from .data import Data
 from .epoch_plan import EpochPlan
 from .recipe import Recipe
-from .trivial_augment import trivial_augment
+from .stacked import has_kernels
+from .trivial_augment import make_tables, trivial_augment
+
+MOST_KERNEL_PIXELS = 4096  # of an image, which the augmentation's kernel holds in registers
 
 
 class Preprocess:
@@ -32,6 +35,8 @@ class Preprocess:
 
     def augmented(self, images: Tensor, batch: EpochPlan) -> Tensor:
         """Return the samples of a batch, taken from the training images and varied as it says."""
+        if self._has_kernel(images):
+            return self._augmented_at_once(images, batch)
         moved = crop_flip(images[batch.indices], batch.offsets, batch.flips, pad=self.pad)
         if self.augment == "trivial":
             moved = trivial_augment(moved, *batch.changes.unbind(1))
@@ -39,11 +44,29 @@ class Preprocess:
 
     def standardized(self, images: Tensor) -> Tensor:
         """Return images [B, C, H, W], uint8, as input of the network, without augmentation."""
-        if images.device not in self._on_device:  # copied once: the host would wait for a copy in every step
+        return standardize(images, *self._mean_std(images.device), self.dtype)
+
+    def _mean_std(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        if device not in self._on_device:  # copied once: the host would wait for a copy in every step
             wide = torch.promote_types(self.dtype, torch.float32)
-            mean, std = (torch.tensor(x, dtype=wide, device=images.device) for x in (self.mean, self.std))
-            self._on_device[images.device] = mean, std
-        return standardize(images, *self._on_device[images.device], self.dtype)
+            mean, std = (torch.tensor(x, dtype=wide, device=device) for x in (self.mean, self.std))
+            self._on_device[device] = mean, std
+        return self._on_device[device]
+
+    def _has_kernel(self, images: Tensor) -> bool:
+        """Return whether the kernel that does all at once takes these images."""
+        _, channels, height, width = images.shape
+        stored = images.permute(0, 2, 3, 1).is_contiguous() and images.dtype == torch.uint8 and channels in (1, 3)
+        return has_kernels(images.device, self.dtype) and stored and height * width <= MOST_KERNEL_PIXELS
+
+    def _augmented_at_once(self, images: Tensor, batch: EpochPlan) -> Tensor:
+        from .augment_kernel import augment
+
+        mean, std = self._mean_std(images.device)
+        tables = make_tables(*images.shape[2:], images.device) if self.augment == "trivial" else None
+        return augment(
+            images, batch, pad=self.pad, cutout=self.cutout, mean=mean, std=std, dtype=self.dtype, tables=tables
+        )
 
 
 def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:

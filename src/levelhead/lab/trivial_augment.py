@@ -50,14 +50,14 @@ def trivial_augment(images: Tensor, operations: Tensor, bins: Tensor, signs: Ten
 
     Reference: Müller and Hutter, TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation, 2021.
     """
-    tables = _tables(*images.shape[2:], images.device)
+    tables = make_tables(*images.shape[2:], images.device)
     moved = _move(images, tables.matrices[operations, bins, signs])
     blended = _blend(moved, operations, tables.factors[operations, bins, signs])
     return _map_levels(blended, operations, tables.curves[operations, bins]).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True, eq=False)
-class _Tables:
+class AugmentTables:
     """What operations at a magnitude do, on one device; the identity where they do nothing of the kind."""
 
     matrices: Tensor  # [14, 31, 2, 6], from a pixel to its source, in 1/65536 of a pixel, as in Pillow
@@ -66,7 +66,8 @@ class _Tables:
 
 
 @cache  # copied once: the host would wait for a copy in every step
-def _tables(height: int, width: int, device: torch.device) -> _Tables:
+def make_tables(height: int, width: int, device: torch.device) -> AugmentTables:
+    """Tabulate the operations for images of a size."""
     places = list(product(OPERATIONS, range(MAGNITUDE_BINS), (1, -1)))
     matrices = torch.tensor([_matrix(*place, height, width) for place in places])
     factors = torch.tensor(
@@ -77,7 +78,7 @@ def _tables(height: int, width: int, device: torch.device) -> _Tables:
     )
     curves = torch.tensor([_curve(operation, number) for operation, number, _ in places[::2]], dtype=torch.uint8)
     shape = len(OPERATIONS), MAGNITUDE_BINS
-    return _Tables(
+    return AugmentTables(
         matrices.view(*shape, 2, 6).to(device), factors.view(*shape, 2).to(device), curves.view(*shape, 256).to(device)
     )
 
