@@ -6,8 +6,9 @@ import sys
 import torch
 import torch.nn.functional as F
 
-from levelhead.lab import conv_norm, stacked
+from levelhead.lab import conv_norm, nets, stacked
 
+torch.backends.cudnn.allow_tf32 = False  # what torch finds is the truth here
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LARGE = DEVICE == "cuda"  # the interpreter is slow
 
@@ -35,7 +36,8 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
     extra = make(runs, batch, half, half, outputs).to(dtype) if residual else None
     gamma, beta = make(runs, outputs).abs() + 0.5, make(runs, outputs)
     learned = inputs > 3  # the first layer's input is an image
-    ours = [None if t is None else t.clone().requires_grad_() for t in (x, extra, w.float(), gamma, beta)]
+    seen = F.pad(x, (0, 1)) if inputs == 3 else x  # as `StackedNets` gives it to the kernels
+    ours = [None if t is None else t.clone().requires_grad_() for t in (seen, extra, w.float(), gamma, beta)]
     theirs = [None if t is None else t.double().requires_grad_() for t in (x, extra, w, gamma, beta)]
     for leaves in (ours, theirs):
         leaves[0].requires_grad_(learned)
@@ -45,7 +47,7 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
     side_stream = stacked.SideStream(x.device)
     out, again = conv_norm.FusedConvNorm.apply(*ours, mean, var, w, stride, relu, 1e-5, 0.1, side_stream)
     expected = reference(*theirs, mean64, var64, stride, relu)
-    towards, also = make(*out.shape).to(dtype), make(*again.shape).to(dtype)
+    towards, also = make(*out.shape).to(dtype), make(*x.shape).to(dtype)
     # where the two signs differ, so do the gradients of relu: compare on the same mask
     sure = torch.ones_like(out) if dtype == torch.float32 else ((expected > 0) == (out > 0)).to(dtype)
     pick = lambda leaves: [t for t in leaves if t is not None and t.requires_grad]  # noqa: E731
@@ -53,7 +55,7 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
     got = torch.autograd.grad([out, again][: 1 + learned], pick(ours), [towards, also][: 1 + learned])
     side_stream.join()
     want = torch.autograd.grad((expected * towards.double()).sum() + (theirs[0] * also.double()).sum(), pick(theirs))
-    plain, _ = conv_norm.convolve(x, w, stride=stride, affine=(gamma, beta), residual=extra, relu=relu)
+    plain, _ = conv_norm.convolve(seen, w, stride=stride, affine=(gamma, beta), residual=extra, relu=relu)
     y = torch.stack(
         [
             F.conv2d(a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1), stride=stride, padding=side // 2)
@@ -66,8 +68,32 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
     return [difference(a, b) for a, b in [*pairs, *zip(got, want, strict=True)]]
 
 
+def check_network(shortcut):
+    """Return the largest difference of a gradient, of two small networks by the kernels and by plain torch."""
+    stem = nets._convolution(3, 16)
+    body = nets._residual_body(stem, [16, 32], 2, shortcut)
+    net = nets.Net(body, torch.nn.Linear(32, 5, bias=False))
+    x = torch.randn(2, 3, 6, 6, 3, device=DEVICE)
+    found = []
+    for kernels in (True, False):
+        both = stacked.StackedNets(net, 2, torch.device(DEVICE), torch.float32, kernels=kernels)
+        for run in range(2):
+            both.load(run, net)
+        both.rows.mul_(torch.linspace(0.9, 1.1, both.rows.shape[1], device=DEVICE))
+        both.refresh()
+        loss = both.logits(both.features(x, training=True)).square().sum()
+        found.append(both.gradient_rows(torch.autograd.grad(loss, both.leaves)))
+    views = [stacked.NetRows._views(both, each, each, both.statistics)[0] for each in found]
+    return max(difference(views[0][name], views[1][name].double()) for name in views[0])
+
+
 def main():
     torch.manual_seed(0)
+    for shortcut in ("A", "B"):
+        found = check_network(shortcut)
+        print(f"network with shortcut {shortcut}: {found:.1e}", flush=True)
+        if not found < 1e-4:
+            sys.exit("the gradients of a network are too far from torch")
     layers = [
         (16, 16, 3, 1, True, True),
         (16, 32, 3, 2, False, True),

@@ -12,20 +12,31 @@ from . import kernels
 
 
 class Tile(NamedTuple):
-    """The work of one program: groups of pixels in a tile, pixels in a group, warps, and filter rows."""
+    """The work of a program: groups of pixels in a tile, pixels in a group, warps, tiles or filter rows, stages."""
 
     size: int
     span: int
     warps: int
-    rows: int = 1
+    tiles: int = 1  # of a convolution, one after the other
+    rows: int = 1  # of the filter, of a weight gradient
+    stages: int = 1  # of the pipeline of loads
 
 
-# The fastest on an H200, by input channels.
-FORWARD_TILES = {16: Tile(128, 2, 4), 32: Tile(128, 1, 4), 64: Tile(128, 1, 4)}
-BACKWARD_TILES = {16: Tile(128, 2, 8), 32: Tile(64, 2, 4), 64: Tile(128, 1, 8)}
-WEIGHT_TILES = {16: Tile(64, 2, 4, 3), 32: Tile(32, 2, 4), 64: Tile(64, 1, 4)}
-PIPELINE_STAGES = {16: 3, 32: 1, 64: 1}  # of the loads of a weight gradient
-PROGRAMS = {16: 264, 32: 528, 64: 264}  # that share the pixels of a weight gradient
+# The fastest on an H200, by input channels (bench/tiles.py), but for a second where it needs half the memory.
+FORWARD_TILES = {
+    4: Tile(128, 2, 4, tiles=4, stages=2),
+    16: Tile(64, 2, 4, tiles=4),
+    32: Tile(64, 2, 4, tiles=4),
+    64: Tile(128, 1, 4, tiles=4),
+}
+BACKWARD_TILES = {16: Tile(128, 2, 8, tiles=4), 32: Tile(128, 2, 8, tiles=4), 64: Tile(128, 1, 8, tiles=4)}
+WEIGHT_TILES = {
+    4: Tile(128, 2, 4, rows=3, stages=3),
+    16: Tile(64, 2, 4, rows=3, stages=3),
+    32: Tile(32, 1, 4, rows=3, stages=3),
+    64: Tile(128, 1, 4),
+}
+PROGRAMS = {4: 528, 16: 264, 32: 264, 64: 264}  # that share the pixels of a weight gradient
 
 
 def convolve(
@@ -35,24 +46,27 @@ def convolve(
     """Convolve x [R, B, H, W, C] of each run with its own weights, padded to keep the size (divided by the stride).
 
     Args:
-        weight: [R, k, k, C, C'], contiguous except for its first stride; x is contiguous.
+        weight: [R, k, k, C, C'], contiguous except for its first stride; x is contiguous. It may have more channels
+            than the weight, if they are 0: 4 are read faster than 3.
         statistics: also sum every channel and its square, tile by tile: [R, 2, C', tiles], the second result.
         affine: (scale, shift), each [R, C'], applied to the result before it is stored; then residual, then relu.
     """
     runs, batch, height, width, inputs = x.shape
     side, outputs = weight.shape[1], weight.shape[4]
     y = x.new_empty(runs, batch, -(-height // stride), -(-width // stride), outputs)
-    pixels, tile = y[0, ..., 0].numel(), _fit(FORWARD_TILES[_padded(inputs)], side, stride, width, x.dtype)
-    blocks = triton.cdiv(pixels, tile.size * tile.span)
+    tile = _fit(FORWARD_TILES[_kind(inputs)], side, stride, width, x.dtype)
+    pixels = y[0, ..., 0].numel()
+    blocks = triton.cdiv(pixels, tile.size * tile.span * tile.tiles)
     partial = torch.empty(runs, 2, outputs, blocks if statistics else 0, device=x.device)
     scale, shift = affine or (partial, partial)
     kernels.convolve_kernel[(blocks, runs)](
-        x, weight, y, partial, scale, shift, y if residual is None else residual,
-        pixels, height, width, y.shape[2], y.shape[3], weight.stride(0), blocks,
-        INPUTS=inputs, OUTPUTS=outputs, SIDE=side, STRIDE=stride, BACKWARD=False,
-        COLUMNS=2 * tile.span if tile.span > 1 else 1, PADDED=_padded(inputs), SPAN=tile.span, TILE=tile.size,
-        STATISTICS=statistics, AFFINE=affine is not None, RESIDUAL=residual is not None, RELU=relu,
-        num_warps=tile.warps,
+        x, weight, y, partial, scale, shift, y if residual is None else residual, pixels, weight.stride(0), blocks,
+        INPUTS=inputs, FILTER_INPUTS=weight.shape[3], OUTPUTS=outputs,
+        HEIGHT=height, WIDTH=width, OUT_HEIGHT=y.shape[2], OUT_WIDTH=y.shape[3],
+        SIDE=side, STRIDE=stride, BACKWARD=False, COLUMNS=2 * tile.span if tile.span > 1 else 1,
+        PADDED=_padded(inputs, tile.span), SPAN=tile.span, TILE=tile.size, TILES=tile.tiles, STATISTICS=statistics,
+        AFFINE=affine is not None, RESIDUAL=residual is not None, RELU=relu,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return y, partial
 
@@ -63,47 +77,59 @@ def input_gradient(g: Tensor, weight: Tensor, shape: torch.Size, *, stride: int,
     side, outputs = weight.shape[1], weight.shape[3]
     out = g.new_empty(shape)
     pixels, tile = out[0, ..., 0].numel(), _fit(BACKWARD_TILES[inputs], side, stride, shape[3], g.dtype)
-    blocks = triton.cdiv(pixels, tile.size * tile.span)
+    blocks = triton.cdiv(pixels, tile.size * tile.span * tile.tiles)
     kernels.convolve_kernel[(blocks, runs)](
-        g, weight, out, out, out, out, out if add is None else add,
-        pixels, height, width, shape[2], shape[3], weight.stride(0), blocks,
-        INPUTS=inputs, OUTPUTS=outputs, SIDE=side, STRIDE=stride, BACKWARD=True,
-        COLUMNS=2 * tile.span if tile.span > 1 else 1, PADDED=_padded(inputs), SPAN=tile.span, TILE=tile.size,
-        STATISTICS=False, AFFINE=False, RESIDUAL=add is not None, RELU=False, num_warps=tile.warps,
+        g, weight, out, out, out, out, out if add is None else add, pixels, weight.stride(0), blocks,
+        INPUTS=inputs, FILTER_INPUTS=inputs, OUTPUTS=outputs,
+        HEIGHT=height, WIDTH=width, OUT_HEIGHT=shape[2], OUT_WIDTH=shape[3],
+        SIDE=side, STRIDE=stride, BACKWARD=True, COLUMNS=2 * tile.span if tile.span > 1 else 1,
+        PADDED=_padded(inputs, tile.span), SPAN=tile.span, TILE=tile.size, TILES=tile.tiles,
+        STATISTICS=False, AFFINE=False, RESIDUAL=add is not None, RELU=False,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
 
 
-def weight_gradient(x: Tensor, g: Tensor, *, side: int, stride: int) -> Tensor:
-    """Return the gradient of `convolve`'s weight, [R, k, k, C, C'], in float32."""
+def weight_gradient(x: Tensor, g: Tensor, *, shape: torch.Size, stride: int) -> Tensor:
+    """Return the gradient of `convolve`'s weight, of that shape, [R, k, k, C, C'], in float32."""
     runs, _, height, width, inputs = x.shape
-    outputs = g.shape[4]
-    pixels, tile = g[0, ..., 0].numel(), _fit(WEIGHT_TILES[_padded(inputs)], side, stride, width, x.dtype, 16)
+    side, outputs, kind = shape[1], shape[4], _kind(inputs)
+    pixels, tile = g[0, ..., 0].numel(), _fit(WEIGHT_TILES[kind], side, stride, width, x.dtype, 16)
     columns, rows, count = 4 if side == 3 else 1, tile.rows if side == 3 else 1, pixels // tile.span
-    splits = max(1, min(triton.cdiv(count, 4 * tile.size), PROGRAMS[_padded(inputs)] * rows // (runs * side)))
+    splits = max(1, min(triton.cdiv(count, 4 * tile.size), PROGRAMS[kind] * rows // (runs * side)))
     per_split = triton.cdiv(triton.cdiv(count, splits), tile.size) * tile.size
     splits = triton.cdiv(count, per_split)
     partial = torch.empty(runs, splits, side, columns, inputs, tile.span, outputs, device=x.device)
     kernels.weight_gradient_kernel[(splits * (side // rows), runs)](
-        x, g, partial, pixels, height, width, g.shape[2], g.shape[3], splits, per_split,
-        INPUTS=inputs, OUTPUTS=outputs, SIDE=side, STRIDE=stride, COLUMNS=columns, PADDED=_padded(inputs),
+        x, g, partial, pixels, splits, per_split,
+        INPUTS=inputs, OUTPUTS=outputs, HEIGHT=height, WIDTH=width, OUT_HEIGHT=g.shape[2], OUT_WIDTH=g.shape[3],
+        SIDE=side, STRIDE=stride, COLUMNS=columns, PADDED=_padded(inputs, columns // 2),
         SPAN=tile.span, TILE=tile.size, ROWS=rows, num_warps=tile.warps,
-        num_stages=1 if x.dtype == torch.float32 else PIPELINE_STAGES[_padded(inputs)],
+        num_stages=1 if x.dtype == torch.float32 else tile.stages,
     )  # fmt: skip
-    whole = partial.sum(dim=1)  # column j of the inputs meets column j - q of the filter at pixel q of a group
-    parts = [whole[:, :, q : q + side, :, q] for q in range(tile.span)]
-    return parts[0].contiguous() if tile.span == 1 else parts[0] + parts[1]
+    gradient = torch.empty(shape, device=x.device)
+    kernels.sum_splits_kernel[(triton.cdiv(gradient[0].numel(), 256), runs)](
+        partial, gradient, splits, INPUTS=inputs, FILTER_INPUTS=shape[3], OUTPUTS=outputs, SIDE=side,
+        COLUMNS=columns, SPAN=tile.span, BLOCK=256, num_warps=4,
+    )  # fmt: skip
+    return gradient
 
 
 def _fit(tile: Tile, side: int, stride: int, width: int, dtype: torch.dtype, least: int = 64) -> Tile:
     """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1; float32 halves it."""
     fits = side == 3 and stride == 1 and width % 2 == 0
-    tile = tile if fits else tile._replace(size=tile.size * tile.span, span=1)
+    tile = tile if fits else tile._replace(size=tile.size * tile.span, span=1, tiles=1)
     return tile._replace(size=max(tile.size // 2, least)) if dtype == torch.float32 else tile
 
 
-def _padded(inputs: int) -> int:
-    return max(16, triton.next_power_of_2(inputs))
+def _kind(inputs: int) -> int:
+    """Return the key of the tile tables."""
+    return inputs if inputs in FORWARD_TILES else 16
+
+
+def _padded(inputs: int, span: int) -> int:
+    """Return the input channels that a product takes: a power of two, at least 16 with the pixels beside."""
+    return max(4 if span == 2 else 16, triton.next_power_of_2(inputs))
 
 
 class FusedConvNorm(torch.autograd.Function):
@@ -171,7 +197,7 @@ class FusedConvNorm(torch.autograd.Function):
             masked, y, scale, shift, a, b, gradient, pixels,
             CHANNELS=channels, PIXELS=tile, RELU=relu and not store_masked, num_warps=4,
         )  # fmt: skip
-        weight_grad = ctx.side_stream(bind(weight_gradient, side=cast_filters.shape[1], stride=ctx.stride), x, gradient)
+        weight_grad = ctx.side_stream(bind(weight_gradient, shape=cast_filters.shape, stride=ctx.stride), x, gradient)
         x_grad = None
         if ctx.needs_input_grad[0]:
             x_grad = input_gradient(gradient, cast_filters, x.shape, stride=ctx.stride, add=add)

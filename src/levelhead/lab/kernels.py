@@ -18,90 +18,122 @@ import triton.language as tl  # type: ignore[import-not-found]
 
 @triton.jit
 def _load_inputs(
-    x, p, inside, i, j0, height, width, out_height, groups,
-    INPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr,
-    SPAN: tl.constexpr,
+    x, p, inside, i, j0: tl.constexpr,
+    INPUTS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, GROUPS: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
     """Load the inputs of filter row i from column j0 on, zeros outside the image: [groups, COLUMNS * PADDED]."""
     k = tl.arange(0, COLUMNS * PADDED)
-    c = k % PADDED
     margin: tl.constexpr = (SIDE - 1) // 2
-    row = (p // groups) % out_height * STRIDE + i - margin
-    column = (p % groups * (SPAN * STRIDE))[:, None] + (j0 + k // PADDED - margin)[None, :]
-    used = (c < INPUTS) & (j0 + k // PADDED < SIDE + SPAN - 1)
-    mask = ((row >= 0) & (row < height) & inside)[:, None] & (column >= 0) & (column < width) & used[None, :]
-    at = ((p // (groups * out_height) * height + row) * width)[:, None] + column
-    return tl.load(x + at * INPUTS + c[None, :], mask=mask, other=0.0)
+    row = (p // GROUPS) % OUT_HEIGHT * STRIDE + i - margin
+    column = (p % GROUPS * (SPAN * STRIDE))[:, None] + (j0 + k // PADDED - margin)[None, :]
+    mask = ((row >= 0) & (row < HEIGHT) & inside)[:, None] & (column >= 0) & (column < WIDTH)
+    if INPUTS < PADDED:
+        mask = mask & (k % PADDED < INPUTS)[None, :]
+    if j0 + COLUMNS > SIDE + SPAN - 1:
+        mask = mask & (j0 + k // PADDED < SIDE + SPAN - 1)[None, :]
+    at = ((p // (GROUPS * OUT_HEIGHT) * HEIGHT + row) * WIDTH)[:, None] + column
+    return tl.load(x + at * INPUTS + (k % PADDED)[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def _load_filter(
+    w, i: tl.constexpr, j0: tl.constexpr,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, BACKWARD: tl.constexpr,
+    COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr,
+):  # fmt: skip
+    """Load row i of the filter at SPAN places, zeros elsewhere: [COLUMNS * PADDED, SPAN * OUTPUTS]."""
+    n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED)
+    o, c = n % OUTPUTS, k % PADDED
+    j = j0 + (k // PADDED)[:, None] - (n // OUTPUTS)[None, :]  # the filter column that takes input k to output n
+    used = (j >= 0) & (j < SIDE) & (c < INPUTS)[:, None]
+    if BACKWARD:  # weights [SIDE, SIDE, outputs, inputs] of this product; the filter is rotated by 180 degrees
+        tap = i * SIDE + j if STRIDE == 2 else (SIDE - 1 - i) * SIDE + SIDE - 1 - j
+        where = tap * (INPUTS * OUTPUTS) + o[None, :] * INPUTS + c[:, None]
+    else:
+        where = (i * SIDE + j) * (INPUTS * OUTPUTS) + c[:, None] * OUTPUTS + o[None, :]
+    return tl.load(w + where, mask=used, other=0.0)
 
 
 @triton.jit
 def convolve_kernel(
-    x, w, y, partial, scale, shift, residual,
-    pixels, height, width, out_height, out_width, w_stride, blocks,
-    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, BACKWARD: tl.constexpr,
-    COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr,
+    x, w, y, partial, scale, shift, residual, pixels, w_stride, blocks,
+    INPUTS: tl.constexpr, FILTER_INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, BACKWARD: tl.constexpr,
+    COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
     STATISTICS: tl.constexpr, AFFINE: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Store y = conv(x, w), or with BACKWARD the gradient of its input, after the steps that the flags ask for."""
+    """Store y = conv(x, w), or with BACKWARD the gradient of its input, after the steps that the flags ask for.
+
+    A program computes TILES tiles, one after the other, with a filter that it loads once.
+    """
     run = tl.program_id(1).to(tl.int64)
-    p = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    groups, count = out_width // SPAN, pixels // SPAN
-    inside = p < count
+    GROUPS: tl.constexpr = OUT_WIDTH // SPAN
+    count = pixels // SPAN
     n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED)
-    o, q, c = n % OUTPUTS, n // OUTPUTS, k % PADDED
+    o = n % OUTPUTS
     margin: tl.constexpr = (SIDE - 1) // 2
-    x += run * (pixels // (out_height * out_width)) * height * width * INPUTS
+    x += run * (pixels // (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH * INPUTS)
     w += run * w_stride
-    total = tl.zeros((TILE, SPAN * OUTPUTS), tl.float32)
-    for i in tl.static_range(SIDE):
-        for j0 in tl.static_range(0, SIDE + SPAN - 1, COLUMNS):
+    STEPS: tl.constexpr = (SIDE + SPAN - 1 + COLUMNS - 1) // COLUMNS  # in a row of the filter
+    filters = ()
+    for step in tl.static_range(SIDE * STEPS):
+        filters = filters + (
+            _load_filter(w, step // STEPS, step % STEPS * COLUMNS,
+                         FILTER_INPUTS, OUTPUTS, SIDE, STRIDE, BACKWARD, COLUMNS, PADDED, SPAN),
+        )  # fmt: skip
+    sums, squares = tl.zeros((TILE, SPAN * OUTPUTS), tl.float32), tl.zeros((TILE, SPAN * OUTPUTS), tl.float32)
+    for number in range(TILES):
+        p = (tl.program_id(0) * TILES + number) * TILE + tl.arange(0, TILE)
+        inside = p < count
+        total = tl.zeros((TILE, SPAN * OUTPUTS), tl.float32)
+        for step in tl.static_range(SIDE * STEPS):
             if BACKWARD and STRIDE == 2:  # only where this weight of the filter met a pixel of x
-                row, column = (p // out_width) % out_height + margin - i, p % out_width + margin - j0
+                row = (p // OUT_WIDTH) % OUT_HEIGHT + (margin - step // STEPS)
+                column = p % OUT_WIDTH + (margin - step % STEPS)
                 mask = inside & (row % 2 == 0) & (column % 2 == 0) & (row >= 0) & (column >= 0)
                 row, column = row // 2, column // 2
-                mask = mask & (row < height) & (column < width)
-                at = (p // (out_width * out_height) * height + row) * width + column
-                tile = tl.load(x + (at * INPUTS)[:, None] + c[None, :], mask=mask[:, None], other=0.0)
+                mask = mask & (row < HEIGHT) & (column < WIDTH)
+                at = (p // (OUT_WIDTH * OUT_HEIGHT) * HEIGHT + row) * WIDTH + column
+                tile = tl.load(x + (at * INPUTS)[:, None] + k[None, :], mask=mask[:, None], other=0.0)
             else:
-                tile = _load_inputs(x, p, inside, i, j0, height, width, out_height, groups,
-                                    INPUTS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
-            j = j0 + (k // PADDED)[:, None] - q[None, :]  # the filter column that takes input k to output n
-            used = (j >= 0) & (j < SIDE) & (c < INPUTS)[:, None]
-            if BACKWARD:  # weights [SIDE, SIDE, outputs, inputs] of this product; the filter is rotated by 180 degrees
-                tap = i * SIDE + j if STRIDE == 2 else (SIDE - 1 - i) * SIDE + SIDE - 1 - j
-                where = tap * (INPUTS * OUTPUTS) + o[None, :] * INPUTS + c[:, None]
-            else:
-                where = (i * SIDE + j) * (INPUTS * OUTPUTS) + c[:, None] * OUTPUTS + o[None, :]
-            total = tl.dot(tile, tl.load(w + where, mask=used, other=0.0), total, input_precision="tf32x3")
-    at = (run * count + p)[:, None] * (SPAN * OUTPUTS) + n[None, :]
+                tile = _load_inputs(x, p, inside, step // STEPS, step % STEPS * COLUMNS, INPUTS, HEIGHT, WIDTH,
+                                    OUT_HEIGHT, GROUPS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
+            total = tl.dot(tile, filters[step], total, input_precision="tf32x3")
+        at = (run * count + p)[:, None] * (SPAN * OUTPUTS) + n[None, :]
+        if STATISTICS:
+            stored = tl.where(inside[:, None], total.to(y.dtype.element_ty).to(tl.float32), 0.0)
+            sums += stored
+            squares += stored * stored
+        if AFFINE:
+            total = total * tl.load(scale + run * OUTPUTS + o)[None, :] + tl.load(shift + run * OUTPUTS + o)[None, :]
+        if RESIDUAL:
+            total += tl.load(residual + at, mask=inside[:, None], other=0.0).to(tl.float32)
+        if RELU:
+            total = tl.maximum(total, 0.0)
+        tl.store(y + at, total.to(y.dtype.element_ty), mask=inside[:, None])
     if STATISTICS:
-        stored = tl.where(inside[:, None], total.to(y.dtype.element_ty).to(tl.float32), 0.0)
         block = (run * 2 * OUTPUTS + tl.arange(0, OUTPUTS)) * blocks + tl.program_id(0)
-        tl.store(partial + block, tl.sum(tl.reshape(tl.sum(stored, 0), (SPAN, OUTPUTS)), 0))
-        square = tl.sum(tl.reshape(tl.sum(stored * stored, 0), (SPAN, OUTPUTS)), 0)
+        tl.store(partial + block, tl.sum(tl.reshape(tl.sum(sums, 0), (SPAN, OUTPUTS)), 0))
+        square = tl.sum(tl.reshape(tl.sum(squares, 0), (SPAN, OUTPUTS)), 0)
         tl.store(partial + block + OUTPUTS * blocks, square)
-    if AFFINE:
-        total = total * tl.load(scale + run * OUTPUTS + o)[None, :] + tl.load(shift + run * OUTPUTS + o)[None, :]
-    if RESIDUAL:
-        total += tl.load(residual + at, mask=inside[:, None], other=0.0).to(tl.float32)
-    if RELU:
-        total = tl.maximum(total, 0.0)
-    tl.store(y + at, total.to(y.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit
 def weight_gradient_kernel(
-    x, g, partial,
-    pixels, height, width, out_height, out_width, splits, per_split,
-    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
+    x, g, partial, pixels, splits, per_split,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr,
     COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Store x^T g over one split of the pixels, for ROWS filter rows: [COLUMNS * INPUTS, SPAN * OUTPUTS] each."""
     split, first = tl.program_id(0) // (SIDE // ROWS), tl.program_id(0) % (SIDE // ROWS)
     run = tl.program_id(1).to(tl.int64)
-    n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED)
-    groups, count = out_width // SPAN, pixels // SPAN
-    x += run * (pixels // (out_height * out_width)) * height * width * INPUTS
+    GROUPS: tl.constexpr = OUT_WIDTH // SPAN
+    n, k, count = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED), pixels // SPAN
+    x += run * (pixels // (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH * INPUTS)
     g += run * pixels * OUTPUTS
     total = tl.zeros((COLUMNS * PADDED, SPAN * OUTPUTS), tl.float32)
     second, third = total, total
@@ -109,15 +141,15 @@ def weight_gradient_kernel(
         p = start + tl.arange(0, TILE)
         inside = p < count
         gradient = tl.load(g + p[:, None] * (SPAN * OUTPUTS) + n[None, :], mask=inside[:, None], other=0.0)
-        tile = _load_inputs(x, p, inside, first, 0, height, width, out_height, groups,
-                            INPUTS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
+        tile = _load_inputs(x, p, inside, first, 0, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, GROUPS,
+                            SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
         total = tl.dot(tl.trans(tile), gradient, total, input_precision="tf32x3")
         if ROWS == 3:
-            tile = _load_inputs(x, p, inside, 1, 0, height, width, out_height, groups,
-                                INPUTS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
+            tile = _load_inputs(x, p, inside, 1, 0, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, GROUPS,
+                                SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
             second = tl.dot(tl.trans(tile), gradient, second, input_precision="tf32x3")
-            tile = _load_inputs(x, p, inside, 2, 0, height, width, out_height, groups,
-                                INPUTS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
+            tile = _load_inputs(x, p, inside, 2, 0, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, GROUPS,
+                                SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
             third = tl.dot(tl.trans(tile), gradient, third, input_precision="tf32x3")
     row: tl.constexpr = COLUMNS * INPUTS * SPAN * OUTPUTS
     where = (k // PADDED * INPUTS + k % PADDED)[:, None] * (SPAN * OUTPUTS) + n[None, :]
@@ -127,6 +159,29 @@ def weight_gradient_kernel(
     if ROWS == 3:
         tl.store(at + row, second, mask=used)
         tl.store(at + 2 * row, third, mask=used)
+
+
+@triton.jit
+def sum_splits_kernel(
+    partial, gradient, splits,
+    INPUTS: tl.constexpr, FILTER_INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr,
+    COLUMNS: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Store the gradient of a weight, [SIDE, SIDE, FILTER_INPUTS, OUTPUTS], from what each split found.
+
+    Column j of the inputs meets column j - q of the filter at pixel q of a group.
+    """
+    run = tl.program_id(1).to(tl.int64)
+    size: tl.constexpr = SIDE * SIDE * FILTER_INPUTS * OUTPUTS
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    o, c, tap = n % OUTPUTS, n // OUTPUTS % FILTER_INPUTS, n // (OUTPUTS * FILTER_INPUTS)
+    place = ((tap // SIDE * COLUMNS + tap % SIDE) * INPUTS + c) * (SPAN * OUTPUTS) + o
+    total = tl.zeros((BLOCK,), tl.float32)
+    for split in range(splits):
+        at = partial + (run * splits + split) * (SIDE * COLUMNS * INPUTS * SPAN * OUTPUTS) + place
+        for q in tl.static_range(SPAN):
+            total += tl.load(at + q * (INPUTS * SPAN + 1) * OUTPUTS, mask=n < size, other=0.0)
+    tl.store(gradient + run * size + n, total, mask=n < size)
 
 
 @triton.jit

@@ -140,6 +140,8 @@ class StackedNets(NetRows):
         return super().gradient_rows(gradients)
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
+        spare = 4 - x.shape[4] if self.side_stream is not None else 0  # the kernels read 4 channels faster than 3
+        x = F.pad(x, (0, spare)) if spare > 0 else x.contiguous()
         for layer in self.layers:
             x = layer(x, training)
         return x.to(self.rows.dtype)
