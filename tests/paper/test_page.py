@@ -101,6 +101,26 @@ def test_what_the_page_says_of_the_frontier_was_measured():
     assert f"among the {chosen[1]['n']:,} held out" in said
 
 
+def test_what_the_page_says_of_the_frontier_at_other_ratios_was_measured():
+    said, records = words(TEMPLATE), load_records(TEMPLATE.parents[1] / "results" / "records")
+    held, unlabelled = (f"gamma from {where}" for where in HELD_AND_UNLABELLED)
+
+    def shifted(column: str, *methods: str, by: str = unlabelled) -> list[str]:
+        return [f"{mean(shift_cell(records, f'frontier/{column}', method, by).errors):.2f}" for method in methods]
+
+    takes = [
+        f"from {mean(cell(records, f'frontier/{column}', 'baseline').errors):.2f} "
+        f"to {shifted(column, 'baseline', by=held)[0]}"
+        for column in ("cifar10:50", "cifar100:50")
+    ]
+    assert "{} on CIFAR-10, and {} on CIFAR-100. With the strength".format(*takes) in said
+    four = ("baseline", "wvn", "balanced-softmax", "ldam-drw")
+    assert "are {}, {}, {} and {} on CIFAR-10".format(*shifted("cifar10:50", *four)) in said
+    assert "and {}, {}, {} and {} on CIFAR-100".format(*shifted("cifar100:50", *four)) in said
+    ten, hundred = (shifted(f"{data}:10", "baseline", "balanced-softmax") for data in ("cifar10", "cifar100"))
+    assert f"the plain network has {ten[0]} and {hundred[0]}, and balanced softmax {ten[1]} and {hundred[1]}" in said
+
+
 def test_what_the_page_says_past_frontier_was_measured():
     said, results = words(TEMPLATE), TEMPLATE.parents[1] / "results"
     runs = json.loads((results / "past_frontier.json").read_text(encoding="utf-8"))
