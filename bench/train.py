@@ -1,6 +1,7 @@
 """Speed of training ResNet-32 on long-tailed CIFAR-10, evaluation included, and whether bfloat16 costs accuracy.
 
     python bench/train.py --root DIR                 # speed: the plain loop, the fast engine, packed, WVN's extra
+    python bench/train.py --root DIR --profile       # where the time of a step goes, by kernel, 16 runs packed
     python bench/train.py --root DIR --parity OUT    # whole trainings: float32 by the plain loop, without TF32, and
                                                      # bfloat16 by the fast engine; its snapshots go to OUT
 
@@ -12,10 +13,12 @@ all runs trained on in it.
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import math
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +40,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, nargs="*", default=[8], help="packed sets to time")
     parser.add_argument("--epochs", type=int, default=24, help="of the fast engine, per timing")
     parser.add_argument("--compiled", action="store_true", help="also time the unstacked, compiled form")
+    parser.add_argument("--profile", action="store_true", help="only say where the time of a step goes")
     parser.add_argument("--parity", metavar="OUT", help="train 3 seeds in each of --dtypes; snapshots go to OUT")
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], help="the others are kept from --out")
     args = parser.parse_args()
@@ -46,13 +50,14 @@ def main() -> None:
     cifar = data.imbalance(load.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO)
     path = Path(args.out)
     found = json.loads(path.read_text()) if path.is_file() else {}
+    part = "parity" if args.parity else "profile" if args.profile else "speed"
     if args.parity:
-        found["parity"] = parity(cifar, Path(args.parity), args.dtypes, found.get("parity", {}))
+        found[part] = parity(cifar, Path(args.parity), args.dtypes, found.get("parity", {}))
     else:
-        found["speed"] = speed(cifar, args)
+        found[part] = profile(cifar) if args.profile else speed(cifar, args)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found["parity" if args.parity else "speed"], indent=1))
+    print(json.dumps(found[part], indent=1))
 
 
 def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
@@ -115,6 +120,42 @@ def wvn_extra(cifar: data.Data, times: int = 8) -> float:
             torch.cuda.synchronize()
             took[name].append(time.perf_counter() - began)
     return statistics.median(took["wvn"]) / statistics.median(took["baseline"]) - 1
+
+
+def profile(cifar: data.Data, runs: int = 16) -> dict:
+    """Return the microseconds per image of each kind of kernel in the steps of `frontier`, and by the clock.
+
+    Kernels on the two streams overlap, so the sum is more than the clock shows.
+    """
+    how, device = recipe.find_recipe("frontier"), torch.device("cuda")
+    jobs = [Job(nets.build("resnet32", 10, seed=seed), cifar, how, METHODS["baseline"], seed) for seed in range(runs)]
+    splits = {title: fit_many.copy_to(device, part) for title, part in cifar.splits.items()}
+    pack = Pack(list(enumerate(jobs)), splits, device, torch.bfloat16, compiled=False, stacked=True)
+    pack.advance()
+    clock = statistics.median(_seconds(pack.run_steps, pack) for _ in range(7))
+    evaluation = statistics.median(_seconds(pack.eval_graph, pack) for _ in range(7))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        _seconds(pack.run_steps, pack)
+    images, kinds = runs * len(cifar.train), collections.Counter()
+    for event in found.events():
+        kinds[event.name if event.name.endswith("_kernel") else "torch's own"] += event.device_time / images
+    return {
+        "hardware": torch.cuda.get_device_name(),
+        "command": "python bench/train.py --root DIR --profile",
+        "what": f"an epoch's steps of {runs} runs of the recipe frontier, packed, without evaluation",
+        "microseconds per image, by the clock": round(clock / images * 1e6, 2),
+        "microseconds per evaluated image": round(evaluation / runs / len(cifar.test) * 1e6, 2),
+        "microseconds per image, by kernel": {kind: round(value, 3) for kind, value in kinds.most_common()},
+    }
+
+
+def _seconds(work: Callable[[], object], pack: Pack) -> float:
+    with pack._on_stream():
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        return time.perf_counter() - began
 
 
 def plain_loop(cifar: data.Data, epochs: int = 3) -> float:
