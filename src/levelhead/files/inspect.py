@@ -1,6 +1,6 @@
 """Look at the head in a model's file: its layers, its norms against the counts, and what to beware of. Runs no code."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class Inspection:
     correlation: float | None
     bias_share: float | None
     bias_gap: float | None
-    adjusted: dict[str, Any] | None
+    adjusted: Mapping[str, Any] | None
     warnings: tuple[str, ...]
 
 
