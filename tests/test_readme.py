@@ -249,6 +249,9 @@ def test_what_people_wait_for_was_measured():
         in said
     )
     assert "{:.0f}, {:.0f} and {:.0f} times the exact paths".format(*paths) in said
+    two_gb, million, _ = json.loads((results / "waiting.json").read_text(encoding="utf-8"))["memory"]
+    asked = f"take {million['seconds']:.0f} s, and 2 GB of logits {two_gb['peak_mb']:.0f} MB of memory"
+    assert f"a million samples of 100 classes {asked}" in said
     files = json.loads((results / "files.json").read_text(encoding="utf-8"))["speed_relative_to_cp"]
     assert f"at {files['synced']['median']:.2f} of the speed of `cp` and a sync" in said
     assert f"at {files['warm']['median']:.2f}, where hashing the input alone allows" in said
@@ -266,3 +269,18 @@ def test_what_people_wait_for_was_measured():
     assert ("`tune` is not faster there" in said) == (
         there["tune"]["tune_ms"]["median"] > there["tune"]["host_tune_ms"]["median"]
     )
+
+
+def test_what_a_training_takes_was_measured():
+    said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    every = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results" / "records").glob("*.json")]
+    cost = [
+        (record["seconds"], record["n_train"] * record["identity"]["recipe"]["epochs"])
+        for record in every
+        if record["column"] == "frontier/cifar10:50"
+    ]
+    seconds, images = map(sum, zip(*cost, strict=True))
+    assert f"takes {seconds / len(cost):.0f} s of it, 16 at a time: {seconds / images * 1e6:.1f} us an image" in said
+    assert len(cost) == 16
+    speed = json.loads((ROOT / "results" / "train.json").read_text(encoding="utf-8"))["speed"]
+    assert f"that it must move are {speed['byte limit, microseconds per image']:.1f}" in said
