@@ -158,7 +158,7 @@ assert list(pathlib.Path("tracked").rglob("*tfevents*"))
         ("torch", "sklearn"),
         f"""
 if __name__ == "__main__":
-    levelhead("train {SMALL} --method baseline --runs here")
+    levelhead("train {SMALL} --method baseline --threads 1 --runs here")  # as a worker with one core does
     open("grid.toml", "w").write('data = "digits"\\nratio = 10\\nepochs = 1\\nhold_out = 0.1\\n')
     levelhead("sweep grid.toml --executor ray --workers 1 --runs there")
     import pathlib, ray
