@@ -21,6 +21,7 @@ head_names: the names of heads in models
 array: operations on which numpy and torch differ
 atomic: atomic file replacement
 scratch: temporary files and folders, and those that a killed process left
+cores: how many threads are worth starting
 extras: libraries that only some parts need, and how to install them
 regular_file: files that are read, regular and unchanged
 """

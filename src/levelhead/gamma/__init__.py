@@ -21,7 +21,7 @@
 - criterion: the objective that the choice minimizes, and its bootstrap replicates
 - grid, resampled: intervals of gamma, and the choice on them of many resamples at once
 - possible, replicate_groups, block_shares: where resamples can choose, what they cannot tell apart, their shares
-- scratch, cores: tables of a thread, used again; how many threads
+- scratch: tables of a thread, used again
 - diagnostics, count_doubts: warnings about data, heads and counts, before gamma is chosen
 - rule: the rules, and checks of their parameters
 - envelope, envelope_walk: every change of every prediction over gamma, and how they are found

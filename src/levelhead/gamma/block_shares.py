@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .cores import usable_cores
+from ..core.cores import usable_cores
 from .envelope import Envelope
 from .grid import SAME_VALUE, Grid
 from .possible import possible_by_shares

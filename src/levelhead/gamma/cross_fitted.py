@@ -13,10 +13,10 @@ from statistics import NormalDist
 
 import numpy as np
 
+from ..core.cores import usable_cores
 from .bootstrap import draw_resamples
 from .choose import guide_strength
 from .chunks import read_chunks
-from .cores import usable_cores
 from .criterion import Objective, class_effects
 from .fitters import Fitted, Fitter
 from .folds import draw_folds

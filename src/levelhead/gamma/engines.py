@@ -9,13 +9,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..core.array import Array, check_finite_rows, is_torch, to_numpy
+from ..core.cores import usable_cores
 from ..core.counts import check_labels
 from ..core.errors import LevelheadError, check_choice
 from ..core.extras import install_command
 from ..core.measure import Kind
 from ..show.progress import RowProgress
 from .chunks import read_chunks
-from .cores import usable_cores
 from .intervals import TabulatedRule, find_intervals, shard_intervals
 from .rule import Rule
 from .top_k import Pieces, find_pieces

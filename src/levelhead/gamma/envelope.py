@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.cores import usable_cores
 from ..core.curve import Curve, accumulate
 from ..core.errors import LevelheadError
 from ..core.measure import Kind
 from ..show.progress import RowProgress
 from .chunks import read_chunks
-from .cores import usable_cores
 from .envelope_walk import CACHED_NUMBERS, has_tiny, scale_extreme_rows, tabulate, walk, walk_enlarged, winners_at
 from .rule import Rule
 

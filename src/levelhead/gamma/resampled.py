@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.cores import usable_cores
 from .block_shares import TABLE_NUMBERS, BlockShares, changing, group_changes, group_predictions
-from .cores import usable_cores
 from .envelope import Envelope
 from .grid import Grid
 from .possible import possible_intervals

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ..core.array import Array, to_numpy
+from ..core.cores import usable_cores
 from ..core.measure import Kind, check_logits
-from .cores import usable_cores
 from .scratch import SCRATCH
 
 _MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's

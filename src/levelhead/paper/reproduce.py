@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from ..core import atomic
 from ..core.choices import PaperTable
+from ..core.cores import usable_cores
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.warnings import quiet
 from ..runs.run import check_device, run_packed
@@ -139,7 +140,6 @@ def train_missing(
     results.mkdir(parents=True, exist_ok=True)
     todo = missing(wanted, results)
     total, images = sum(training.images for training in todo), 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     train = partial(_train_group, runs=Path(runs).absolute(), slots=slots, device=device)
     if executor == "local":  # or else it is sent to other machines
         for spec in {training.spec.data: training.spec for training in todo}.values():
@@ -149,7 +149,7 @@ def train_missing(
         train = partial(train, say=say, report=report)
     where = "here" if executor == "local" else "ray"
     trained = run_tasks(group_trainings(todo, slots), train, where=where, until=until, device=device)
-    with closing(trained), _record_makers(max(1, cores - 2)) as others:
+    with closing(trained), _record_makers(max(1, usable_cores() - 2)) as others:
         records = []  # made on other cores while the next runs train
         for ended in trained:
             group, seconds = ended.task, ended.seconds
