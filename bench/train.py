@@ -27,7 +27,8 @@ import numpy as np
 import torch
 
 from levelhead.lab import data, features, fit_many, load, nets, preprocess, recipe
-from levelhead.lab.pack import Job, Pack
+from levelhead.lab.job import Job
+from levelhead.lab.pack import Pack
 from levelhead.methods import METHODS
 
 RATIO = 100

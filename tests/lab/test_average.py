@@ -9,7 +9,7 @@ import torch
 
 from levelhead.lab import data, features, load, nets, preprocess, recipe, train
 from levelhead.lab.fit_many import fit_many
-from levelhead.lab.pack import Job
+from levelhead.lab.job import Job
 from levelhead.methods import METHODS
 from levelhead.runs import checkpoint
 from levelhead.runs.spec import Spec

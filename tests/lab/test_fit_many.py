@@ -13,7 +13,7 @@ import torch
 
 from levelhead.lab import data, features, load, nets, pack, preprocess, recipe, stacked, train
 from levelhead.lab.fit_many import _packs, fit_many
-from levelhead.lab.pack import Job
+from levelhead.lab.job import Job
 from levelhead.methods import METHODS
 
 pytestmark = pytest.mark.slow  # each trains networks

@@ -11,8 +11,9 @@ import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
 from .epoch_plan import EpochPlan
-from .trivial_augment import OPERATIONS, AugmentTables
+from .trivial_augment import MAGNITUDE_BINS, OPERATIONS, AugmentTables
 
+_BINS = tl.constexpr(MAGNITUDE_BINS)
 _AT = {name: tl.constexpr(position) for position, name in enumerate(OPERATIONS)}
 BRIGHTNESS, COLOR, CONTRAST, SHARPNESS = (_AT[name] for name in ("Brightness", "Color", "Contrast", "Sharpness"))
 POSTERIZE, SOLARIZE, AUTO_CONTRAST, EQUALIZE = (
@@ -113,7 +114,7 @@ def _augment_kernel(
     row, column, operation, place = i, j, 0, n
     if TRIVIAL:
         operation = tl.load(changes + 3 * n).to(tl.int32)
-        place = tl.load(changes + 3 * n) * 31 + tl.load(changes + 3 * n + 1)  # operation and bin
+        place = tl.load(changes + 3 * n) * _BINS + tl.load(changes + 3 * n + 1)  # operation and bin
         m = matrices + (2 * place + tl.load(changes + 3 * n + 2)) * 6
         i64, j64 = i.to(tl.int64), j.to(tl.int64)
         column = ((tl.load(m) * j64 + tl.load(m + 1) * i64 + tl.load(m + 2)) >> 16).to(tl.int32)

@@ -23,7 +23,8 @@ from torch import Tensor
 from ..core.errors import LevelheadError
 from .data import Split
 from .epoch_plan import draw_plan
-from .pack import Job, Pack
+from .job import Job
+from .pack import Pack
 from .stacked import has_kernels, is_stackable
 from .train import State, divergence, stages
 

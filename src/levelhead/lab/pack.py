@@ -19,40 +19,16 @@ from torch import Tensor
 
 from ..core.errors import LevelheadError
 from ..core.head import Head
-from ..methods.method import Method
 from .average import RowMeans
 from .batch_marks import BatchMarks
-from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
+from .job import Job
 from .net_rows import NetRows, SingleNet, sgd_
-from .nets import Net
 from .preprocess import Preprocess
-from .recipe import Recipe
 from .stacked import StackedNets, has_kernels, is_stackable
 from .train import OnBatch, State, check_losses, combined_seed, on_host, stages
 
 STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """One training: a fresh network, its data, recipe and method, and the State to resume from. As for `train.fit`."""
-
-    net: Net
-    data: Data
-    recipe: Recipe
-    method: Method
-    seed: int = 0
-    start: State | None = None
-
-    @property
-    def first(self) -> int:
-        """The epoch to begin with."""
-        if self.start is not None and self.start.step:
-            raise LevelheadError(
-                f"the fast engine resumes from the end of an epoch, not from step {self.start.step} in it"
-            )
-        return 0 if self.start is None else self.start.epoch
 
 
 @dataclass(frozen=True, eq=False)

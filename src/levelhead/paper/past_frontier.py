@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..lab.data import Data
+    from ..lab.job import Job
     from ..lab.nets import Net
-    from ..lab.pack import Job
 
 TRIED_COLUMNS = ("cifar10:100", "cifar100:100")
 EPOCHS = 800  # twice those of `frontier`

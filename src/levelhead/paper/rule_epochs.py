@@ -19,7 +19,7 @@ from ..runs.spec import Spec
 
 if TYPE_CHECKING:
     from ..lab.data import Data
-    from ..lab.pack import Job
+    from ..lab.job import Job
     from ..lab.recipe import Recipe
 
 COLUMNS = ("cifar10:100", "cifar10:10")
@@ -74,7 +74,7 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
 def make_job(spec: Spec, data: "Data", recipe: "Recipe") -> "Job":
     """Return the training of a spec from its first step, by this recipe."""
     from ..lab import nets
-    from ..lab.pack import Job
+    from ..lab.job import Job
 
     method = spec.resolve_method()
     net = nets.build(spec.resolve_net(), data.classes, head=method.head, shape=data.shape, seed=spec.seed)

@@ -144,7 +144,7 @@ def run_packed(
         on_batch: called after every few batches with the spec's position and `epoch`, `of`, `batch` and `batches`.
     """
     from ..lab.fit_many import fit_many
-    from ..lab.pack import Job
+    from ..lab.job import Job
 
     check_device(device)
     given = data or [None] * len(specs)
