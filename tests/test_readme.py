@@ -283,4 +283,4 @@ def test_what_a_training_takes_was_measured():
     assert f"takes {seconds / len(cost):.0f} s of it, 16 at a time: {seconds / images * 1e6:.1f} us an image" in said
     assert len(cost) == 16
     speed = json.loads((ROOT / "results" / "train.json").read_text(encoding="utf-8"))["speed"]
-    assert f"that it must move are {speed['byte limit, microseconds per image']:.1f}" in said
+    assert f"moving its bytes alone would take about {speed['byte limit, microseconds per image']:.0f} " in said
