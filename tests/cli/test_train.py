@@ -57,7 +57,7 @@ def test_a_model_without_a_certain_gain_is_written_as_trained(levelhead, pets, t
     left = Run.open(there).snapshot
     assert not evaluate(left).tuned.worthwhile  # eleven held-out images of noise
     assert evaluate(left).gamma > 0
-    assert "no certain gain, so the model is written as trained" in out
+    assert "no certain gain, so the model is written as trained; pass --anyway to level it all the same" in out
     np.testing.assert_array_equal(load_leveled(there / "leveled.safetensors").head.weight.detach(), left.head.weight)
     assert json.loads(levelhead(*words, "--json")[1])["leveled"] is False
     assert json.loads(levelhead(*words, "--json", "--anyway")[1])["leveled"] is True
@@ -111,7 +111,8 @@ def test_a_run_without_held_out_samples_says_so(levelhead, pets, tmp_path):
     words[words.index("0.2")] = "0"
     status, out, _ = levelhead(*words)
     assert status == 0
-    assert "no samples were held out to choose gamma on" in out
+    assert "no samples were held out to choose gamma on, so the head is as trained; pass --gamma to set its" in out
+    assert "or train another network with --hold-out 0.1" in out
     [there] = (tmp_path / "runs").iterdir()
     assert "trained without held-out samples to choose gamma on; pass --gamma" in levelhead("evaluate", there)[2]
 

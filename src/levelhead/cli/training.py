@@ -9,6 +9,7 @@ import typer
 from ..core.choices import Executor, PaperTable, PathRule, Tracker, TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
 from .common import Force, Json, Page, app, example, show, typed_command
+from .errors import options_of
 
 
 def complete_method(incomplete: str) -> list[str]:
@@ -51,6 +52,7 @@ def methods(
 
 @app.command(epilog=example("train --data digits --ratio 20 --method baseline --epochs 20"))
 def train(
+    context: typer.Context,
     data: Annotated[str, typer.Option(help="cifar10, cifar100, tiny-imagenet, digits, a folder of images or an .npz.")],
     root: Annotated[Path | None, typer.Option(help="Folder with the official files of CIFAR or Tiny ImageNet.")] = None,
     method: Annotated[
@@ -114,7 +116,9 @@ def train(
         **part,
     )
     options = TrainOptions(name=name, gamma=gamma, anyway=anyway, track=track, threads=threads, show=not as_json)
-    result, text = train_and_evaluate(spec, runs, options, say=partial(typer.echo, err=True))
+    result, text = train_and_evaluate(
+        spec, runs, options, say=partial(typer.echo, err=True), option=options_of(context.command).__getitem__
+    )
     if result:
         show(result, text, as_json)
 

@@ -97,11 +97,21 @@ def data_text(data: Data, most: int = 8) -> str:
 
 
 def train_and_evaluate(
-    spec: Spec, runs: str | Path = "runs", options: TrainOptions | None = None, *, say: Callable[[str], None] = print
+    spec: Spec,
+    runs: str | Path = "runs",
+    options: TrainOptions | None = None,
+    *,
+    say: Callable[[str], None] = print,
+    option: Callable[[str], str] = str,
 ) -> tuple[dict[str, Any], str]:
     """Train a spec, choose gamma on its held-out samples, write leveled.safetensors and leveled.onnx.
 
     Return the result for programs, and the same for people; under torchrun, empty except in the first process.
+
+    Args:
+        spec, runs, options: what to train, the folder of all runs, and what does not change the trained network.
+        say: called with lines for people.
+        option: returns what people pass for a parameter: its name or, on the command line, its option.
     """
     options = options or TrainOptions()
     if options.threads is not None:
@@ -132,11 +142,13 @@ def train_and_evaluate(
             trained = run(spec, runs, name=options.name, report=report, on_batch=draw, on_data=show_data, say=say)
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
-        return evaluate_and_export(trained, spec, options.gamma, anyway=options.anyway) if first else ({}, "")
+        if not first:
+            return {}, ""
+        return evaluate_and_export(trained, spec, options.gamma, anyway=options.anyway, option=option)
 
 
 def evaluate_and_export(
-    trained: Run, spec: Spec, gamma: float | None = None, *, anyway: bool = False
+    trained: Run, spec: Spec, gamma: float | None = None, *, anyway: bool = False, option: Callable[[str], str] = str
 ) -> tuple[dict[str, Any], str]:
     """Evaluate a finished run before and after leveling, and write the leveled model.
 
@@ -158,12 +170,12 @@ def evaluate_and_export(
     ]
     if not_chosen:
         lines.append(
-            "no samples were held out to choose gamma on, so the head is as trained; train with a hold-out, "
-            "or give gamma"
+            "no samples were held out to choose gamma on, so the head is as trained; pass "
+            f"{option('gamma')} to set its strength, or train another network with {option('hold_out')} 0.1"
         )
     if uncertain and found.gamma:
         lines.append(
-            "no certain gain, so the model is written as trained; to level it all the same, give the same command with "
-            "the option anyway: nothing is trained again"
+            "no certain gain, so the model is written as trained; pass "
+            f"{option('anyway')} to level it all the same: nothing is trained again"
         )
     return result, "\n".join([*lines, f"the {'leveled ' * bool(written)}model: {', '.join(files)}"])
