@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from statistics import mean
 
@@ -117,8 +118,37 @@ def test_what_the_page_says_of_the_frontier_at_other_ratios_was_measured():
     four = ("baseline", "wvn", "balanced-softmax", "ldam-drw")
     assert "are {}, {}, {} and {} on CIFAR-10".format(*shifted("cifar10:50", *four)) in said
     assert "and {}, {}, {} and {} on CIFAR-100".format(*shifted("cifar100:50", *four)) in said
-    ten, hundred = (shifted(f"{data}:10", "baseline", "balanced-softmax") for data in ("cifar10", "cifar100"))
-    assert f"the plain network has {ten[0]} and {hundred[0]}, and balanced softmax {ten[1]} and {hundred[1]}" in said
+
+    alone = {
+        data: {method: mean(cell(records, f"frontier/{data}:10", method).errors) for method in four}
+        for data in ("cifar10", "cifar100")
+    }
+    takes = [
+        f"from {of['baseline']:.2f} to {shifted(f'{data}:10', 'baseline', by=held)[0]}" for data, of in alone.items()
+    ]
+    assert "less to gain: {} on CIFAR-10, and {} on CIFAR-100.".format(*takes) in said
+    both = (*shifted("cifar10:10", *four), *shifted("cifar100:10", *four))
+    assert "the four have {}, {}, {} and {}, and {}, {}, {} and {}.".format(*both) in said
+    assert "(alone {:.2f} and {:.2f})".format(*(of["balanced-softmax"] for of in alone.values())) in said
+    assert all(of["ldam-drw"] > of["baseline"] for of in alone.values())
+
+
+def test_what_the_page_says_of_the_chosen_rule_was_measured():
+    said, records = words(TEMPLATE), load_records(TEMPLATE.parents[1] / "results" / "records")
+    columns, methods = tables()["frontier"]["columns"], tables()["frontier"]["methods"]
+    held = [companion(records, column, method)["held_out"] for column in columns for method in methods]
+    rules = Counter(one["auto"]["rule"] for one in held)
+    assert set(rules) == {"shift", "rescale", "vector"}
+    assert (
+        f"is the shift in {rules['shift']} of the {len(held)} companion runs, RS in {rules['rescale']} and vector "
+        f"scaling in {rules['vector']}." in said
+    )
+    gain = {
+        rule: 100 * mean(one[rule]["error"] - one["auto"]["error"] for one in held) for rule in ("rescale", "shift")
+    }
+    assert gain["rescale"] > 0 > gain["shift"]
+    assert f"{gain['rescale']:.1f} points better on average than RS always" in said
+    assert f"and {-gain['shift']:.1f} worse than the shift always" in said
 
 
 def test_what_the_page_says_past_frontier_was_measured():
@@ -165,20 +195,39 @@ def test_what_the_page_says_of_readings_and_epochs_was_measured():
     records, runs = load_records(results / "records"), json.loads((results / "epochs.json").read_text(encoding="utf-8"))
     published = {row["method"]: dict(zip(tables()["table1"]["columns"], row["published"], strict=True))
                  for row in tables()["table1"]["rows"]}  # fmt: skip
-    columns = ("cifar100:100", "cifar10:100")
+    columns = ("cifar100:100", "cifar10:100", "cifar100:10")
 
-    def off(method: str, of: str) -> list[float]:
+    def off(method: str, of: str, *columns: str) -> list[float]:
         return [cell(records, column, method).errors[0] - published[of][column] for column in columns]
 
-    assert max(map(abs, off("under-sample-once", "under-sample"))) < 0.6
-    assert "anew is {:.1f} and {:.1f} points better".format(*(-x for x in off("under-sample", "under-sample"))) in said
-    assert "stays {:.1f} to {:.1f} points above".format(*off("over-sample-largest", "over-sample")) in said
-    (wvn,) = [run for run in runs if run["method"] == "wvn"]
+    once = [abs(points) for points in off("under-sample-once", "under-sample", *columns)]
+    assert max(once[:2]) < 0.6
+    assert f"and {once[2]:.1f} on CIFAR-100 at ratio 10" in said
+    anew = [-points for points in off("under-sample", "under-sample", *columns)]
+    assert "anew is {:.1f}, {:.1f} and {:.1f} points better".format(*anew) in said
+    (above,) = off("under-sample-once", "under-sample", "cifar10:10")
+    assert f"at ratio 10 drawing once is {above:.1f} points above" in said
+    assert (
+        "stays {:.1f} to {:.1f} points above".format(*off("over-sample-largest", "over-sample", *columns[:2])) in said
+    )
+    assert not full_runs(records, "cifar10:10", "over-sample-largest")  # "at ratio 10 it is not trained"
+    wvn, at_ten = ({run["ratio"]: run for run in runs if run["method"] == "wvn"}[ratio] for ratio in (100, 10))
     best = min(wvn["epochs"], key=lambda row: row["error"])
     assert best["epoch"] == 85
     assert f"that reading ({100 * best['rescale']['error']:.2f})" in said
     assert f"on its best one reaches {100 * best['shift']['error']:.2f}" in said
     assert sum(row["shift"]["error"] < row["rescale"]["error"] for row in wvn["epochs"]) >= 99
+
+    best = min(at_ten["epochs"], key=lambda row: row["error"])
+    last, chosen = (100 * row["rescale"]["error"] for row in (at_ten["epochs"][-1], best))
+    assert f"has {last:.2f} at the last epoch and {chosen:.2f} at the best one" in said
+    orders = [run for run in runs if run["ratio"] == 10 and run["method"] != "baseline"]
+    least = min(100 * row["rescale"]["error"] for run in orders for row in run["epochs"])
+    assert len(orders) == 2
+    assert f"no less than {least:.2f} at any epoch, and {published['wvn+rs']['cifar10:10']} is published" in said
+    gains = [100 * (row["rescale"]["error"] - row["shift"]["error"]) for row in at_ten["epochs"]]
+    ahead = sum(gain > 0 for gain in gains)
+    assert f"after {ahead} of the {len(gains)} epochs, by {mean(gains):.1f} points on average" in said
 
 
 def words(path: Path) -> str:
@@ -257,11 +306,9 @@ def test_what_the_page_says_of_the_stronger_recipe_was_measured():
     ahead = {
         c: error(c, "baseline", held) - error(c, "wvn", held) for c in strong["columns"] if companion(records, c, "wvn")
     }
-    middle = [gain for column, gain in ahead.items() if column.endswith(":50")]
-    others = [-gain for column, gain in ahead.items() if not column.endswith(":50")]
-    assert min(middle + others) > 0  # ahead at ratio 50 alone
-    assert "the hold-out's gamma: by {:.1f} and {:.1f} points.".format(*middle) in said
-    assert f"behind, by {min(others):.1f} to {max(others):.1f}." in said
+    more, less = [gain for gain in ahead.values() if gain > 0], [-gain for gain in ahead.values() if gain <= 0]
+    assert f"ahead in {len(more)} of {len(ahead)} columns by {min(more):.1f} to {max(more):.1f} points, behind" in said
+    assert f"behind in the others by {min(less):.1f} to {max(less):.1f}." in said
 
     regret = {c: [error(c, method, held) - error(c, method, best) for method in REPEATED] for c in ahead}
     few = regret.pop("strong/cifar100:50")

@@ -58,7 +58,9 @@ def _auto_text(records: Sequence[Record], column: str, method: str) -> str:
     runs = [r for r in full_runs(records, column, method) if r.get("shift")]
     curves = {"rescale": [(r["curve"], GRID) for r in runs], "shift": [(r["shift"]["curve"], SHIFTS) for r in runs]}
     errors = [value_at(curve, chosen["gamma"], grid) for curve, grid in curves.get(chosen["rule"], ())]
-    return f"{Cell(tuple(100 * error for error in errors or [chosen['error']])).text} ({RULE_TITLES[chosen['rule']]})"
+    of = "" if errors else ", companion run"
+    errors = errors or [chosen["error"]]
+    return f"{Cell(tuple(100 * error for error in errors)).text} ({RULE_TITLES[chosen['rule']]}{of})"
 
 
 def readings_table(records: Sequence[Record]) -> str:
