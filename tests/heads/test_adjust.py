@@ -219,6 +219,11 @@ MISTAKES = {
         tuned_for("shift", names=tuple("abcd")),
         r"in another order \(d, c, b, a\) than the logits that gamma was tuned on \(a, b",
     ),
+    "some classes in another order": (
+        Named(8, 4),
+        tuned_for("shift", names=("d", "b", "c", "x")),
+        r"in another order \(d, c, b, a\) than the logits that gamma was tuned on \(d, b, c, x",
+    ),
     "a forward without a bias": (Blind(8, 4, bias=False), tuned_for("shift"), "its forward does not add one; tune"),
     "two heads, shifted": (Pair(), tuned_for("shift"), "head, head_dist feed one output, and the rule shift is of one"),
     "two heads, tau": (Pair(), tuned_for("tau"), "head, head_dist feed one output, and the rule tau is of one"),

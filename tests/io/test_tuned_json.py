@@ -91,6 +91,7 @@ def test_counts_are_the_same_if_their_proportions_are():
     assert same_counts({"sources": SOURCES}, np.array([60, 30]))
     assert not same_counts({"sources": SOURCES}, np.array([60, 31]))
     assert not same_counts({"sources": SOURCES}, np.array([60, 30, 1]))
+    assert not same_counts({"counts": [1e9, 1, 4]}, np.array([10**9, 4, 1]))  # however rare the classes are
     assert same_counts(CHOICE, np.array([60, 31]))
 
 

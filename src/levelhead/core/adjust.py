@@ -253,9 +253,21 @@ def check_strength(
         raise LevelheadError(f"chosen for several labels per sample; use {instead}", parameter=name)
     if value.rule != rule:
         raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}", parameter=name)
+    if rule != "shift" and getattr(value, "kind", "") == "probabilities":
+        raise LevelheadError(not_for_heads(rule), parameter=name)
     if rule != "tau" and counts is not None and value.counts and not proportional(value.counts, counts):
         raise LevelheadError(f"chosen with counts of other proportions; use {instead}, or tune again", parameter=name)
     return _finite(name, value.gamma)
+
+
+def not_for_heads(rule: str) -> str:
+    """Return why a rule that was chosen on probabilities fits no head.
+
+    >>> not_for_heads("vector")[:35]
+    'the rule vector was chosen on proba'
+    """
+    reason = f"the rule {rule} was chosen on probabilities (or their logarithms), and a head gives other numbers"
+    return f"{reason} to multiply; tune on the model's logits, or with the rule shift"
 
 
 def proportional(counts: Any, others: Any) -> bool:
@@ -265,7 +277,7 @@ def proportional(counts: Any, others: Any) -> bool:
     (True, False)
     """
     one, other = np.asarray(counts, np.float64), np.asarray(others, np.float64)
-    return one.shape == other.shape and np.allclose(one / one.max(), other / other.max())
+    return one.shape == other.shape and np.allclose(one / one.max(), other / other.max(), atol=0)
 
 
 def scale(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:

@@ -175,6 +175,21 @@ def log_softmax(logits: Array) -> np.ndarray:
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
+def are_log_probabilities(logits: Array) -> bool:
+    """Return whether scores are logarithms of probabilities: those of each row, at most 1000 are looked at, sum to 1.
+
+    Args:
+        logits: [N, K], in any precision; in half precision the sums are a little off.
+
+    >>> are_log_probabilities(np.log([[0.7, 0.3], [0.5, 0.5]])), are_log_probabilities(np.array([[2.0, 1.0]]))
+    (True, False)
+    """
+    some = to_numpy(logits[:1000]).astype(np.float64)
+    if not len(some) or not (some <= LARGEST_PROBABILITY - 1).all():
+        return False
+    return bool((np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all())
+
+
 def negative_log_likelihood(
     logits: Array, labels: Array, *, temperature: float = 1.0, weights: Array | None = None
 ) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULES, Amounts, apply_amounts, can_flip, check_strength, rule_amounts
+from ..core.adjust import RULES, Amounts, apply_amounts, can_flip, check_strength, not_for_heads, rule_amounts
 from ..core.array import Array, to_numpy
 from ..core.background import check_left_alone
 from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
@@ -264,6 +264,8 @@ def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.nda
 
     if chosen.get("classes") not in (None, classes):
         raise LevelheadError(f"{path}: gamma was tuned on {chosen['classes']} classes, but this head has {classes}")
+    if chosen.get("kind") == "probabilities" and chosen["rule"] != "shift":
+        raise LevelheadError(f"{path}: {not_for_heads(chosen['rule'])}")
     if not same_counts(chosen, n):
         raise LevelheadError(f"{path}: gamma was tuned with other counts; give those, tune again, or give gamma itself")
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core.array import as_array
 from ..core.errors import LevelheadError
+from ..core.measure import Kind, are_log_probabilities
 from . import diagnostics
 from .chunks import read_chunks
 from .criterion import STRENGTH, Objective, Pull, draw_replicates
@@ -169,6 +170,7 @@ def choose_gamma(
         temperature=temperature_at(rule, weights, gamma),
         recall=tuple(path.class_accuracy(gamma).tolist()),
         recall_at_zero=tuple(path.class_accuracy(0.0).tolist()),
+        kind=kind_of_scores(rule.parts[0].whole_logits()[0], path.kind),
         **chosen_for(path.counts if counts is None else counts, options.names, kept=path.rule.bias is not None),
     )
 
@@ -187,6 +189,11 @@ def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float |
     mass = np.concatenate(masses)
     several = np.concatenate(scores) if len(scores) > 1 else scores[0]
     return fit_scale(several, np.concatenate(labels), mass) if mass.any() else None
+
+
+def kind_of_scores(logits: Any, kind: Kind) -> Kind:
+    """Return what scores [N, K] are: `probabilities`, also if their logarithms were given, or `logits`."""
+    return "probabilities" if kind == "probabilities" or are_log_probabilities(logits) else "logits"
 
 
 def chosen_for(counts: np.ndarray, names: Sequence[str] | None, *, kept: bool = False) -> dict[str, Any]:

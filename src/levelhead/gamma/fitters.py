@@ -241,13 +241,13 @@ def _shift(held_out: HeldOut) -> PathFitter:
 
 
 def _rescale(held_out: HeldOut) -> PathFitter | None:
-    if held_out.options.kind == "probabilities" or _is_binary(held_out):
+    if held_out.of_probabilities or _is_binary(held_out):
         return None
     return PathFitter(held_out.rule_path("rescale"), held_out.options)
 
 
 def _tau(held_out: HeldOut) -> PathFitter | None:
-    if held_out.options.norms is None or held_out.options.kind == "probabilities" or _is_binary(held_out):
+    if held_out.options.norms is None or held_out.of_probabilities or _is_binary(held_out):
         return None
     return PathFitter(held_out.rule_path("tau"), held_out.options)
 

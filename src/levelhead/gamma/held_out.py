@@ -11,7 +11,7 @@ from ..core.choices import PathRule
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import LevelheadError
 from ..core.measure import check_shape
-from .choose import RulePath, class_shares
+from .choose import RulePath, class_shares, kind_of_scores
 from .criterion import Pull
 from .metrics import ERRORS
 from .options import TuneOptions
@@ -58,6 +58,11 @@ class HeldOut:
     def numbers(self) -> int:
         """N times K."""
         return len(self.labels) * self.classes
+
+    @cached_property
+    def of_probabilities(self) -> bool:
+        """Whether the scores are probabilities or their logarithms, which are not to be multiplied."""
+        return any(kind_of_scores(logits, self.options.kind) == "probabilities" for logits, *_ in self.parts)
 
     @cached_property
     def weights(self) -> np.ndarray:

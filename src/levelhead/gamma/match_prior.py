@@ -14,7 +14,7 @@ from ..core.measure import Kind, check_shape
 from ..show.progress import StageProgress
 from . import diagnostics
 from .block_shares import choose_by_shares
-from .choose import chosen_for, quantiles
+from .choose import chosen_for, kind_of_scores, quantiles
 from .criterion import Grid, ShareMismatch
 from .envelope import compute_envelope
 from .options import TuneOptions
@@ -104,5 +104,6 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
         mismatch=float(curve.at(gamma)),
         mismatch_at_zero=float(curve.at(0.0)),
         warnings=found,
+        kind=kind_of_scores(logits, options.kind),
         **chosen_for(n, options.names),
     )

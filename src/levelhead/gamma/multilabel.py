@@ -121,6 +121,7 @@ def tune_labels(
         interval=None,
         rule="shift",
         task="multilabel",
+        kind=kind,
         criterion=metric,
         metric=metric,
         value=shown(metric, losses[1]),

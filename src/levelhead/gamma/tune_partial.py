@@ -108,6 +108,7 @@ def tune_partial(whole: Partial, options: TuneOptions, *, stacklevel: int = 2) -
         recall=tuple(recall.tolist()),
         recall_at_zero=tuple(recall_at_zero.tolist()),
         why=_bound_text(whole, weights, value),
+        kind=frame.kind,
         **chosen_for(frame.counts, options.names),
     )
 

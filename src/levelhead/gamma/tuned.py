@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.adjust import RuleName
 from ..core.choices import BiasPolicy, LabelTask
 from ..core.curve import Curve, Metric
+from ..core.measure import Kind
 from ..core.per_class import listed
 from ..core.per_class import title as class_title
 from ..show.curve_text import draw_text_curve, sparkline
@@ -60,6 +61,8 @@ class Tuned:
         rule: what was chosen: `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
         scale, offset: [K] each, for the last two rules: ``score_k = scale_k logit_k + offset_k``; else ().
         smoothing: what `vector` adds to probabilities before their logarithm; 0 for logits.
+        kind: what it was chosen on: `logits`, or `probabilities`, also if their logarithms were given. Of the latter
+            only the shift fits a head.
         prior: the shares that the target was estimated to be; None if it was given.
         second: the strength of the shift in `rescale+shift`, whose gamma is that of rescaling, and of the shift that
             follows `vector` where the metric is not an error or there are floors.
@@ -132,6 +135,7 @@ class Tuned:
     recall_at_zero: tuple[float, ...] = ()
     smoothing: float = 0.0
     prior: PriorEstimate | None = None
+    kind: Kind = "logits"
 
     @property
     def worthwhile(self) -> bool:
@@ -178,6 +182,7 @@ class Tuned:
             "why",
             "task",
             "smoothing",
+            "kind",
         )
         found = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
         recalls = {

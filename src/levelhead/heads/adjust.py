@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from ..core.adjust import apply_amounts, rule_amounts
 from ..core.head import Head, check_finite
 from ..gamma.tuned import Tuned
-from ..io.tuned_json import choice_of
+from ..io.tuned_json import Choice, choice_of
 
 
 def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
@@ -37,6 +39,10 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
     array([1, 0, 1, 0])
     """
     choice = choice_of(tuned)
-    counts = choice.counts_for(check_finite(head).classes, head.names, "the head")
+    return apply_choice(head, choice, choice.counts_for(check_finite(head).classes, head.names, "the head"))
+
+
+def apply_choice(head: Head, choice: Choice, counts: np.ndarray) -> Head:
+    """Return a head adjusted by a choice, with its counts [K], once both are checked."""
     by = rule_amounts(head, choice.rule, counts, choice.gamma, scale=choice.scale, offset=choice.offset)
     return apply_amounts(head, by, bias=choice.bias or "scale")

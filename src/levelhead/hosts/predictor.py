@@ -5,6 +5,7 @@ Trees and boosting have no head to adjust, and their scores are all that it take
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..core.measure import Kind, check_logits, log_softmax
 from ..gamma.tune import tune
 from ..gamma.tuned import Tuned
 from ..gamma.vector import smooth_votes
-from ..heads.adjust import adjust
+from ..heads.adjust import apply_choice
 from ..io.tuned_json import choice_of
 
 
@@ -64,6 +65,10 @@ class RescaledPredictor:
             raise LevelheadError("expected counts, to tune with, or what was tuned already; give one of them")
         self._scores_of, self.counts, self.classes = predict_proba, counts, classes
         self.kind: Kind = kind
+        choice = None if tuned is None else choice_of(tuned)
+        if choice and choice.kind == "logits" != kind and choice.rule != "shift":
+            reason = f"the rule {choice.rule} was chosen on logits, and multiplies those"
+            raise LevelheadError(f"{reason}; give a function of logits and set kind to 'logits'", parameter="tuned")
         self.tuned_ = tuned
 
     def fit(
@@ -109,7 +114,8 @@ class RescaledPredictor:
         scores, choice = check_logits(self._scores(X), kind=self.kind), choice_of(self.tuned_)
         if choice.rule == "vector":  # of votes, some of which are 0
             scores, _ = smooth_votes(scores, choice.smoothing)
-        return adjust(Head(np.eye(scores.shape[1])), self.tuned_).logits(scores)
+        counts = replace(choice, kind=None).counts_for(scores.shape[1], None, "the function")  # scores, not a head
+        return apply_choice(Head(np.eye(scores.shape[1])), choice, counts).logits(scores)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core import atomic
-from ..core.adjust import RuleName, proportional
+from ..core.adjust import RuleName, not_for_heads, proportional
 from ..core.choices import BiasPolicy, LabelTask, Metric
 from ..core.errors import LevelheadError, in_file
 from ..core.measure import Kind
@@ -68,6 +68,7 @@ class Choice:
     why: str = ""
     smoothing: float = 0.0
     task: LabelTask = "multiclass"
+    kind: Kind | None = None
 
     def __post_init__(self) -> None:
         convert_fields_(self)
@@ -100,12 +101,19 @@ class Choice:
         """Whether samples may have several labels, each with an offset."""
         return self.task == "multilabel"
 
+    @property
+    def multiplies_probabilities(self) -> bool:
+        """Whether it was chosen on probabilities and multiplies their logarithms, which a head does not give."""
+        return self.kind == "probabilities" and self.rule != "shift"
+
     def counts_for(self, classes: int, names: Sequence[str] | None, where: str) -> np.ndarray:
         """Return the counts, after checking that the choice is for a head of so many classes, in the same order.
 
         A head with one logit has two classes: counts are [negative, positive].
         """
         counts = np.array(self.counts)
+        if self.multiplies_probabilities:
+            raise LevelheadError(f"{where}: {not_for_heads(self.rule)}")
         if self.multilabel and len(counts) != classes:
             raise LevelheadError(
                 f"{where} has {classes} outputs, but {len(counts)} labels were tuned; tune on this model's own logits"
@@ -115,10 +123,11 @@ class Choice:
             raise LevelheadError(
                 f"{where} {has}, but gamma was tuned on {len(counts)} classes; tune on this model's own logits"
             )
-        if self.names and names and list(names) != list(self.names) and set(names) == set(self.names):
+        here, there = names or (), self.names or ()
+        if any(one != other and one in there for one, other in zip(here, there, strict=False)):
             raise LevelheadError(
-                f"{where} has its classes in another order ({listed(names)}) than the logits that "
-                f"gamma was tuned on ({listed(self.names)}); tune on this model's own logits"
+                f"{where} has its classes in another order ({listed(here)}) than the logits that "
+                f"gamma was tuned on ({listed(there)}); tune on this model's own logits"
             )
         return counts.astype(np.int64) if (counts == np.floor(counts)).all() else counts
 
@@ -161,7 +170,8 @@ def choice_of(tuned: Any) -> Choice:
     if counts is None:
         source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
         raise LevelheadError(f"{source}does not say which counts gamma was chosen with; tune again")
-    return replace(record_from(Choice, content), counts=counts)
+    kind = content.get("kind") or (content.get("sources") or {}).get("kind")  # where older files have it
+    return replace(record_from(Choice, content), counts=counts, kind=kind)
 
 
 def counts_of(choice: Mapping[str, Any]) -> tuple[float, ...] | None:
