@@ -1,5 +1,7 @@
 """Crop, flip and cutout against padding and slicing one image at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch
 from levelhead.lab.data import Data, Split
 from levelhead.lab.epoch_plan import draw_plan
 from levelhead.lab.preprocess import Preprocess, crop_flip, cut_out, standardize
-from levelhead.lab.recipe import Recipe
+from levelhead.lab.recipe import Recipe, find_recipe
 from levelhead.methods import METHODS
 
 
@@ -95,3 +97,18 @@ def test_cutout_spares_the_images_that_are_evaluated():
     trained_on = preprocess.augmented(torch.tensor(shown), drawn)
     assert ((trained_on == 0).sum(dim=(1, 2, 3)) > 0).all()  # the mean, where white is 1
     assert (preprocess.standardized(torch.tensor(shown)) == 1).all()
+
+
+@pytest.mark.parametrize(("shape", "side"), [((8, 8), 4), ((8, 12), 4), ((15, 40), 6), ((16, 16), 16), ((32, 32), 16)])
+def test_cutout_leaves_something_of_images_smaller_than_it(shape, side):
+    white = np.full((60, 1, *shape), 255, np.uint8)
+    part = Split(white, np.arange(60) % 2)
+    how = replace(find_recipe("frontier"), augment="none", pad=0, mean=(0.5,), std=(0.5,))
+    drawn = draw_plan(part.labels, METHODS["baseline"], how, seed=0, epoch=0, progress=0)
+    found = Preprocess(how, Data("white", ("a", "b"), part, part)).augmented(torch.tensor(white), drawn)
+    half = side // 2
+    for image, (down, across) in zip(found.numpy(), drawn.centers.numpy(), strict=True):
+        expected, row, column = np.ones(shape), int(down * shape[0]), int(across * shape[1])
+        expected[max(0, row - half) : row + half, max(0, column - half) : column + half] = 0
+        np.testing.assert_array_equal(image[0], expected)
+    assert (found == 1).any(dim=(1, 2, 3)).float().mean() > 0.9

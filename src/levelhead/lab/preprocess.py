@@ -30,7 +30,9 @@ class Preprocess:
                 f"recipe {recipe.name}: augment: 'trivial' needs images with 1 or 3 channels, got {data.shape[0]}"
             )
         self.augment = recipe.augment
-        self.pad, self.cutout, self.mean, self.std, self.dtype = recipe.pad, recipe.cutout, mean, std, dtype
+        self.pad, self.mean, self.std, self.dtype = recipe.pad, mean, std, dtype
+        shorter = min(data.shape[1:])
+        self.cutout = recipe.cutout if recipe.cutout <= shorter else shorter // 4 * 2  # half, or nothing would be left
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def augmented(self, images: Tensor, batch: EpochPlan) -> Tensor:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, in_file
 from ..io import text
 from ..io.fields import convert_fields_
 
@@ -32,7 +32,7 @@ class Recipe:
     warmup: int = 0  # epochs at the start, over which lr rises linearly
     pad: int = 0  # zero padding of the random crop; 0 for no crop
     flip: bool = False  # mirror half of the images
-    cutout: int = 0  # side of the square cut out of every training image, see `preprocess.cut_out`; 0 for none
+    cutout: int = 0  # side of the square cut out of training images, half of their side if they are smaller; 0: none
     augment: Literal["none", "trivial"] = "none"  # `trivial` is TrivialAugment after crop and flip, before cutout
     average: float = 0.0  # share of the epochs, the last ones, over which weights are averaged; 0 to keep the last
     mean: tuple[float, ...] | None = None  # per channel, of pixels from 0 to 1; None to measure the training images
@@ -52,6 +52,8 @@ class Recipe:
                 raise LevelheadError(f"expected at least {least}, got {getattr(self, key)}", parameter=key)
         if not 0 <= self.average <= 1:
             raise LevelheadError(f"expected a share from 0 to 1, got {self.average}", parameter="average")
+        if self.cutout % 2:
+            raise LevelheadError(f"expected an even number of pixels, got {self.cutout}", parameter="cutout")
         if self.nesterov and not self.momentum:
             raise LevelheadError("it needs a momentum above 0", parameter="nesterov")
         if any(value <= 0 for value in self.std or ()):
@@ -134,4 +136,18 @@ def _from_table(name: str, values: dict[str, Any]) -> Recipe:
     for key in sorted({"epochs", "batch", "lr"} - values.keys()):
         raise LevelheadError(f"recipe {name}: {key} is missing")
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return Recipe(name, **given)
+    recipe = Recipe(name, **given)
+    with in_file(f"recipe {name}"):
+        _check_schedule(recipe)
+    return recipe
+
+
+def _check_schedule(recipe: Recipe) -> None:
+    """Raise LevelheadError if a part of the schedule as written, not shortened, would have no effect."""
+    for epoch in recipe.milestones:
+        if recipe.schedule == "cosine":
+            raise LevelheadError("they need the schedule 'step'", parameter="milestones")
+        if not 0 <= epoch < recipe.epochs:
+            raise LevelheadError(f"expected epochs from 0 to {recipe.epochs - 1}, got {epoch}", parameter="milestones")
+    if recipe.warmup > recipe.epochs:
+        raise LevelheadError(f"expected at most the {recipe.epochs} epochs, got {recipe.warmup}", parameter="warmup")
