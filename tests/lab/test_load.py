@@ -127,6 +127,46 @@ def test_a_folder_without_images_is_named(tmp_path):
         load(str(tmp_path / "own"))
 
 
+def test_images_below_the_folder_of_a_class_are_not_left_out_without_a_word(tmp_path):
+    place = layouts.write_image_folder(tmp_path / "own", {"bear": 5, "cat": 5})
+    layouts.write_image_folder(place / "bear", {".thumbnails": 2})
+    (place / "bear" / "notes").mkdir()
+    assert len(load(str(place)).train) == 8
+    layouts.write_image_folder(place / "bear" / "kinds", {"black": 2, "brown": 2})
+    with pytest.raises(ValueError, match=r"own/bear: .* folder below it, kinds/black; expected FOLDER/class/\*\.jpg"):
+        load(str(place))
+
+
+def test_a_training_folder_without_a_test_folder_is_not_a_class(tmp_path):
+    for part in ("train", "valid"):
+        place = layouts.write_image_folder(tmp_path / "own" / part, {"a": 4, "b": 4}).parent
+    with pytest.raises(
+        ValueError, match=r"own/train: .* folder below it, a; .* FOLDER/train/class/\*\.jpg with FOLDER/te"
+    ):
+        load(str(place))
+
+
+def test_a_class_whose_files_are_no_images_is_told_what_they_are(tmp_path):
+    place = layouts.write_image_folder(tmp_path / "own", {"cat": 5, "dog": 0})
+    (place / "dog").mkdir(exist_ok=True)
+    with pytest.raises(ValueError, match=r"own: class 1 \(dog\) has no training image; .* the folder is empty"):
+        load(str(place))
+    for i in range(3):
+        (place / "dog" / f"{i}.heic").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"dog.* no training image; expected files such as \.avif, .* got 3 of \.heic"):
+        load(str(place))
+
+
+@pytest.mark.parametrize("suffix", [".pgm", ".jfif", ".JPE", ".ppm", ".PnG"])
+def test_files_that_pillow_reads_are_images_whatever_they_are_called(tmp_path, suffix):
+    image = pytest.importorskip("PIL.Image").fromarray(pictures(1, 8, 8)[0])
+    for name in ("a", "b"):
+        (tmp_path / "own" / name).mkdir(parents=True)
+        for i in range(3):
+            image.save(tmp_path / "own" / name / f"{i}{suffix}")
+    assert load(str(tmp_path / "own"), size=8).counts.tolist() == [2, 2]
+
+
 @pytest.mark.parametrize("left", [0, 100, -30])
 def test_a_damaged_cache_is_made_again_and_one_that_cannot_be_written_is_not_needed(tmp_path, monkeypatch, left):
     monkeypatch.setattr(image_folder, "CACHED_FROM", 4)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +12,13 @@ import numpy as np
 from ..core.atomic import atomic_open
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import install_command
-from ..core.per_class import listed
+from ..core.per_class import listed, title
 from ..core.regular_file import check_regular_file
 from .data import Data, Split, train_and_test
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"}
+SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".avif", ".tif", ".tiff"}
+SUFFIXES |= {".ppm", ".pgm", ".pbm", ".pnm"}
+LAYOUTS = "FOLDER/class/*.jpg, or FOLDER/train/class/*.jpg with FOLDER/test or FOLDER/val"
 SIZE = 32  # of the images of a folder, unless another is given
 CACHED_FROM = 5000  # images; a smaller set is decoded each time
 
@@ -33,10 +36,15 @@ def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
         unknown = sorted(set(_subfolders(test_folder)) - set(names))
         if unknown:
             raise LevelheadError(f"{test_folder}: class {unknown[0]!r} is not in {path / 'train'}")
+        for place in (path / "train", test_folder):
+            _check_one_folder_per_class(place, names)
+        _check_every_class_has_images(path / "train", names)
         train, test = (_read(_files(place, names), size, skip_bad) for place in (path / "train", test_folder))
-        return Data(path.name, names, train, test)
+        return Data(path.absolute().name, names, train, test)
     names = _class_names(path)
-    return Data(path.name, names, *train_and_test(_read(_files(path, names), size, skip_bad), path, names))
+    _check_one_folder_per_class(path, names)
+    _check_every_class_has_images(path, names)
+    return Data(path.absolute().name, names, *train_and_test(_read(_files(path, names), size, skip_bad), path, names))
 
 
 def tiny_imagenet(root: Path, *, skip_bad: bool = False) -> Data:
@@ -79,12 +87,39 @@ def _class_names(path: Path) -> tuple[str, ...]:
     return names
 
 
+def _check_one_folder_per_class(path: Path, names: tuple[str, ...]) -> None:
+    """Raise LevelheadError if a class has images in folders below its own, which would not be read."""
+    for own in (path / name for name in names):
+        for place, below, files in os.walk(own):
+            below[:] = sorted(folder for folder in below if not folder.startswith("."))
+            if place != str(own) and any(map(_is_image, files)):
+                raise LevelheadError(
+                    f"{own}: images are in a folder below it, {Path(place).relative_to(own).as_posix()}; expected "
+                    f"{LAYOUTS}; move the images of a class into one folder"
+                )
+
+
+def _check_every_class_has_images(path: Path, names: tuple[str, ...]) -> None:
+    for i, name in enumerate(names):
+        if not _images(path / name):
+            others = Counter(Path(file).suffix or file for file in os.listdir(path / name))
+            got = ", ".join(f"{n} of {suffix}" for suffix, n in others.most_common(3))
+            raise LevelheadError(
+                f"{path}: {title(i, names)} has no training image; expected files such as "
+                f"{', '.join(sorted(SUFFIXES))}, {f'got {got}' if got else 'but the folder is empty'}"
+            )
+
+
 def _files(path: Path, names: tuple[str, ...]) -> list[tuple[Path, int]]:
     return [(file, i) for i, name in enumerate(names) if (path / name).is_dir() for file in _images(path / name)]
 
 
 def _images(path: Path) -> list[Path]:
-    return sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+    return sorted(p for p in path.iterdir() if _is_image(p.name))
+
+
+def _is_image(name: str) -> bool:
+    return Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
 
 
 def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
