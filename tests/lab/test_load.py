@@ -18,6 +18,7 @@ def pictures(n: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(n).integers(0, 256, (n, *shape)).astype(np.uint8)
 
 
+NAMED = {"images": pictures(8, 8, 8), "labels": np.arange(8) % 2}
 TRAINED_ON = {"x_train": pictures(4, 8, 8), "y_train": np.arange(4) % 2}
 
 
@@ -36,14 +37,43 @@ TRAINED_ON = {"x_train": pictures(4, 8, 8), "y_train": np.arange(4) % 2}
         ),
         ({"images": pictures(21, 8, 8), "labels": np.repeat([0, 1, 2], [10, 10, 1])}, "class 2 has only one image"),
         ({"images": pictures(4, 0, 8), "labels": np.arange(4) % 2}, r"got \[2, 1, 0, 8\]"),
-        ({"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]}, "4 images but 8 labels"),
-        ({"images": pictures(4, 8, 8), "labels": np.array(list("abab"))}, r"bad\.npz: .*integer labels"),
+        ({"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]}, r"bad\.npz: .* one-hot .* the argmax"),
+        (TRAINED_ON | {"x_test": pictures(4, 8, 8), "y_test": np.eye(2)}, r"bad\.npz: .* one-hot .* the argmax"),
+        ({"images": pictures(4, 8, 8), "labels": np.array(list("abab"))}, r"bad\.npz: .*integer labels.*in `names`"),
+        (
+            {"images": pictures(4, 8, 8), "labels": np.array([0, 0, 1, 2**40])},
+            r"bad\.npz: .* 0 to K - 1, got 1099511627776",
+        ),
+        (
+            {"images": pictures(4, 8, 8), "labels": np.array([1, 1, 2, 2])},
+            r"bad\.npz: class 0 has no .* 1 to 2; .*subtract 1",
+        ),
+        (
+            {"images": pictures(4, 8, 8), "labels": np.array([0, 0, 2, 2])},
+            r"bad\.npz: class 1 has .* number the classes",
+        ),
+        (
+            {"images": pictures(4, 8, 8) / 255, "labels": np.arange(4) % 2},
+            r"float64; .*multiply values from 0 to 1 by 255",
+        ),
+        ({"images": pictures(4, 8, 8).astype(np.uint16), "labels": np.arange(4) % 2}, r"got uint16; .*astype"),
+        (NAMED | {"names": np.array("cat")}, r"bad\.npz: names: expected \[K\]"),
+        (NAMED | {"names": np.array([["cat", "dog"]])}, r"bad\.npz: names: expected \[K\]"),
+        (NAMED | {"names": np.array(["cat", "cat"])}, r"bad\.npz: names: 'cat' stands there twice"),
+        (NAMED | {"names": np.array([b"caf\xe9", b"dog"])}, r"bad\.npz: names: .*UTF-8"),
     ],
 )
 def test_arrays_no_network_can_learn_from_are_refused(tmp_path, arrays, message):
     np.savez(tmp_path / "bad.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         load(str(tmp_path / "bad.npz"))
+
+
+def test_names_may_be_bytes_and_labels_a_column(tmp_path):
+    arrays = NAMED | {"labels": NAMED["labels"][:, None].astype(np.uint16), "names": np.array(["é".encode(), b"dog"])}
+    np.savez(tmp_path / "own.npz", **arrays)
+    found = load(str(tmp_path / "own.npz"))
+    assert (found.names, found.counts.tolist()) == (("é", "dog"), [3, 3])
 
 
 def test_a_damaged_npz_is_named(tmp_path):

@@ -1,5 +1,6 @@
 """Whole data sets by name or path: CIFAR, Tiny ImageNet, digits, an image folder or an .npz file."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +79,27 @@ def npz(path: Path) -> Data:
     with in_file(path):
         if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
             train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+            names = _class_names(arrays.get("names"), train.labels)
         elif {"images", "labels"} <= arrays.keys():
             whole = _samples(arrays["images"], arrays["labels"])
             if len(whole.images) != len(whole):
                 raise LevelheadError(f"got {len(whole.images)} images but {len(whole)} labels")
+            names = _class_names(arrays.get("names"), whole.labels)
             train, test = train_and_test(whole, path)
         else:
             raise LevelheadError(
                 "expected x_train, y_train, x_test, y_test, or images, labels; got "
                 f"{', '.join(sorted(arrays)) or 'nothing'}"
             )
-    names = arrays["names"].tolist() if "names" in arrays else range(int(train.labels.max(initial=0)) + 1)
-    return Data(path.stem, tuple(map(str, names)), train, test)
+    return Data(path.stem, names, train, test)
 
 
 def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
     if images.dtype != np.uint8:
-        raise LevelheadError(f"expected images of uint8, 0 to 255, got {images.dtype}")
+        raise LevelheadError(
+            f"expected images of uint8, 0 to 255, got {images.dtype}; scale them to that range (multiply values from 0 "
+            "to 1 by 255), and save them with .astype(np.uint8)"
+        )
     if images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
@@ -103,4 +108,43 @@ def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
         raise LevelheadError(
             f"expected images [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3, got {list(images.shape)}"
         )
-    return Split(images, check_labels(labels.ravel()))
+    if labels.dtype.kind in "US":
+        raise LevelheadError(
+            "expected integer labels, got text; save the numbers of the classes as labels, and their names in `names`"
+        )
+    return Split(images, check_labels(labels[:, 0] if labels.shape[1:] == (1,) else labels))
+
+
+def _class_names(names: np.ndarray | None, labels: np.ndarray) -> tuple[str, ...]:
+    """Return the names of the classes, their numbers if there are none; raise LevelheadError if labels do not fit."""
+    if names is None:
+        return _class_numbers(labels)
+    if names.ndim != 1:
+        raise LevelheadError(f"expected [K], one name per class, got shape {list(names.shape)}", parameter="names")
+    try:
+        found = [name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist()]
+    except UnicodeDecodeError:
+        raise LevelheadError("expected text, got bytes that are not valid UTF-8", parameter="names") from None
+    for name, n in Counter(found).items():
+        if n > 1:
+            raise LevelheadError(f"{name!r} stands there twice; each class needs a name of its own", parameter="names")
+    check_labels(labels, len(found))
+    return tuple(found)
+
+
+def _class_numbers(labels: np.ndarray) -> tuple[str, ...]:
+    last = int(labels.max(initial=0))
+    if last > len(labels):  # before anything of that size is made
+        raise LevelheadError(f"expected labels from 0 to K - 1, got {last} among {len(labels)} training labels")
+    missing = np.flatnonzero(np.bincount(labels, minlength=last + 1) == 0)
+    if len(labels) and len(missing):
+        count_from_1 = missing.tolist() == [0]
+        raise LevelheadError(
+            f"class {missing[0]} has no training image, and labels go from {labels.min()} to {last}; "
+            + (
+                "they seem to count from 1: subtract 1"
+                if count_from_1
+                else "number the classes from 0 on, without gaps"
+            )
+        )
+    return tuple(map(str, range(last + 1)))
