@@ -335,6 +335,15 @@ def test_a_constant_scale_fits_only_the_rule_that_multiplies(tmp_path, name):
         rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
 
 
+def test_a_relu_after_the_head_fits_only_the_rule_that_multiplies(tmp_path):
+    tensors = [raw(W, "W"), raw(B, "b")]
+    path = save(tmp_path / "m.onnx", [node("Gemm", "x W b", "h", transB=1), node("Relu", "h", "y")], tensors)
+    with pytest.raises(ValueError, match=r"bent by a Relu.*rule rescale"):
+        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    np.testing.assert_allclose(run(tmp_path / "o.onnx")[0], run(path)[0] * FACTORS, rtol=1e-5)
+
+
 @pytest.mark.parametrize("outputs", [("y", "z"), ("z", "y")])
 def test_a_constant_scale_before_one_of_two_outputs_counts_unless_the_other_is_named(tmp_path, outputs):
     nodes, tensors = [GEMM, node("Div", "y t", "z")], [raw(W, "W"), raw(B, "b"), raw(np.float32(2), "t")]

@@ -96,7 +96,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class LinearNode:
-    """A linear layer of the graph: its node, the names of its weight and bias; plain if it gives ``W x + b``.
+    """A linear layer of the graph: its node, the names of its weight and bias; plain if ``W x + b`` is its logits.
 
     `then` is what the graph does to its outputs: `Sigmoid` decides each by itself, and any of COMPETING one of them.
     """
@@ -146,7 +146,9 @@ def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize" and not _resizes_images(graph, node):
             raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
+        bends = op == "Relu" or any(one.name == "count_include_pad" and one.i for one in node.attribute)
         for layer in heads_of(graph, input_of(node), walked):
+            layer = replace(layer, plain=layer.plain and not bends)
             yield replace(layer, then=op) if op in ("Sigmoid", *COMPETING) else layer
     elif node is not None and op in SUMS:
         input_of(node)

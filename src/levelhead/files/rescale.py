@@ -248,7 +248,7 @@ def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool, task: La
         )
     if len({layer.classes for layer in found.layers}) > 1:
         raise LevelheadError(f"{where} differ in classes", advice=Advice("head", None, "to name one of them"))
-    reasons = {"feed one output": len(found.layers) > 1, "is scaled by a constant, in it or after it": not first.plain}
+    reasons = {"feed one output": len(found.layers) > 1, "is scaled by a constant or bent by a Relu": not first.plain}
     for reason, applies in reasons.items():
         if rule != "rescale" and applies:
             raise LevelheadError(f"{where} {reason}, and the rule {rule} does not fit that; use the rule rescale")

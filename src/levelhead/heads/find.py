@@ -61,6 +61,29 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
     return found
 
 
+def check_adds(model: nn.Module, found: _Layers, example: Any) -> None:
+    """Check that what is added to a head's biases is added to the logits: on an example, or by the layers that follow.
+
+    Args:
+        model, example: as in `find_head`.
+        found: what `find_head` returned.
+    """
+    model, first = unwrap(model), next(iter(found))
+    if example is not None:
+        probes = probes_of(model, example, outputs(found[first]))
+        if not any(probe.scales(found) and probe.adds(found) for probe in probes):
+            raise LevelheadError(
+                f"on this example, what is added to the bias of {first} is not added to the model's logits: the model "
+                "scales or bends them after it; tune with the rule rescale"
+            )
+    for block, later in _modules_after(model, first):
+        if _is_plain_sequence(block) and any(isinstance(module, nn.ReLU) for module in later):
+            raise LevelheadError(
+                f"a ReLU follows {first}, and what is added before it is not added to the logits; tune with the rule "
+                "rescale"
+            )
+
+
 def _undecided(reason: str) -> LevelheadError:
     return LevelheadError(f"{reason}; pass an example input", advice=NAME_HEAD)
 

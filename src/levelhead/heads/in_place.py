@@ -55,6 +55,10 @@ class ModelInMemory(Protocol):
         """Return a version and a digest of what a rule changes; if either is the same, it was not changed since."""
         ...
 
+    def check_adds(self, layers: Mapping[str, Any], example: Any) -> None:
+        """Raise if it is known that what is added to the layers' biases is not added to the logits."""
+        ...
+
     def check_takes_bias(self, path: str, module: Any) -> None: ...
 
     def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]:
@@ -141,7 +145,10 @@ def check_adjust(
     found = opened.layers(layer=layer, example=example, classes=classes)
     path, size = next((path, opened.classes(module)) for path, module in found.items())
     check_label_task(path or "the head", opened.task(path), choice.task)
-    return found, choice, choice.counts_for(size, opened.names(size), path or "the head")
+    counts = choice.counts_for(size, opened.names(size), path or "the head")
+    if choice.rule not in ("rescale", "tau"):
+        opened.check_adds(found, example)
+    return found, choice, counts
 
 
 def rescale_(

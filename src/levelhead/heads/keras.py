@@ -17,7 +17,15 @@ from ..core.choices import LabelTask, RuleName
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.head_names import KERAS_ACTIVATIONS
-from .keras_find import FoundHead, activation_of, find_keras_head, keras_library, keras_linear_layers, keras_units
+from .keras_find import (
+    FoundHead,
+    activation_of,
+    check_keras_adds,
+    find_keras_head,
+    keras_library,
+    keras_linear_layers,
+    keras_units,
+)
 
 
 def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
@@ -93,6 +101,10 @@ class KerasModel:
         variable = module.bias if rule == "shift" else module.kernel
         digest = "" if variable is None else sha256(_numpy(variable).tobytes()).hexdigest()
         return digest, digest
+
+    def check_adds(self, layers: Mapping[str, Any], example: Any) -> None:
+        if example is not None and not getattr(self.model, "outputs", None):
+            check_keras_adds(self.model, example, list(layers.values()))
 
     def check_takes_bias(self, path: str, module: Any) -> None:
         raise LevelheadError(

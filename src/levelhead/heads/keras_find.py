@@ -171,19 +171,45 @@ def _proved_head(model: Any, example: Any, candidates: list[Any]) -> FoundHead:
     )
 
 
+def check_keras_adds(model: Any, example: Any, layers: list[Any]) -> None:
+    """Check on an example that what is added to a layer's bias is added to the outputs of a model without a graph."""
+    for layer in layers:
+        if layer.bias is None:
+            continue
+        offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
+        before, after = _run_with(model, example, layer, (1.0, 1.0), (0.0, offsets))
+        if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
+            raise LevelheadError(
+                f"on this example, what is added to the bias of {layer.name} is not added to the model's logits: the "
+                "model scales or bends them after it; tune with the rule rescale"
+            )
+
+
 def _scales(model: Any, example: Any, layer: Any) -> bool:
     """Return whether scaling column i of a layer scales output i by the same factor. No variable is changed."""
-    keras = keras_library()
-    rng, units = np.random.default_rng(1), keras_units(layer) or 0
-    factors = 2.0 ** rng.integers(-1, 3, size=units)
+    units = keras_units(layer) or 0
+    factors = 2.0 ** np.random.default_rng(0).integers(-1, 3, size=units)
     factors[:2] = [0.5, 2.0][:units]
+    before, after = _run_with(model, example, layer, (1.0, factors), (0.0, 0.0))
+    if before is None or before.shape[-1] != units or not before.any():
+        return False
+    return bool(np.allclose(after, before * factors, rtol=0, atol=1e-4 * np.abs(before).max()))
+
+
+def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -> list[np.ndarray | None]:
+    """Return what a model gives with a layer of random weights, each time scaled and its bias moved, by columns.
+
+    Its activation is left out. None where the model gives several outputs. No variable is changed.
+    """
+    keras, rng = keras_library(), np.random.default_rng(1)
     mine = [layer.kernel] + ([] if layer.bias is None else [layer.bias])
     drawn = [rng.normal(size=tuple(v.shape)) / max(1, int(np.prod(v.shape[:-1]))) ** 0.5 for v in mine]
     activation, outputs = layer.activation, []
     layer.activation = keras.activations.linear
     try:
-        for by in (1.0, factors):
-            new = {id(v): keras.ops.cast(x * by, v.dtype) for v, x in zip(mine, drawn, strict=True)}
+        for by, more in zip(scales, offsets, strict=True):
+            moved = [drawn[0] * by, *(bias * by + more for bias in drawn[1:])]
+            new = {id(v): keras.ops.cast(x, v.dtype) for v, x in zip(mine, moved, strict=True)}
             values = [[new.get(id(v), v.value) for v in part] for part in _variables(model)]
             args = tuple(example) if isinstance(example, tuple | list) else (example,)
             given, _ = model.stateless_call(*values, *args)
@@ -193,10 +219,7 @@ def _scales(model: Any, example: Any, layer: Any) -> bool:
         raise LevelheadError(reason, parameter="example") from error
     finally:
         layer.activation = activation
-    before, after = outputs
-    if before is None or before.shape[-1] != units or not before.any():
-        return False
-    return bool(np.allclose(after, before * factors, rtol=0, atol=1e-4 * np.abs(before).max()))
+    return outputs
 
 
 def _variables(model: Any) -> tuple[list[Any], list[Any]]:

@@ -6,6 +6,7 @@ No parameter is touched: the weights are swapped for one call (`torch.func.funct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,6 +69,21 @@ class Probe:
         before, after = logits
         return bool(before.any()) and _close(after, before * factors.to(before), before)
 
+    def adds(self, layers: Mapping[str, nn.Module]) -> bool:
+        """Return whether adding a number to each output of these layers adds the same to its logit."""
+        if (weights := self._random_weights(layers)) is None:
+            return False
+        before = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
+        signs = torch.arange(self.classes) % 2 * 2.0 - 1
+        offsets = signs * before.abs().max()
+        hooks = [module.register_forward_hook(partial(_add, offsets)) for module in layers.values()]
+        try:
+            after = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return _close(after, before + offsets, before)
+
     def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
         moved = torch.arange(self.classes) % 2 == 0
@@ -88,6 +104,14 @@ class Probe:
 
         None if one of the layers does not have K rows of its own.
         """
+        if (weights := self._random_weights(layers)) is None:
+            return None
+        scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
+        before, after = (_outputs(self.model, each, self.args, self.kwargs)[self.output] for each in (weights, scaled))
+        return before, after
+
+    def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
+        """Return other parameters for the layers, by path; None if one of them does not have K rows of its own."""
         generator, weights = torch.Generator().manual_seed(1), {}
         for path, layer in layers.items():
             if not isinstance(layer._parameters.get("weight"), Tensor):
@@ -97,9 +121,12 @@ class Probe:
                     return None
                 noise = torch.randn(p.shape, generator=generator) / max(1, p[0].numel()) ** 0.5
                 weights[name] = noise.to(device=p.device, dtype=p.dtype)
-        scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
-        before, after = (_outputs(self.model, each, self.args, self.kwargs)[self.output] for each in (weights, scaled))
-        return before, after
+        return weights
+
+
+def _add(offsets: Tensor, layer: nn.Module, _: Any, output: Tensor) -> Tensor:
+    """Return a layer's output with a number added for each class: on its last axis, or a convolution's channels."""
+    return output + offsets.to(output).reshape(-1, *[1] * len(getattr(layer, "kernel_size", ())))
 
 
 def _outputs(

@@ -15,7 +15,7 @@ from ..core.class_names import names_in_config
 from ..core.errors import LevelheadError
 from ..core.head import Head
 from .editable import Editable, check_editable, check_takes_bias, new_bias
-from .find import find_head, known_task, linear_layers, outputs, unwrap
+from .find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
 from .sharded import gather, place_like, reshard
 
 
@@ -65,6 +65,9 @@ class TorchModel:
             return (0, 0), ""
         data: Any = gather(parameter.detach()).flatten().cpu().contiguous().view(torch.uint8).numpy()
         return (id(parameter), parameter._version), sha256(data).hexdigest()
+
+    def check_adds(self, layers: Mapping[str, Editable], example: Any) -> None:
+        check_adds(self.model, dict(layers), example)
 
     def check_takes_bias(self, path: str, module: Editable) -> None:
         check_takes_bias(path, module)
