@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 # are never imported: Python compiles one when it is.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt \
   $(BIN)/python -m pip --disable-pip-version-check -q install --no-compile -c constraints.txt
+# Bytecode is kept, even where the environment says not to: else each process that a test starts compiles torch again.
+unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 2
 # The tests of a file run in one process, which loads what they need once. Files run in their order; the examples of the
 # modules, which are many and short, come last, so that no process waits long for the others.
