@@ -196,7 +196,7 @@ def _scales(model: Any, example: Any, layer: Any) -> bool:
     return bool(np.allclose(after, before * factors, rtol=0, atol=1e-4 * np.abs(before).max()))
 
 
-def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -> list[np.ndarray | None]:
+def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -> list[Any]:
     """Return what a model gives with a layer of random weights, each time scaled and its bias moved, by columns.
 
     Its activation is left out. None where the model gives several outputs. No variable is changed.
