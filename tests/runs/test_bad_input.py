@@ -44,6 +44,8 @@ def words(tmp_path, monkeypatch) -> list[str]:
         (["--size", "64"], "only the images of a folder can be resized, not those of small.npz"),
         (["--seed", "99999999999999999999999"], "--seed: expected a seed from 0 to 2**64 - 1, got 9999"),
         (["--gamma", "nan"], "expected a finite gamma, got nan"),
+        (["--subset", "²", "--ratio", "2"], "--subset: expected 'first' or a seed of at least 0, got '²'"),
+        (["--threads", "100000"], "--threads: expected 1 to 1024 threads, got 100000"),
     ],
 )
 def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_start(words, levelhead, options, message):
@@ -52,6 +54,23 @@ def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_sta
     assert message in err
     assert err.count("\n") == 1
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("engine", ["plain", "fast"])
+def test_a_last_batch_of_one_image_is_refused_before_training_where_statistics_need_two(words, levelhead, engine):
+    labels = np.repeat(np.arange(3), [30, 20, 10])
+    np.savez("tiny.npz", x_train=pictures(60, 4, 4)[9:], y_train=labels[9:], x_test=pictures(60, 4, 4), y_test=labels)
+    words[2] = "tiny.npz"  # the network's last feature map is of one pixel; 51 images are two batches of 25, and one
+    status, _, err = levelhead(*words, "--hold-out", "0", "--engine", engine)
+    assert status == 2
+    assert "last batch of an epoch has a single image (51 images in batches of 25)" in err
+    assert not Path("runs").exists()
+    Path("short.toml").write_text("epochs = 1\nbatch = 26\nlr = 0.1\n")
+    assert levelhead(*words, "--hold-out", "0", "--engine", engine)[0] == 0
+    np.savez("larger.npz", images=pictures(64, 8, 8), labels=np.arange(64) % 2)  # 51 are trained on
+    words[2] = "larger.npz"
+    Path("short.toml").write_text("epochs = 1\nbatch = 25\nlr = 0.1\n")
+    assert levelhead(*words, "--hold-out", "0", "--engine", engine)[0] == 0
 
 
 def test_counts_come_from_any_file_and_empty_ones_are_refused(words, tmp_path):

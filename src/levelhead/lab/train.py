@@ -6,6 +6,7 @@ therefore takes the same steps: bit for bit on a CPU with the same number of thr
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -190,6 +191,22 @@ def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
             f"{list(losses.shape)}; a loss of torch needs reduction='none'"
         )
     return losses
+
+
+def check_last_batch(net: Net, data: Data, recipe: Recipe, method: Method, *, seed: int) -> None:
+    """Raise LevelheadError if an epoch ends with one image and the network, normalizing over a batch, needs two."""
+    n = len(draw_plan(data.train.labels, method, recipe, seed=seed, epoch=0, progress=0.0))
+    if (n % recipe.batch or recipe.batch) > 1:
+        return
+    weight = next(net.parameters())
+    try:
+        deepcopy(net).train()(torch.zeros(1, *data.shape, device=weight.device, dtype=weight.dtype))
+    except ValueError:
+        raise LevelheadError(
+            f"the last batch of an epoch has a single image ({n} images in batches of {recipe.batch}), and this "
+            "network needs two for its batch statistics; change the batch of the recipe, the size of images, or how many "
+            "are held out"
+        ) from None
 
 
 def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, float]:

@@ -19,7 +19,7 @@ from ..lab.data import Data
 from ..lab.features import errors, snapshot
 from ..lab.nets import build, parameter_count
 from ..lab.preprocess import Preprocess
-from ..lab.train import State, stages
+from ..lab.train import State, check_last_batch, stages
 from ..show.progress import EpochProgress
 from . import checkpoint
 from .run_folder import MODEL_KEY, Run
@@ -57,6 +57,7 @@ class TrainingSession:
             seed=spec.seed,
         ).to(device, dtype)
         self.preprocess = Preprocess(self.recipe, data, dtype)
+        check_last_batch(self.net, data, self.recipe, self.method, seed=spec.seed)
         self.epochs = stages(self.recipe, self.method)[-1].end
         self.began = time.monotonic()
 

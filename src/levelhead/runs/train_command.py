@@ -28,6 +28,8 @@ from .signals import graceful_stop
 from .spec import Spec
 from .track import tracker
 
+MOST_THREADS = 1024  # torch crashes with more than the system gives
+
 
 @dataclass(frozen=True)
 class TrainOptions:
@@ -41,8 +43,8 @@ class TrainOptions:
     show: bool = True  # draw a progress bar on a terminal
 
     def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise LevelheadError(f"expected at least 1 thread, got {self.threads}", parameter="threads")
+        if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
+            raise LevelheadError(f"expected 1 to {MOST_THREADS} threads, got {self.threads}", parameter="threads")
         if self.gamma is not None and not math.isfinite(self.gamma):
             raise LevelheadError(f"expected a finite gamma, got {self.gamma}", parameter="gamma")
 
@@ -71,7 +73,7 @@ def imbalance_fields(
         "ratio": 1.0 if ratio is None else ratio,
         "largest": largest,
         "counts": kept,
-        "subset": int(subset) if subset and subset.isdigit() else subset,
+        "subset": int(subset) if subset and subset.isdecimal() else subset,
     }
 
 
