@@ -204,7 +204,7 @@ def check_last_batch(net: Net, data: Data, recipe: Recipe, method: Method, *, se
     except ValueError:
         raise LevelheadError(
             f"the last batch of an epoch has a single image ({n} images in batches of {recipe.batch}), and this "
-            "network needs two for its batch statistics; change the batch of the recipe, the size of images, or how many "
+            "network needs two for its batch statistics; change the batch of the recipe, or how many images "
             "are held out"
         ) from None
 
