@@ -1,10 +1,14 @@
 """Set-up of all tests and doctests, before anything is imported."""
 
+import ast
 import gc
 import os
 import signal
+import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from hypothesis import settings
 
@@ -33,6 +37,26 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
 
+
+# Before 3.11.8 and 3.12.2 a syntax tree that is built during a garbage collection, by it or by another thread, breaks
+# the one that is under way: "AST constructor recursion depth mismatch" (python/cpython#106905).
+if sys.version_info < (3, 11, 8) or (3, 12) <= sys.version_info < (3, 12, 2):
+
+    def without_collection(parse: Callable[..., ast.AST]) -> Callable[..., ast.AST]:
+        """Return ast.parse without a garbage collection in its middle."""
+
+        def parse_alone(*given: Any, **options: Any) -> ast.AST:
+            enabled = gc.isenabled()
+            gc.disable()
+            try:
+                return parse(*given, **options)
+            finally:
+                if enabled:
+                    gc.enable()
+
+        return parse_alone
+
+    ast.parse = without_collection(ast.parse)
 
 # Lightning, timm and transformers import torchvision if it is installed. Its wheels are built for CUDA: where their
 # compiled operators do not load, the import needs two of them declared. No test calls them.
