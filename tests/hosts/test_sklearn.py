@@ -582,3 +582,15 @@ def test_unfitted_and_unknown_are_refused(tail):
         RescaledClassifier(base, counts=np.bincount(y[y < 4])).fit(X, y)
     with pytest.raises(ValueError, match="Unknown label type: multilabel-indicator"):
         RescaledClassifier(LogisticRegression()).fit(X, np.column_stack([y > 0, y > 1]).astype(int))
+
+
+@pytest.mark.parametrize("given", ["balanced", {0: 1.0, 1: 3.0, 2: 9.0}])
+def test_a_classifier_that_weighed_its_classes_is_not_leveled_twice_without_a_word(given):
+    X, y = make_classification(600, n_classes=3, n_informative=6, weights=[0.8, 0.15], class_sep=2, random_state=0)
+    base = make_pipeline(StandardScaler(), LogisticRegression(class_weight=given))
+    with pytest.warns(lh.CountsWarning, match=r"LogisticRegression was fitted with class_weight .*twice.*give counts"):
+        RescaledClassifier(base, gamma=0.5).fit(X, y)
+    leveled = RescaledClassifier(base, gamma=0.5, counts=[200, 200, 200]).fit(X, y)  # as its loss saw them
+    assert (leveled.predict(X) == base.fit(X, y).predict(X)).all()
+    RescaledClassifier(base, gamma=0.0).fit(X, y)
+    RescaledClassifier(LogisticRegression(), gamma=0.5).fit(X, y)

@@ -35,7 +35,7 @@ from ..core.choices import Metric
 from ..core.counts import Counts, Missing
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..core.warnings import ScaleWarning
+from ..core.warnings import CountsWarning, ScaleWarning
 from ..gamma.diagnostics import diagnose_negative_logits, issue_warnings
 from ..gamma.metrics import ERRORS
 from ..gamma.rule import check_range
@@ -127,8 +127,21 @@ class RescaledClassifier(BaseRescaledClassifier):
         self.counts_ = self._training_counts(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values, labels = self._class_scores(_safe_indexing(X, some)), encode_labels(y[some], self.classes_)
-        found = [diagnose_negative_logits(values, labels, self.rule_), self._diagnose_margins(values)]
-        issue_warnings(found, stacklevel=CALLER)
+        negative = diagnose_negative_logits(values, labels, self.rule_)
+        issue_warnings([negative, self._diagnose_margins(values), self._diagnose_class_weights()], stacklevel=CALLER)
+
+    def _diagnose_class_weights(self) -> CountsWarning | None:
+        """Warn if the classifier weighed its classes, so that the counts of y are not what its loss saw."""
+        model = innermost(self.estimator_)
+        given = {name: getattr(model, name, None) for name in ("class_weight", "auto_class_weights")}  # of CatBoost
+        name, value = next(((name, value) for name, value in given.items() if value is not None), ("", None))
+        if self.counts is not None or not name or self.gamma == 0:
+            return None
+        return CountsWarning(
+            f"{type(model).__name__} was fitted with {name} {value!r}, and then adjusted for the counts of y all the "
+            "same, which may level its classes twice; give counts as its loss saw them, times the class weights, or "
+            "use TunedRescaledClassifierCV, which finds how much is left to do"
+        )
 
     def _diagnose_margins(self, scores: np.ndarray) -> ScaleWarning | None:
         """Warn if a fixed shift is added to the scores of a classifier without probabilities, which are margins."""
