@@ -1,7 +1,10 @@
 """The names that libraries give the heads of their models, and how messages list layers that could be one."""
 
+import re
 from collections.abc import Iterable, Sequence
 
+# A single number of such a name next to a head multiplies its logits; cosine heads have one, and normalize their weights.
+LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)")
 KNOWN_HEADS = (
     "fc",
     "classifier",

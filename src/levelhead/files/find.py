@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 
 from ..core.errors import Advice, LevelheadError
-from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, list_layers
+from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, LOGIT_SCALE, list_layers
 from .spans import HEAD_DTYPES, LayerSpans, Span
 
 
@@ -76,6 +77,8 @@ def find_layers(
     layers = tuple(_layer_spans(tensors, layer) for layer in found)
     for layer in layers:
         _check_no_norm_follows(tensors, layer)
+        if named is None:
+            _check_no_scale(tensors, layer)
     ours = {span.key: span for layer in layers for span in layer.spans}
     for key, span in ours.items():
         for other in tensors.spans.values():
@@ -269,6 +272,24 @@ def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
         if int(neighbor) > int(name) if numbered else not any(rows in shape for shape in others):
             reason = f"{layer} of its {rows} outputs seems to follow, and would undo the scaling"
             raise tensors.error(f"{head.key} is not the head: {reason}; adjust the logits, or the model itself")
+
+
+def _check_no_scale(tensors: _Tensors, head: LayerSpans) -> None:
+    """Check that no block around the head has a scale or temperature: the logits are then not ``W x + b`` alone."""
+    for key, span in tensors.spans.items():
+        block, _, leaf = key.rpartition(".")
+        if (
+            prod(span.shape) == 1
+            and LOGIT_SCALE.fullmatch(leaf)
+            and f"{head.key}.".startswith(f"{block}." if block else "")
+        ):
+            reason = (
+                f"{head.key} looks like the head, but there is a {key}: the model may normalize the weights, as cosine"
+            )
+            raise LevelheadError(
+                f"{tensors.path}: {reason} heads do, or scale the logits",
+                advice=Advice("head", None, "to name it if scaling its rows scales the logits"),
+            )
 
 
 def overlap(a: Span, b: Span) -> bool:

@@ -10,7 +10,7 @@ from torch import jit, nn
 
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
-from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS
+from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, LOGIT_SCALE
 from ..core.label_task import PROBLEM_TYPES
 from .layers import HARMLESS_MODULES, check_live, layer_shape, linear_layers, listing, outputs, unwrap
 from .probe import NAME_HEAD, Probe, probes_of
@@ -58,6 +58,8 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
         )
     for path in () if probes else found:
         _check_no_norm_follows(model, path)
+        if layer is None:
+            _check_no_scale(model, path)
     return found
 
 
@@ -247,6 +249,17 @@ def _check_no_norm_follows(model: nn.Module, path: str) -> None:
         if rows != columns and after is not None and _is_norm(after, rows):
             norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
             raise LevelheadError(f"{path} is not the head: {norm}; pass an example input if it does not")
+
+
+def _check_no_scale(model: nn.Module, path: str) -> None:
+    """Check that no block around the layer has a scale or temperature: the logits are then not ``W x + b`` alone."""
+    for block in (model.get_submodule(path.rpartition(".")[0]), model):
+        for name, p in (*block._parameters.items(), *block._buffers.items()):
+            if LOGIT_SCALE.fullmatch(name) and p is not None and not nn.parameter.is_lazy(p) and p.numel() == 1:
+                raise _undecided(
+                    f"{path} looks like the head, but the model has a {name}: it may normalize the weights, as cosine "
+                    "heads do, or scale the logits"
+                )
 
 
 def _is_norm(module: nn.Module, width: int) -> bool:

@@ -1,0 +1,73 @@
+"""A scale or temperature next to the head: what follows is not known by names, so that nothing is guessed."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional as F
+
+import levelhead as lh
+from levelhead.files.inspect import inspect_file
+from levelhead.files.rescale import rescale_file
+from levelhead.files.undo import undo_file
+
+COUNTS = [100, 25, 4]
+FACTORS = torch.tensor([1.0, 2.0, 5.0])
+X = torch.randn(9, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Scaled(nn.Module):
+    """Logits times a number of the model's own; as a cosine head, of normalized weights."""
+
+    def __init__(self, name="logit_scale", *, cosine=False, buffer=False):
+        super().__init__()
+        self.body, self.fc, self.name, self.cosine = nn.Linear(8, 6), nn.Linear(6, 3), name, cosine
+        if buffer:
+            self.register_buffer(name, torch.tensor([4.0]))
+        else:
+            self.register_parameter(name, nn.Parameter(torch.tensor(4.0)))
+
+    def forward(self, x):
+        x = self.body(x)
+        logits = F.normalize(x) @ F.normalize(self.fc.weight).T if self.cosine else self.fc(x)
+        return logits * getattr(self, self.name)
+
+
+@pytest.mark.parametrize("name", ["logit_scale", "scale", "temperature", "tau", "s"])
+@pytest.mark.parametrize("buffer", [False, True])
+def test_head_next_to_a_scale_needs_an_example_or_its_name(name, buffer):
+    model = Scaled(name, buffer=buffer)
+    with pytest.raises(lh.LevelheadError, match=rf"fc looks like the head.* a {name}: .*example.*layer"):
+        lh.rescale_(model, COUNTS, gamma=0.5)
+    before = model(X).detach()
+    for how in ({"example": X[:2]}, {"layer": "fc"}):
+        with lh.rescale_(model, COUNTS, gamma=0.5, **how):
+            assert torch.allclose(model(X), before * FACTORS, atol=1e-5)
+
+
+def test_cosine_head_in_a_model_s_own_forward_is_not_scaled_in_vain():
+    model = Scaled(cosine=True)
+    for how in ({}, {"example": X[:2]}):
+        with pytest.raises(lh.LevelheadError):
+            lh.rescale_(model, COUNTS, gamma=0.5, **how)
+
+
+def test_file_with_a_scale_next_to_the_head_needs_the_head_s_name(tmp_path):
+    path, out, back = (tmp_path / f"{name}.safetensors" for name in ("model", "out", "back"))
+    save_file(Scaled().state_dict(), path)
+    for look in (lambda: inspect_file(path), lambda: rescale_file(path, out, COUNTS, gamma=0.5)):
+        with pytest.raises(lh.LevelheadError, match=r"fc looks like the head.* a logit_scale: .*head"):
+            look()
+    assert not out.exists()
+    rescale_file(path, out, COUNTS, gamma=0.5, head="fc")
+    undo_file(out, back)
+    assert back.read_bytes() == path.read_bytes()
+
+
+def test_numbers_of_other_blocks_and_of_several_values_say_nothing(tmp_path):
+    model = Scaled("unrelated")
+    model.body.register_parameter("scale", nn.Parameter(torch.tensor(2.0)))
+    model.register_parameter("sigma", nn.Parameter(torch.ones(6)))
+    assert lh.rescale_(model, COUNTS, gamma=0.5).layers == ("fc",)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    assert inspect_file(tmp_path / "model.safetensors", counts=COUNTS).layers[0].key == "fc"
