@@ -116,10 +116,13 @@ def weight_gradient(x: Tensor, g: Tensor, *, shape: torch.Size, stride: int) -> 
 
 
 def _fit(tile: Tile, side: int, stride: int, width: int, dtype: torch.dtype, least: int = 64) -> Tile:
-    """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1; float32 halves it."""
+    """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1.
+
+    In float32 it is half as large and alone: a filter that stays for the next tile takes more memory than there is.
+    """
     fits = side == 3 and stride == 1 and width % 2 == 0
     tile = tile if fits else tile._replace(size=tile.size * tile.span, span=1, tiles=1)
-    return tile._replace(size=max(tile.size // 2, least)) if dtype == torch.float32 else tile
+    return tile._replace(size=max(tile.size // 2, least), tiles=1) if dtype == torch.float32 else tile
 
 
 def _kind(inputs: int) -> int:
