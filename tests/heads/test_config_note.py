@@ -1,5 +1,6 @@
 """The note in a model's config: an adjustment is noticed after `save_pretrained` and `from_pretrained`."""
 
+import copy
 import json
 
 import pytest
@@ -137,3 +138,36 @@ def test_damaged_files_next_to_a_model_in_memory_do_no_harm(tmp_path, content):
     lh.rescale_(loaded, COUNTS, gamma=0.5)
     factors = torch.tensor(lh.factors(COUNTS, gamma=0.5), dtype=before.dtype)
     torch.testing.assert_close(loaded.classifier.weight.detach(), before * factors[:, None])
+
+
+HALVES = [torch.bfloat16, torch.float16, torch.float32]
+
+
+@pytest.mark.parametrize("saved", HALVES)
+@pytest.mark.parametrize("held", HALVES)
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+def test_second_adjustment_is_noticed_in_another_precision(tmp_path, saved, held, rule):
+    """Models are often adjusted in one precision and saved in another."""
+    model = network().to(held)
+    lh.adjust_(model, shift()) if rule == "shift" else lh.rescale_(model, COUNTS, gamma=0.5)
+    with pytest.raises(ValueError, match="adjusted already"):
+        lh.rescale_(copy.deepcopy(model).to(saved), COUNTS, gamma=0.5)
+    model.to(saved).save_pretrained(tmp_path / "a")
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"classifier was adjusted already.*again"):
+        lh.rescale_(loaded, COUNTS, gamma=0.5)
+    with pytest.raises(ValueError, match=r"was adjusted before.*again"):
+        rescale_file(tmp_path / "a", tmp_path / "out", COUNTS, gamma=0.5)
+
+
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+def test_adjusted_file_loaded_in_another_precision_is_noticed(tmp_path, rule):
+    network().save_pretrained(tmp_path / "plain")
+    if rule == "shift":
+        adjust_file(tmp_path / "plain", tmp_path / "leveled", shift())
+    else:
+        rescale_file(tmp_path / "plain", tmp_path / "leveled", COUNTS, gamma=0.5)
+    for dtype in (torch.bfloat16, torch.float16):
+        loaded = BertForSequenceClassification.from_pretrained(tmp_path / "leveled", dtype=dtype)
+        with pytest.raises(ValueError, match="adjusted already"):
+            lh.rescale_(loaded, COUNTS, gamma=0.5)

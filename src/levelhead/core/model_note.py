@@ -5,7 +5,7 @@ PEFT ignores, with a warning, what its config does not know. So an adapter's not
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from .adjust import RULE_TITLES
@@ -31,6 +31,33 @@ def is_note(note: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(note.get("gamma"), int | float) and all(
         isinstance(note.get(k), str) for k in ("sha256", "version")
     )
+
+
+def note_digests(digests: Sequence[str]) -> dict[str, Any]:
+    """Return how a note keeps the sha256 of what a rule changed: as it was, and rounded to other dtypes.
+
+    Args:
+        digests: at least one; the first is of the numbers as they were.
+
+    >>> note_digests(["ab", "cd"])
+    {'sha256': 'ab', 'rounded': ['cd']}
+    """
+    first, *others = digests
+    return {"sha256": first, "rounded": others}
+
+
+def digests_in(note: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return every sha256 by which a note knows the head: older ones have one.
+
+    Args:
+        note: what `is_note` calls one.
+
+    >>> digests_in({"sha256": "ab", "rounded": ["cd"]}), digests_in({"sha256": "ab"})
+    (('ab', 'cd'), ('ab',))
+    """
+    rounded = note.get("rounded")
+    others = [one for one in rounded if isinstance(one, str)] if isinstance(rounded, list) else []
+    return note["sha256"], *others
 
 
 def note_in_version(version: Any) -> Any:

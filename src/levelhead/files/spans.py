@@ -14,7 +14,7 @@ from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.label_task import PROBLEM_TYPES
-from ..core.model_note import NOTE_KEY, is_note, note_in_version
+from ..core.model_note import NOTE_KEY, digests_in, is_note, note_in_version
 from ..core.regular_file import Stamp
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
@@ -151,7 +151,7 @@ class LocatedHead:
         for note in (self._config.get(NOTE_KEY), note_in_version(version)) if self.note is None else ():
             if is_note(note):
                 spans = [layer.bias if note["rule"] == "shift" else layer.weight for layer in self.layers]
-                if note["sha256"] in {sha256(span.bytes()).hexdigest() for span in spans if span is not None}:
+                if {sha256(span.bytes()).hexdigest() for span in spans if span is not None} & {*digests_in(note)}:
                     return note
         return self.note
 

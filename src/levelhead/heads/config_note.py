@@ -8,12 +8,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..core.model_note import IN_VERSION, NOTE_KEY, is_note, note_in_version
+from ..core.model_note import IN_VERSION, NOTE_KEY, is_note, note_digests, note_in_version
 from ..io.safetensors_file import ITEM_BYTES, read_header
 
 _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
@@ -86,7 +85,10 @@ def _notes_in_configs(model: Any) -> list[Mapping[str, Any]]:
 def _notes_in_files(model: Any) -> Iterator[Mapping[str, Any]]:
     """Yield what the safetensors files of the folder that a model was loaded from say, with the sha256 of the head."""
     folder = getattr(getattr(model, "config", None), "_name_or_path", None)
-    for file in sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else ():
+    files = sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else []
+    if files:
+        from .torch_model import as_tensor, tensor_digests  # where there are files, a torch model was loaded from them
+    for file in files:
         try:
             header = read_header(file)
             known = {key.removeprefix("levelhead."): value for key, value in header.metadata.items()}
@@ -94,8 +96,9 @@ def _notes_in_files(model: Any) -> Iterator[Mapping[str, Any]]:
             tensor = header.tensors[f"{head}.{'bias' if known['rule'] == 'shift' else 'weight'}"]
             with file.open("rb") as opened:
                 opened.seek(tensor.offset)
-                digest = sha256(opened.read(ITEM_BYTES[tensor.dtype] * prod(tensor.shape))).hexdigest()
-            note = {**known, "gamma": json.loads(known["gamma"]), "sha256": digest}
+                data = opened.read(ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
+            digests = tensor_digests(as_tensor(data, tensor.dtype))
+            note = {**known, "gamma": json.loads(known["gamma"]), **note_digests(digests)}
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue  # not adjusted, or not ours to complain about: the model is in memory
         if is_note(note):

@@ -20,6 +20,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
 from ..core.label_task import check_label_task
+from ..core.model_note import digests_in, note_digests
 from ..core.precision import rounding_flips
 from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..gamma.tuned import Tuned
@@ -51,8 +52,11 @@ class ModelInMemory(Protocol):
     def head(self, module: Any, names: Sequence[str] | None) -> Head: ...
     def half_dtype(self, module: Any) -> str | None: ...
 
-    def state(self, module: Any, rule: RuleName) -> tuple[Any, str]:
-        """Return a version and a digest of what a rule changes; if either is the same, it was not changed since."""
+    def state(self, module: Any, rule: RuleName) -> tuple[Any, tuple[str, ...]]:
+        """Return a version of what a rule changes, and its digests: as it is, and rounded to other dtypes.
+
+        If the version is the same, or the first digest is one of those known, it was not changed since.
+        """
         ...
 
     def check_adds(self, layers: Mapping[str, Any], example: Any) -> None:
@@ -74,12 +78,12 @@ class _Mark(NamedTuple):
     rule: RuleName
     gamma: float
     version: Any
-    digest: str
+    digests: tuple[str, ...]
 
     def holds(self, model: ModelInMemory, module: Any) -> bool:
         """Return whether the layer is as it was when it was marked."""
-        version, digest = model.state(module, self.rule)
-        return self.version == version or self.digest == digest
+        version, (digest, *_) = model.state(module, self.rule)
+        return self.version == version or digest in self.digests
 
 
 def adjust_(
@@ -274,7 +278,7 @@ def _adjust_layers(
             vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
             if path == first:  # of several layers that feed one output, one is enough to notice
                 facts = {"version": __version__, "rule": rule, "gamma": gamma, "counts": n.tolist(), "head": [*found]}
-                undo.append(leave_note(opened.model, facts | {"sha256": mark.digest}))
+                undo.append(leave_note(opened.model, facts | note_digests(mark.digests)))
     old_norms, new_norms = ({path: to_numpy(head.norms) for path, head in heads.items()} for heads in (before, after))
     return Adjusted(
         layers=tuple(found),
@@ -297,7 +301,7 @@ def _run_all(steps: Sequence[Callable[[], None]]) -> None:
 
 def _marks_in(notes: Sequence[Mapping[str, Any]]) -> tuple[_Mark, ...]:
     """Return what configs note as marks: the layer is the one adjusted if its content is."""
-    return tuple(_Mark(note["rule"], note["gamma"], None, note["sha256"]) for note in notes)
+    return tuple(_Mark(note["rule"], note["gamma"], None, digests_in(note)) for note in notes)
 
 
 def _open(model: Any) -> ModelInMemory:

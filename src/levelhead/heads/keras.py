@@ -97,10 +97,10 @@ class KerasModel:
     def half_dtype(self, module: Any) -> str | None:
         return module.kernel.dtype if module.kernel.dtype in ("float16", "bfloat16") else None
 
-    def state(self, module: Any, rule: RuleName) -> tuple[str, str]:
+    def state(self, module: Any, rule: RuleName) -> tuple[str, tuple[str]]:
         variable = module.bias if rule == "shift" else module.kernel
         digest = "" if variable is None else sha256(_numpy(variable).tobytes()).hexdigest()
-        return digest, digest
+        return digest, (digest,)
 
     def check_adds(self, layers: Mapping[str, Any], example: Any) -> None:
         if example is not None and not getattr(self.model, "outputs", None):

@@ -18,6 +18,8 @@ from .editable import Editable, check_editable, check_takes_bias, new_bias
 from .find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
 from .sharded import gather, place_like, reshard
 
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
 
 class TorchModel:
     """A torch module whose head can be read and changed in place."""
@@ -55,16 +57,15 @@ class TorchModel:
         """Return the name of a layer's dtype if it has half precision."""
         return str(module.weight.dtype) if module.weight.element_size() <= 2 else None
 
-    def state(self, module: Editable, rule: RuleName) -> tuple[tuple[int, int], str]:
+    def state(self, module: Editable, rule: RuleName) -> tuple[tuple[int, int], tuple[str, ...]]:
         """Return what tells whether the parameter that a rule changes is as it was.
 
-        Its object and version outlast a change of dtype; a copy has the same content.
+        Its object and version outlast a change of dtype; a copy has the same content, perhaps in another dtype.
         """
         parameter = module.bias if rule == "shift" else module.weight
         if parameter is None:
-            return (0, 0), ""
-        data: Any = gather(parameter.detach()).flatten().cpu().contiguous().view(torch.uint8).numpy()
-        return (id(parameter), parameter._version), sha256(data).hexdigest()
+            return (0, 0), ("",)
+        return (id(parameter), parameter._version), tensor_digests(gather(parameter.detach()).cpu())
 
     def check_adds(self, layers: Mapping[str, Editable], example: Any) -> None:
         check_adds(self.model, dict(layers), example)
@@ -95,6 +96,22 @@ class TorchModel:
             for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
                 if parameter is not None:
                     parameter.copy_(place_like(torch.as_tensor(values).reshape(parameter.shape), parameter))
+
+
+def tensor_digests(values: Tensor) -> tuple[str, ...]:
+    """Return the sha256 of a tensor's bytes, as it is and rounded to the other dtypes that models are saved in."""
+    others = [dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if dtype != values.dtype]
+    rounded = [values, *(values.to(dtype) for dtype in others)]
+    return tuple(sha256(_bytes_of(one)).hexdigest() for one in rounded)
+
+
+def as_tensor(data: bytes, dtype: str) -> Tensor:
+    """Return the numbers of a safetensors file, in a dtype as it names them; raise KeyError if no head has that."""
+    return torch.frombuffer(bytearray(data), dtype=DTYPES[dtype])
+
+
+def _bytes_of(values: Tensor) -> Any:
+    return values.flatten().contiguous().view(torch.uint8).numpy()
 
 
 def editable_head(

@@ -103,7 +103,7 @@ class LevelCallback(Callback):
     def _states(self) -> list[str]:
         opened = KerasModel(self.model)
         found = opened.layers(layer=self.layer, example=None, classes=None if self.adjusted is None else self._classes)
-        return [opened.state(one, rule)[1] for one in found.values() for rule in ("rescale", "shift")]
+        return [opened.state(one, rule)[0] for one in found.values() for rule in ("rescale", "shift")]
 
     @property
     def _classes(self) -> int | None:
