@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 import torch
 from onnx import helper, numpy_helper
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import levelhead as lh
@@ -407,3 +407,13 @@ def test_inspect_warns_of_a_head_that_scaling_cannot_move(tmp_path):
 
 def test_every_format_of_the_table_is_covered_here():
     assert {one.name for one in MODEL_FORMATS} == set(SAVE)
+
+
+def test_undo_of_a_file_that_another_program_saved_anew_says_what_is_left_to_do(tmp_path):
+    model, out = tmp_path / "model.safetensors", tmp_path / "out.safetensors"
+    save_file({"fc.weight": torch.eye(3)}, model, metadata={"format": "pt"})
+    rescale_file(model, out, [9, 4, 1], gamma=0.5)
+    save_file(load_file(out), out, metadata={"format": "pt"})  # as save_pretrained does: the record is lost
+    with pytest.raises(ValueError, match=r"has no record of an adjustment left; use the model that it was made from"):
+        undo_file(out, tmp_path / "back.safetensors")
+    assert not (tmp_path / "back.safetensors").exists()

@@ -45,6 +45,15 @@ def test_head_next_to_a_scale_needs_an_example_or_its_name(name, buffer):
             assert torch.allclose(model(X), before * FACTORS, atol=1e-5)
 
 
+def test_a_scale_for_each_class_is_one_too(tmp_path):
+    model = Scaled("unrelated")
+    model.register_parameter("logit_scale", nn.Parameter(torch.ones(3)))
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    for find in (lambda: lh.rescale_(model, COUNTS, gamma=0.5), lambda: inspect_file(tmp_path / "model.safetensors")):
+        with pytest.raises(lh.LevelheadError, match="a logit_scale"):
+            find()
+
+
 def test_cosine_head_in_a_model_s_own_forward_is_not_scaled_in_vain():
     model = Scaled(cosine=True)
     for how in ({}, {"example": X[:2]}):

@@ -279,7 +279,7 @@ def _check_no_scale(tensors: _Tensors, head: LayerSpans) -> None:
     for key, span in tensors.spans.items():
         block, _, leaf = key.rpartition(".")
         if (
-            prod(span.shape) == 1
+            prod(span.shape) in (1, head.classes)
             and LOGIT_SCALE.fullmatch(leaf)
             and f"{head.key}.".startswith(f"{block}." if block else "")
         ):

@@ -64,7 +64,9 @@ def undo_file(
     out = output_path(path, Path(out), folder)
     kept = root.with_name(f"{root.name}.original")
     if kept.is_file():
-        restored = _restore(one.files(path), out, kept, folder=folder, force=force, progress=progress)
+        instead = "the model that it was made from" if one.note(path) is None else None
+        files = one.files(path)
+        restored = _restore(files, out, kept, folder=folder, instead=instead, force=force, progress=progress)
         return UndoResult(str(path), str(out), True, restored)
     note = one.note(path)
     if note is None:
@@ -76,7 +78,14 @@ def undo_file(
 
 
 def _restore(
-    files: Sequence[Path], out: Path, kept: Path, *, folder: bool, force: bool, progress: ByteProgress | None
+    files: Sequence[Path],
+    out: Path,
+    kept: Path,
+    *,
+    folder: bool,
+    instead: str | None,
+    force: bool,
+    progress: ByteProgress | None,
 ) -> dict[str, str]:
     """Apply the kept edits to a model's files, and check that each result is the file that was adjusted.
 
@@ -112,6 +121,8 @@ def _restore(
                 copy(file, stage / name, progress)
             elif not _restore_file(file, stage / name, known[file], progress):
                 reason = f"{file} is not the file that {kept.name} was kept for, or was changed since"
+                if instead:  # saved anew by another program, say
+                    raise LevelheadError(f"{reason}, and has no record of an adjustment left; use {instead}")
                 raise LevelheadError(f"{reason}; move {kept.name} away to undo by division instead")
         for file, stamp in stamps.items():
             check_unchanged(file, stamp)

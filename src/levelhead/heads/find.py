@@ -253,9 +253,10 @@ def _check_no_norm_follows(model: nn.Module, path: str) -> None:
 
 def _check_no_scale(model: nn.Module, path: str) -> None:
     """Check that no block around the layer has a scale or temperature: the logits are then not ``W x + b`` alone."""
+    rows = outputs(model.get_submodule(path))
     for block in (model.get_submodule(path.rpartition(".")[0]), model):
         for name, p in (*block._parameters.items(), *block._buffers.items()):
-            if LOGIT_SCALE.fullmatch(name) and p is not None and not nn.parameter.is_lazy(p) and p.numel() == 1:
+            if LOGIT_SCALE.fullmatch(name) and p is not None and not nn.parameter.is_lazy(p) and p.numel() in (1, rows):
                 raise _undecided(
                     f"{path} looks like the head, but the model has a {name}: it may normalize the weights, as cosine "
                     "heads do, or scale the logits"
