@@ -39,7 +39,9 @@ def filled(tmp_path) -> str:
 
 def test_every_place_of_the_page_is_filled():
     marks = re.findall(r"^<!-- ([\w-]+) -->$", TEMPLATE.read_text(encoding="utf-8"), re.M)
-    assert sorted(marks) == sorted([*page.places(RECORDS), "epochs", "past-frontier", "figures"])
+    assert sorted(marks) == sorted(
+        [*page.places(RECORDS), "epochs", "past-frontier", "figures", "frontier-figure", "epochs-figure"]
+    )
 
 
 def test_tables_claims_figures_and_cost_stand_on_it(filled):
@@ -51,6 +53,9 @@ def test_tables_claims_figures_and_cost_stand_on_it(filled):
     assert filled.count("| **") == len(CLAIMS) - 5  # no loss-based row, and no column with both baseline and WVN
     assert "![The boundary between weight vectors (Figure 3)](images/boundary.png)" in filled
     assert "Not drawn: no record of tiny-imagenet:step:100:baseline." in filled
+    assert "Not drawn: no network of the recipe frontier has a record." in filled
+    assert "| LDMLR | 13.71 | 48.08 |" in filled
+    assert "| PaCo | - | 48.0 |" in filled
     assert "LDAM on CIFAR-10 at ratio 1 is 9.13 in the paper" in filled
 
 

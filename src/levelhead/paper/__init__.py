@@ -13,7 +13,8 @@
 - rule_epochs: measure RS and the shift after every epoch of a training
 - past_frontier: what was tried to go past the recipe `frontier`
 - claims, figure_claims: the paper's claims, judged by the records
-- figures: all figures
+- figures: all figures of the paper
 - figure_norms, figure_features, figure_errors, figure_style: the drawing of each, and the style that they share
+- figure_beyond: figures that the paper lacks: the recipe `frontier`, the rules epoch by epoch
 - two_features: the networks with two features, whose decision boundaries can be drawn
 """

@@ -27,6 +27,15 @@ def other_recipe_table(records: Sequence[Record], columns: Sequence[str], method
     return markdown_table(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
 
 
+def published_table() -> str:
+    """Return what others published of networks as those of the recipe `frontier`."""
+    rows = [
+        (one["title"], [str(one.get(data, "-")) for data in ("cifar10", "cifar100")])
+        for one in tables()["frontier"]["published"]
+    ]
+    return markdown_table(["published", *(f"{DATA_TITLES[data]}, 100" for data in ("cifar10", "cifar100"))], rows)
+
+
 def shift_cell(records: Sequence[Record], column: str, method: str, source: str) -> Cell:
     """Return the errors of a cell after the shift, its strength from one of the keys of `GAMMAS`.
 

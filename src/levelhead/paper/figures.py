@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,21 @@ def write(
     snapshots: Mapping[str, Snapshot] | None = None,
     *,
     page: str | Path | None = None,
+    records: str | Path | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Path]:
     """Draw every figure as SVG and PNG, and name those whose sources are missing; return the pictures written.
 
     Args:
-        results: folder with the records in `records/`; what is costly to compute is kept in `figures/`.
+        results: folder whose `figures/` keeps what is costly to compute.
         out: folder of the pictures.
         snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
         page: Markdown whose place `figures` is filled with pictures, captions and outcomes.
+        records: folder of the records; `records/` in results if None.
         say: called with a line for each figure that is left out.
     """
-    written, parts, out, sources = [], [], Path(out), collect_sources(Path(results), snapshots or {})
+    sources = collect_sources(Path(results), snapshots or {}, records)
+    written, parts, out = [], [], Path(out)
     for name, (title, draw) in FIGURES.items():
         try:
             drawn = draw(sources)
@@ -61,7 +65,7 @@ def write(
     return written
 
 
-def collect_sources(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources:
+def collect_sources(results: Path, snapshots: Mapping[str, Snapshot], records: str | Path | None = None) -> Sources:
     """Return the records and what is kept next to them.
 
     What is not kept yet, or was computed from another snapshot, is made and kept: the networks with two features in two
@@ -76,7 +80,7 @@ def collect_sources(results: Path, snapshots: Mapping[str, Snapshot]) -> Sources
     base, kept = snapshots.get("baseline"), results / "figures"
     tsne = None if base is None else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
     boundary = _load_or_make(kept / "boundary.json", two_features)
-    return Sources(load_records(results / "records"), snapshots, boundary, tsne)
+    return Sources(load_records(records or results / "records"), snapshots, boundary, tsne)
 
 
 def figure_section(title: str, drawn: Drawn, picture: str) -> str:
@@ -99,8 +103,10 @@ def _capitalized(text: str) -> str:
 
 def _load_or_make(path: Path, make: Callable[[], dict[str, Any]], of: str | None = None) -> dict[str, Any]:
     """Return what is kept at a path, if it says that it is `of` the same thing; make it and keep it otherwise."""
-    old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    if old and old.get("of") == of:
+    old = None
+    with suppress(ValueError):  # where it is damaged, it is made again
+        old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if isinstance(old, dict) and old and old.get("of") == of:
         return old
     made = make()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """The page "Reproduction": setup, tables, claims, figures and cost, all written from what was measured."""
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -8,9 +9,10 @@ from typing import Any
 
 from ..core.warnings import quiet
 from ..io.snapshot import Snapshot
-from . import beyond_tables, figures, markdown
+from . import beyond_tables, figure_beyond, figures, markdown
 from .cells import Record, load_records
 from .claims import CLAIMS
+from .figure_style import Drawn, MissingSource, save_figure
 from .record import whole_snapshots
 from .tables import DATA_TITLES, REPEATED, repeated_methods, table1_columns, tables
 from .trainings import trainings
@@ -22,27 +24,54 @@ def write(
     images: str | Path,
     snapshots: Mapping[str, Snapshot] | None = None,
     *,
+    records: str | Path | None = None,
     readme: str | Path | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Path]:
     """Fill every place of the page and draw its figures; return the pictures written.
 
     Args:
-        results, snapshots, say: as in `figures.write`.
-        page: Markdown with a place for each name of `places`, and for `epochs`, `past-frontier` and `figures`.
+        results, snapshots, records, say: as in `figures.write`.
+        page: Markdown with a place for each name of `places`, and for `epochs`, `past-frontier`, `figures` and the two
+            figures beyond the paper.
         images: folder of the pictures, next to or below the page.
         readme: Markdown with a place `reproduction`, for the headline table.
     """
-    records = load_records(Path(results) / "records")
+    records = records or Path(results) / "records"
+    found = load_records(records)
     measured = {
         "epochs": _from_json(Path(results) / "epochs.json", beyond_tables.epochs_table),
         "past-frontier": _from_json(Path(results) / "past_frontier.json", beyond_tables.past_frontier_table),
     }
-    for name, text in {**places(records), **measured}.items():
+    for name, text in {**places(found), **measured}.items():
         markdown.fill(Path(page), name, f"\n{text}\n")
     if readme is not None:
-        markdown.fill(Path(readme), "reproduction", markdown.headline_table(records))
-    return figures.write(results, images, snapshots, page=page, say=say)
+        markdown.fill(Path(readme), "reproduction", markdown.headline_table(found))
+    beyond: dict[str, Callable[[], Drawn]] = {
+        "frontier-figure": lambda: figure_beyond.draw_frontier(found),
+        "epochs-figure": lambda: figure_beyond.draw_epochs(_read_json(Path(results) / "epochs.json") or []),
+    }
+    written = [
+        path for name, draw in beyond.items() for path in _write_figure(Path(page), Path(images), name, draw, say)
+    ]
+    return written + figures.write(results, images, snapshots, page=page, records=records, say=say)
+
+
+def _write_figure(
+    page: Path, images: Path, place: str, draw: Callable[[], Drawn], say: Callable[[str], None]
+) -> list[Path]:
+    """Draw a figure into its place of a page, or say why not; return the pictures written."""
+    name = place.removesuffix("-figure")
+    try:
+        drawn = draw()
+    except MissingSource as missing:
+        say(f"{name} is not drawn: {missing}")
+        markdown.fill(page, place, f"\nNot drawn: {missing}.\n")
+        return []
+    picture = (Path(os.path.relpath(images, page.parent)) / name).as_posix()
+    alt = drawn.caption.partition(",")[0]
+    markdown.fill(page, place, f"\n![{alt}]({picture}.png)\n\n*{drawn.caption}* ([SVG]({picture}.svg))\n")
+    return save_figure(drawn.figure, images, name)
 
 
 def draw_figures(
@@ -61,10 +90,11 @@ def draw_figures(
                 pictures,
                 networks,
                 say=say,
+                records=results,
                 readme=readme if markdown.has_place(readme, "reproduction") else None,
             )
         else:
-            written = figures.write(results.parent, pictures, networks, say=say)
+            written = figures.write(results.parent, pictures, networks, records=results, say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
     filled = f"; {page} is filled" if page.is_file() else ""
     return found, f"{len(written)} pictures in {pictures}{filled}"
@@ -82,6 +112,7 @@ def places(records: Sequence[Record]) -> dict[str, str]:
         "table2": markdown.table2(records),
         "table3": markdown.table3(records),
         "readings": beyond_tables.readings_table(records),
+        "frontier-published": beyond_tables.published_table(),
         **{
             f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
             for table in ("table1", "table2", "table3")
@@ -190,9 +221,14 @@ def cost_table(records: Sequence[Record]) -> str:
     )
 
 
-def _from_json(found: Path, table: Callable[[Any], str]) -> str:
+def _from_json(path: Path, table: Callable[[Any], str]) -> str:
     """Return the table of what a file holds, which a module of this room wrote."""
-    return table(json.loads(found.read_text(encoding="utf-8"))) if found.is_file() else "Not measured."
+    found = _read_json(path)
+    return "Not measured." if found is None else table(found)
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def _joined(parts: Iterable[str]) -> str:
