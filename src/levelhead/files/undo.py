@@ -21,6 +21,10 @@ from .originals import Original, load_originals
 from .spans import load
 
 
+class _Changed(LevelheadError):
+    """A file is not as it was written."""
+
+
 @dataclass(frozen=True)
 class UndoResult:
     """What `undo_file` did; `exact` if the file is back bit for bit, else its head is right up to rounding."""
@@ -64,9 +68,10 @@ def undo_file(
     out = output_path(path, Path(out), folder)
     kept = root.with_name(f"{root.name}.original")
     if kept.is_file():
-        instead = "the model that it was made from" if one.note(path) is None else None
-        files = one.files(path)
-        restored = _restore(files, out, kept, folder=folder, instead=instead, force=force, progress=progress)
+        try:
+            restored = _restore(one.files(path), out, kept, folder=folder, force=force, progress=progress)
+        except _Changed as error:
+            raise LevelheadError(f"{error}; {_what_is_left(path, kept)}") from None
         return UndoResult(str(path), str(out), True, restored)
     note = one.note(path)
     if note is None:
@@ -78,14 +83,7 @@ def undo_file(
 
 
 def _restore(
-    files: Sequence[Path],
-    out: Path,
-    kept: Path,
-    *,
-    folder: bool,
-    instead: str | None,
-    force: bool,
-    progress: ByteProgress | None,
+    files: Sequence[Path], out: Path, kept: Path, *, folder: bool, force: bool, progress: ByteProgress | None
 ) -> dict[str, str]:
     """Apply the kept edits to a model's files, and check that each result is the file that was adjusted.
 
@@ -120,13 +118,21 @@ def _restore(
             if file not in known:
                 copy(file, stage / name, progress)
             elif not _restore_file(file, stage / name, known[file], progress):
-                reason = f"{file} is not the file that {kept.name} was kept for, or was changed since"
-                if instead:  # saved anew by another program, say
-                    raise LevelheadError(f"{reason}, and has no record of an adjustment left; use {instead}")
-                raise LevelheadError(f"{reason}; move {kept.name} away to undo by division instead")
+                raise _Changed(f"{file} is not the file that {kept.name} was kept for, or was changed since")
         for file, stamp in stamps.items():
             check_unchanged(file, stamp)
     return {names[file]: original.sha256 for file, original in known.items()}
+
+
+def _what_is_left(path: Path, kept: Path) -> str:
+    """Return what can be done with a file that is not as it was written: its record may be there, or lost."""
+    try:
+        noted = format_of(path).note(path) is not None
+    except ValueError:  # damaged, which an undo by division would say
+        noted = True
+    if noted:
+        return f"move {kept.name} away to undo by division instead"
+    return "it has no record of an adjustment left, to undo by division; use the model that it was made from"
 
 
 def _is_there(path: Path, original: Original) -> bool:
