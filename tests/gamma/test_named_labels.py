@@ -60,3 +60,26 @@ def test_unknown_names_are_listed(labels, options, line):
     with pytest.raises(lh.LevelheadError) as caught:
         tune(labels, counts, **options)
     assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize("title", ["{}", "logit_{}", "p({})"])
+def test_titles_of_a_data_frame_give_the_order(title):
+    """The order of the counts has most predictions right, and alphabetical order fewer: neither is the true one."""
+    columns = ["dog", "cat", "emu", "bee"]
+    rng = np.random.default_rng(1)
+    labels = np.repeat([0, 1, 2, 3], [50, 40, 8, 8])
+    logits = 3 * np.eye(4)[labels] + rng.normal(size=(106, 4)) + [2.0, 1.5, 0.5, 0.0]
+    frame = pd.DataFrame(logits, columns=[title.format(name) for name in columns])
+    counts = {"dog": 900, "cat": 500, "bee": 20, "emu": 30}
+    names = np.array(columns)[labels]
+    wanted = lh.tune(logits, labels, [900, 500, 30, 20], rule="shift", bootstrap=0)
+    for given in (names, labels):
+        found = lh.tune(frame, given, counts, rule="shift", bootstrap=0)
+        assert (found.gamma, found.names, found.counts) == (wanted.gamma, tuple(columns), wanted.counts)
+    assert repr(lh.compare(frame, names, counts, rng=0)) == repr(lh.compare(logits, labels, [900, 500, 30, 20], rng=0))
+
+
+def test_titles_that_are_not_the_classes_say_nothing():
+    frame = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
+    assert lh.tune(frame, NAMES[LABELS], COUNTS, rule="rescale", bootstrap=0).names == ("cat", "dog", "owl")
+    assert lh.tune(frame, LABELS, [400, 100, 20], rule="rescale", bootstrap=0).names is None

@@ -1,5 +1,6 @@
 """Labels that are names of classes: which class each one is, and in which order the classes are."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -120,6 +121,29 @@ def resolve_labels(
                 advice=Advice("names", None, "to list the classes in the order of the logits' columns"),
             )
     return indices, names
+
+
+def names_of_columns(logits: Any, counts: Any) -> list[str] | None:
+    """Return the classes that the columns of a data frame are called after, in their order; None if they are not.
+
+    Args:
+        logits: a data frame of pandas or Polars, or anything else, which has no titles.
+        counts: {class: n}: each class is the title of one column, or the end of it, as in `logit_cat`.
+
+    Returns:
+        The keys of counts, in the order of the columns.
+
+    >>> from types import SimpleNamespace
+    >>> names_of_columns(SimpleNamespace(columns=["logit_dog", "logit_cat"]), {"cat": 400, "dog": 100})
+    ['dog', 'cat']
+    """
+    titles = getattr(logits, "columns", None)
+    known = None if titles is None else as_mapping(counts, len(titles))
+    if known is None or not all(isinstance(key, str) for key in known):
+        return None
+    fitting = [[key for key in known if re.fullmatch(f"(.*[^a-z0-9])?{re.escape(key)}[])]?", str(t))] for t in titles]
+    names = [max(keys, key=len) for keys in fitting if keys]
+    return names if len(names) == len(fitting) and sorted(names) == sorted(known) else None
 
 
 def names_in_config(config: Any, classes: int) -> list[str] | None:

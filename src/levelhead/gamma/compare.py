@@ -9,7 +9,7 @@ import numpy as np
 from ..core.adjust import RULE_TITLES
 from ..core.array import Array
 from ..core.choices import Metric
-from ..core.class_names import resolve_labels
+from ..core.class_names import names_of_columns, resolve_labels
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.measure import Kind
@@ -151,6 +151,7 @@ def compare(
     >>> table.rows[-1].rule, table.rows[0].gain > 0.3
     ('none', True)
     """
+    names = names_of_columns(logits, counts) if names is None else names
     logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
     labels, names = resolve_labels(logits, labels, counts, names)
     options = TuneOptions(

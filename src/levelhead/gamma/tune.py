@@ -9,7 +9,7 @@ import numpy as np
 from ..core.adjust import RULES
 from ..core.array import Array
 from ..core.choices import Criterion, LabelTask, RuleRequest
-from ..core.class_names import names_in_config, resolve_labels
+from ..core.class_names import names_in_config, names_of_columns, resolve_labels
 from ..core.counts import Counts, resolve
 from ..core.curve import Metric
 from ..core.errors import LevelheadError, check_choice
@@ -150,6 +150,7 @@ def tune(
             progress=progress,
         )
     _check_given(counts)
+    names = names_of_columns(logits, counts) if names is None else names
     logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
     refuse_label_table(labels)
     labels, names = resolve_labels(logits, labels, counts, names)

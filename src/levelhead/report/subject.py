@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.array import Array, as_array
 from ..core.choices import RuleName, RuleRequest
-from ..core.class_names import resolve_labels
+from ..core.class_names import names_of_columns, resolve_labels
 from ..core.counts import Counts, check_labels, resolve
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
@@ -254,6 +254,7 @@ def of_logits(
     >>> of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], title="tiny", gamma=0.5).choice
     {'gamma': 0.5, 'rule': 'rescale', 'chosen_on': 'given'}
     """
+    names = names_of_columns(logits, counts) if names is None else names
     logits = as_array(logits)
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
     choice = _choice(gamma, rule, tuned)
