@@ -137,11 +137,13 @@ def names_of_columns(logits: Any, counts: Any) -> list[str] | None:
     >>> names_of_columns(SimpleNamespace(columns=["logit_dog", "logit_cat"]), {"cat": 400, "dog": 100})
     ['dog', 'cat']
     """
-    titles = getattr(logits, "columns", None)
-    known = None if titles is None else as_mapping(counts, len(titles))
+    titles = [str(title) for title in getattr(logits, "columns", ())]
+    known = as_mapping(counts, len(titles)) if titles else None
     if known is None or not all(isinstance(key, str) for key in known):
         return None
-    fitting = [[key for key in known if re.fullmatch(f"(.*[^a-z0-9])?{re.escape(key)}[])]?", str(t))] for t in titles]
+    fitting = [
+        [key for key in known if re.fullmatch(f"(.*[^a-z0-9])?{re.escape(key)}[])]?", title)] for title in titles
+    ]
     names = [max(keys, key=len) for keys in fitting if keys]
     return names if len(names) == len(fitting) and sorted(names) == sorted(known) else None
 
