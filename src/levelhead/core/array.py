@@ -22,6 +22,8 @@ def to_numpy(x: Array) -> np.ndarray:
     if is_torch(x):
         x = x.detach().cpu()
         return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
+    if np.ma.is_masked(x):
+        raise LevelheadError("some values are masked, and would be used as if they were not; fill them or leave them out")
     try:
         return np.asarray(x)
     except ValueError:
