@@ -23,7 +23,7 @@ def to_numpy(x: Array) -> np.ndarray:
         x = x.detach().cpu()
         return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
     if np.ma.is_masked(x):
-        raise LevelheadError("some values are masked, and would be used as if they were not; fill them or leave them out")
+        raise LevelheadError("some values are masked, and would be used all the same; fill them or leave them out")
     try:
         return np.asarray(x)
     except ValueError:

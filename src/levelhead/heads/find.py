@@ -180,8 +180,8 @@ def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
     if not candidates:
         raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: {listed}")
     raise LevelheadError(
-        f"on this example no layer's rows are the model's logits one by one: {listed}; if a softmax "
-        "or a scale follows, name the layer and leave out the example"
+        f"on this example no layer's rows are the model's logits one by one: {listed}; only if "
+        "nothing but a softmax follows, name the layer and leave out the example"
     )
 
 

@@ -165,8 +165,8 @@ def _proved_head(model: Any, example: Any, candidates: list[Any]) -> FoundHead:
         return FoundHead({found[0].name: found[0]}, frozenset([activation_of(found[0])]))
     many = "more than one layer's" if found else "no layer's"
     raise LevelheadError(
-        f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}; if a softmax or a "
-        "scale follows, name the layer and leave out the example",
+        f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}; only if "
+        "nothing but a softmax follows, name the layer and leave out the example",
         advice=NAME_LAYER,
     )
 
