@@ -9,8 +9,8 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/c
 # Bytecode is kept, even where the environment says not to: else each process that a test starts compiles torch again.
 unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 2
-# The tests of a file run in one process, which loads what they need once. Files run in their order; the examples of the
-# modules, which are many and short, come last, so that no process waits long for the others.
+# The tests of a file run in one process, which loads what they need once. Files with slow tests come first (conftest.py)
+# and the examples of the modules, which are many and short, last, so that no process waits long for the others.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOWEST := .venv-lowest
 EXTRAS := .venv-extras
