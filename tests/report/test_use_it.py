@@ -146,3 +146,42 @@ def test_an_estimator_needs_nothing_more():
     code = code_to_use(replace(made.two(), fitted="TunedRescaledClassifierCV"))
     assert code["command"] == ""
     assert code["python"].endswith("model.predict(X)")
+
+
+def softmax(logits):
+    return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("rule", ["shift", "vector"])
+def test_what_was_chosen_on_probabilities_is_tuned_again_as_such(here, levelhead, rule):
+    """A shift goes into the head; numbers that multiply log-probabilities go to the scores."""
+    logits, labels = here
+    np.save("p.npy", softmax(logits))
+    tuned = tune(np.load("p.npy"), labels, COUNTS, rule=rule, kind="probabilities", bootstrap=0)
+    page = of_logits(np.load("p.npy"), labels, COUNTS, tuned=tuned, kind="probabilities")
+    page = replace(page, files={"logits": "p.npy", "labels": "labels.npy", "counts": "counts.json"})
+    code = code_to_use(page)
+    run(levelhead, code["command"].splitlines()[0] + " --bootstrap 0")
+    assert lh.adjust_(model(), "tuned.json").gamma == pytest.approx(tuned.gamma) if rule == "shift" else True
+    scope = {"model": model(), "predict_proba": np.load, "X": "p.npy", "logits": np.load("p.npy"), "labels": labels}
+    exec(code["python"], scope)
+    if rule == "vector":
+        assert "adjust" not in code["command"]
+        wanted = (np.log(softmax(logits)) * tuned.scale + tuned.offset).argmax(axis=1)
+        assert np.array_equal(scope["adjusted"].predict("p.npy"), wanted)
+    else:
+        assert scope["adjusted"].gamma == pytest.approx(tuned.gamma, abs=0.2)  # with a bootstrap of its own
+
+
+@pytest.mark.slow
+def test_a_target_is_part_of_the_code(here, levelhead):
+    logits, labels = here
+    files = {"logits": "my logits.npy", "labels": "labels.npy", "counts": "counts.json"}
+    shares = [0.96, 0.01, 0.01, 0.01, 0.01]
+    page = replace(of_logits(logits, labels, COUNTS, rule="shift", target=shares), files=files)
+    code, net = code_to_use(page), model()
+    exec(code["python"], {"model": net, "logits": logits, "labels": labels})
+    run(levelhead, code["command"])
+    tuned = tune(logits, labels, COUNTS, rule="shift", target=shares)
+    assert tuned.gamma < tune(logits, labels, COUNTS, rule="shift").gamma
+    agree(net, tuned)

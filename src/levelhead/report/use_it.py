@@ -22,7 +22,21 @@ def code_to_use(subject: Subject) -> dict[str, str]:
         return {"command": "", "python": f"# {subject.fitted} does so already\nmodel.predict(X)"}
     if subject.choice["chosen_on"] == "given":
         return {name: text.replace("{gamma}", repr(subject.gamma)) for name, text in code_at_gamma(subject).items()}
+    if subject.choice.get("kind") == "probabilities" and subject.choice["rule"] != "shift":
+        return _code_for_scores(subject)
     return {"command": _command(subject), "python": f"import levelhead as lh\n\n{_python(subject)}"}
+
+
+def _code_for_scores(subject: Subject) -> dict[str, str]:
+    """Return the same for what multiplies log-probabilities: no head gives those, so it is the scores that change."""
+    tuned = json.dumps(subject.tuned_file or TUNED)
+    kind = ', kind="logits"' if subject.kind == "logits" and subject.logits is not None else ""
+    return {
+        "command": "" if subject.tuned_file else tune_command(subject),
+        "python": "from levelhead.hosts.predictor import RescaledPredictor\n\n"
+        "# predict_proba is the model as a function of X, which gives what was tuned on\n"
+        f"adjusted = RescaledPredictor(predict_proba, tuned={tuned}{kind})\nadjusted.predict(X)",
+    }
 
 
 def code_at_gamma(subject: Subject, rule: str | None = None) -> dict[str, str]:
@@ -59,6 +73,10 @@ def tune_command(subject: Subject, *more: str) -> str:
     given = [f"--{what} {_quoted(files[what])}" for what in ("logits", "labels", "counts", "norms") if what in files]
     if "counts" not in files:
         given.append(f"--counts {_counts_in_command(subject)}")
+    if subject.kind == "probabilities":
+        given.append("--kind probabilities")
+    if subject.target is not None:
+        given.append(f"--target {','.join(map(repr, subject.target.tolist()))}")
     return " ".join(["levelhead tune", *given, *_own_options(subject.choice, more), *more, "-o", TUNED])
 
 
@@ -107,8 +125,12 @@ def _python(subject: Subject) -> str:
         before, counts = f"snapshot = lh.Snapshot.load({json.dumps(file)})\n", "snapshot.counts"
         known, labels = f'snapshot.logits("{split}")', f'snapshot.labels["{split}"]'
         end = ", norms=snapshot.head.norms" if not rule or choice["rule"] == "tau" else ""
+    if subject.kind == "probabilities":
+        end += ', kind="probabilities"'
+    if subject.target is not None:
+        end += f", target={subject.target.tolist()}"
     call = f"match_prior({known}, {counts}" if blind else f"tune({known}, {labels}, {counts}"
-    note = "" if end or known != "logits" else "    # those of this page"
+    note = "" if known != "logits" else "    # those of this page"
     return f"{before}tuned = lh.{call}{rule}{metric}{end}){note}\nadjusted = lh.adjust_(model, tuned){UNDO}"
 
 
