@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from levelhead.paper.tables import official_sha256
 from levelhead.paper.trainings import TABLES, trainings
 
 from .. import layouts
+from .made import made
 
 RECORDS = sorted((Path(__file__).parents[2] / "results" / "records").glob("*.json"))
 
@@ -59,6 +61,54 @@ def test_a_record_of_other_data_is_refused(tmp_path):
         r"cifar100:100; remove the record",
     ):
         load_records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"one\.json: not a record"),
+        ('{"column": "cifar10:100"', r"one\.json: not a record"),
+        ("[1, 2]", r"one\.json: not a record, expected a JSON object"),
+        ("null", r"one\.json: not a record, expected a JSON object"),
+        ('{"column": "cifar10:100"}', r"one\.json: not a record, it has no best_epoch, best_on_test, .*; remove it"),
+        ("\udcff", r"one\.json: not a record"),
+    ],
+)
+def test_a_file_that_is_not_a_record_is_named(levelhead, tmp_path, content, message):
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "one.json").write_text(content, errors="surrogateescape")
+    with pytest.raises(ValueError, match=message):
+        load_records(tmp_path / "records")
+    status, _, err = levelhead(
+        "reproduce", "figures", "--results", tmp_path / "records", "--page", tmp_path / "none.md"
+    )
+    assert (status, err.count("\n")) == (2, 1)
+
+
+def test_two_records_of_one_network_are_not_counted_as_two(tmp_path):
+    source = next(path for path in RECORDS if path.name.startswith("cifar10-lt100-baseline-1"))
+    record = json.loads(source.read_text(encoding="utf-8"))
+    for name in ("new.json", "old.json"):
+        (tmp_path / name).write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"new\.json and old\.json are records of one network .*; remove one of them"):
+        load_records(tmp_path)
+    (tmp_path / "old.json").write_text(json.dumps(record | {"seed": 7}))
+    assert [found["seed"] for found in load_records(tmp_path)] == [1, 7]
+
+
+@pytest.mark.slow
+def test_figures_and_tables_are_made_from_the_records_that_are_named(levelhead, tmp_path):
+    for folder, error in (("records", 0.1234), ("mine", 0.4321), ("figures", None)):
+        (tmp_path / folder).mkdir()
+        if error:
+            (tmp_path / folder / "one.json").write_text(json.dumps(made(error=error)))
+    shutil.copy(RECORDS[0].parents[1] / "figures" / "boundary.json", tmp_path / "figures")
+    page = tmp_path / "page.md"
+    shutil.copy(RECORDS[0].parents[2] / "docs" / "reproduction.md", page)
+    words = ("--results", tmp_path / "mine", "--page", page, "--pictures", tmp_path / "images")
+    assert levelhead("reproduce", "figures", *words)[0] == 0
+    assert "| 43.21 |" in page.read_text(encoding="utf-8")
+    assert "| 12.34 |" not in page.read_text(encoding="utf-8")
 
 
 def test_every_column_has_the_sha256_of_its_splits():

@@ -1,6 +1,5 @@
 """The cells of the paper's tables, read from records."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,27 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import LevelheadError
+from ..io.text import parse_json
+from ..io.text import read as read_text
 from .tables import SAME_WHEN_BALANCED, official_sha256, tables
 
 Record = dict[str, Any]
+RECORD_KEYS = (  # what the tables, claims and figures read of every record
+    *("best_epoch", "best_on_test", "column", "counts", "curve", "device", "error", "geometry", "held_out", "hold_out"),
+    *(
+        "identity",
+        "match_prior",
+        "method",
+        "norms",
+        "norms_over_epochs",
+        "oracle",
+        "seconds",
+        "seed",
+        "top",
+        "versions",
+    ),
+)
+_REMOVE = "remove it, and train its network again"
 GRID = np.linspace(0.0, 2.0, 201)  # the gammas of every curve in a record
 
 
@@ -36,20 +53,47 @@ class Cell:
 
 
 def load_records(results: str | Path) -> list[Record]:
-    """Read every record in a folder; raise LevelheadError for one of other data than its column's official files.
+    """Read every record in a folder.
 
-    Records from before they held the sha256 of their data are read as they are.
+    Raise LevelheadError for a file that is not a record, for two records of one network, which would count as two, and
+    for one of other data than its column's official files. Records from before they held the sha256 of their data are
+    read as they are.
     """
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(results).glob("*.json"))]
-    for record in found:
-        official, own = official_sha256(record["column"], record["hold_out"]), record.get("data_sha256")
-        if own and official and own != official:
-            split = next(title for title in official if own.get(title) != official[title])
+    networks: dict[tuple[Any, ...], Path] = {}
+    found = []
+    for path in sorted(Path(results).glob("*.json")):
+        record = _read_record(path)
+        network = tuple(record[key] for key in ("column", "method", "seed", "hold_out"))
+        if (first := networks.setdefault(network, path)) != path:
             raise LevelheadError(
-                f"{record['name']}.json: its {split} images or labels are not those of the official "
-                f"files for {record['column']}; remove the record and train it again on those files"
+                f"{path.parent}: {first.name} and {path.name} are records of one network ({record['column']}, "
+                f"{record['method']}, seed {record['seed']}); remove one of them"
             )
+        _check_data(path, record)
+        found.append(record)
     return found
+
+
+def _read_record(path: Path) -> Record:
+    try:
+        record = parse_json(read_text(path))
+    except ValueError as error:
+        raise LevelheadError(f"{path}: not a record ({error}); {_REMOVE}") from None
+    if not isinstance(record, dict):
+        raise LevelheadError(f"{path}: not a record, expected a JSON object; {_REMOVE}")
+    if missing := [key for key in RECORD_KEYS if key not in record]:
+        raise LevelheadError(f"{path}: not a record, it has no {', '.join(missing)}; {_REMOVE}")
+    return record
+
+
+def _check_data(path: Path, record: Record) -> None:
+    official, own = official_sha256(record["column"], record["hold_out"]), record.get("data_sha256")
+    if own and official and own != official:
+        split = next(title for title in {**official, **own} if own.get(title) != official.get(title))
+        raise LevelheadError(
+            f"{path.name}: its {split} images or labels are not those of the official files for {record['column']}; "
+            "remove the record and train it again on those files"
+        )
 
 
 def companion_gamma(records: Sequence[Record], column: str, method: str) -> float | None:

@@ -77,10 +77,11 @@ def collect_sources(results: Path, snapshots: Mapping[str, Snapshot], records: s
 
         return train_two_features()
 
+    found = load_records(records or results / "records")  # first: what is wrong with them is said at once
     base, kept = snapshots.get("baseline"), results / "figures"
     tsne = None if base is None else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
     boundary = _load_or_make(kept / "boundary.json", two_features)
-    return Sources(load_records(records or results / "records"), snapshots, boundary, tsne)
+    return Sources(found, snapshots, boundary, tsne)
 
 
 def figure_section(title: str, drawn: Drawn, picture: str) -> str:
