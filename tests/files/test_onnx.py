@@ -335,6 +335,18 @@ def test_a_constant_scale_fits_only_the_rule_that_multiplies(tmp_path, name):
         rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
 
 
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "ArgMax"])
+def test_a_softmax_over_samples_is_not_one_over_classes(tmp_path, op):
+    """What is added to the logits of a class would change nothing."""
+    tensors, gemm = [raw(W, "W"), raw(B, "b")], node("Gemm", "x W b", "h", transB=1)
+    for axis in (1, -1):
+        path = save(tmp_path / "m.onnx", [gemm, node(op, "h", "y", axis=axis)], tensors)
+        assert FORMAT.find(path).keys == ("W",)
+    path = save(tmp_path / "m.onnx", [gemm, node(op, "h", "y", axis=0)], tensors)
+    with pytest.raises(ValueError, match=r"over another axis than that of the classes"):
+        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
+
+
 def test_a_relu_after_the_head_fits_only_the_rule_that_multiplies(tmp_path):
     tensors = [raw(W, "W"), raw(B, "b")]
     path = save(tmp_path / "m.onnx", [node("Gemm", "x W b", "h", transB=1), node("Relu", "h", "y")], tensors)

@@ -146,6 +146,8 @@ def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize" and not _resizes_images(graph, node):
             raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
+        if op in COMPETING and not _competes(graph, node):
+            raise LevelheadError(f"{op} {node.name!r} follows the head, over another axis than that of the classes")
         bends = op == "Relu" or any(one.name == "count_include_pad" and one.i for one in node.attribute)
         for layer in heads_of(graph, input_of(node), walked):
             layer = replace(layer, plain=layer.plain and not bends)
@@ -240,6 +242,17 @@ def _keeps_classes(graph: Graph, node: Any) -> bool:
         except Exception:  # of many kinds: the tensor is in another file, of an unknown type or cut short
             return False
     return bool(axes) and bool(rank) and classes is not None and classes not in [axis % rank for axis in axes]
+
+
+def _competes(graph: Graph, node: Any) -> bool:
+    """Return whether a softmax or argmax may be over the classes: not if its axis is known to be another."""
+    classes, rank = _class_axis(graph, input_of(node)), graph.ranks.get(input_of(node))
+    opset = next((one.version for one in graph.model.opset_import if one.domain in ("", "ai.onnx")), 13)
+    plain = 0 if node.op_type == "ArgMax" else 1 if opset < 13 and "Softmax" in node.op_type else -1
+    axis = next((one.i for one in node.attribute if one.name == "axis"), plain)
+    if classes is None or not rank:
+        return True
+    return axis % rank == classes or (opset < 13 and "Softmax" in node.op_type and axis % rank < classes)
 
 
 def _resizes_images(graph: Graph, node: Any) -> bool:
