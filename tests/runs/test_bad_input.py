@@ -1,5 +1,6 @@
 """Bad input to a training: options, grids and the user's own method."""
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from levelhead.methods import METHODS
+from levelhead.runs import checkpoint
 from levelhead.runs.evaluate import evaluate, rule_for
 from levelhead.runs.run import run, run_packed
 from levelhead.runs.run_folder import Run
@@ -223,6 +226,52 @@ def test_a_damaged_spec_is_named(words):
             run(spec, "runs")
     shutil.rmtree(there.path)
     assert run(spec, "runs").finished
+
+
+def test_every_file_that_a_run_resumes_from_is_named_if_it_is_damaged(words, levelhead):
+    assert levelhead(*words)[0] == 0
+    [there] = Path("runs").iterdir()
+    whole = shutil.copytree(there, "whole")
+    facts, done = (json.loads((there / name).read_text()) for name in ("spec.json", "done.json"))
+    damages = [
+        *(("spec.json", facts | {"threads": wrong}) for wrong in ("x", 0, True, 10**30)),
+        ("spec.json", facts | {"identity": [1]}),
+        ("spec.json", facts | {"versions": [1]}),
+        ("spec.json", facts | {"sizes": "all"}),
+        ("log.jsonl", {"epoch": 1}),
+        ("log.jsonl", {"epoch": 1, "seconds": "x"}),
+        *(
+            ("done.json", {key: done[key] for key in done if key != lost})
+            for lost in ("epoch", "seconds", "parameters")
+        ),
+        ("done.json", done | {"seconds": "x"}),
+    ]
+    said = {}
+    for i, (name, content) in enumerate(damages):
+        shutil.rmtree(there)
+        shutil.copytree(whole, there)
+        (there / name).write_text(json.dumps(content) + "\n")
+        if name != "done.json":
+            (there / "done.json").unlink()
+        status, _, err = levelhead(*words)
+        if status != 2 or f"{there / name}: damaged" not in err or err.count("\n") != 1:
+            said[i, name] = err
+    assert said == {}
+
+
+def test_a_checkpoint_of_another_network_is_refused_and_kept(words, levelhead):
+    assert levelhead(*words)[0] == 0
+    [there] = Path("runs").iterdir()
+    (there / "done.json").unlink()
+    [kept] = there.glob("checkpoint-*")
+    state = checkpoint.read(kept)
+    kept.unlink()
+    weights = state.weights | {"head.weight": torch.zeros(4, 64)}
+    kept = checkpoint.write(there, replace(state, weights=weights))
+    status, _, err = levelhead(*words)
+    assert status == 2
+    assert f"{there}: its checkpoints are of another network (head.weight differs)" in err
+    assert kept.is_file()
 
 
 @pytest.mark.parametrize("engine", ["plain", "fast"])

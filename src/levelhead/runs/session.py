@@ -25,6 +25,8 @@ from . import checkpoint
 from .run_folder import MODEL_KEY, Run
 from .spec import Spec
 
+MOST_THREADS = 1024  # torch crashes with more than the system gives
+
 
 class TrainingSession:
     """A spec's network and the folder it is trained in. Nothing in the folder changes before `begin`.
@@ -107,17 +109,35 @@ class TrainingSession:
 
         Newer checkpoints, damaged or of another engine, are removed too: they would be taken for the newest.
         """
+        if start is not None:
+            self._check_weights(start)
         done = [] if start is None else [record for record in self.run.log if record["epoch"] <= start.epoch]
         if start is not None and len(done) != start.epoch:
             raise LevelheadError(
                 f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} "
                 "epochs before the last checkpoint; move the folder away to train again"
             )
+        spent = done[-1].get("seconds") if done else 0.0
+        if not isinstance(spent, int | float):
+            raise LevelheadError(
+                f"{self.folder / 'log.jsonl'}: damaged, its last epoch has no seconds; move the folder away to train "
+                "again"
+            )
         checkpoint.remove_newer(self.folder, start)
         for scratch in self.folder.glob("*.tmp"):
             scratch.unlink()
         atomic.write(self.folder / "log.jsonl", "".join(json.dumps(record) + "\n" for record in done).encode())
-        self.began = time.monotonic() - (done[-1]["seconds"] if done else 0.0)
+        self.began = time.monotonic() - spent
+
+    def _check_weights(self, start: State) -> None:
+        """Raise LevelheadError if a State is of another network, as after an update of the package it comes from."""
+        here, there = ({name: x.shape for name, x in found.items()} for found in (self.net.state_dict(), start.weights))
+        for name in {**here, **there}:
+            if here.get(name) != there.get(name):
+                raise LevelheadError(
+                    f"{self.folder}: its checkpoints are of another network ({name} differs); train with the versions "
+                    "in its spec.json, or move the folder away to train again"
+                )
 
     def end_epoch(self, record: dict[str, Any]) -> None:
         """Log an epoch, with its errors on held-out and test samples if the engine has not measured them."""
@@ -183,6 +203,11 @@ def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
     official = spec.official and not _complete_facts(run)["spec"].get("unofficial")
     check_same(run, spec, None if official else data or spec.load())
     run.check_files()
+    for key in ("epoch", "seconds", "parameters"):
+        if not isinstance(run.result.get(key), int | float):
+            raise LevelheadError(
+                f"{run.path / 'done.json'}: damaged, it has no {key}; move the folder away to train again"
+            )
 
 
 def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
@@ -206,9 +231,15 @@ def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
 def _complete_facts(run: Run) -> dict[str, Any]:
     """Return the content of spec.json; raise LevelheadError if what resuming needs is missing."""
     facts = run.facts
-    for key in ("spec", "identity", "threads", "sizes", "data_sha256"):
-        if key not in facts:
-            raise LevelheadError(
-                f"{run.path / 'spec.json'}: damaged, it has no {key}; move the folder away to train again"
-            )
+    threads = facts.get("threads")
+    sound = {
+        **{key: isinstance(facts.get(key), dict) for key in ("spec", "identity", "sizes")},
+        "versions": isinstance(facts.get("versions", {}), dict),
+        "data_sha256": isinstance(facts.get("data_sha256"), str),
+        "threads": type(threads) is int and 1 <= threads <= MOST_THREADS,
+    }
+    for key in (key for key, holds in sound.items() if not holds):
+        raise LevelheadError(
+            f"{run.path / 'spec.json'}: damaged, it has no {key} that can be used; move the folder away to train again"
+        )
     return facts

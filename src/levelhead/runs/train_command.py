@@ -24,11 +24,10 @@ from .evaluate import evaluate, rule_for
 from .export import export
 from .run import run
 from .run_folder import Run
+from .session import MOST_THREADS
 from .signals import graceful_stop
 from .spec import Spec
 from .track import tracker
-
-MOST_THREADS = 1024  # torch crashes with more than the system gives
 
 
 @dataclass(frozen=True)
