@@ -1,4 +1,4 @@
-"""Functions that use levelhead, and its public names, go to other processes: by pickle, joblib and Ray."""
+"""Functions that use levelhead, and its public names, go to other processes by pickle and joblib (hosts: by Ray)."""
 
 from __future__ import annotations
 
@@ -66,18 +66,6 @@ def test_joblib_runs_a_function_that_uses_lh():
         for scale in (1, 2)
     ]
     assert joblib.Parallel(n_jobs=2, backend="loky")(jobs) == [best_gamma(LOGITS, LABELS)] * 2
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_ray_runs_a_function_that_uses_lh():
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-    try:
-        run = ray.remote(lambda logits: lh.gamma_path(logits, LABELS, COUNTS).best().gamma)
-        assert ray.get(run.remote(LOGITS)) == best_gamma(LOGITS, LABELS)
-    finally:
-        ray.shutdown()
 
 
 def test_an_error_keeps_its_parameter_and_advice():

@@ -58,29 +58,43 @@ def kill_once(batch, marker):
     return batch
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of Ray
-def test_on_a_ray_cluster_of_two_nodes_with_a_worker_killed(tmp_path):
-    ray = pytest.importorskip("ray")
-    cluster_utils, data = pytest.importorskip("ray.cluster_utils"), pytest.importorskip("ray.data")
-    from levelhead.hosts.ray import summarize_dataset, tune_dataset
-
+@pytest.fixture(scope="module")
+def ray():
+    """Ray on a cluster of two nodes, started by the first test that needs it and shut down after the last."""
+    found = pytest.importorskip("ray")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
     small = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=small)
     try:
         cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
-        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
-        data.DataContext.get_current().enable_progress_bars = False
-        assert ray.cluster_resources()["CPU"] == 2
-        rows = data.from_pandas([table()[a : a + 200] for a in range(0, 800, 200)])
-        marker = tmp_path / "killed"
-        tuned = tune_dataset(rows.map_batches(partial(kill_once, marker=str(marker))), COUNTS, batch_size=150, **WANTED)
-        assert marker.exists()
-        assert tuned.gamma == whole_choice()
-        assert summarize_dataset(rows, COUNTS, batch_size=300, shares=True) == Partial.of(LOGITS, LABELS, COUNTS)
+        found.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        yield found
     finally:
-        ray.shutdown()
+        found.shutdown()
         cluster.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Ray
+def test_ray_runs_a_function_that_uses_lh(ray):
+    run = ray.remote(lambda: lh.gamma_path(LOGITS, LABELS, COUNTS).best().gamma)
+    assert ray.get(run.remote()) == lh.gamma_path(LOGITS, LABELS, COUNTS).best().gamma
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Ray
+def test_on_a_ray_cluster_of_two_nodes_with_a_worker_killed(ray, tmp_path):
+    data = pytest.importorskip("ray.data")
+    from levelhead.hosts.ray import summarize_dataset, tune_dataset
+
+    data.DataContext.get_current().enable_progress_bars = False
+    assert ray.cluster_resources()["CPU"] == 2
+    rows = data.from_pandas([table()[a : a + 200] for a in range(0, 800, 200)])
+    marker = tmp_path / "killed"
+    tuned = tune_dataset(rows.map_batches(partial(kill_once, marker=str(marker))), COUNTS, batch_size=150, **WANTED)
+    assert marker.exists()
+    assert tuned.gamma == whole_choice()
+    assert summarize_dataset(rows, COUNTS, batch_size=300, shares=True) == Partial.of(LOGITS, LABELS, COUNTS)
 
 
 @pytest.mark.slow
