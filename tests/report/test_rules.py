@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from levelhead import tune
+from levelhead import LevelheadError, tune
 from levelhead.core.measure import calibration_error
 from levelhead.report import of_logits, write
 from levelhead.report.calibration import calibration
@@ -195,3 +195,19 @@ def test_probabilities_with_zeros_have_a_page(rule):
     assert found["after"]["error"] == pytest.approx(calibration_error(logs * scale + offset, labels), abs=1e-3)
     assert [view.rule for view in subject.views if view.rule in ("rescale", "tau")] == []
     render_page([subject])
+
+
+def test_a_choice_is_shown_only_on_the_kind_of_scores_that_it_multiplies():
+    logits, labels = made.logits_of(COUNTS, 60, noise=1.3)
+    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    given = {"logits": (logits, "logits"), "log-probabilities": (logs, "logits"), "p": (np.exp(logs), "probabilities")}
+    for first, (scores, kind) in given.items():
+        tuned = tune(scores, labels, COUNTS, rule="vector", kind=kind, bootstrap=0)
+        shift = tune(scores, labels, COUNTS, rule="shift", kind=kind, bootstrap=0)
+        for second, (shown, other) in given.items():
+            of_logits(shown, labels, COUNTS, tuned=shift, kind=other)
+            if (first == "logits") == (second == "logits"):
+                of_logits(shown, labels, COUNTS, tuned=tuned, kind=other)
+                continue
+            with pytest.raises(LevelheadError, match=r"vector was chosen on \w+, but these are \w+"):
+                of_logits(shown, labels, COUNTS, tuned=tuned, kind=other)

@@ -16,6 +16,7 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..core.measure import Kind
 from ..core.warnings import quiet
+from ..gamma.choose import kind_of_scores
 from ..gamma.envelope import Envelope
 from ..gamma.path_curves import PathCurves
 from ..gamma.tune import match_prior, tune
@@ -260,6 +261,7 @@ def of_logits(
     choice = _choice(gamma, rule, tuned)
     if choice is not None and choice.get("classes") not in (None, len(n)):
         raise LevelheadError(f"gamma was chosen on logits of {choice['classes']} classes, but these have {len(n)}")
+    _check_kind(choice, logits, kind)
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
     known = None
     if labels is not None:
@@ -296,6 +298,16 @@ def of_logits(
         drawn={one.rule: one.curve for one in tried if one.curve is not None and one.rule not in shown},
         kind=kind,
     )
+
+
+def _check_kind(choice: ChoiceRecord | None, logits: Array, kind: Kind) -> None:
+    """Check that what was chosen multiplies the kind of scores that are shown; an older choice may not say its kind."""
+    shown = kind_of_scores(logits, kind)
+    if choice is not None and choice["rule"] != "shift" and (chosen := choice.get("kind")) not in (None, shown):
+        raise LevelheadError(
+            f"the rule {choice['rule']} was chosen on {chosen}, but these are {shown}; show those",
+            parameter="tuned",
+        )
 
 
 def _choice(gamma: float | None, rule: RuleRequest, tuned: Tuned | ChoiceRecord | None) -> ChoiceRecord | None:
