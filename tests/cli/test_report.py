@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, tune
+from levelhead.paper.cells import RECORD_KEYS
 
 COUNTS = [1000, 300, 90, 27]
 
@@ -149,7 +150,7 @@ def test_titles_and_the_models_file_are_shown(files, levelhead):
 def test_records_of_the_paper_become_its_tables(files, levelhead):
     (files / "records").mkdir()
     for seed, error in enumerate((0.28, 0.30)):
-        record = {
+        record = dict.fromkeys(RECORD_KEYS) | {
             "column": "cifar10:100",
             "method": "over-sample",
             "hold_out": 0,
