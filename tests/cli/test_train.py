@@ -216,7 +216,7 @@ def test_a_store_that_mlflow_cannot_use_is_reported_before_training(levelhead, p
         (["--data", "digits", "--track", "paper"], "'--track': 'paper' is not one of 'tensorboard', 'mlflow'"),
         (["--data", "digits", "--ratio", "100", "--hold-out", "0.1"], "only one training image"),
         (["--data", "digits", "--recipe", "kim2020"], "mean and std for 3 channels, but the images have 1"),
-        (["--data", "digits", "--threads", "0"], "--threads: expected at least 1 thread, got 0"),
+        (["--data", "digits", "--threads", "0"], "--threads: expected 1 to 1024 threads, got 0"),
         (["--data", "digits", "--engine", "slow"], "'--engine': 'slow' is not one of 'auto', 'plain', 'fast'"),
     ],
 )

@@ -266,6 +266,13 @@ def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
         assert err.startswith(message)
 
 
+@pytest.mark.parametrize("minutes", ["-5", "nan"])
+def test_minutes_in_which_nothing_can_be_trained_are_refused(levelhead, tmp_path, minutes):
+    status, out, err = levelhead("reproduce", "table3", "--minutes", minutes, "--root", tmp_path, "--results", tmp_path)
+    assert (status, out) == (2, "")
+    assert err == f"levelhead: --minutes: expected at least 0 minutes, got {minutes}\n".replace("-5", "-5.0")
+
+
 def test_what_is_missing_is_listed_without_data(levelhead, tmp_path):
     status, out, _ = levelhead("reproduce", "table3", "--dry-run", "--results", tmp_path)
     assert status == 0

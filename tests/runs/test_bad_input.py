@@ -48,6 +48,7 @@ def words(tmp_path, monkeypatch) -> list[str]:
         (["--seed", "99999999999999999999999"], "--seed: expected a seed from 0 to 2**64 - 1, got 9999"),
         (["--gamma", "nan"], "expected a finite gamma, got nan"),
         (["--subset", "²", "--ratio", "2"], "--subset: expected 'first' or a seed of at least 0, got '²'"),
+        (["--data", ""], "--data: expected a name or a path, got an empty text"),
         (["--threads", "100000"], "--threads: expected 1 to 1024 threads, got 100000"),
     ],
 )
@@ -138,6 +139,10 @@ def test_a_recipe_is_checked_before_it_is_used(words, levelhead, line, message):
         (b'data = "digits"\nskip_bad = "no"', "skip_bad: expected true or false, got 'no'"),
         (b'data = "digits"\nstem = "large"', "stem: expected small, half or imagenet, got 'large'"),
         (b'data = "digits"\n[recipe]\nepochs = 3', "recipe: expected text, got "),
+        (b'data = "digits"\nprofile = ["given", "step"]', "profile: needs a ratio"),
+        (b'data = "digits"\nhold_out = 2', "hold_out: expected a share from 0 to below 1, got 2.0"),
+        (b'data = "digits"\nrecipe = "best"', "recipe: expected kim2020, .* got 'best'"),
+        (b'data = "digits"\nmethod = ["wvn", "best"]', "unknown method 'best'"),
         (b'data = "\xff"', "not TOML"),
     ],
 )

@@ -163,8 +163,7 @@ def subset_indices(
 
 def hold_out(data: Data, share: float, *, seed: int = 0) -> Data:
     """Move a share of each class's training samples, at least one, to `held_out`: for choosing gamma."""
-    if not 0 <= share < 1:
-        raise LevelheadError(f"expected a share from 0 to below 1, got {share}", parameter="hold_out")
+    check_share(share)
     if share == 0:
         return data
     if data.counts.min() < 2:
@@ -175,6 +174,12 @@ def hold_out(data: Data, share: float, *, seed: int = 0) -> Data:
         )
     rest, out = split(data.train.labels, share, seed=seed)
     return replace(data, train=data.train[rest], held_out=data.train[out])
+
+
+def check_share(share: float) -> None:
+    """Raise LevelheadError unless a share of the samples can be held out."""
+    if not 0 <= share < 1:
+        raise LevelheadError(f"expected a share from 0 to below 1, got {share}", parameter="hold_out")
 
 
 def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -30,6 +30,8 @@ def load(
         size, skip_bad: resize the images of a folder to this side; leave out unreadable ones instead of stopping.
         unofficial: accept CIFAR files whose md5 is not the official one.
     """
+    if not data:  # as a path it would be the current folder
+        raise LevelheadError("expected a name or a path, got an empty text", parameter="data")
     path = Path(data).expanduser()
     if size != image_folder.SIZE and (data in (*OFFICIAL, "digits") or path.suffix == ".npz"):
         raise LevelheadError(f"only the images of a folder can be resized, not those of {data}", parameter="size")

@@ -49,6 +49,8 @@ class ReproduceOptions:
         for name in ("seeds", "slots"):
             if getattr(self, name) < 1:
                 raise LevelheadError(f"expected at least 1, got {getattr(self, name)}", parameter=name)
+        if self.minutes is not None and not self.minutes >= 0:
+            raise LevelheadError(f"expected at least 0 minutes, got {self.minutes}", parameter="minutes")
         if self.root is not None and not self.dry_run and not self.root.is_dir():
             raise FileNotFoundError(f"{self.root}: no such folder; expected the folder of the data sets")
 

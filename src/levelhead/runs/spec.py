@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..core.choices import Profile, TrainingDtype, TrainingEngine
 from ..core.errors import LevelheadError
 from ..io.fields import convert_fields_
-from ..lab.data import Data, hold_out, imbalance
+from ..lab.data import Data, check_share, hold_out, imbalance
 from ..lab.load import OFFICIAL, load
 from ..lab.recipe import Recipe, find_recipe
 from ..methods.lookup import method_file, method_named
@@ -55,6 +55,7 @@ class Spec:
     def __post_init__(self) -> None:
         convert_fields_(self, but="counts")  # checked when the classes are known
         check_seed(self.seed)
+        check_share(self.hold_out)
         if self.epochs is not None and self.epochs < 1:
             raise LevelheadError(f"expected at least 1 epoch, got {self.epochs}", parameter="epochs")
         if self.profile == "given" and self.ratio != 1:

@@ -51,9 +51,14 @@ def read_grid(path: str | Path) -> list[Spec]:
         raise LevelheadError(f'{path}: expected data = ..., such as "digits" or a folder of images')
     if "ratio" in grid:
         grid.setdefault("profile", "long-tail")
-    values = [value if isinstance(value, list) else [value] for value in grid.values()]
+    values = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
+    if "ratio" not in grid and any(profile != "given" for profile in values.get("profile", ())):
+        raise LevelheadError(f"{path}: profile: needs a ratio")
     try:
-        return [Spec(**dict(zip(grid, one, strict=True))) for one in product(*values)]
+        specs = [Spec(**dict(zip(values, one, strict=True))) for one in product(*values.values())]
+        for spec in specs:
+            spec.identity()  # finds its method and its recipe
+        return specs
     except ValueError as error:
         raise LevelheadError(f"{path}: {error}") from None
 
