@@ -114,6 +114,20 @@ def test_one_logit_is_tuned_as_two_and_fits_its_head():
     lh.adjust_(model, tuned)
 
 
+@pytest.mark.filterwarnings("ignore::levelhead.CountsWarning")  # of a model that was not trained
+def test_model_that_gives_log_probabilities_is_tuned_so_that_it_can_be_adjusted():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 3), nn.LogSoftmax(1))
+    with torch.no_grad():
+        before = model(X)
+    tuned = lh.tune(model, loader(), COUNTS, bootstrap=0)
+    assert (tuned.rule, tuned.kind) == ("shift", "probabilities")
+    lh.adjust_(model, tuned)
+    shifted = before + tuned.gamma * torch.log(max(COUNTS) / torch.tensor(COUNTS))
+    with torch.no_grad():
+        assert torch.allclose(model(X), shifted.log_softmax(1), atol=1e-5)
+
+
 def test_names_of_a_config_order_counts_given_by_name(model):
     model.config = type("Config", (), {"id2label": {0: "often", 1: "seldom", 2: "rare"}})()
     tuned = lh.tune(model, loader(), {"rare": 20, "often": 400, "seldom": 80}, **FAST)

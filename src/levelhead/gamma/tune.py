@@ -13,7 +13,7 @@ from ..core.class_names import names_in_config, names_of_columns, resolve_labels
 from ..core.counts import Counts, resolve
 from ..core.curve import Metric
 from ..core.errors import LevelheadError, check_choice
-from ..core.measure import Kind
+from ..core.measure import Kind, are_log_probabilities
 from ..core.positions import IGNORED, flatten_positions
 from ..show.progress import StageProgress
 from . import diagnostics
@@ -124,8 +124,9 @@ def tune(
     if is_module(logits):
         model, (logits, labels) = logits, collect_scores(logits, labels, ignore_index=ignore_index, progress=progress)
         names = names_in_config(getattr(model, "config", None), logits.shape[1]) if names is None else names
-        if rule == "auto" and logits.shape[1] == 2 and not logits[:, 0].any():
-            rule = "shift"  # the one logit of the model can only be shifted
+        one_logit = logits.shape[1] == 2 and not logits[:, 0].any()
+        if rule == "auto" and (one_logit or are_log_probabilities(logits)):
+            rule = "shift"  # all that fits the head, if that is one logit or the model gives log-probabilities
     given = locals()
     check_choice("task", task, get_args(LabelTask))
     check_background(background, rule, task, summary=labels is None or is_summary(logits))

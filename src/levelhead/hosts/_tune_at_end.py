@@ -15,6 +15,7 @@ from ..core.class_names import names_in_config
 from ..core.counts import Counts, resolve
 from ..core.curve import METRICS, Metric
 from ..core.errors import LevelheadError, check_choice
+from ..core.measure import are_log_probabilities
 from ..gamma.collect import BatchScores, collect_scores
 from ..gamma.tune import tune
 from ..gamma.tuned import Tuned
@@ -93,7 +94,7 @@ class EvalTuning:
             logits,
             labels,
             self.counts,
-            rule=self._rule(layers),
+            rule=self._rule(layers, logits),
             metric=self.options.metric,
             names=_names(model, classes),
             norms=self._norms,
@@ -140,14 +141,16 @@ class EvalTuning:
     def _layers(self, model: nn.Module) -> dict[str, Any]:
         return dict(editable_head(model, layer=self.options.layer, classes=self._likely))
 
-    def _rule(self, layers: dict[str, Any]) -> RuleRequest:
-        """Return the rule asked for or, of `auto`, the one that a head of its kind can have."""
+    def _rule(self, layers: dict[str, Any], logits: Any) -> RuleRequest:
+        """Return the rule asked for or, of `auto`, the one that a head of its kind, with these logits, can have."""
         head = next(iter(layers.values()))
         if self.options.rule != "auto":
             return self.options.rule
         if len(head.weight) == 1:
             return "shift"
         new_bias = head.bias is None and not self.keeps_new_bias
+        if are_log_probabilities(logits) and not new_bias:
+            return "shift"
         return "rescale" if len(layers) > 1 or new_bias else "auto"
 
     def _write_page(self, path: Path, title: str) -> None:
