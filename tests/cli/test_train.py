@@ -117,6 +117,17 @@ def test_a_run_without_held_out_samples_says_so(levelhead, pets, tmp_path):
     assert "trained without held-out samples to choose gamma on; pass --gamma" in levelhead("evaluate", there)[2]
 
 
+def test_a_class_without_test_images_has_no_recall(levelhead, tmp_path):
+    images, labels = np.random.default_rng(0).integers(0, 256, (60, 8, 8)).astype(np.uint8), np.repeat([0, 1, 2], 20)
+    parts = {"x_train": images, "y_train": labels, "x_test": images[:40], "y_test": labels[:40]}
+    np.savez(tmp_path / "own.npz", **parts)
+    words = ("--data", tmp_path / "own.npz", "--net", "digits", "--epochs", "1", "--runs", tmp_path / "runs")
+    status, out, _ = levelhead("train", *words)
+    assert status == 0
+    assert "nan" not in out
+    assert re.search(r"^recall of 2 \(n = 18\) +none in test +none in test$", out, re.M)
+
+
 def test_the_users_own_counts_by_name(levelhead, pets, tmp_path):
     (tmp_path / "counts.json").write_text('{"newt": 4, "cat": 20, "dog": 10}')
     words = small("--data", pets, "--counts", tmp_path / "counts.json", "--runs", tmp_path / "runs", "--json")

@@ -4,7 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from levelhead.runs.run_folder import Run
 from levelhead.runs.spec import Spec
+
+from .. import layouts
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 SAME_NAME = ("data", "method", "profile", "ratio", "hold_out", "net", "stem", "seed", "engine", "dtype")
@@ -65,3 +68,19 @@ def test_an_augmentation_is_in_the_identity_only_where_the_recipe_has_one():
     for name in ("kim2020", "strong", "digits"):
         assert "augment" not in Spec("cifar10", recipe=name).identity()["recipe"]
     assert Spec("digits").key == "3b430e5a"
+
+
+def test_a_folder_is_one_run_however_its_path_is_written(tmp_path, monkeypatch):
+    place = tmp_path / "v1.2 images"
+    (place / "cat").mkdir(parents=True)
+    monkeypatch.chdir(place)
+    ways = [str(place), f"{place}/", ".", "cat/..", "../v1.2 images"]
+    assert {Run.of(Spec(way)).path for way in ways} == {Run.of(Spec("../v1.2 images")).path}
+    monkeypatch.chdir(place / "cat")
+    assert Run.of(Spec("..")) == Run.of(Spec(str(place)))
+
+
+def test_official_files_are_found_from_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    layouts.write_cifar10_binary(tmp_path / "sets")
+    assert Spec("cifar10", root="~/sets", unofficial=True).load().classes == 10

@@ -40,9 +40,10 @@ def load(
     if data in OFFICIAL:
         if root is None:
             raise LevelheadError(f"expected the folder that holds the files of {data}, got none", parameter="root")
+        place = Path(root).expanduser()
         if data == "tiny-imagenet":
-            return image_folder.tiny_imagenet(Path(root), skip_bad=skip_bad)
-        return cifar.load(data, Path(root), unofficial=unofficial)
+            return image_folder.tiny_imagenet(place, skip_bad=skip_bad)
+        return cifar.load(data, place, unofficial=unofficial)
     if path.suffix == ".npz" and path.is_file():
         return npz(path)
     if path.is_dir():

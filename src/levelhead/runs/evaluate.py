@@ -69,7 +69,7 @@ class Evaluation:
         width, adjusted = max(len(title) for title, *_ in rows), f"with {RULE_TITLES[self.rule]}"
         last = max(13, len(adjusted) + 2)
         lines = [f"{'test set':{width}}{'as trained':>13}{adjusted:>{last}}"]
-        lines += [f"{title:{width}}{100 * x:>11.1f} %{100 * y:>{last - 2}.1f} %" for title, x, y in rows]
+        lines += [f"{title:{width}}{_share_text(x):>13}{_share_text(y):>{last}}" for title, x, y in rows]
         given = f"gamma = {self.gamma:g}, as given" if self.gamma else "gamma = 0: the head is as trained"
         tuned = [] if self.tuned is None else [str(self.tuned), *(f"warning: {line}" for line in self.tuned.warnings)]
         return "\n".join([*lines, "", *(tuned or [given])])
@@ -125,6 +125,11 @@ def rule_for(method: Method) -> RuleName:
             "cannot be chosen here; train without it, and apply it to the head of the run's snapshot"
         )
     return "rescale"
+
+
+def _share_text(share: float) -> str:
+    """Return a share in percent; NaN is the recall of a class without test samples."""
+    return "none in test" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def _to_json(measures: Measures) -> dict[str, Any]:

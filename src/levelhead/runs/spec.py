@@ -68,9 +68,15 @@ class Spec:
     @property
     def title(self) -> str:
         """The run's name for people, without the key."""
-        data = Path(self.data).stem or Path(self.data).resolve().name
+        data = Path(self._data_name).stem
         shape = "" if self.profile == "given" else f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
         return f"{data}{shape}-{self.trained_as.split('/')[-1].replace('.py:', '-')}-{self.seed}"
+
+    @property
+    def _data_name(self) -> str:
+        """The name of the data or, for a path, of its file or folder, however the path is written."""
+        name = Path(self.data).name
+        return Path(self.data).resolve().name if name in ("", "..") else name
 
     @property
     def trained_as(self) -> str:
@@ -148,7 +154,7 @@ class Spec:
         for key in ("root", "skip_bad", "unofficial", "epochs"):
             del facts[key]
         facts |= {
-            "data": Path(self.data).name or Path(self.data).resolve().name,
+            "data": self._data_name,
             "net": self.resolve_net(),
             "method": Path(self.trained_as).name,
             "recipe": asdict(self.resolve_recipe()),
