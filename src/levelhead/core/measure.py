@@ -181,6 +181,9 @@ def are_log_probabilities(logits: Array) -> bool:
     Args:
         logits: [N, K], in any precision; in half precision the sums are a little off.
 
+    Returns:
+        Whether they are; False without a row.
+
     >>> are_log_probabilities(np.log([[0.7, 0.3], [0.5, 0.5]])), are_log_probabilities(np.array([[2.0, 1.0]]))
     (True, False)
     """
