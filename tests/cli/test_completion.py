@@ -79,10 +79,10 @@ def press_tab(command: list[str], line: str, expected: str, home: Path) -> str:
     try:
         shown = _read_until(main, "READY>")
         os.write(main, line.encode())
-        for _ in range(3):  # the first Tab in zsh only loads the function
+        for _ in range(60):  # the first Tab in zsh only loads the function
             if expected not in shown:
                 os.write(main, b"\t")
-                shown += _read_until(main, expected, seconds=5)
+                shown += _read_until(main, expected, seconds=1)
     finally:
         shell.kill()
         shell.wait()
@@ -90,7 +90,7 @@ def press_tab(command: list[str], line: str, expected: str, home: Path) -> str:
     return shown
 
 
-def _read_until(terminal: int, expected: str, seconds: float = 15) -> str:
+def _read_until(terminal: int, expected: str, seconds: float = 60) -> str:
     shown, end = "", time.monotonic() + seconds
     while expected not in shown and time.monotonic() < end:
         if select.select([terminal], [], [], 0.1)[0]:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -64,11 +63,9 @@ def test_only_what_is_ours_is_removed(tmp_path):
 
 
 def test_a_pipe_of_our_name_is_removed_without_being_waited_for(tmp_path):
-    began = time.monotonic()
     os.mkfifo(tmp_path / f"a.{scratch._machine()}{'0' * 8}.tmp")
-    scratch.remove_leftovers(tmp_path)
+    scratch.remove_leftovers(tmp_path)  # to open it would take for ever
     assert os.listdir(tmp_path) == []
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

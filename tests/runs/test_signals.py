@@ -95,9 +95,9 @@ def until(true: Callable[[], object], seconds: float = 60) -> None:
 def tell(process: subprocess.Popen, number: int) -> str:
     """Return what it prints after Ctrl-C or SIGTERM; it must end by itself, with all of its processes."""
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    said, _ = process.communicate(timeout=20)
+    said, _ = process.communicate(timeout=50)
     assert process.returncode == 128 + number
-    until(lambda: not members(process), 5)
+    until(lambda: not members(process), 50)
     return said
 
 
@@ -118,7 +118,7 @@ def test_workers_end_with_the_process_that_started_them(begin, tmp_path):
     assert [process.stdout.readline() for _ in range(2)] == ["there\n"] * 2
     process.kill()
     process.wait()
-    until(lambda: not members(process), 5)
+    until(lambda: not members(process), 50)
 
 
 @pytest.fixture
