@@ -113,3 +113,12 @@ def test_predictor_of_probabilities_refuses_what_multiplies_logits():
     vector = tune("probabilities", "vector")
     wanted = (vector.scale * np.log(PROBABILITIES) + vector.offset).argmax(1)
     assert (RescaledPredictor(lambda rows: PROBABILITIES[rows], tuned=vector).predict(range(600)) == wanted).all()
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_chunks_of_probabilities_are_shifted_only(given):
+    kind = "probabilities" if given == "probabilities" else "logits"
+    chunks = [(GIVEN[given][i::3], LABELS[i::3]) for i in range(3)]
+    tuned = lh.tune(chunks, None, COUNTS, kind=kind, norms=[4.0, 3.0, 2.0, 1.0], bootstrap=0)
+    assert (tuned.rule, tuned.kind) == ("shift", "probabilities")
+    assert not {one.rule for one in tuned.candidates} & {"rescale", "tau"}

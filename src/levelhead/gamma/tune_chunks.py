@@ -13,7 +13,9 @@ from ..core.choices import PathRule
 from ..core.class_names import resolve_labels
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError
+from ..core.measure import Kind
 from ..core.positions import flatten_positions
+from .choose import kind_of_scores
 from .events import Events
 from .frame import Frame
 from .held_out import HeldOut
@@ -114,7 +116,8 @@ def tune_in_passes(
     0.354
     """
     n = resolve(counts, some[0].shape[1], names=options.names)
-    partials = summarize({rule: _frame(rule, some, n, options) for rule in _rules(options)})
+    kind = kind_of_scores(some[0], options.kind)
+    partials = summarize({rule: _frame(rule, some, n, options) for rule in _rules(options, kind)})
     rule, candidates, why = _choose_rule(partials, options)
     whole = partials[rule]
     if look is not None:
@@ -126,7 +129,7 @@ def tune_in_passes(
             raise LevelheadError("the samples were not the same when they were read again")
         whole = whole.with_events(found)
     tuned = tune_partial(whole, replace(options, rule="auto"), stacklevel=stacklevel + 1)
-    return replace(tuned, candidates=candidates, why="; ".join(filter(None, [why, tuned.why])))
+    return replace(tuned, kind=kind, candidates=candidates, why="; ".join(filter(None, [why, tuned.why])))
 
 
 def read_pairs(chunks: Chunks, counts: Counts, options: TuneOptions) -> Iterator[tuple[Array, np.ndarray]]:
@@ -165,11 +168,12 @@ def _concatenate(pairs: list[tuple[Array, np.ndarray]]) -> tuple[Array, np.ndarr
     return np.concatenate([logits for logits, _ in pairs]), np.concatenate([labels for _, labels in pairs])
 
 
-def _rules(options: TuneOptions) -> tuple[PathRule, ...]:
+def _rules(options: TuneOptions, kind: Kind) -> tuple[PathRule, ...]:
     check_for_chunks(options)
+    if options.rule == "auto" and kind == "probabilities":
+        return ("shift",)
     if options.rule == "auto":
-        scaling = () if options.kind == "probabilities" else ("rescale",)
-        return ("shift", *scaling, *(() if options.norms is None else ("tau",)))  # type: ignore[return-value]
+        return ("shift", "rescale") if options.norms is None else ("shift", "rescale", "tau")
     if options.rule not in RULES:
         raise LevelheadError(
             f"expected 'auto', 'rescale', 'tau' or 'shift', got {options.rule!r}, which needs all samples at once",
