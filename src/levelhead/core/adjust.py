@@ -11,6 +11,7 @@ from .choices import BiasPolicy, Missing, PathRule, RuleName
 from .counts import Counts, resolve
 from .errors import LevelheadError, check_choice
 from .head import Head, check_finite
+from .per_class import proportional
 
 RULES: tuple[PathRule, ...] = get_args(PathRule)
 RULE_TITLES: dict[RuleName, str] = {
@@ -268,16 +269,6 @@ def not_for_heads(rule: str) -> str:
     """
     reason = f"the rule {rule} was chosen on probabilities (or their logarithms), and a head gives other numbers"
     return f"{reason} to multiply; tune on the model's logits, or with the rule shift"
-
-
-def proportional(counts: Any, others: Any) -> bool:
-    """Return whether two sets of counts [K] have the same proportions.
-
-    >>> proportional([6, 3], [60, 30]), proportional([6, 3], [60, 31])
-    (True, False)
-    """
-    one, other = np.asarray(counts, np.float64), np.asarray(others, np.float64)
-    return one.shape == other.shape and np.allclose(one / one.max(), other / other.max(), atol=0)
 
 
 def scale(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:

@@ -107,3 +107,13 @@ def _on_one_line(name: object) -> str:
     """Return a name, or what Python writes for it if it has line breaks or other signs that cannot be printed."""
     text = str(name)
     return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def proportional(counts: Any, others: Any) -> bool:
+    """Return whether two sets of counts [K] have the same proportions.
+
+    >>> proportional([6, 3], [60, 30]), proportional([6, 3], [60, 31])
+    (True, False)
+    """
+    one, other = np.asarray(counts, np.float64), np.asarray(others, np.float64)
+    return one.shape == other.shape and np.allclose(one / one.max(), other / other.max(), atol=0)

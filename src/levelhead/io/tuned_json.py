@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..core import atomic
-from ..core.adjust import RuleName, not_for_heads, proportional
+from ..core.adjust import RuleName, not_for_heads
 from ..core.choices import BiasPolicy, LabelTask, Metric
 from ..core.errors import LevelheadError, in_file
 from ..core.measure import Kind
-from ..core.per_class import listed
+from ..core.per_class import listed, proportional
 from ..core.regular_file import check_regular_file
 from . import arrays, text
 from .fields import convert_fields_, record_from
