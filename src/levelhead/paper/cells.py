@@ -14,21 +14,11 @@ from ..io.text import read as read_text
 from .tables import SAME_WHEN_BALANCED, official_sha256, tables
 
 Record = dict[str, Any]
-RECORD_KEYS = (  # what the tables, claims and figures read of every record
-    *("best_epoch", "best_on_test", "column", "counts", "curve", "device", "error", "geometry", "held_out", "hold_out"),
-    *(
-        "identity",
-        "match_prior",
-        "method",
-        "norms",
-        "norms_over_epochs",
-        "oracle",
-        "seconds",
-        "seed",
-        "top",
-        "versions",
-    ),
-)
+# What the tables, claims and figures read of every record.
+RECORD_KEYS = (
+    "best_epoch", "best_on_test", "column", "counts", "curve", "device", "error", "geometry", "held_out", "hold_out",
+    "identity", "match_prior", "method", "norms", "norms_over_epochs", "oracle", "seconds", "seed", "top", "versions",
+)  # fmt: skip
 _REMOVE = "remove it, and train its network again"
 GRID = np.linspace(0.0, 2.0, 201)  # the gammas of every curve in a record
 

@@ -305,8 +305,7 @@ def _check_kind(choice: ChoiceRecord | None, logits: Array, kind: Kind) -> None:
     shown = kind_of_scores(logits, kind)
     if choice is not None and choice["rule"] != "shift" and (chosen := choice.get("kind")) not in (None, shown):
         raise LevelheadError(
-            f"the rule {choice['rule']} was chosen on {chosen}, but these are {shown}; show those",
-            parameter="tuned",
+            f"the rule {choice['rule']} was chosen on {chosen}, but these are {shown}; show those", parameter="tuned"
         )
 
 
