@@ -45,6 +45,32 @@ def test_head_next_to_a_scale_needs_an_example_or_its_name(name, buffer):
             assert torch.allclose(model(X), before * FACTORS, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["scale", "temperature", "s", "T"])
+def test_a_plain_number_is_a_scale_too(name):
+    model = Scaled("unrelated")
+    setattr(model, name, 30.0)
+    with pytest.raises(lh.LevelheadError, match=rf"fc looks like the head.* a {name}: "):
+        lh.rescale_(model, COUNTS, gamma=0.5)
+    setattr(model, name, 1.0)
+    lh.rescale_(model, COUNTS, gamma=0.5).restore()
+    for other in (True, "auto") if name != "T" else (128,):  # steps, not a temperature
+        setattr(model, name, other)
+        lh.rescale_(model, COUNTS, gamma=0.5).restore()
+
+
+def test_what_is_added_next_to_a_scale_needs_an_example_even_if_the_head_is_named():
+    logits, labels = torch.randn(60, 3, generator=torch.Generator().manual_seed(1)), torch.arange(60) % 3
+    tuned = lh.tune(logits + 2 * torch.eye(3)[labels], labels, COUNTS, rule="shift")
+    model = Scaled("temperature")
+    with pytest.raises(lh.LevelheadError, match=r"a temperature.*example.*rule rescale"):
+        lh.adjust_(model, tuned, layer="fc")
+    with torch.no_grad():
+        model.temperature.fill_(1.0)
+    before = model(X).detach()
+    with lh.adjust_(model, tuned, layer="fc", example=X[:2]) as adjusted:
+        assert torch.allclose(model(X), before + torch.tensor(adjusted.factors).float(), atol=1e-5)
+
+
 def test_a_scale_for_each_class_is_one_too(tmp_path):
     model = Scaled("unrelated")
     model.register_parameter("logit_scale", nn.Parameter(torch.ones(3)))

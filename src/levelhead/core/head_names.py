@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 # A single number of such a name next to a head multiplies its logits; cosine heads have one, and normalize weights.
-LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)")
+LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)|T")
 KNOWN_HEADS = (
     "fc",
     "classifier",

@@ -288,7 +288,12 @@ def _check_no_scale(tensors: _Tensors, head: LayerSpans) -> None:
             )
             raise LevelheadError(
                 f"{tensors.path}: {reason} heads do, or scale the logits",
-                advice=Advice("head", None, "to name it if scaling its rows scales the logits"),
+                advice=Advice(
+                    "head",
+                    None,
+                    "to name it if scaling its rows scales the logits and, for a rule that adds, nothing scales them "
+                    "after it",
+                ),
             )
 
 

@@ -78,6 +78,11 @@ def check_adds(model: nn.Module, found: _Layers, example: Any) -> None:
                 f"on this example, what is added to the bias of {first} is not added to the model's logits: the model "
                 "scales or bends them after it; tune with the rule rescale"
             )
+    elif name := _scale_around(model, first):
+        raise LevelheadError(
+            f"the model has a {name}: it may scale what is added to the bias of {first}; pass an example input, or "
+            "tune with the rule rescale"
+        )
     for block, later in _modules_after(model, first):
         if _is_plain_sequence(block) and any(isinstance(module, nn.ReLU) for module in later):
             raise LevelheadError(
@@ -253,14 +258,25 @@ def _check_no_norm_follows(model: nn.Module, path: str) -> None:
 
 def _check_no_scale(model: nn.Module, path: str) -> None:
     """Check that no block around the layer has a scale or temperature: the logits are then not ``W x + b`` alone."""
+    if name := _scale_around(model, path):
+        raise _undecided(
+            f"{path} looks like the head, but the model has a {name}: it may normalize the weights, as cosine "
+            "heads do, or scale the logits"
+        )
+
+
+def _scale_around(model: nn.Module, path: str) -> str | None:
+    """Return the name of a scale or temperature next to the layer or in the model: a tensor, or a number but 1."""
     rows = outputs(model.get_submodule(path))
     for block in (model.get_submodule(path.rpartition(".")[0]), model):
         for name, p in (*block._parameters.items(), *block._buffers.items()):
             if LOGIT_SCALE.fullmatch(name) and p is not None and not nn.parameter.is_lazy(p) and p.numel() in (1, rows):
-                raise _undecided(
-                    f"{path} looks like the head, but the model has a {name}: it may normalize the weights, as cosine "
-                    "heads do, or scale the logits"
-                )
+                return name
+        for name, number in vars(block).items():
+            of_number = (float,) if name == "T" else (int, float)  # a whole T is a number of steps
+            if LOGIT_SCALE.fullmatch(name) and type(number) in of_number and number != 1:
+                return name
+    return None
 
 
 def _is_norm(module: nn.Module, width: int) -> bool:
