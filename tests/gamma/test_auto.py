@@ -152,3 +152,14 @@ def test_unlabelled_data_probabilities_norms_and_two_classes_are_taken():
     z = np.random.default_rng(0).normal(size=60) + np.repeat([-1, 1], 30) - 1
     tuned = lh.tune(np.stack([-z, z], axis=1), np.repeat([0, 1], 30), [900, 100], bootstrap=0)
     assert tuned.rule != "rescale"
+
+
+def test_a_rule_that_leads_by_its_predicted_shares_is_not_said_to_be_better_by_less_than_nothing():
+    shown = []
+    for seed in range(40):
+        logits, labels = level(seed, 30)
+        tuned = lh.tune(logits * np.exp(-0.2 * RARITY) - 0.5 * RARITY, labels, COUNTS, bootstrap=0)
+        assert "by -" not in tuned.why
+        assert "better than" not in tuned.why or "by 0.00" not in tuned.why
+        shown.append("predicted shares" in tuned.why)
+    assert any(shown)

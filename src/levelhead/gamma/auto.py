@@ -98,8 +98,12 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
             f"{_TITLES[chosen]}: {others} better by more than half a standard error, on samples that neither was "
             "fitted on"
         )
-    gain = gain_text(crossed.objective.metric, crossed.gain(chosen, over)[0], None)
-    return chosen, f"{_TITLES[chosen]}: better than {_TITLES[over]} by {gain}, on samples that neither was fitted on"
+    lead = round(crossed.gain(chosen, over)[0], 9) + 0.0  # never -0
+    gain, where = gain_text(crossed.objective.metric, lead, None), "on samples that neither was fitted on"
+    if lead <= 0:
+        nearer = f"its predicted shares are nearer to the target than those of {_TITLES[over]}"
+        return chosen, f"{_TITLES[chosen]}: {nearer}, and its gain over it is {gain}, {where}"
+    return chosen, f"{_TITLES[chosen]}: better than {_TITLES[over]} by {gain}, {where}"
 
 
 def list_candidates(
