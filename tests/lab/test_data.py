@@ -237,10 +237,22 @@ def test_image_folder_with_train_and_val(tmp_path):
         load(str(tmp_path))
 
 
+@pytest.mark.parametrize("other", ["valid", None])
+def test_image_folder_with_train_alone_says_what_else_is_needed(tmp_path, other):
+    for part in filter(None, ("train", other)):
+        layouts.write_image_folder(tmp_path / part, {"cat": 5, "dog": 5})
+    with pytest.raises(LevelheadError, match=f"test or val next to train, got {other or 'none'}; .*train itself"):
+        load(str(tmp_path))
+    assert load(str(tmp_path / "train")).names == ("cat", "dog")
+
+
 def test_image_folder_of_one_class(tmp_path):
     layouts.write_image_folder(tmp_path, {"cat": 3})
     with pytest.raises(ValueError, match="at least 2 classes, got cat"):
         load(str(tmp_path))
+    layouts.write_image_folder(tmp_path, {"train": 5})  # a vehicle
+    (tmp_path / "train" / "notes").mkdir()
+    assert load(str(tmp_path)).names == ("cat", "train")
 
 
 def test_unreadable_images_are_named_and_only_skipped_on_request(tmp_path):

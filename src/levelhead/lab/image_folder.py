@@ -41,6 +41,7 @@ def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
         _check_every_class_has_images(path / "train", names)
         train, test = (_read(_files(place, names), size, skip_bad) for place in (path / "train", test_folder))
         return Data(path.absolute().name, names, train, test)
+    _check_not_split(path)
     names = _class_names(path)
     _check_one_folder_per_class(path, names)
     _check_every_class_has_images(path, names)
@@ -85,6 +86,15 @@ def _class_names(path: Path) -> tuple[str, ...]:
     if len(names) < 2:
         raise LevelheadError(f"{path}: expected folders of at least 2 classes, got {', '.join(names) or 'none'}")
     return names
+
+
+def _check_not_split(path: Path) -> None:
+    """Raise LevelheadError if the training images have a folder, with folders of classes, and there is no test."""
+    train = path / "train"
+    if train.is_dir() and _subfolders(train) and not any(_is_image(p.name) for p in train.iterdir()):
+        others = ", ".join(name for name in _subfolders(path) if name != "train") or "none"
+        expected = f"{path}: expected a folder test or val next to train, got {others}"
+        raise LevelheadError(f"{expected}; give one, or {train} itself, to test on a fifth of its images")
 
 
 def _check_one_folder_per_class(path: Path, names: tuple[str, ...]) -> None:
