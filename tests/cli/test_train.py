@@ -36,7 +36,7 @@ def test_the_users_own_folder_in_one_command(levelhead, pets, tmp_path, method):
     status, out, err = levelhead(*small("--data", pets, "--method", method, "--runs", tmp_path / "runs", "--anyway"))
     assert (status, err) == (0, "")
     assert "balanced error" in out
-    assert "recall of newt (n = 6)" in out
+    assert "recall of newt (6 in training)" in out
     [there] = (tmp_path / "runs").iterdir()
     left = Run.open(there).snapshot
     expected = left.logits("test", evaluate(left).head)
@@ -125,7 +125,7 @@ def test_a_class_without_test_images_has_no_recall(levelhead, tmp_path):
     status, out, _ = levelhead("train", *words)
     assert status == 0
     assert "nan" not in out
-    assert re.search(r"^recall of 2 \(n = 18\) +none in test +none in test$", out, re.M)
+    assert re.search(r"^recall of 2 \(18 in training\) +none in test +none in test$", out, re.M)
 
 
 def test_the_users_own_counts_by_name(levelhead, pets, tmp_path):

@@ -56,7 +56,7 @@ class Evaluation:
         )
         groups = [(f"recall of {group}-shot classes", a.groups[group], b.groups[group]) for group in a.groups]
         classes = [
-            (f"recall of {name} (n = {n})", *recalls)
+            (f"recall of {name} ({n} in training)", *recalls)
             for name, n, *recalls in zip(self.names, self.counts, a.recall, b.recall, strict=True)
         ]
         rows = [
