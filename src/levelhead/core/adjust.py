@@ -267,8 +267,8 @@ def not_for_heads(rule: str) -> str:
     >>> not_for_heads("vector")[:35]
     'the rule vector was chosen on proba'
     """
-    reason = f"the rule {rule} was chosen on probabilities (or their logarithms), and a head gives other numbers"
-    return f"{reason} to multiply; tune on the model's logits, or with the rule shift"
+    reason = f"the rule {rule} was chosen on probabilities (or their logarithms), and would multiply logits"
+    return f"{reason} in a head; tune on the model's logits, or with the rule shift"
 
 
 def scale(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:

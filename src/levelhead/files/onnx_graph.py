@@ -147,7 +147,10 @@ def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator
         if op == "Resize" and not _resizes_images(graph, node):
             raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
         if op in COMPETING and not _competes(graph, node):
-            raise LevelheadError(f"{op} {node.name!r} follows the head, over another axis than that of the classes")
+            raise LevelheadError(
+                f"{op} {node.name!r} follows the head, over another axis than that of the classes; export the model "
+                "with it over the classes, or without it"
+            )
         bends = op == "Relu" or any(one.name == "count_include_pad" and one.i for one in node.attribute)
         for layer in heads_of(graph, input_of(node), walked):
             layer = replace(layer, plain=layer.plain and not bends)

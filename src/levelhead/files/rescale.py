@@ -251,7 +251,7 @@ def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool, task: La
     reasons = {"feed one output": len(found.layers) > 1, "is scaled by a constant or bent by a Relu": not first.plain}
     for reason, applies in reasons.items():
         if rule != "rescale" and applies:
-            raise LevelheadError(f"{where} {reason}, and the rule {rule} does not fit that; use the rule rescale")
+            raise LevelheadError(f"{where} {reason}, and the rule {rule} does not fit that; tune with the rule rescale")
     if rule not in ("rescale", "tau") and first.bias is None and form.add_bias is None:
         raise LevelheadError(
             f"{where} has no bias to shift, and a {form.name} file cannot hold one that the model "
