@@ -122,3 +122,19 @@ def test_chunks_of_probabilities_are_shifted_only(given):
     tuned = lh.tune(chunks, None, COUNTS, kind=kind, norms=[4.0, 3.0, 2.0, 1.0], bootstrap=0)
     assert (tuned.rule, tuned.kind) == ("shift", "probabilities")
     assert not {one.rule for one in tuned.candidates} & {"rescale", "tau"}
+
+
+@pytest.mark.parametrize(("last", "kind"), [(nn.Softmax(1), "probabilities"), (nn.LogSoftmax(1), "logits")])
+def test_model_that_ends_in_a_softmax_is_tuned_by_what_its_head_can_take(last, kind):
+    features = torch.tensor(LOGITS * [2.0, 1.0, 0.6, 0.4])
+    model = nn.Sequential(nn.Linear(4, 4, dtype=torch.float64), last)
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(4))
+        model[0].bias.zero_()
+        scores = model(features)
+    labels = torch.tensor(LABELS)
+    assert lh.tune(scores, labels, COUNTS, kind=kind, bootstrap=0).rule == "vector"  # which a head cannot take
+    tuned = lh.tune(model, [(features[i::3], labels[i::3]) for i in range(3)], COUNTS, kind=kind, bootstrap=0)
+    with lh.adjust_(model, tuned), torch.no_grad():
+        wanted = features + tuned.gamma * torch.log(max(COUNTS) / torch.tensor(COUNTS))
+        assert (model(features).argmax(1) == wanted.argmax(1)).all()

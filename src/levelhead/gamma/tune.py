@@ -125,8 +125,8 @@ def tune(
         model, (logits, labels) = logits, collect_scores(logits, labels, ignore_index=ignore_index, progress=progress)
         names = names_in_config(getattr(model, "config", None), logits.shape[1]) if names is None else names
         one_logit = logits.shape[1] == 2 and not logits[:, 0].any()
-        if rule == "auto" and (one_logit or are_log_probabilities(logits)):
-            rule = "shift"  # all that fits the head, if that is one logit or the model gives log-probabilities
+        if rule == "auto" and (one_logit or kind == "probabilities" or are_log_probabilities(logits)):
+            rule = "shift"  # all that fits the head, if that is one logit or a softmax follows it
     given = locals()
     check_choice("task", task, get_args(LabelTask))
     check_background(background, rule, task, summary=labels is None or is_summary(logits))
