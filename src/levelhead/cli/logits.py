@@ -57,7 +57,9 @@ def tune(
     most: Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")] = None,
     norms: Annotated[Path | None, typer.Option(help="Weight norms of the head, one per class, in a file.")] = None,
     training: Annotated[Path | None, typer.Option(help="Training logits: warn if --logits holds any of them.")] = None,
-    kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
+    kind: Annotated[
+        Kind, typer.Option(help="What --logits holds; for probabilities, a model file takes --rule shift only.")
+    ] = "logits",
     background: Background = None,
     chosen_on: ChosenOn = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
