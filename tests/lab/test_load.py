@@ -59,7 +59,7 @@ TRAINED_ON = {"x_train": pictures(4, 8, 8), "y_train": np.arange(4) % 2}
         ({"images": pictures(4, 8, 8).astype(np.uint16), "labels": np.arange(4) % 2}, r"got uint16; .*astype"),
         (NAMED | {"names": np.array("cat")}, r"bad\.npz: names: expected \[K\]"),
         (NAMED | {"names": np.array([["cat", "dog"]])}, r"bad\.npz: names: expected \[K\]"),
-        (NAMED | {"names": np.array(["cat", "cat"])}, r"bad\.npz: names: 'cat' stands there twice"),
+        (NAMED | {"names": np.array(["cat", "cat"])}, r"bad\.npz: names: got 'cat' 2 times"),
         (NAMED | {"names": np.array([b"caf\xe9", b"dog"])}, r"bad\.npz: names: .*UTF-8"),
     ],
 )

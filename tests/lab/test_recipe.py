@@ -67,7 +67,7 @@ def test_shortened_recipes_keep_their_shape(name):
         ("epochs = 9\nbatch = 2\nlr = 1\nmilestones = [4, -5]", "milestones: expected epochs from 0 to 8, got -5"),
         ("epochs = 9\nbatch = 2\nlr = 1\nmilestones = [4, 9]", "milestones: expected epochs from 0 to 8, got 9"),
         ("epochs = 9\nbatch = 2\nlr = 1\nwarmup = 10", "warmup: expected at most the 9 epochs, got 10"),
-        ("epochs = 9\nbatch = 2\nlr = 1\nschedule = 'cosine'\nmilestones = [4]", "milestones: .* schedule 'step'"),
+        ("epochs = 9\nbatch = 2\nlr = 1\nschedule = 'cosine'\nmilestones = [4]", "milestones: .* schedule to 'step'"),
         ("epochs = 1\nbatch = 2\nlr = 1\nmean = [0.5]", "expected mean and std together"),
         ("epochs = ", "mine.toml: not a TOML file"),
     ],

@@ -130,7 +130,7 @@ def _class_names(names: np.ndarray | None, labels: np.ndarray) -> tuple[str, ...
         raise LevelheadError("expected text, got bytes that are not valid UTF-8", parameter="names") from None
     for name, n in Counter(found).items():
         if n > 1:
-            raise LevelheadError(f"{name!r} stands there twice; each class needs a name of its own", parameter="names")
+            raise LevelheadError(f"got {name!r} {n} times; give each class a name of its own", parameter="names")
     check_labels(labels, len(found))
     return tuple(found)
 
@@ -138,7 +138,8 @@ def _class_names(names: np.ndarray | None, labels: np.ndarray) -> tuple[str, ...
 def _class_numbers(labels: np.ndarray) -> tuple[str, ...]:
     last = int(labels.max(initial=0))
     if last > len(labels):  # before anything of that size is made
-        raise LevelheadError(f"expected labels from 0 to K - 1, got {last} among {len(labels)} training labels")
+        got = f"got {last} among {len(labels)} training labels"
+        raise LevelheadError(f"expected labels from 0 to K - 1, {got}; number the classes from 0 on, without gaps")
     missing = np.flatnonzero(np.bincount(labels, minlength=last + 1) == 0)
     if len(labels) and len(missing):
         count_from_1 = missing.tolist() == [0]

@@ -146,7 +146,8 @@ def _check_schedule(recipe: Recipe) -> None:
     """Raise LevelheadError if a part of the schedule as written, not shortened, would have no effect."""
     for epoch in recipe.milestones:
         if recipe.schedule == "cosine":
-            raise LevelheadError("they need the schedule 'step'", parameter="milestones")
+            reason = "the schedule 'cosine' has none; leave them out, or set schedule to 'step'"
+            raise LevelheadError(reason, parameter="milestones")
         if not 0 <= epoch < recipe.epochs:
             raise LevelheadError(f"expected epochs from 0 to {recipe.epochs - 1}, got {epoch}", parameter="milestones")
     if recipe.warmup > recipe.epochs:
