@@ -2,6 +2,7 @@
 
 head: `Head`, the last linear layer of a classifier
 adjust: the adjustments of a head, one equation each
+strength: how strong an adjustment is, a number or what was tuned
 counts: training samples of each class
 background: a class that every rule leaves alone
 class_names: labels that are names of classes

@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from .array import Array, is_torch, narrow, row_norms, scale_rows, to_numpy, widen
+from .array import Array, narrow, row_norms, scale_rows, to_numpy, widen
 from .choices import BiasPolicy, Missing, PathRule, RuleName
 from .counts import Counts, resolve
 from .errors import LevelheadError, check_choice
 from .head import Head, check_finite
-from .per_class import proportional
+from .strength import check_strength, finite_number
 
 RULES: tuple[PathRule, ...] = get_args(PathRule)
 RULE_TITLES: dict[RuleName, str] = {
@@ -235,42 +235,6 @@ def apply_amounts(head: Head, by: Amounts, *, bias: BiasPolicy = "scale") -> Hea
     return head if by.offset is None else _shift(check_finite(head), by.offset)
 
 
-def check_strength(
-    value: Any,
-    rule: RuleName,
-    counts: np.ndarray | None = None,
-    *,
-    name: str = "gamma",
-    instead: str = "lh.adjust(head, tuned)",
-) -> float:
-    """Return a strength as a finite float. A `Tuned` must have been chosen for this rule and counts like these.
-
-    >>> check_strength(1, "rescale")
-    1.0
-    """
-    if not (hasattr(value, "rule") and hasattr(value, "gamma")):
-        return _finite(name, value)
-    if getattr(value, "task", "") == "multilabel":
-        raise LevelheadError(f"chosen for several labels per sample; use {instead}", parameter=name)
-    if value.rule != rule:
-        raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}", parameter=name)
-    if rule != "shift" and getattr(value, "kind", "") == "probabilities":
-        raise LevelheadError(not_for_heads(rule), parameter=name)
-    if rule != "tau" and counts is not None and value.counts and not proportional(value.counts, counts):
-        raise LevelheadError(f"chosen with counts of other proportions; use {instead}, or tune again", parameter=name)
-    return _finite(name, value.gamma)
-
-
-def not_for_heads(rule: str) -> str:
-    """Return why a rule that was chosen on probabilities fits no head.
-
-    >>> not_for_heads("vector")[:35]
-    'the rule vector was chosen on proba'
-    """
-    reason = f"the rule {rule} was chosen on probabilities (or their logarithms), and would multiply logits"
-    return f"{reason} in a head; tune on the model's logits, or with the rule shift"
-
-
 def scale(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
     """Multiply row i of the head by by[i]; raise LevelheadError if that is 0."""
     check_finite(head)
@@ -309,7 +273,7 @@ def _given_amounts(head: Head, rule: RuleName, scale: Any, offset: Any) -> Amoun
 
 def _factors(n: np.ndarray, gamma: float) -> np.ndarray:
     with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, which is reported
-        return (n.max() / n) ** _finite("gamma", gamma)
+        return (n.max() / n) ** finite_number("gamma", gamma)
 
 
 def _shift(head: Head, by: np.ndarray) -> Head:
@@ -342,11 +306,3 @@ def _positive_norms(head: Head) -> np.ndarray:
         if not usable.all():
             raise LevelheadError(f"the weight vector of {head.name(int(np.argmin(usable)))} is {flaw}")
     return norms
-
-
-def _finite(parameter: str, value: float) -> float:
-    if is_torch(value):
-        value = float(value)
-    if not (isinstance(value, int | float | np.floating | np.integer) and np.isfinite(value)):
-        raise LevelheadError(f"expected a finite number, got {value!r}", parameter=parameter)
-    return float(value)

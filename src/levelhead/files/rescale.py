@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULES, Amounts, apply_amounts, can_flip, check_strength, not_for_heads, rule_amounts
+from ..core.adjust import RULES, Amounts, apply_amounts, can_flip, rule_amounts
 from ..core.array import Array, to_numpy
 from ..core.background import check_left_alone
 from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
@@ -19,6 +19,7 @@ from ..core.label_task import check_label_task
 from ..core.measure import check_logits
 from ..core.per_class import listed
 from ..core.precision import rounding_flips
+from ..core.strength import check_strength, multiplies_probabilities, not_for_heads
 from ..show.progress import ByteProgress
 from .companions import companion_files
 from .large_heads import LargeHead, adjust_large, is_large, thin_head
@@ -264,7 +265,7 @@ def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.nda
 
     if chosen.get("classes") not in (None, classes):
         raise LevelheadError(f"{path}: gamma was tuned on {chosen['classes']} classes, but this head has {classes}")
-    if chosen.get("kind") == "probabilities" and chosen["rule"] != "shift":
+    if multiplies_probabilities(chosen["rule"], chosen.get("kind")):
         raise LevelheadError(f"{path}: {not_for_heads(chosen['rule'])}")
     if not same_counts(chosen, n):
         raise LevelheadError(f"{path}: gamma was tuned with other counts; give those, tune again, or give gamma itself")

@@ -11,7 +11,7 @@ from warnings import warn
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULE_TITLES, apply_amounts, can_flip, check_strength, factors, rule_amounts
+from ..core.adjust import RULE_TITLES, apply_amounts, can_flip, factors, rule_amounts
 from ..core.array import to_numpy
 from ..core.background import check_left_alone
 from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
@@ -22,6 +22,7 @@ from ..core.head import Head, check_finite
 from ..core.label_task import check_label_task
 from ..core.model_note import digests_in, note_digests
 from ..core.precision import rounding_flips
+from ..core.strength import check_strength
 from ..core.warnings import BinaryHeadWarning, PrecisionWarning
 from ..gamma.tuned import Tuned
 from ..io.tuned_json import Choice, choice_of

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..core import atomic
-from ..core.adjust import RuleName, not_for_heads
-from ..core.choices import BiasPolicy, LabelTask, Metric
+from ..core.choices import BiasPolicy, LabelTask, Metric, RuleName
 from ..core.errors import LevelheadError, in_file
 from ..core.measure import Kind
 from ..core.per_class import listed, proportional
 from ..core.regular_file import check_regular_file
+from ..core.strength import multiplies_probabilities, not_for_heads
 from . import arrays, text
 from .fields import convert_fields_, record_from
 
@@ -101,18 +101,13 @@ class Choice:
         """Whether samples may have several labels, each with an offset."""
         return self.task == "multilabel"
 
-    @property
-    def multiplies_probabilities(self) -> bool:
-        """Whether it was chosen on probabilities and multiplies their logarithms, which a head does not give."""
-        return self.kind == "probabilities" and self.rule != "shift"
-
     def counts_for(self, classes: int, names: Sequence[str] | None, where: str) -> np.ndarray:
         """Return the counts, after checking that the choice is for a head of so many classes, in the same order.
 
         A head with one logit has two classes: counts are [negative, positive].
         """
         counts = np.array(self.counts)
-        if self.multiplies_probabilities:
+        if multiplies_probabilities(self.rule, self.kind):
             raise LevelheadError(f"{where}: {not_for_heads(self.rule)}")
         if self.multilabel and len(counts) != classes:
             raise LevelheadError(

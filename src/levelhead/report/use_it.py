@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..core.adjust import RULES
+from ..core.strength import multiplies_probabilities
 from .rule_view import ChoiceRecord
 from .subject import Subject
 
@@ -22,7 +23,7 @@ def code_to_use(subject: Subject) -> dict[str, str]:
         return {"command": "", "python": f"# {subject.fitted} does so already\nmodel.predict(X)"}
     if subject.choice["chosen_on"] == "given":
         return {name: text.replace("{gamma}", repr(subject.gamma)) for name, text in code_at_gamma(subject).items()}
-    if subject.choice.get("kind") == "probabilities" and subject.choice["rule"] != "shift":
+    if multiplies_probabilities(subject.choice["rule"], subject.choice.get("kind")):
         return _code_for_scores(subject)
     return {"command": _command(subject), "python": f"import levelhead as lh\n\n{_python(subject)}"}
 
