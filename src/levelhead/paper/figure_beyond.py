@@ -9,12 +9,12 @@ import numpy as np
 from ..methods import METHODS
 from .beyond_tables import shift_cell
 from .cells import Record, cell
-from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, panels, set_title
+from .figure_style import BASELINE, GRAY, GREEN, LIGHT, WVN, Drawn, MissingSource, panels, set_title
 from .rule_epochs import STRENGTHS
 from .tables import DATA_TITLES, tables
 
 SOURCE = "gamma from a hold-out"
-METHOD_COLORS = {"baseline": BASELINE, "wvn": WVN, "balanced-softmax": "#009E73", "ldam-drw": "#CC79A7"}
+METHOD_COLORS = {"baseline": BASELINE, "wvn": WVN, "balanced-softmax": GREEN, "ldam-drw": "#CC79A7"}
 
 
 def draw_frontier(records: Sequence[Record]) -> Drawn:
@@ -85,7 +85,7 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
     lines: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
         "as trained": (GRAY, lambda row: row["error"]),
         "RS": (WVN, lambda row: row["rescale"]["error"]),
-        "shift": ("#009E73", lambda row: row["shift"]["error"]),
+        "shift": (GREEN, lambda row: row["shift"]["error"]),
     }
     handles: list[Any] = []
     for (left, right), ratio in zip(axes, ratios, strict=True):

@@ -14,7 +14,7 @@ from .cells import Record, full_runs
 from .claims import Finding
 
 # Okabe and Ito's colors, which the color-blind can tell apart; classes and ratios use viridis, from dark to light.
-BASELINE, WVN, GRAY, LIGHT = "#0072B2", "#D55E00", "#6b7280", "#d1d5db"
+BASELINE, WVN, GREEN, GRAY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#6b7280", "#d1d5db"
 
 
 class MissingSource(LevelheadError):

@@ -2,15 +2,16 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..core import atomic
 from ..io.snapshot import Snapshot
 from . import figure_errors, figure_features, figure_norms
-from .cells import load_records
+from .cells import Record, load_records
 from .figure_features import head_digest, tsne_points
 from .figure_style import Drawn, MissingSource, Sources, save_figure
 from .markdown import fill
@@ -35,7 +36,7 @@ def write(
     snapshots: Mapping[str, Snapshot] | None = None,
     *,
     page: str | Path | None = None,
-    records: str | Path | None = None,
+    records: Sequence[Record] | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Path]:
     """Draw every figure as SVG and PNG, and name those whose sources are missing; return the pictures written.
@@ -45,27 +46,42 @@ def write(
         out: folder of the pictures.
         snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
         page: Markdown whose place `figures` is filled with pictures, captions and outcomes.
-        records: folder of the records; `records/` in results if None.
+        records: what the figures are of; those of `records/` in results if None.
         say: called with a line for each figure that is left out.
     """
     sources = collect_sources(Path(results), snapshots or {}, records)
-    written, parts, out = [], [], Path(out)
+    written, parts = [], []
     for name, (title, draw) in FIGURES.items():
-        try:
-            drawn = draw(sources)
-        except MissingSource as missing:
-            say(f"{name} is not drawn: {missing}")
-            parts.append(f"### {title}\n\nNot drawn: {missing}.")
-            continue
-        written += save_figure(drawn.figure, out, name)
-        folder = out if page is None else Path(os.path.relpath(out, Path(page).parent))
-        parts.append(figure_section(title, drawn, (folder / name).as_posix()))
+        pictures, text = write_figure(name, title, partial(draw, sources), Path(out), page=page, say=say)
+        written += pictures
+        parts.append(f"### {title}\n\n{text}")
     if page is not None:
         fill(Path(page), "figures", "\n" + "\n\n".join(parts) + "\n")
     return written
 
 
-def collect_sources(results: Path, snapshots: Mapping[str, Snapshot], records: str | Path | None = None) -> Sources:
+def write_figure(
+    name: str,
+    title: str,
+    draw: Callable[[], Drawn],
+    out: Path,
+    *,
+    page: str | Path | None = None,
+    say: Callable[[str], None] = print,
+) -> tuple[list[Path], str]:
+    """Draw a figure as SVG and PNG, or say what it lacks; return the pictures written, and its text for the page."""
+    try:
+        drawn = draw()
+    except MissingSource as missing:
+        say(f"{name} is not drawn: {missing}")
+        return [], f"Not drawn: {missing}."
+    folder = out if page is None else Path(os.path.relpath(out, Path(page).parent))
+    return save_figure(drawn.figure, out, name), figure_text(title, drawn, (folder / name).as_posix())
+
+
+def collect_sources(
+    results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record] | None = None
+) -> Sources:
     """Return the records and what is kept next to them.
 
     What is not kept yet, or was computed from another snapshot, is made and kept: the networks with two features in two
@@ -77,19 +93,20 @@ def collect_sources(results: Path, snapshots: Mapping[str, Snapshot], records: s
 
         return train_two_features()
 
-    found = load_records(records or results / "records")  # first: what is wrong with them is said at once
+    if records is None:
+        records = load_records(results / "records")  # first: what is wrong with them is said at once
     base, kept = snapshots.get("baseline"), results / "figures"
     tsne = None if base is None else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
     boundary = _load_or_make(kept / "boundary.json", two_features)
-    return Sources(found, snapshots, boundary, tsne)
+    return Sources(records, snapshots, boundary, tsne)
 
 
-def figure_section(title: str, drawn: Drawn, picture: str) -> str:
+def figure_text(title: str, drawn: Drawn, picture: str) -> str:
     """Return one figure as Markdown: picture, caption, and for each claim what the paper says and whether we see it.
 
     `picture` is the figure's path from the page, without .png or .svg.
     """
-    lines = [f"### {title}", "", f"![{title}]({picture}.png)", "", f"*{drawn.caption}* ([SVG]({picture}.svg))", ""]
+    lines = [f"![{title}]({picture}.png)", "", f"*{drawn.caption}* ([SVG]({picture}.svg))", ""]
     lines += [
         f"- The paper: {f.says} **{_capitalized(f.outcome)}**: {f.seen}. ({_capitalized(f.rule)}.)"
         for f in drawn.findings

@@ -1,7 +1,6 @@
 """The page "Reproduction": setup, tables, claims, figures and cost, all written from what was measured."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ from ..io.snapshot import Snapshot
 from . import beyond_tables, figure_beyond, figures, markdown
 from .cells import Record, load_records
 from .claims import CLAIMS
-from .figure_style import Drawn, MissingSource, save_figure
+from .figure_style import Drawn
 from .record import whole_snapshots
 from .tables import DATA_TITLES, REPEATED, repeated_methods, table1_columns, tables
 from .trainings import trainings
@@ -31,14 +30,14 @@ def write(
     """Fill every place of the page and draw its figures; return the pictures written.
 
     Args:
-        results, snapshots, records, say: as in `figures.write`.
+        results, snapshots, say: as in `figures.write`.
         page: Markdown with a place for each name of `places`, and for `epochs`, `past-frontier`, `figures` and the two
             figures beyond the paper.
         images: folder of the pictures, next to or below the page.
+        records: folder of the records; `records/` in results if None.
         readme: Markdown with a place `reproduction`, for the headline table.
     """
-    records = records or Path(results) / "records"
-    found = load_records(records)
+    found = load_records(records or Path(results) / "records")
     measured = {
         "epochs": _from_json(Path(results) / "epochs.json", beyond_tables.epochs_table),
         "past-frontier": _from_json(Path(results) / "past_frontier.json", beyond_tables.past_frontier_table),
@@ -47,31 +46,17 @@ def write(
         markdown.fill(Path(page), name, f"\n{text}\n")
     if readme is not None:
         markdown.fill(Path(readme), "reproduction", markdown.headline_table(found))
-    beyond: dict[str, Callable[[], Drawn]] = {
-        "frontier-figure": lambda: figure_beyond.draw_frontier(found),
-        "epochs-figure": lambda: figure_beyond.draw_epochs(_read_json(Path(results) / "epochs.json") or []),
+    epochs = _read_json(Path(results) / "epochs.json") or []
+    beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
+        "frontier": ("The recipe frontier at a glance", lambda: figure_beyond.draw_frontier(found)),
+        "epochs": ("WVN epoch by epoch", lambda: figure_beyond.draw_epochs(epochs)),
     }
-    written = [
-        path for name, draw in beyond.items() for path in _write_figure(Path(page), Path(images), name, draw, say)
-    ]
-    return written + figures.write(results, images, snapshots, page=page, records=records, say=say)
-
-
-def _write_figure(
-    page: Path, images: Path, place: str, draw: Callable[[], Drawn], say: Callable[[str], None]
-) -> list[Path]:
-    """Draw a figure into its place of a page, or say why not; return the pictures written."""
-    name = place.removesuffix("-figure")
-    try:
-        drawn = draw()
-    except MissingSource as missing:
-        say(f"{name} is not drawn: {missing}")
-        markdown.fill(page, place, f"\nNot drawn: {missing}.\n")
-        return []
-    picture = (Path(os.path.relpath(images, page.parent)) / name).as_posix()
-    alt = drawn.caption.partition(",")[0]
-    markdown.fill(page, place, f"\n![{alt}]({picture}.png)\n\n*{drawn.caption}* ([SVG]({picture}.svg))\n")
-    return save_figure(drawn.figure, images, name)
+    written = []
+    for name, (title, draw) in beyond.items():
+        pictures, text = figures.write_figure(name, title, draw, Path(images), page=page, say=say)
+        markdown.fill(Path(page), f"{name}-figure", f"\n{text}\n")
+        written += pictures
+    return written + figures.write(results, images, snapshots, page=page, records=found, say=say)
 
 
 def draw_figures(
@@ -94,7 +79,7 @@ def draw_figures(
                 readme=readme if markdown.has_place(readme, "reproduction") else None,
             )
         else:
-            written = figures.write(results.parent, pictures, networks, records=results, say=say)
+            written = figures.write(results.parent, pictures, networks, records=load_records(results), say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
     filled = f"; {page} is filled" if page.is_file() else ""
     return found, f"{len(written)} pictures in {pictures}{filled}"
