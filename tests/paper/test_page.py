@@ -338,3 +338,11 @@ def test_what_the_wvn_page_advises_was_measured():
     assert f"{ahead}; on plain heads the two are level (RS ahead by {-mean(plain):.1f} points)" in said
     lost = [lost_without_labels(method) for method in ("wvn", "baseline")]
     assert "lands {:.1f} points above the best error on average, {:.1f} on a plain head".format(*lost) in said
+
+
+def test_a_rule_of_many_numbers_is_shown_of_the_companion_run_and_said_to_be():
+    records = load_records(TEMPLATE.parents[1] / "results" / "records")
+    for row in page.places(records)["frontier"].splitlines():
+        if "rule and strength from a hold-out" in row:
+            for found in row.split("|")[2:-1]:
+                assert ("(vector scaling, companion run)" in found) == ("±" not in found), row
