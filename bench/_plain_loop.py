@@ -1,7 +1,7 @@
 """The plain loop in float32 with torch's own layers, cross entropy and SGD, to compare the fast engine with.
 
-It equals `levelhead.lab.train` for the baseline, step by step. To finish whole trainings in minutes, the operations of
-an epoch are recorded as a CUDA graph and replayed, and several trainings share the device, each on its own stream.
+It equals `levelhead_lab.lab.train` for the baseline, step by step. To finish whole trainings in minutes, the operations
+of an epoch are recorded as a CUDA graph and replayed, and several trainings share the device, each on its own stream.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from levelhead.lab import nets
-from levelhead.lab.data import Data
-from levelhead.lab.epoch_plan import EpochPlan, draw_plan
-from levelhead.lab.features import errors
-from levelhead.lab.preprocess import Preprocess
-from levelhead.lab.recipe import Recipe
 from levelhead.methods import METHODS
+from levelhead_lab.lab import nets
+from levelhead_lab.lab.data import Data
+from levelhead_lab.lab.epoch_plan import EpochPlan, draw_plan
+from levelhead_lab.lab.features import errors
+from levelhead_lab.lab.preprocess import Preprocess
+from levelhead_lab.lab.recipe import Recipe
 
 
 @contextmanager

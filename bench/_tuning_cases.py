@@ -10,7 +10,7 @@ import numpy as np
 
 from levelhead import Snapshot
 from levelhead.core.counts import long_tail
-from levelhead.core.geometry import oracle_head
+from levelhead_lab.paper.geometry import oracle_head
 
 Sample = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # samples per class [K] -> logits, labels, all unseen
 

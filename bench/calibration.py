@@ -27,7 +27,7 @@ from sklearn.metrics import balanced_accuracy_score
 
 from levelhead.core import atomic
 from levelhead.hosts.sklearn import TunedRescaledClassifierCV
-from levelhead.paper.markdown import fill, markdown_table
+from levelhead_lab.paper.markdown import fill, markdown_table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "calibration.json"

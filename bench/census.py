@@ -39,7 +39,7 @@ from torch import nn
 
 import levelhead as lh
 from levelhead.core.atomic import write
-from levelhead.paper.markdown import fill
+from levelhead_lab.paper.markdown import fill
 
 COUNTS, GAMMA = [4900, 2500, 1600, 900, 400, 100, 25], 0.5
 FACTORS = torch.tensor([(COUNTS[0] / n) ** GAMMA for n in COUNTS], dtype=torch.float64)

@@ -26,10 +26,10 @@ from _decision_scores import BALANCED_TEST, SETS, Scores, load_scores, make_scor
 from _decision_sets import PACKAGE, SHA256
 
 import levelhead as lh
+from levelhead.choice.tuned import Tuned
 from levelhead.core import atomic
 from levelhead.core.curve import Metric
-from levelhead.gamma.rule import make_rule
-from levelhead.gamma.tuned import Tuned
+from levelhead.rules.rule import find_path_rule
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "decisions.json"
@@ -46,7 +46,7 @@ def adjusted(tuned: Tuned, counts: np.ndarray, scores: np.ndarray) -> np.ndarray
     """Return the scores [N, K] as the decision says: ``scale_k score_k + offset_k``."""
     if tuned.scale:
         return scores * np.array(tuned.scale) + np.array(tuned.offset)
-    return make_rule(tuned.rule, counts).scores(scores, tuned.gamma)
+    return find_path_rule(tuned.rule).direction(counts).scores(scores, tuned.gamma)
 
 
 def measure(predicted: np.ndarray, labels: np.ndarray, metric: str) -> float:

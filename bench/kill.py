@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 import torch._dynamo  # the first optimizer of a process imports it, which takes longer than the run
 
-from levelhead.runs.run import run
-from levelhead.runs.run_folder import Run
-from levelhead.runs.spec import Spec
+from levelhead_lab.runs.run import run
+from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.spec import Spec
 
 
 def child(spec: Spec, folder: Path, data) -> int:

@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from levelhead.core.warnings import quiet
-from levelhead.gamma.label_cuts import label_loss
-from levelhead.gamma.multilabel import tune_labels
+from levelhead.labels.cuts import label_loss
+from levelhead.labels.tune_labels import tune_labels
 
 METRICS = ("balanced_error", "macro_f1", "error")
 POLICIES = ("as it is", "every label", "expected gain above 0", "interval above 0")

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from path import SIGNAL, machine  # this folder's path.py
 
 from levelhead import gamma_path, tune
-from levelhead.core.adjust import RuleName
 from levelhead.core.counts import long_tail
-from levelhead.gamma import intervals_torch
+from levelhead.path import intervals_torch
+from path import SIGNAL, machine  # this folder's path.py
 
 RESULTS = Path(__file__).parent.parent / "results"
 DTYPES = torch.float32, torch.bfloat16, torch.float16
@@ -60,15 +59,13 @@ def hard_rows(rng: np.random.Generator, n: int, classes: int) -> tuple[np.ndarra
     return x, y
 
 
-def cases(
-    rng: np.random.Generator,
-) -> Iterator[tuple[torch.Tensor, np.ndarray, np.ndarray, RuleName, tuple[float, float]]]:
+def cases(rng: np.random.Generator) -> Iterator[tuple[torch.Tensor, np.ndarray, np.ndarray, str, tuple[float, float]]]:
     """Yield logits, labels, counts, rule and range."""
     for n, classes in ((400, 2), (400, 3), (400, 40), (300, 257), (300, 1000), (96, 8142)):
         for dtype in DTYPES:
             x, y = hard_rows(rng, n, classes)
             logits = torch.from_numpy(x).to(dtype)
-            rule: RuleName
+            rule: str
             for rule in ("rescale", "shift"):
                 yield logits, y, rng.choice([1, 3, 5, 25, 125, 1000, 10**6], classes), rule, (0.0, 2.0)
                 yield logits, y, np.maximum(1, long_tail(5000, classes, 100)), rule, (0.0, 2.0)
@@ -150,7 +147,7 @@ def left(seconds: float) -> bool:
 
 def time_variants() -> list[dict[str, Any]]:
     """Time the kernel by the block that it reads, at the largest size."""
-    from levelhead.gamma.intervals_triton import prepare
+    from levelhead.path.intervals_triton import prepare
 
     logits, labels, counts = make(*SIZES[0], torch.float32)
     rule, rows = gamma_path(logits[:1, :], labels[:1], counts, engine="torch").rule, []
@@ -169,7 +166,7 @@ def time_variants() -> list[dict[str, Any]]:
 
 def time_size(n: int, classes: int, dtype: torch.dtype) -> dict[str, Any]:
     """Time the kernel alone, the whole path, plain torch and one read of the logits."""
-    from levelhead.gamma.intervals_triton import find_intervals_triton, prepare
+    from levelhead.path.intervals_triton import find_intervals_triton, prepare
 
     logits, labels, counts = make(n, classes, dtype)
     name = str(dtype).removeprefix("torch.")

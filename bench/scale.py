@@ -46,7 +46,7 @@ def counts_of(classes: int) -> np.ndarray:
 
 def measure_passes(rounds: int) -> dict:
     import levelhead as lh
-    from levelhead.gamma.tune_partial import plan_second_pass
+    from levelhead.choice.tune_partial import plan_second_pass
 
     found = {}
     for classes in CLASSES:

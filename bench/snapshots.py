@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 import levelhead as lh
-from levelhead.paper.markdown import fill
-from levelhead.paper.record import shipped_snapshots
 from levelhead.show.plot import headless, save
 from levelhead.show.style import ACCENT
+from levelhead_lab.paper.markdown import fill
+from levelhead_lab.paper.record import shipped_snapshots
 
 RESULT = Path("results/snapshots.json")
 COMMAND = (

@@ -21,8 +21,8 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from levelhead.runs.spec import Spec
-from levelhead.runs.sweep import sweep
+from levelhead_lab.runs.spec import Spec
+from levelhead_lab.runs.sweep import sweep
 
 ROUNDS, EPOCHS, SIZE = 2, 2, 16
 

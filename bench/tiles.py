@@ -17,8 +17,8 @@ from collections.abc import Callable
 import torch
 import triton  # type: ignore[import-not-found]
 
-from levelhead.lab import conv_norm
-from levelhead.lab.conv_norm import Tile
+from levelhead_lab.fast import conv_norm
+from levelhead_lab.fast.conv_norm import Tile
 
 RUNS, BATCH = 16, 128
 SIZES = {4: 32, 16: 32, 32: 16, 64: 8}  # of the images, by input channels

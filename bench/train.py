@@ -26,10 +26,11 @@ import _plain_loop
 import numpy as np
 import torch
 
-from levelhead.lab import data, features, fit_many, load, nets, preprocess, recipe
-from levelhead.lab.job import Job
-from levelhead.lab.pack import Pack
 from levelhead.methods import METHODS
+from levelhead_lab.fast import fit_many
+from levelhead_lab.fast.job import Job
+from levelhead_lab.fast.pack import Pack
+from levelhead_lab.lab import data, features, load, nets, preprocess, recipe
 
 RATIO = 100
 

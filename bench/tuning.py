@@ -26,10 +26,10 @@ from _tuning_cases import FAMILIES, Case, snapshot
 from _tuning_page import STRENGTHS, write
 
 from levelhead import gamma_path, tune
+from levelhead.choice.objective import Grid, Objective, ShareMismatch
 from levelhead.core import atomic
-from levelhead.gamma.criterion import Grid, Objective, ShareMismatch
-from levelhead.gamma.envelope import Envelope, compute_envelope
-from levelhead.gamma.rule import make_rule
+from levelhead.path.envelope import Envelope, compute_envelope
+from levelhead.rules.rule import find_path_rule
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "tuning.json"
@@ -68,7 +68,7 @@ def study_case(seed: int, make: Callable[[int], Case]) -> dict[str, dict[str, fl
             continue
         path = gamma_path(logits, labels, case.counts)
         own = Objective(path, uniform, path.envelope)
-        changes = compute_envelope(free, make_rule("rescale", case.counts), (0.0, 2.0))
+        changes = compute_envelope(free, find_path_rule("rescale").direction(case.counts), (0.0, 2.0))
         other = Objective(path, uniform, changes, unlabelled=True)
         wrong = own.error()
         chosen = {f"strength {s:g}": own.grid.choose(own.values(wrong, strength=s))[0] for s in STRENGTHS}

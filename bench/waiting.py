@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 from _stages import shares, watched
-from path import RESULTS, TARGETS, against_grid, data, machine, one_core, spread
 
 import levelhead as lh
 from levelhead.report import of_logits, write
+from path import RESULTS, TARGETS, against_grid, data, machine, one_core, spread
 
 ASKED = {(10_000, 10): 60, (10_000, 100): 30, (50_000, 1000): 10}
 MEMORY = """

@@ -13,17 +13,17 @@ import numpy as np
 import torch
 
 import levelhead as lh
-from levelhead.lab.data import Data, hold_out, imbalance
-from levelhead.lab.features import snapshot
-from levelhead.lab.load import digits
-from levelhead.lab.nets import build
-from levelhead.lab.preprocess import Preprocess
-from levelhead.lab.recipe import find_recipe
-from levelhead.lab.train import fit
-from levelhead.paper.markdown import fill, markdown_table
-from levelhead.paper.record import whole_snapshots
 from levelhead.show.plot import headless, save
 from levelhead.show.style import ACCENT, INK, SOFT
+from levelhead_lab.lab.data import Data, hold_out, imbalance
+from levelhead_lab.lab.features import snapshot
+from levelhead_lab.lab.load import digits
+from levelhead_lab.lab.nets import build
+from levelhead_lab.lab.preprocess import Preprocess
+from levelhead_lab.lab.recipe import find_recipe
+from levelhead_lab.lab.train import fit
+from levelhead_lab.paper.markdown import fill, markdown_table
+from levelhead_lab.paper.record import whole_snapshots
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)

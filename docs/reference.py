@@ -12,10 +12,10 @@ from levelhead.cli import app
 from levelhead.core.warnings import quiet
 from levelhead.methods import METHODS, Method
 from levelhead.methods.card import changes, reference
-from levelhead.paper.markdown import markdown_table
-from levelhead.paper.record import shipped_snapshots
 from levelhead.report import of_snapshot
 from levelhead.report import write as write_page
+from levelhead_lab.paper.markdown import markdown_table
+from levelhead_lab.paper.record import shipped_snapshots
 
 ENTRIES = ("Changes", "Formula", "Knobs", "Caveats", "Reference")  # of a card, each at the beginning of a line
 

@@ -31,7 +31,7 @@ def foreign_names(source: str) -> list[str]:
                 if node.module not in PUBLIC or name.name.startswith("_")
             ]
         elif isinstance(node, ast.Import):
-            found += [name.name for name in node.names if name.name.startswith("levelhead.")]
+            found += [name.name for name in node.names if name.name.startswith(("levelhead.", "levelhead_lab"))]
         elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("_"):
             found.append(node.attr)
     return found
@@ -73,8 +73,8 @@ def test_every_example_uses_public_names_only():
     "source",
     [
         "import levelhead as lh\nlh.plot.draw_path",
-        "from levelhead.gamma.tune import tune",
-        "import levelhead.lab.train",
+        "from levelhead.choice.tune import tune",
+        "import levelhead_lab.lab.train",
         "from levelhead.hosts.sklearn import _CALLER",
         "tuned._source",
     ],

@@ -12,28 +12,34 @@ import pytest
 
 import levelhead
 
-SOURCE = Path(levelhead.__file__).parent
+SOURCE = Path(levelhead.__file__).parents[1]
+PACKAGES = ("levelhead", "levelhead_lab")  # the second stands on the first
 LAYERS = [
     {"core"},
-    {"show"},
-    {"gamma", "io"},
-    {"files", "heads", "methods"},
-    {"hosts", "lab"},
-    {"runs"},
-    {"report", "paper"},
+    {"show", "io"},
+    {"rules"},
+    {"path", "methods"},
+    {"choice"},
+    {"labels"},
+    {"heads"},
+    {"files"},
+    {"report"},
+    {"hosts"},
     {"cli"},
+    {"lab"},
+    {"fast"},
+    {"runs"},
+    {"paper"},
+    {"study"},
 ]
 ROOMS = set().union(*LAYERS)
-LOOSE = {"__init__.py", "__main__.py", "_version.py"}
-NEEDS = {"core": {"numpy"}, "show": {"numpy"}, "gamma": {"numpy"}, "io": {"numpy", "safetensors"}}
+LOOSE = {"__init__.py", "__main__.py", "_moved.py", "_version.py"}
+NEEDS = {"core": {"numpy"}, "show": {"numpy"}, "rules": {"numpy"}, "path": {"numpy"}, "io": {"numpy", "safetensors"}}
+NEEDS |= {"choice": {"numpy", "safetensors"}, "labels": {"numpy"}}
 OPTIONAL = {  # imported only when used
-    "gamma/intervals_numba.py": {"numba"},
-    "gamma/intervals_torch.py": {"torch"},
-    "gamma/intervals_triton.py": {"torch", "triton"},
-}
-LATE = {  # a page is written above what it is about, and imported when it is asked for
-    "levelhead.hosts._out_of_fold": "levelhead.report",
-    "levelhead.hosts._tune_at_end": "levelhead.report",
+    "path/intervals_numba.py": {"numba"},
+    "path/intervals_torch.py": {"torch"},
+    "path/intervals_triton.py": {"torch", "triton"},
 }
 HEAVY = ("torch", "sklearn", "numba", "onnx", "onnxruntime", "matplotlib", "typer", "jinja2", "pandas", "transformers")
 
@@ -41,10 +47,10 @@ HEAVY = ("torch", "sklearn", "numba", "onnx", "onnxruntime", "matplotlib", "type
 def module_of(path: Path) -> str:
     """Return the dotted name of a source file."""
     inside = path.relative_to(SOURCE).with_suffix("")
-    return ".".join(["levelhead", *(part for part in inside.parts if part != "__init__")])
+    return ".".join(part for part in inside.parts if part != "__init__")
 
 
-FILES = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
+FILES = {module_of(path): path for package in PACKAGES for path in sorted((SOURCE / package).rglob("*.py"))}
 
 
 def package_of(path: Path) -> str:
@@ -52,9 +58,12 @@ def package_of(path: Path) -> str:
 
 
 def room_of(module: str) -> str:
-    """Return the room of a module; '' for the package itself and its loose modules."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else ""
+    """Return the room of a module; '' for the package itself and its loose modules, "study" for those of the study."""
+    package, room = [*module.split("."), ""][:2]
+    return room if f"{package}.{room}" in FOLDERS else "study" if package == "levelhead_lab" and room else ""
+
+
+FOLDERS = {package_of(path) for path in FILES.values()} - set(PACKAGES)
 
 
 def level(room: str) -> int:
@@ -85,7 +94,7 @@ def wrong_imports(source: str, module: str, package: str) -> list[str]:
     own, found = room_of(module), []
     for line, name in imports(ast.parse(source), package):
         target = target_of(name)
-        if target is None or target in ("levelhead._version", LATE.get(module)):
+        if target is None or target in ("levelhead._version", "levelhead_lab"):
             continue
         other = room_of(target)
         if not other or (other != own and level(other) >= level(own)):
@@ -94,9 +103,9 @@ def wrong_imports(source: str, module: str, package: str) -> list[str]:
 
 
 def test_every_module_is_in_a_room():
-    loose = {path.name for path in SOURCE.glob("*.py")}
-    assert loose == LOOSE
-    assert {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"} == ROOMS
+    loose = {package: {path.name for path in (SOURCE / package).glob("*.py")} for package in PACKAGES}
+    assert loose == {"levelhead": LOOSE, "levelhead_lab": {"__init__.py", "cli.py", "demo.py"}}
+    assert {folder.split(".")[1] for folder in FOLDERS} == ROOMS - {"study"}
 
 
 def test_imports_point_one_way():
@@ -136,11 +145,12 @@ def test_no_circle_of_files():
         ("from ..heads import torch", "levelhead.core.head", 1),
         ("def f():\n    from ..cli.common import app", "levelhead.core.counts", 1),
         ("if TYPE_CHECKING:\n    from ..hosts.torch import WVN", "levelhead.heads.torch", 1),
-        ("from ..methods import method", "levelhead.heads.torch", 1),
-        ("from ..gamma.tune import tune", "levelhead.io.arrays", 1),
-        ("import levelhead as lh", "levelhead.core.adjust", 1),
-        ("from .. import WVN", "levelhead.core.adjust", 1),
-        ("from ..lab import train\nfrom .cells import load", "levelhead.paper.record", 0),
+        ("from ..files import format", "levelhead.heads.torch", 1),
+        ("from ..choice.tune import tune", "levelhead.io.arrays", 1),
+        ("import levelhead as lh", "levelhead.rules.adjust", 1),
+        ("from .. import WVN", "levelhead.rules.adjust", 1),
+        ("from ..lab import train\nfrom .cells import load", "levelhead_lab.paper.record", 0),
+        ("from levelhead_lab.runs.run_folder import Run", "levelhead.report.open", 1),
         ("from ..core.head import Head\nfrom .._version import __version__\nimport torch", "levelhead.heads.torch", 0),
     ],
 )
@@ -171,7 +181,7 @@ def test_the_first_rooms_need_numpy_and_safetensors_only():
             continue
         names = {name for _, name in imports(at_import(ast.parse(path.read_text(encoding="utf-8"))), package_of(path))}
         outside = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"levelhead"}
-        allowed = NEEDS[room_of(module)] | OPTIONAL.get(str(path.relative_to(SOURCE)), set())
+        allowed = NEEDS[room_of(module)] | OPTIONAL.get(path.relative_to(SOURCE / "levelhead").as_posix(), set())
         wrong += [f"{module} imports {name}" for name in outside - allowed]
         wrong += [f"{module} imports {name}" for name in names if re.search(r"intervals_(numba|torch)\b", name)]
     assert wrong == []
@@ -182,7 +192,7 @@ def private(source: str, package: str) -> list[str]:
     return [
         name
         for _, name in imports(ast.parse(source), package)
-        if name.startswith("levelhead.") and re.search(r"\._(?!_)\w+$", name) and name not in FILES
+        if name.startswith(("levelhead.", "levelhead_lab.")) and re.search(r"\._(?!_)\w+$", name) and name not in FILES
     ]
 
 
@@ -210,15 +220,16 @@ def test_what_runs_at_import_is_told_from_what_does_not():
 
 def test_each_room_says_what_it_is_for_and_lists_its_modules():
     wrong = []
-    for room in sorted(ROOMS):
-        text = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    for room in sorted(FOLDERS):
+        folder = SOURCE / Path(*room.split("."))
+        text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
         listed = set(re.findall(r"^ *(?:- )?`?(\w+)`?(?:, `?\w+`?)*:", text, flags=re.MULTILINE))
         listed |= {
             name
             for line in re.findall(r"^ *(?:- )?([\w`, ]+):", text, flags=re.MULTILINE)
             for name in re.findall(r"\w+", line)
         }
-        there = {path.stem for path in (SOURCE / room).glob("*.py")} - {"__init__"}
+        there = {path.stem for path in folder.glob("*.py")} - {"__init__"}
         wrong += [f"{room}: {name} is not listed" for name in sorted(there - listed)]
     assert wrong == []
 

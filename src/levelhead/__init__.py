@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .core import counts, geometry, measure
-    from .core.adjust import factors, normalize, rescale, shift_logits, tau_normalize
+    from .choice.compare import Comparison, compare
+    from .choice.partial import Partial
+    from .choice.priors import PriorEstimate, estimate_prior
+    from .choice.snapshot import Snapshot
+    from .choice.tune import cross_fit, match_prior, tune
+    from .choice.tuned import Tuned
+    from .core import counts, measure
     from .core.errors import LevelheadError
     from .core.head import Head
     from .core.warnings import (
@@ -28,19 +33,14 @@ if TYPE_CHECKING:
         RangeWarning,
         ScaleWarning,
     )
-    from .gamma.compare import Comparison, compare
-    from .gamma.partial import Partial
-    from .gamma.path import GammaPath, gamma_path
-    from .gamma.priors import PriorEstimate, estimate_prior
-    from .gamma.tune import cross_fit, match_prior, tune
-    from .gamma.tuned import Tuned
     from .heads.adjust import adjust
     from .heads.adjusted import Adjusted
     from .heads.find import find_head
     from .heads.in_place import adjust_, rescale_
     from .hosts.torch import WVN, normalize_
-    from .io.snapshot import Snapshot
     from .methods import METHODS
+    from .path.path import GammaPath, gamma_path
+    from .rules.adjust import factors, normalize, rescale, shift_logits, tau_normalize
 
 __all__ = [
     "METHODS",
@@ -88,30 +88,35 @@ __all__ = [
 ]
 
 _HOMES = {  # module: the public names that it defines
-    "core.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
+    "rules.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
     "core.errors": ("LevelheadError",),
     "core.head": ("Head",),
     "core.warnings": tuple(name for name in __all__ if name.endswith("Warning")),
-    "gamma.compare": ("Comparison", "compare"),
-    "gamma.partial": ("Partial",),
-    "gamma.path": ("GammaPath", "gamma_path"),
-    "gamma.priors": ("PriorEstimate", "estimate_prior"),
-    "gamma.tune": ("cross_fit", "match_prior", "tune"),
-    "gamma.tuned": ("Tuned",),
+    "choice.compare": ("Comparison", "compare"),
+    "choice.partial": ("Partial",),
+    "path.path": ("GammaPath", "gamma_path"),
+    "choice.priors": ("PriorEstimate", "estimate_prior"),
+    "_moved": ("tune",),
+    "choice.tune": ("cross_fit", "match_prior"),
+    "choice.tuned": ("Tuned",),
     "heads.adjust": ("adjust",),
     "heads.adjusted": ("Adjusted",),
     "heads.find": ("find_head",),
     "heads.in_place": ("adjust_", "rescale_"),
     "hosts.torch": ("WVN", "normalize_"),
-    "io.snapshot": ("Snapshot",),
+    "choice.snapshot": ("Snapshot",),
     "methods": ("METHODS",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("counts", "geometry", "measure")  # public themselves
+_MODULES = ("counts", "measure")  # public themselves
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name == "geometry":
+        from .core.study import from_the_study
+
+        value = from_the_study("paper.geometry")
+    elif name in _MODULES:
         value = import_module(f".core.{name}", __name__)
     elif name in _HOME:
         from .core.extras import naming_what_is_missing

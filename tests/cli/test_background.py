@@ -93,7 +93,7 @@ def test_rescaled_file_has_factors_of_the_other_classes(weights, levelhead):
         ((*TUNE, "--background", "cat", "--names", "names.txt"), "--background: expected the index or the name of one "
          "class (unknown class name 'cat'; the classes are nothing, car, bicycle, tram)"),
         ((*TUNE, "--background", "0", "--rule", "vector"), "--background: the rule vector changes every class; use "
-         "rescale, shift, rescale+shift or auto"),
+         "shift, rescale, rescale+shift or auto"),
         ((*TUNE, "--background", "0", "--task", "multilabel"), "--background: not for several labels per sample; leave "
          "it out"),
         (("rescale", "m.safetensors", "--counts", "9,9,9,9", "--gamma", "1", "--rule", "tau", "--background", "0", "-o",

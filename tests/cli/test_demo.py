@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
-from levelhead.cli import demo
 from levelhead.core.extras import install_command
-from levelhead.lab.recipe import find_recipe
-from levelhead.paper.cells import load_records
-from levelhead.paper.record import shipped_snapshots, whole_snapshots
+from levelhead_lab import demo
+from levelhead_lab.lab.recipe import find_recipe
+from levelhead_lab.paper.cells import load_records
+from levelhead_lab.paper.record import shipped_snapshots, whole_snapshots
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 ROWS = {
@@ -59,7 +59,7 @@ def test_the_shipped_networks_are_those_of_their_records():
 
 
 def test_the_shipped_networks_fit_in_one_megabyte():
-    folder = files("levelhead.paper")
+    folder = files("levelhead_lab.paper")
     sizes = [len(folder.joinpath(f"cifar10-100-{method}.safetensors").read_bytes()) for method in shipped_snapshots()]
     assert sum(sizes) <= 1_000_000
 

@@ -262,7 +262,7 @@ def test_too_little_memory_is_said_in_one_line(tmp_path):
     code = """
         import resource, sys
         from levelhead import cli
-        import levelhead.io.arrays, levelhead.gamma.tune  # what is imported before does not count
+        import levelhead.io.arrays, levelhead.choice.tune  # what is imported before does not count
         pages = int(open("/proc/self/statm").read().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (100 << 20), -1))
         cli.main()

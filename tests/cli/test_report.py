@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, tune
-from levelhead.paper.cells import RECORD_KEYS
+from levelhead_lab.paper.cells import RECORD_KEYS
 
 COUNTS = [1000, 300, 90, 27]
 

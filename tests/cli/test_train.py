@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.core.adjust import rescale
 from levelhead.core.extras import install_command
-from levelhead.lab.load import load
-from levelhead.runs import run as runs
-from levelhead.runs.evaluate import evaluate
-from levelhead.runs.export import load as load_leveled
-from levelhead.runs.run_folder import Run
+from levelhead.rules.adjust import rescale
+from levelhead_lab.lab.load import load
+from levelhead_lab.runs import run as runs
+from levelhead_lab.runs.evaluate import evaluate
+from levelhead_lab.runs.export import load as load_leveled
+from levelhead_lab.runs.run_folder import Run
 
 from .. import layouts
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.io.tuned_json import write_tuned
+from levelhead.choice.tuned_json import write_tuned
 
 COUNTS = [1000, 300, 90, 27]
 NAMES = ["cat", "dog", "owl", "ant"]

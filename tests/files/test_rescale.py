@@ -258,7 +258,7 @@ def test_counts_are_checked_once(saved, monkeypatch, rule):
         calls.append(args)
         return resolve(*args, **options)
 
-    for module in ("core.counts", "core.adjust", "files.rescale"):
+    for module in ("core.counts", "rules.adjust", "files.rescale"):
         monkeypatch.setattr(f"levelhead.{module}.resolve", counting)
     rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
     assert len(calls) == 1

@@ -9,10 +9,10 @@ from safetensors.numpy import save_file
 from torch import nn
 
 import levelhead as lh
+from levelhead.choice.tuned_json import write_tuned
 from levelhead.files.adjust import adjust_file
 from levelhead.files.rescale import given_or_tuned_gamma, rescale_file
 from levelhead.hosts.predictor import RescaledPredictor
-from levelhead.io.tuned_json import write_tuned
 
 COUNTS = [400, 100, 50, 10]
 RNG = np.random.default_rng(0)

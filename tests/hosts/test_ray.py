@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import levelhead as lh
+from levelhead.choice.events import Events
+from levelhead.choice.partial import Partial
+from levelhead.choice.tune_partial import plan_second_pass
 from levelhead.core.errors import LevelheadError
-from levelhead.gamma.events import Events
-from levelhead.gamma.partial import Partial
-from levelhead.gamma.tune_partial import plan_second_pass
 from levelhead.hosts.batches import look_into_batches, read_batch, summarize_batches
 
 COUNTS = [1000, 300, 90, 30]

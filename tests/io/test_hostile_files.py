@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from levelhead import LevelheadError
+from levelhead.choice.snapshot import Snapshot
+from levelhead.choice.tuned_json import read_choice
 from levelhead.core.counts import resolve
 from levelhead.io import arrays, numpy_file, text
 from levelhead.io.counts_file import read_counts
 from levelhead.io.names_file import read_names
 from levelhead.io.samples import read
-from levelhead.io.snapshot import Snapshot
-from levelhead.io.tuned_json import read_choice
 
 from ..trust import fuzz_data
 
@@ -159,8 +159,8 @@ def test_numbers_beyond_any_float_are_refused(tmp_path):
 
 def test_toml_nested_ever_deeper_is_refused_as_grid_and_recipe(tmp_path):
     pytest.importorskip("torch")
-    from levelhead.lab.recipe import find_recipe
-    from levelhead.runs.sweep import read_grid
+    from levelhead_lab.lab.recipe import find_recipe
+    from levelhead_lab.runs.sweep import read_grid
 
     (tmp_path / "x.toml").write_text("a = " + "[" * 100_000)
     for reader in (read_grid, find_recipe):
@@ -186,7 +186,7 @@ def test_a_large_file_that_becomes_shorter_is_refused_in_one_line(tmp_path, suff
 import os, numpy as np
 from levelhead import LevelheadError
 from levelhead.core.counts import resolve
-from levelhead.gamma.chunks import read_chunks
+from levelhead.path.chunks import read_chunks
 from levelhead.io import arrays
 values = arrays.read({str(path)!r})
 assert isinstance(values, np.memmap)

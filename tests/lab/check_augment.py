@@ -4,11 +4,11 @@ import itertools
 import sys
 
 import torch
+from levelhead_lab.fast.augment_kernel import augment
 
-from levelhead.lab.augment_kernel import augment
-from levelhead.lab.epoch_plan import EpochPlan
-from levelhead.lab.preprocess import crop_flip, cut_out, standardize
-from levelhead.lab.trivial_augment import MAGNITUDE_BINS, OPERATIONS, make_tables, trivial_augment
+from levelhead_lab.lab.epoch_plan import EpochPlan
+from levelhead_lab.lab.preprocess import crop_flip, cut_out, standardize
+from levelhead_lab.lab.trivial_augment import MAGNITUDE_BINS, OPERATIONS, make_tables, trivial_augment
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LARGE = DEVICE.type == "cuda"  # the interpreter is slow

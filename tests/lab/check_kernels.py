@@ -6,7 +6,8 @@ import sys
 import torch
 import torch.nn.functional as F
 
-from levelhead.lab import conv_norm, nets, stacked
+from levelhead_lab.fast import conv_norm, stacked
+from levelhead_lab.lab import nets
 
 torch.backends.cudnn.allow_tf32 = False  # what torch finds is the truth here
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

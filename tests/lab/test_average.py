@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.lab import data, features, load, nets, preprocess, recipe, train
-from levelhead.lab.fit_many import fit_many
-from levelhead.lab.job import Job
 from levelhead.methods import METHODS
-from levelhead.runs import checkpoint
-from levelhead.runs.spec import Spec
+from levelhead_lab.fast.fit_many import fit_many
+from levelhead_lab.fast.job import Job
+from levelhead_lab.lab import data, features, load, nets, preprocess, recipe, train
+from levelhead_lab.runs import checkpoint
+from levelhead_lab.runs.spec import Spec
 
 RECIPE = replace(
     recipe.find_recipe("digits"), epochs=6, milestones=(3,), batch=32, average=0.5

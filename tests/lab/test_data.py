@@ -8,10 +8,10 @@ import pytest
 
 from levelhead.core.counts import long_tail
 from levelhead.core.errors import LevelheadError
-from levelhead.lab import cifar, image_folder
-from levelhead.lab.data import Data, Split, _largest_that_fits, hold_out, imbalance, split, subset_indices
-from levelhead.lab.load import digits, load
-from levelhead.runs.spec import Spec
+from levelhead_lab.lab import cifar, image_folder
+from levelhead_lab.lab.data import Data, Split, _largest_that_fits, hold_out, imbalance, split, subset_indices
+from levelhead_lab.lab.load import digits, load
+from levelhead_lab.runs.spec import Spec
 
 from .. import layouts
 

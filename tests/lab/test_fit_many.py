@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.lab import data, features, load, nets, pack, preprocess, recipe, stacked, train
-from levelhead.lab.fit_many import _packs, fit_many
-from levelhead.lab.job import Job
 from levelhead.methods import METHODS
+from levelhead_lab.fast import pack, stacked
+from levelhead_lab.fast.fit_many import _packs, fit_many
+from levelhead_lab.fast.job import Job
+from levelhead_lab.lab import data, features, load, nets, preprocess, recipe, train
 
 pytestmark = pytest.mark.slow  # each trains networks
 

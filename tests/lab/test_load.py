@@ -8,8 +8,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from levelhead.lab import cifar, image_folder
-from levelhead.lab.load import load
+from levelhead_lab.lab import cifar, image_folder
+from levelhead_lab.lab.load import load
 
 from .. import layouts
 

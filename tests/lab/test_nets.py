@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from levelhead.lab import nets
+from levelhead_lab.lab import nets
 
 OURS = [("resnet32", (3, 32, 32)), ("resnet18-64", (3, 64, 64)), ("digits", (1, 8, 8))]
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from levelhead.lab.recipe import Recipe, find_recipe, presets
+from levelhead_lab.lab.recipe import Recipe, find_recipe, presets
 
 
 def test_kim2020_is_the_released_recipe():

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from levelhead.lab.data import Data, Split
-from levelhead.lab.epoch_plan import draw_plan
-from levelhead.lab.nets import Net, build
-from levelhead.lab.preprocess import Preprocess
-from levelhead.lab.recipe import Recipe
-from levelhead.lab.train import fit, process_share
 from levelhead.methods import METHODS
+from levelhead_lab.lab.data import Data, Split
+from levelhead_lab.lab.epoch_plan import draw_plan
+from levelhead_lab.lab.nets import Net, build
+from levelhead_lab.lab.preprocess import Preprocess
+from levelhead_lab.lab.recipe import Recipe
+from levelhead_lab.lab.train import fit, process_share
 
 RECIPE = Recipe("small", epochs=8, batch=10, lr=0.1, momentum=0.9, weight_decay=1e-3, milestones=(4,), pad=1, flip=True)
 WORKER = Path(__file__).with_name("ddp_worker.py")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from levelhead import counts as count
-from levelhead.paper.cells import GRID
-from levelhead.paper.tables import DATA_SIZES
+from levelhead_lab.paper.cells import GRID
+from levelhead_lab.paper.tables import DATA_SIZES
 
 
 def counts_of(column: str) -> np.ndarray:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from levelhead.paper.beyond_tables import other_recipe_table
-from levelhead.paper.cells import GRID, Cell, cell, companion_gamma, share_of_gap, top5_cell, value_at
-from levelhead.paper.markdown import fill, has_place, headline_table, post_hoc_table, table1, table2, table3
+from levelhead_lab.paper.beyond_tables import other_recipe_table
+from levelhead_lab.paper.cells import GRID, Cell, cell, companion_gamma, share_of_gap, top5_cell, value_at
+from levelhead_lab.paper.markdown import fill, has_place, headline_table, post_hoc_table, table1, table2, table3
 
 
 def made(method: str, seed: int, error: float, held_out: dict | None = None, column: str = "cifar10:100") -> dict:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot
-from levelhead.paper import claims, figure_claims
-from levelhead.paper.claims import Finding
-from levelhead.paper.page import claims_table
-from levelhead.paper.tables import table1_columns
+from levelhead_lab.paper import claims, figure_claims
+from levelhead_lab.paper.claims import Finding
+from levelhead_lab.paper.page import claims_table
+from levelhead_lab.paper.tables import table1_columns
 
 from .made import made
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.paper import figure_beyond
-from levelhead.paper.beyond_tables import shift_cell
-from levelhead.paper.cells import cell, load_records
-from levelhead.paper.figure_style import MissingSource
-from levelhead.paper.tables import tables
 from levelhead.show.plot import pyplot
+from levelhead_lab.paper import figure_beyond
+from levelhead_lab.paper.beyond_tables import shift_cell
+from levelhead_lab.paper.cells import cell, load_records
+from levelhead_lab.paper.figure_style import MissingSource
+from levelhead_lab.paper.tables import tables
 
 RESULTS = Path(__file__).parents[2] / "results"
 

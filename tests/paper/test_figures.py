@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot
-from levelhead.paper import figures
-from levelhead.paper.figure_features import head_digest
-from levelhead.paper.figure_style import MissingSource, Sources, move_apart, save_figure
-from levelhead.paper.two_features import train_two_features
 from levelhead.show.plot import pyplot
+from levelhead_lab.paper import figures
+from levelhead_lab.paper.figure_features import head_digest
+from levelhead_lab.paper.figure_style import MissingSource, Sources, move_apart, save_figure
+from levelhead_lab.paper.two_features import train_two_features
 
 from .made import made
 

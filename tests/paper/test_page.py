@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from levelhead.methods.class_balanced import class_balanced_weights
-from levelhead.paper import page
-from levelhead.paper.beyond_tables import shift_cell
-from levelhead.paper.cells import cell, companion, full_runs, load_records
-from levelhead.paper.claims import CLAIMS
-from levelhead.paper.tables import REPEATED, table1_columns, tables
+from levelhead_lab.paper import page
+from levelhead_lab.paper.beyond_tables import shift_cell
+from levelhead_lab.paper.cells import cell, companion, full_runs, load_records
+from levelhead_lab.paper.claims import CLAIMS
+from levelhead_lab.paper.tables import REPEATED, table1_columns, tables
 
 from .made import made
 

@@ -9,16 +9,16 @@ pytest.importorskip("torch")
 
 import torch
 
-from levelhead.core.adjust import factors
-from levelhead.lab import nets
-from levelhead.lab.epoch_plan import draw_plan
-from levelhead.lab.preprocess import Preprocess
-from levelhead.lab.recipe import find_recipe
 from levelhead.methods import METHODS
-from levelhead.paper.beyond_tables import VARIANTS, past_frontier_table
-from levelhead.paper.past_frontier import Mean, level_statistics_, longer_recipe, reached, try_all
-from levelhead.runs.run import run
-from levelhead.runs.spec import Spec
+from levelhead.rules.adjust import factors
+from levelhead_lab.lab import nets
+from levelhead_lab.lab.epoch_plan import draw_plan
+from levelhead_lab.lab.preprocess import Preprocess
+from levelhead_lab.lab.recipe import find_recipe
+from levelhead_lab.paper.beyond_tables import VARIANTS, past_frontier_table
+from levelhead_lab.paper.past_frontier import Mean, level_statistics_, longer_recipe, reached, try_all
+from levelhead_lab.runs.run import run
+from levelhead_lab.runs.spec import Spec
 
 
 def test_a_longer_recipe_ends_its_cosine_at_its_own_end():

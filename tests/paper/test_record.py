@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, rescale
-from levelhead.core.adjust import factors
-from levelhead.paper.cells import GRID
-from levelhead.paper.record import make_record
+from levelhead.rules.adjust import factors
+from levelhead_lab.paper.cells import GRID
+from levelhead_lab.paper.record import make_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::levelhead.NeverPredictedWarning")  # a record keeps no cautions
 CLASSES, WIDTH, COUNTS = 10, 16, [200, 120, 70, 40, 25, 15, 9, 5, 3, 2]
@@ -82,7 +82,7 @@ def test_a_record_is_small_json(found):
 def test_published_tables_have_a_number_for_every_column():
     from levelhead.methods import METHODS
 
-    tables = tomllib.loads(files("levelhead.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
+    tables = tomllib.loads(files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
     for name in ("table1", "table2", "table3"):
         table = tables[name]
         assert all(len(row["published"]) == len(table["columns"]) for row in table["rows"])

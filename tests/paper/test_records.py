@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from levelhead.paper.cells import load_records
-from levelhead.paper.column_sha256 import column_digests, write_digests
-from levelhead.paper.tables import official_sha256
-from levelhead.paper.trainings import TABLES, trainings
+from levelhead_lab.paper.cells import load_records
+from levelhead_lab.paper.column_sha256 import column_digests, write_digests
+from levelhead_lab.paper.tables import official_sha256
+from levelhead_lab.paper.trainings import TABLES, trainings
 
 from .. import layouts
 from .made import made
@@ -129,7 +129,9 @@ def test_digests_are_those_of_the_very_images_and_replace_only_their_own_lines(t
         for t in trainings("table1", only=["cifar10:10:baseline"], seeds=1)
         if not t.spec.hold_out
     ]
-    monkeypatch.setattr("levelhead.paper.column_sha256.trainings", lambda table, **_: one if table == "table1" else [])
+    monkeypatch.setattr(
+        "levelhead_lab.paper.column_sha256.trainings", lambda table, **_: one if table == "table1" else []
+    )
     found = column_digests(tmp_path)
     rows = np.fromfile(tmp_path / "cifar-10-batches-bin" / "test_batch.bin", np.uint8).reshape(-1, 3073)
     digest = hashlib.sha256(

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from levelhead.methods import METHODS
-from levelhead.paper.cells import load_records
-from levelhead.paper.reproduce import (
+from levelhead_lab.paper.cells import load_records
+from levelhead_lab.paper.reproduce import (
     ReproduceOptions,
     _record_makers,
     expected_seconds,
@@ -23,10 +23,10 @@ from levelhead.paper.reproduce import (
     train_missing,
     write_record,
 )
-from levelhead.paper.tables import DATA_SIZES, SAME_WHEN_BALANCED
-from levelhead.paper.trainings import Training, trainings
-from levelhead.runs.run_folder import Run
-from levelhead.runs.spec import Spec
+from levelhead_lab.paper.tables import DATA_SIZES, SAME_WHEN_BALANCED
+from levelhead_lab.paper.trainings import Training, trainings
+from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.spec import Spec
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 
@@ -305,7 +305,7 @@ def test_missing_data_or_devices_are_reported_before_any_training(levelhead, col
 
 
 def test_networks_that_were_not_trained_are_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("levelhead.paper.reproduce.train_missing", lambda *_, **__: 0)  # every run has failed
+    monkeypatch.setattr("levelhead_lab.paper.reproduce.train_missing", lambda *_, **__: 0)  # every run has failed
     options = ReproduceOptions(tmp_path, ["cifar10:100:baseline"], seeds=1, results=tmp_path / "r", runs=tmp_path)
     with pytest.raises(ValueError, match="2 of 2 networks were not trained, for the reasons above"):
         reproduce_table("table1", options, say=print)
@@ -328,8 +328,8 @@ def test_on_ctrl_c_the_makers_of_records_finish_the_current_one(tmp_path):
         "    for process in (os.getppid(), os.getpid()):\n        os.kill(process, signal.SIGINT)\n"
         "def make(i):\n    Path(str(i)).touch()\n    time.sleep(0.1)\n"
         "if __name__ == '__main__':\n"
-        "    from levelhead.runs.signals import graceful_stop, interrupts_blocked\n"
-        "    from levelhead.paper.reproduce import _record_makers\n"
+        "    from levelhead_lab.runs.signals import graceful_stop, interrupts_blocked\n"
+        "    from levelhead_lab.paper.reproduce import _record_makers\n"
         "    with graceful_stop(lambda: 'some are made', print), _record_makers(1) as others:\n"
         "        with interrupts_blocked():\n            made = [others.submit(make, i) for i in range(100)]\n"
         "        time.sleep(60)\n"

@@ -5,10 +5,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from levelhead.core.adjust import factors
-from levelhead.paper.rule_epochs import STRENGTHS, errors_by_rule, measure_epochs
-from levelhead.runs.run import run
-from levelhead.runs.spec import Spec
+from levelhead.rules.adjust import factors
+from levelhead_lab.paper.rule_epochs import STRENGTHS, errors_by_rule, measure_epochs
+from levelhead_lab.runs.run import run
+from levelhead_lab.runs.spec import Spec
 
 
 def test_errors_of_both_rules_are_those_of_the_adjusted_logits():

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, measure, tune
-from levelhead.gamma.path import gamma_path
-from levelhead.gamma.tune import tune_path
+from levelhead.choice.tune import tune_path
+from levelhead.path.path import gamma_path
 from levelhead.report import PageTable, of_logits, of_snapshot, write
 from levelhead.report.calibration import calibration
 from levelhead.report.encode_changes import encode_changes, gamma_stops

@@ -12,7 +12,7 @@ import pytest
 
 import levelhead as lh
 from levelhead import tune
-from levelhead.io.tuned_json import write_tuned
+from levelhead.choice.tuned_json import write_tuned
 from levelhead.report import of_file, of_logits
 from levelhead.report.open import of_tuned
 from levelhead.report.use_it import code_at_gamma, code_to_use

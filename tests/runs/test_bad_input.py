@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from levelhead.methods import METHODS
-from levelhead.runs import checkpoint
-from levelhead.runs.evaluate import evaluate, rule_for
-from levelhead.runs.run import run, run_packed
-from levelhead.runs.run_folder import Run
-from levelhead.runs.spec import Spec
-from levelhead.runs.sweep import read_grid, sweep, sweep_row
-from levelhead.runs.train_command import imbalance_fields
+from levelhead_lab.runs import checkpoint
+from levelhead_lab.runs.evaluate import evaluate, rule_for
+from levelhead_lab.runs.run import run, run_packed
+from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.spec import Spec
+from levelhead_lab.runs.sweep import read_grid, sweep, sweep_row
+from levelhead_lab.runs.train_command import imbalance_fields
 
 from .. import layouts
 

@@ -9,8 +9,8 @@ import pytest
 from levelhead import Head, Snapshot
 from levelhead.core.errors import LevelheadError
 from levelhead.report.open import of_run
-from levelhead.runs.export import load
-from levelhead.runs.run_folder import Run
+from levelhead_lab.runs.export import load
+from levelhead_lab.runs.run_folder import Run
 
 DEEP = "[" * 100_000
 

@@ -11,11 +11,11 @@ from safetensors.torch import load_file, save_file
 from levelhead.files.locate import format_of, locate_head
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
-from levelhead.runs import export
-from levelhead.runs.run import run
-from levelhead.runs.run_folder import MODEL_KEY, Run
-from levelhead.runs.spec import Spec
-from levelhead.runs.train_command import evaluate_and_export
+from levelhead_lab.runs import export
+from levelhead_lab.runs.run import run
+from levelhead_lab.runs.run_folder import MODEL_KEY, Run
+from levelhead_lab.runs.spec import Spec
+from levelhead_lab.runs.train_command import evaluate_and_export
 
 from .. import layouts
 

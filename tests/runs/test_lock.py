@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from levelhead.runs.lock import BusyError, lock_folder
+from levelhead_lab.runs.lock import BusyError, lock_folder
 
 HOLD = """
 import sys, time
 from pathlib import Path
 if {without}:
     sys.modules["fcntl"] = None
-from levelhead.runs.lock import lock_folder
+from levelhead_lab.runs.lock import lock_folder
 with lock_folder(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

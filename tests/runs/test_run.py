@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from levelhead.core import atomic
-from levelhead.runs import checkpoint
-from levelhead.runs import run as runs
-from levelhead.runs.lock import BusyError, lock_folder
-from levelhead.runs.run import run
-from levelhead.runs.run_folder import Run
-from levelhead.runs.spec import Spec
+from levelhead_lab.runs import checkpoint
+from levelhead_lab.runs import run as runs
+from levelhead_lab.runs.lock import BusyError, lock_folder
+from levelhead_lab.runs.run import run
+from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.spec import Spec
 
 from .. import layouts
 
@@ -230,8 +230,8 @@ TORCHRUN = """
 import os, sys, time
 import torch.distributed as dist
 from levelhead.runs import checkpoint
-from levelhead.runs.run import run
-from levelhead.runs.spec import Spec
+from levelhead_lab.runs.run import run
+from levelhead_lab.runs.spec import Spec
 
 def slowly(path, read=checkpoint.read):
     time.sleep(0.5 * dist.get_rank())

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from levelhead.runs.run import run, run_packed
-from levelhead.runs.spec import Spec
-from levelhead.runs.train_command import data_text
+from levelhead_lab.runs.run import run, run_packed
+from levelhead_lab.runs.spec import Spec
+from levelhead_lab.runs.train_command import data_text
 
 from .. import layouts
 
@@ -41,7 +41,7 @@ def test_every_batch_of_every_epoch_is_told_after_the_data(spec, tmp_path):
 )
 @pytest.mark.parametrize("methods", [("baseline",), ("baseline", "wvn")])
 def test_fast_engine_tells_batches_between_the_epochs_they_are_of(spec, tmp_path, monkeypatch, device, methods):
-    monkeypatch.setattr("levelhead.lab.pack.STEPS_PER_GRAPH", 2)
+    monkeypatch.setattr("levelhead_lab.fast.pack.STEPS_PER_GRAPH", 2)
     specs = [replace(spec, method=method, engine="fast", dtype="float32") for method in methods]
     seen = [[] for _ in specs]
     run_packed(

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from levelhead.runs.run import run
-from levelhead.runs.run_folder import Run
-from levelhead.runs.spec import Spec
+from levelhead_lab.runs.run import run
+from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.spec import Spec
 
 from .. import layouts
 
 RESUME = "run the same command again to resume"
 WORK = """
 import os, signal, sys, time
-from levelhead.runs.signals import graceful_stop
-from levelhead.runs.workers import run_tasks
+from levelhead_lab.runs.signals import graceful_stop
+from levelhead_lab.runs.workers import run_tasks
 
 if sys.argv[1] == "importing" and __name__ != "__main__":
     os.kill(os.getpid(), signal.SIGINT)  # must not be heard

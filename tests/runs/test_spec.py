@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from levelhead.runs.run_folder import Run
-from levelhead.runs.spec import Spec
+from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.spec import Spec
 
 from .. import layouts
 

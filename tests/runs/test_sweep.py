@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.runs.run import run
-from levelhead.runs.run_folder import Run
-from levelhead.runs.spec import Spec
-from levelhead.runs.sweep import read_grid, sweep
+from levelhead_lab.runs.run import run
+from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.spec import Spec
+from levelhead_lab.runs.sweep import read_grid, sweep
 
 from .. import layouts
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from levelhead.choice.snapshot import Snapshot
 from levelhead.core.head import Head
-from levelhead.io.snapshot import Snapshot
-from levelhead.paper.reproduce import train_missing
-from levelhead.runs.signals import interrupts_blocked
+from levelhead_lab.paper.reproduce import train_missing
+from levelhead_lab.runs.signals import interrupts_blocked
 
 from .. import layouts
 

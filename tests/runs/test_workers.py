@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from levelhead.runs import workers
-from levelhead.runs.workers import run_tasks
+from levelhead_lab.runs import workers
+from levelhead_lab.runs.workers import run_tasks
 
 DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 

@@ -26,11 +26,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelhead.gamma.engines import find_right
-from levelhead.gamma.envelope import compute_envelope
-from levelhead.gamma.intervals import shard_intervals
-from levelhead.gamma.rule import Rule, make_rule
-from levelhead.gamma.top_k import find_pieces
+from levelhead.path.engines import find_right
+from levelhead.path.envelope import compute_envelope
+from levelhead.path.intervals import shard_intervals
+from levelhead.path.top_k import find_pieces
+from levelhead.rules.direction import Direction
+from levelhead.rules.rule import find_path_rule
 
 getcontext().prec = 60
 NUMBA = find_spec("numba") is not None
@@ -171,7 +172,7 @@ def compare_exactly(own: float, other: float, a_own: float, a_other: float, gamm
 class Truth:
     """Which classes are ahead of y at any gamma: logits [n, K], labels [n], under a rule."""
 
-    def __init__(self, logits: np.ndarray, labels: np.ndarray, rule: Rule) -> None:
+    def __init__(self, logits: np.ndarray, labels: np.ndarray, rule: Direction) -> None:
         wide, rows = logits.astype(np.float64), np.arange(len(labels))
         own, slopes = wide[rows, labels][:, None], rule.slopes
         self.wide, self.labels, self.rows, self.multiplies = wide, labels, rows, rule.multiplies
@@ -213,7 +214,7 @@ def _labels(rng: np.random.Generator, logits: np.ndarray) -> np.ndarray:
 
 
 def engines_found(
-    logits: np.ndarray, labels: np.ndarray, rule: Rule, range: tuple[float, float]
+    logits: np.ndarray, labels: np.ndarray, rule: Direction, range: tuple[float, float]
 ) -> dict[str, tuple[tuple[np.ndarray, np.ndarray, np.ndarray], int]]:
     """Return the pieces (sample, lo, hi) and k of every engine."""
     import torch
@@ -249,7 +250,7 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     labels = _labels(rng, logits)
     title = str(rng.choice(["rescale", "shift", "tau"]))
     norms = 2.0 ** rng.integers(-2, 3, k) if rng.random() < 0.5 else rng.uniform(0.5, 2, k).astype(np.float32)
-    rule = make_rule(title, counts, norms=norms if title == "tau" else None)  # pyright: ignore[reportArgumentType]
+    rule = find_path_rule(title).direction(counts, norms=norms if title == "tau" else None)  # pyright: ignore[reportArgumentType]
     reach = ((0.0, 2.0), (-1.0, 2.0))[rng.integers(2)]
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)

@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from levelhead.report.open import of_run
-from levelhead.runs.export import export, load
-from levelhead.runs.run import run as train
-from levelhead.runs.run_folder import Run
-from levelhead.runs.spec import Spec
+from levelhead_lab.runs.export import export, load
+from levelhead_lab.runs.run import run as train
+from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.spec import Spec
 
 from ..layouts import write_small_npz
 from .harness import drive, main

@@ -38,8 +38,8 @@ def lacks(done: dict[str, Any]) -> str:
 
 def _train_together(place: Path, budget: Budget, found: Found) -> None:
     """Every process goes through all specs, in an order of its own; every third one is killed and started again."""
-    from levelhead.runs.run_folder import Run
-    from levelhead.runs.spec import Spec
+    from levelhead_lab.runs.run_folder import Run
+    from levelhead_lab.runs.spec import Spec
 
     from ..layouts import write_small_npz
 
@@ -88,7 +88,7 @@ def _worker(specs, runs: Path, seed: int) -> int:
         return pid
     code = 1
     try:
-        from levelhead.runs.run import run as train
+        from levelhead_lab.runs.run import run as train
 
         waiting = list(specs)
         random.Random(seed).shuffle(waiting)

@@ -2,12 +2,10 @@
 
 models: commands for a model's file: inspect, adjust, rescale, undo
 logits: commands for a model's logits: tune, compare, report
-training: commands for training: methods, train, sweep, evaluate, reproduce, demo
 common, options: the app and how commands print; options that several commands have
 errors: errors in one line, in the words of the command
 outputs: checks of the files that a command will write
 tune_files, tune_label_files: what `levelhead tune` does, for classes and for several labels per sample
-demo: what `levelhead demo` does
 early: what is begun before anything else is imported
 """
 
@@ -20,13 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
+WRITERS = ("rescale", "adjust", "undo")  # the commands that hash a whole file
+
 
 def __getattr__(name: str) -> Any:
     """Return the app with all its commands, which are imported only now."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import logits, models, training  # noqa: F401  (they add their commands to the app)
+    from ..core.study import from_the_study
+    from . import logits, models  # noqa: F401  (they add their commands to the app)
     from .common import ORDER, app
+
+    from_the_study("cli")  # so does this: train, sweep, evaluate, reproduce, demo, methods
 
     app.registered_commands.sort(key=lambda each: ORDER.index(each.callback.__name__))  # pyright: ignore
     return app
@@ -45,7 +48,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    if len(sys.argv) > 2 and sys.argv[1] in ("rescale", "adjust", "undo"):
+    if len(sys.argv) > 2 and sys.argv[1] in WRITERS:
         from .early import begin_early_digest
 
         begin_early_digest(*sys.argv[1:])

@@ -204,9 +204,8 @@ def report(
     The page has a verdict in words and a slider for gamma. It needs no network and no server: open it, mail it,
     print it.
     """
+    from ..core.study import from_the_study
     from ..io.names_file import read_names
-    from ..paper.cells import load_records
-    from ..paper.markdown import every_table
     from ..report import PageTable, is_records, of_file, write
     from .outputs import check_outputs, check_titles
 
@@ -215,7 +214,7 @@ def report(
         PageTable.of_markdown(title, text)
         for path in inputs
         if is_records(path)
-        for title, text in every_table(load_records(path)).items()
+        for title, text in from_the_study("paper.markdown:tables_of_folder")(path).items()
     ]
     known = None if names is None else read_names(names)
     places = [path for path in inputs if not is_records(path)]

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from ..choice.compare import Comparison, compare
+from ..choice.options import ESTIMATE, TuneOptions, check_background
+from ..choice.tune import tune_with
+from ..choice.tuned import Tuned
+from ..choice.tuned_json import describe_sources, write_tuned
 from ..core.choices import Criterion, Kind, Metric, RuleRequest
 from ..core.errors import LevelheadError
 from ..core.per_class import without_repeats
 from ..core.warnings import quiet
-from ..gamma.compare import Comparison, compare
-from ..gamma.options import ESTIMATE, TuneOptions, check_background
-from ..gamma.tune import tune_with
-from ..gamma.tuned import Tuned
 from ..io import arrays
 from ..io.counts_file import target_shares
 from ..io.samples import Samples
-from ..io.tuned_json import describe_sources, write_tuned
 from ..show.plot import save_plot
 from ..show.progress import stage_progress
 
@@ -80,7 +80,7 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
     """Choose gamma with `tune`, or with `match_prior` if there are no labels. The result holds the warnings."""
     if samples.labels is None:
         request.check_unlabelled()
-    check_background(request.background, request.rule, "multiclass", summary=False)
+    check_background(request.background, request.rule, summary=False)
     given = request.target not in (None, ESTIMATE)
     target = target_shares(str(request.target), samples.names, len(samples.counts)) if given else request.target
     with quiet(), stage_progress(samples.logits.size) as progress:

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from ..choice.tuned import Tuned
 from ..core.errors import LevelheadError
 from ..core.warnings import quiet
-from ..gamma.tune import tune
-from ..gamma.tuned import Tuned
 from ..io import arrays
 from ..io.samples import Samples
+from ..labels.label_inputs import check_multilabel_options
+from ..labels.tune_labels import tune_labels
 from ..show.progress import stage_progress
 from .tune_files import TuneRequest
 
@@ -19,23 +20,20 @@ def tune_label_files(samples: Samples, request: TuneRequest, **not_for_labels: A
         if value is not None:
             raise LevelheadError("not for several labels per sample; leave it out", parameter=name)
 
+    apart = {"unlabelled": request.unlabelled, "target": request.target, "norms": request.norms}
+    check_multilabel_options(request.rule, request.criterion, **apart)
+
     def read(source: Path | None, wanted: str) -> Any:
         return None if source is None else arrays.read(source, wanted=wanted)
 
     with quiet(), stage_progress(samples.logits.size) as progress:
-        return tune(
+        return tune_labels(
             samples.logits,
             samples.labels,
             samples.counts,
-            task="multilabel",
             metric=request.metric,
             cost=read(request.cost, "cost"),
             floors=request.class_floors(),
-            criterion=request.criterion,
-            rule=request.rule,
-            unlabelled=request.unlabelled,
-            target=request.target,  # type: ignore[arg-type]
-            norms=request.norms,
             chosen_on=request.chosen_on,
             bootstrap=request.bootstrap,
             rng=request.seed,

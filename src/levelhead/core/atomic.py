@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import LevelheadError
-from .scratch import scratch
+from .temporary import scratch
 
 
 @contextmanager

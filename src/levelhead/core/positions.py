@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from .array import Array, as_array, is_torch, to_numpy
-from .errors import LevelheadError
+from .errors import Advice, LevelheadError
 
+MULTILABEL = Advice("task", "multilabel", "if samples may have several labels")
 IGNORED = -100  # the label that torch's and Hugging Face's losses leave out
 
 
@@ -68,3 +69,20 @@ def _index_for(logits: Array, rows: np.ndarray) -> Any:
     import torch
 
     return torch.as_tensor(rows, device=logits.device)
+
+
+def refuse_label_table(labels: Any) -> None:
+    """Raise LevelheadError if labels are a table [N, K]: those of several labels per sample, or one-hot.
+
+    >>> refuse_label_table([0, 2, 1])
+    """
+    found = to_numpy(labels)
+    if found.ndim != 2 or found.shape[1] < 2:
+        return
+    one_hot = found.dtype.kind in "biuf" and ((found != 0).sum(axis=1) == 1).all()
+    aside = "; if they are one-hot, pass labels.argmax(axis=1)" if one_hot else ""
+    raise LevelheadError(
+        f"expected one class per sample, [N], got a table {list(found.shape)}{aside}",
+        parameter="labels",
+        advice=MULTILABEL,
+    )

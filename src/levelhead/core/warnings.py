@@ -1,5 +1,6 @@
 """Warning classes, so that each can be filtered, tested and turned into an error."""
 
+import sys
 import warnings
 from contextlib import AbstractContextManager
 
@@ -55,3 +56,14 @@ class PrecisionWarning(LevelheadWarning):
 def quiet() -> AbstractContextManager[None]:
     """Silence levelhead's warnings inside a `with` block: for results that carry their warnings."""
     return warnings.catch_warnings(action="ignore", category=LevelheadWarning)
+
+
+_OURS = ("levelhead", "levelhead_lab", "sklearn")  # scikit-learn wraps every `fit`
+
+
+def warn(message: Warning | str, category: type[Warning] | None = None) -> None:
+    """Issue a warning at the line that called levelhead: the first frame that is not in it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from ..choice.tuned import Tuned
+from ..choice.tuned_json import choice_of
 from ..core.array import Array
 from ..core.errors import Advice, LevelheadError
-from ..gamma.metrics import interval_text
-from ..gamma.tuned import Tuned
-from ..io.tuned_json import choice_of
+from ..path.metrics import interval_text
+from ..rules.rule import RULES
 from ..show.progress import ByteProgress
 from .locate import locate_head
 from .rescale import RescaleResult, check_rule_fits, write_adjusted
@@ -58,7 +59,7 @@ def adjust_file(
     n = choice.counts_for(found.classes, found.names, f"{found.path}: {', '.join(found.keys)}")
     if found.names is None and found.classes == len(choice.names or ()):
         found = replace(found, given_names=choice.names)
-    check_rule_fits(found, choice.rule, again=again, task=choice.task)
+    check_rule_fits(found, RULES[choice.rule], again=again, task=choice.task)
     return write_adjusted(
         found,
         Path(path),

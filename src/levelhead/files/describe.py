@@ -5,7 +5,7 @@ from shlex import quote
 
 import numpy as np
 
-from ..core.adjust import RULE_TITLES
+from ..rules.rule import RULES
 from .inspect import Inspection
 from .rescale import RescaleResult
 from .undo import UndoResult
@@ -42,7 +42,7 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
 
 def rescale_text(done: RescaleResult) -> str:
     """Return what changed, class by class, and how to undo it."""
-    shift = done.rule == "shift"
+    shift = not RULES[done.rule].multiplies
     policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
     then = "" if done.offset is None else "then shift"
     one_logit = len(done.factors) < len(done.counts)
@@ -58,7 +58,7 @@ def rescale_text(done: RescaleResult) -> str:
     ]
     lines = [
         f"{done.path} -> {done.out}",
-        f"  {', '.join(done.head)}: {RULE_TITLES[done.rule]}, gamma {done.gamma:g}{policy}",
+        f"  {', '.join(done.head)}: {RULES[done.rule].title}, gamma {done.gamma:g}{policy}",
         "",
         *_table(["class", "count", "norm before", "after", "shift" if shift else "factor", then], rows),
         "",

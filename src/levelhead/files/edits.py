@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from ..core.atomic import named_errors, permissions
 from ..core.errors import Advice, LevelheadError
-from ..core.scratch import scratch
+from ..core.temporary import scratch
 from ..show.progress import ByteProgress
 from .blocks import LARGE, Edit, FileRange, blocks_of
 from .digest import Digest, digest_meanwhile

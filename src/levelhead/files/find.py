@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 
 from ..core.errors import Advice, LevelheadError
-from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, LOGIT_SCALE, list_layers
+from ..heads.candidates import HEAD_PAIRS, KNOWN_HEADS, LOGIT_SCALE, list_layers
 from .spans import HEAD_DTYPES, LayerSpans, Span
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.choices import LabelTask
 from ..core.errors import Advice, LevelheadError
-from ..core.head_names import KERAS_ACTIVATIONS, KERAS_HARMLESS, KERAS_LINEAR, KERAS_SUMS, list_layers
+from ..heads.candidates import KERAS_ACTIVATIONS, KERAS_HARMLESS, KERAS_LINEAR, KERAS_SUMS, list_layers
 
 MODELS = ("Functional", "Sequential", "Model")
 DEEPEST_GRAPH = 100  # layers between the head and the output, models inside models

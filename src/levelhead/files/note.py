@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RULE_TITLES, RULES
 from ..core.errors import LevelheadError
+from ..rules.rule import RULES
 
 Note = Mapping[str, Any]
 TEXTS = ("version", "rule", "bias", "sha256")
@@ -41,13 +41,13 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
     try:
         factors = np.array(note["factors"], np.float64)
         valid = (
-            note["rule"] in RULE_TITLES
-            and (note["rule"] in RULES) == ("offset" not in note)
+            (rule := RULES[note["rule"]])
+            and (rule.multiplies and rule.adds) == ("offset" in note)
             and np.isfinite(np.array(note.get("offset", factors), np.float64)).all()
             and len(note.get("offset", factors)) == len(factors)
             and note["bias"] in ("scale", "keep")
             and np.isfinite([*factors, float(note["gamma"])]).all()
-            and (note["rule"] == "shift" or factors.all())
+            and (not rule.multiplies or factors.all())
             and all(isinstance(text, str) for text in (note["version"], *note["head"]))
             and ("before" not in note or bool(check_note(note["before"], file)))
         )

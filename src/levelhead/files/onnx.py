@@ -18,8 +18,8 @@ import numpy as np
 from ..core.array import Array, to_numpy
 from ..core.errors import LevelheadError, in_file
 from ..core.extras import install_command
-from ..core.head_names import list_layers
 from ..core.regular_file import check_regular_file
+from ..heads.candidates import list_layers
 from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format

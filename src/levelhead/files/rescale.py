@@ -1,25 +1,27 @@
 """Adjust the head of a model's file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULES, Amounts, apply_amounts, can_flip, rule_amounts
 from ..core.array import Array, to_numpy
 from ..core.background import check_left_alone
-from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
+from ..core.choices import BiasPolicy, LabelTask, Missing
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, in_file
 from ..core.head import Head
-from ..core.label_task import check_label_task
 from ..core.measure import check_logits
 from ..core.per_class import listed
 from ..core.precision import rounding_flips
-from ..core.strength import check_strength, multiplies_probabilities, not_for_heads
+from ..rules.adjust import can_flip
+from ..rules.adjustment import Adjustment
+from ..rules.label_task import check_label_task
+from ..rules.rule import RULES, Rescale, Rule, Strengths, find_path_rule
+from ..rules.strength import check_strength
 from ..show.progress import ByteProgress
 from .companions import companion_files
 from .large_heads import LargeHead, adjust_large, is_large, thin_head
@@ -51,7 +53,7 @@ class RescaleResult:
     out: str
     original: str | None
     head: tuple[str, ...]
-    rule: RuleName
+    rule: str
     gamma: float
     bias: BiasPolicy | None
     counts: np.ndarray
@@ -71,7 +73,7 @@ def rescale_file(
     counts: Counts,
     *,
     gamma: float,
-    rule: RuleName = "rescale",
+    rule: str = "rescale",
     head: str | None = None,
     bias: BiasPolicy = "scale",
     missing: Missing = "error",
@@ -122,14 +124,14 @@ def rescale_file(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    check_choice("rule", rule, RULES)
+    made = find_path_rule(rule)
     check_choice("bias", bias, ("scale", "keep"))
     if background is not None:
-        from ..gamma.options import check_background  # loads as much as all else here, and few need it
+        from ..choice.options import check_background  # loads as much as all else here, and few need it
 
-        check_background(background, rule, "multiclass", summary=False)
+        check_background(background, rule, summary=False)
     found = locate_head(path, head=head, counts=counts, names=names)
-    check_rule_fits(found, rule, again=again)
+    check_rule_fits(found, made, again=again)
     classes, names = (2, None) if found.classes == 1 else (found.classes, found.names)
     n = resolve(counts, classes, names=names, missing=missing, background=background)
     strength = check_strength(gamma, rule, n, instead="adjust_file(path, out, tuned)")
@@ -158,7 +160,7 @@ def write_adjusted(
     n: np.ndarray,
     *,
     gamma: float,
-    rule: RuleName,
+    rule: str,
     bias: BiasPolicy,
     original: bool,
     force: bool,
@@ -170,12 +172,13 @@ def write_adjusted(
     background: int | str | None = None,
 ) -> RescaleResult:
     """Do what `rescale_file` and `adjust_file` share, once the head is found and the counts [K] are checked."""
-    large = is_large(found) and rule != "tau" and logits is None
+    large = is_large(found) and not RULES[rule].needs_norms and logits is None
     heads = [thin_head(layer, found.names) if large else load(layer, found.names) for layer in found.layers]
-    by = rule_amounts(heads[0], rule, n, gamma, scale=scale, offset=offset)
+    chosen_numbers = Strengths(gamma, scale=scale, offset=offset)
+    by = replace(RULES[rule].amounts(heads[0], n, chosen_numbers), bias=bias)
     check_left_alone(by.scale, by.offset, background, found.names)
     with in_file(path):
-        adjusted = [apply_amounts(one, by, bias=bias) if by.changes else one for one in heads]  # 0 needs no new bias
+        adjusted = [by.head(one) if by.changes else one for one in heads]  # 0 needs no new bias
     offset_after = None if by.scale is None else by.offset
     written: list[Head | LargeHead] = [*adjusted]
     if large:
@@ -214,7 +217,7 @@ def write_adjusted(
         sha256={name: o.sha256 for name, o in kept.items()},
         names=found.names,
         flips=flips,
-        notes=tuple(_notes(heads[0], adjusted[0], rule, flips, left_out, chosen)),
+        notes=tuple(_notes(heads[0], adjusted[0], RULES[rule], flips, left_out, chosen)),
     )
 
 
@@ -226,8 +229,8 @@ def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Pat
     if gamma is not None and tuned is not None:
         raise LevelheadError("expected gamma or a file that `levelhead tune` wrote, not both")
     if tuned is None:
-        return {"gamma": gamma, "rule": rule or "rescale", "chosen": None}
-    from ..io.tuned_json import read_choice
+        return {"gamma": gamma, "rule": rule or Rescale.name, "chosen": None}
+    from ..choice.tuned_json import read_choice
 
     chosen = read_choice(tuned, rule=rule)
     if chosen.get("task") == "multilabel":
@@ -235,14 +238,14 @@ def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Pat
     return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen": chosen}
 
 
-def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool, task: LabelTask = "multiclass") -> None:
+def check_rule_fits(found: LocatedHead, rule: Rule, *, again: bool, task: LabelTask = "multiclass") -> None:
     """Check that the head in a file can be adjusted by a rule, and that it was not adjusted before unless `again`."""
     first, where, form = found.layers[0], f"{found.path}: {', '.join(found.keys)}", format_of(found.path)
     if (note := found.earlier) and not again:
         was = f"{found.path} was adjusted before ({note['rule']}, gamma {note['gamma']:g})"
         raise LevelheadError(f"{was}; undo that first", advice=Advice("again", None, "to adjust it a second time"))
     check_label_task(where, found.known_task, task)
-    if first.classes < 2 and rule != "shift":
+    if first.classes < 2 and rule.multiplies:
         raise LevelheadError(
             f"{where} gives a single logit, and scaling never moves its sign; use the rule shift, "
             "which adds gamma log(n_negative / n_positive) to its bias"
@@ -251,9 +254,11 @@ def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool, task: La
         raise LevelheadError(f"{where} differ in classes", advice=Advice("head", None, "to name one of them"))
     reasons = {"feed one output": len(found.layers) > 1, "is scaled by a constant or bent by a Relu": not first.plain}
     for reason, applies in reasons.items():
-        if rule != "rescale" and applies:
-            raise LevelheadError(f"{where} {reason}, and the rule {rule} does not fit that; tune with the rule rescale")
-    if rule not in ("rescale", "tau") and first.bias is None and form.add_bias is None:
+        if applies and not rule.fits_sums:
+            raise LevelheadError(
+                f"{where} {reason}, and the rule {rule.name} does not fit that; tune with the rule rescale"
+            )
+    if rule.adds and first.bias is None and form.add_bias is None:
         raise LevelheadError(
             f"{where} has no bias to shift, and a {form.name} file cannot hold one that the model "
             "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
@@ -261,12 +266,12 @@ def check_rule_fits(found: LocatedHead, rule: RuleName, *, again: bool, task: La
 
 
 def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
-    from ..io.tuned_json import same_counts
+    from ..choice.tuned_json import same_counts
 
     if chosen.get("classes") not in (None, classes):
         raise LevelheadError(f"{path}: gamma was tuned on {chosen['classes']} classes, but this head has {classes}")
-    if multiplies_probabilities(chosen["rule"], chosen.get("kind")):
-        raise LevelheadError(f"{path}: {not_for_heads(chosen['rule'])}")
+    if (reason := RULES[chosen["rule"]].refuses_kind(chosen.get("kind"))) is not None:
+        raise LevelheadError(f"{path}: {reason}")
     if not same_counts(chosen, n):
         raise LevelheadError(f"{path}: gamma was tuned with other counts; give those, tune again, or give gamma itself")
 
@@ -280,7 +285,7 @@ def _check_not_lost(layer: LayerSpans, before: Head, after: Head) -> None:
         raise LevelheadError(f"{where} would become 0 in {name}: use a gamma nearer to 0, or save it in float32 first")
 
 
-def _count_flips(layer: LayerSpans, logits: np.ndarray, by: Amounts) -> int | None:
+def _count_flips(layer: LayerSpans, logits: np.ndarray, by: Adjustment) -> int | None:
     if layer.classes > 1 and logits.shape[1] != layer.classes:
         raise LevelheadError(f"expected [N, {layer.classes}], got {list(logits.shape)}", parameter="logits")
     dtype = layer.weight.dtype
@@ -292,23 +297,18 @@ def _norms(head: Head) -> np.ndarray:
 
 
 def _notes(
-    head: Head,
-    adjusted: Head,
-    rule: RuleName,
-    flips: int | None,
-    left_out: Sequence[str],
-    chosen: Mapping[str, Any] | None,
+    head: Head, adjusted: Head, rule: Rule, flips: int | None, left_out: Sequence[str], chosen: Mapping[str, Any] | None
 ) -> list[str]:
     notes = []
     if head.bias is None and adjusted.bias is not None:
         notes.append("the head had no bias and has one now")
     if chosen:
-        from ..gamma.tuned import reason_to_keep_zero
+        from ..choice.tuned import reason_to_keep_zero
 
         met = chosen.get("floors_met_at_zero")
         doubt = reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"), floors_met=met)
         notes += [f"where gamma was chosen, {doubt}"] if doubt else []
-    if rule in ("rescale", "tau") and not can_flip(head):
+    if rule.multiplies and not rule.adds and not can_flip(head):
         notes.append(
             "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"
         )
@@ -316,6 +316,6 @@ def _notes(
         notes.append(f"rounding to half precision could flip {flips} of the predictions given")
     if left_out:
         notes.append(f"copied with its config, tokenizer and the like; left out: {listed(left_out)}")
-    if rule != "shift":
+    if rule.multiplies:
         notes.append("probabilities are no longer calibrated; fit a temperature if you use them")
     return notes

@@ -13,12 +13,13 @@ import numpy as np
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
-from ..core.label_task import PROBLEM_TYPES
-from ..core.model_note import NOTE_KEY, digests_in, is_note, note_in_version
 from ..core.regular_file import Stamp
+from ..heads.model_note import NOTE_KEY, digests_in, is_note, note_in_version
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
 from ..io.text import read as read_text
+from ..rules.label_task import PROBLEM_TYPES
+from ..rules.rule import RULES
 from .edits import Edit
 
 HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have in a file
@@ -150,7 +151,7 @@ class LocatedHead:
         version = _json_of(self.path.parent / "adapter_config.json").get("peft_version")
         for note in (self._config.get(NOTE_KEY), note_in_version(version)) if self.note is None else ():
             if is_note(note):
-                spans = [layer.bias if note["rule"] == "shift" else layer.weight for layer in self.layers]
+                spans = [layer.weight if RULES[note["rule"]].multiplies else layer.bias for layer in self.layers]
                 if {sha256(span.bytes()).hexdigest() for span in spans if span is not None} & {*digests_in(note)}:
                     return note
         return self.note

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.adjust import scale
 from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..core.regular_file import check_regular_file, check_unchanged
+from ..rules.adjustment import scale_head
+from ..rules.rule import RULES
 from ..show.progress import ByteProgress
 from . import safetensors
 from .digest import file_sha256
@@ -149,7 +150,7 @@ def _divide(path: Path, head: Head, note: Note) -> Head:
     by = np.array(note["factors"])
     if len(by) != head.classes:
         raise LevelheadError(f"{path}: expected a record of {head.classes} classes, as the head has, got {len(by)}")
-    if note["rule"] == "shift":
+    if not RULES[note["rule"]].multiplies:
         if head.bias is None:
             raise LevelheadError(f"{path}: its record is of a shift, but its head has no bias")
         return replace(head, bias=(head.bias - by).astype(head.bias.dtype))
@@ -157,4 +158,4 @@ def _divide(path: Path, head: Head, note: Note) -> Head:
         if head.bias is None:
             raise LevelheadError(f"{path}: its record adds to a bias, but its head has none")
         head = replace(head, bias=(head.bias - np.array(note["offset"])).astype(head.bias.dtype))
-    return scale(head, 1 / by, bias=note["bias"])
+    return scale_head(head, 1 / by, bias=note["bias"])

@@ -12,6 +12,9 @@ sklearn: read and write the head of a scikit-learn classifier
 find: which layer of a torch module is its head
 layers: the linear layers of a torch module that a forward pass runs
 probe: a forward pass that proves it
+collect: the logits and labels of a torch model over a loader
+candidates: the names of heads in models
+model_note: the note about an adjustment in the config of a model or an adapter
 editable: whether a layer can be changed in place
 sharded: parameters that FSDP2 shards over processes
 """

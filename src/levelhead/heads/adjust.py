@@ -1,13 +1,14 @@
 """A choice applied to a head in memory: the rule that was tuned, with its strength and counts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ..core.adjust import apply_amounts, rule_amounts
+from ..choice.tuned import Tuned
+from ..choice.tuned_json import Choice, choice_of
 from ..core.head import Head, check_finite
-from ..gamma.tuned import Tuned
-from ..io.tuned_json import Choice, choice_of
+from ..rules.rule import RULES, Strengths
 
 
 def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
@@ -44,5 +45,5 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
 
 def apply_choice(head: Head, choice: Choice, counts: np.ndarray) -> Head:
     """Return a head adjusted by a choice, with its counts [K], once both are checked."""
-    by = rule_amounts(head, choice.rule, counts, choice.gamma, scale=choice.scale, offset=choice.offset)
-    return apply_amounts(head, by, bias=choice.bias or "scale")
+    chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
+    return replace(RULES[choice.rule].amounts(head, counts, chosen), bias=choice.bias or "scale").head(head)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.adjust import RULE_TITLES
-from ..core.choices import RuleName
+from ..rules.rule import RULES, Rescale
 from ..show.html import html
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Adjusted:
     factors: np.ndarray
     before: Mapping[str, np.ndarray]
     after: Mapping[str, np.ndarray]
-    rule: RuleName = "rescale"
+    rule: str = Rescale.name
     offset: np.ndarray | None = None
     flips: int | None = None
     _undo: Callable[[], object] = dict  # does nothing
@@ -91,15 +90,15 @@ class Adjusted:
         rows = {
             f"norms of {path or 'the head'}": f"{_range(self.before[path])} -> {_range(self.after[path])}"
             for path in self.layers
-            if self.rule != "shift"
+            if RULES[self.rule].multiplies
         }
         return html(
             "Adjusted",
             {
-                "rule": RULE_TITLES[self.rule],
+                "rule": RULES[self.rule].title,
                 "gamma": f"{self.gamma:.4g}",
                 "classes": counts,
-                "added to the bias" if self.rule == "shift" else "factors": by,
+                "factors" if RULES[self.rule].multiplies else "added to the bias": by,
                 **({} if self.offset is None else {"added to the bias": _range(self.offset)}),
                 **rows,
                 **flips,
@@ -113,12 +112,13 @@ class Adjusted:
 
     @property
     def _prefix(self) -> str:
-        return "" if self.rule == "rescale" else f"{self.rule}, "
+        return "" if self.rule == Rescale.name else f"{self.rule}, "
 
     def _change(self, path: str) -> str:
-        added = self.factors if self.rule == "shift" else self.offset
+        scales = RULES[self.rule].multiplies
+        added = self.offset if scales else self.factors
         bias = "" if added is None else f"bias {'..'.join(f'{x:+.3g}' for x in sorted({added.min(), added.max()}))}"
-        if self.rule == "shift":
+        if not scales:
             return bias
         return f"norms {_range(self.before[path])} -> {_range(self.after[path])}{bias and f', {bias}'}"
 

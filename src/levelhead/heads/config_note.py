@@ -12,8 +12,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..core.model_note import IN_VERSION, NOTE_KEY, is_note, note_digests, note_in_version
 from ..io.safetensors_file import ITEM_BYTES, read_header
+from ..rules.rule import RULES
+from .model_note import IN_VERSION, NOTE_KEY, is_note, note_digests, note_in_version
 
 _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
@@ -93,7 +94,7 @@ def _notes_in_files(model: Any) -> Iterator[Mapping[str, Any]]:
             header = read_header(file)
             known = {key.removeprefix("levelhead."): value for key, value in header.metadata.items()}
             [head, *_] = json.loads(known["head"])
-            tensor = header.tensors[f"{head}.{'bias' if known['rule'] == 'shift' else 'weight'}"]
+            tensor = header.tensors[f"{head}.{'weight' if RULES[known['rule']].multiplies else 'bias'}"]
             with file.open("rb") as opened:
                 opened.seek(tensor.offset)
                 data = opened.read(ITEM_BYTES[tensor.dtype] * prod(tensor.shape))

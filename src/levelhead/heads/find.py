@@ -10,8 +10,8 @@ from torch import jit, nn
 
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
-from ..core.head_names import HEAD_PAIRS, KNOWN_HEADS, LOGIT_SCALE
-from ..core.label_task import PROBLEM_TYPES
+from ..rules.label_task import PROBLEM_TYPES
+from .candidates import HEAD_PAIRS, KNOWN_HEADS, LOGIT_SCALE
 from .layers import HARMLESS_MODULES, check_live, layer_shape, linear_layers, listing, outputs, unwrap
 from .probe import NAME_HEAD, Probe, probes_of
 

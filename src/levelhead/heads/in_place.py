@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
-from warnings import warn
 
 import numpy as np
 
 from .._version import __version__
-from ..core.adjust import RULE_TITLES, apply_amounts, can_flip, factors, rule_amounts
+from ..choice.tuned import Tuned
+from ..choice.tuned_json import Choice, choice_of
 from ..core.array import to_numpy
 from ..core.background import check_left_alone
-from ..core.choices import BiasPolicy, LabelTask, Missing, RuleName
+from ..core.choices import BiasPolicy, LabelTask, Missing
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
-from ..core.label_task import check_label_task
-from ..core.model_note import digests_in, note_digests
 from ..core.precision import rounding_flips
-from ..core.strength import check_strength
-from ..core.warnings import BinaryHeadWarning, PrecisionWarning
-from ..gamma.tuned import Tuned
-from ..io.tuned_json import Choice, choice_of
+from ..core.warnings import BinaryHeadWarning, PrecisionWarning, warn
+from ..rules.adjust import can_flip, factors
+from ..rules.label_task import check_label_task
+from ..rules.rule import RULES, Rescale, Strengths
+from ..rules.strength import check_strength
 from .adjusted import Adjusted
 from .config_note import leave_note, notes_about
+from .model_note import digests_in, note_digests
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
 # Copies of the layer have it, state dicts do not.
@@ -53,7 +54,7 @@ class ModelInMemory(Protocol):
     def head(self, module: Any, names: Sequence[str] | None) -> Head: ...
     def half_dtype(self, module: Any) -> str | None: ...
 
-    def state(self, module: Any, rule: RuleName) -> tuple[Any, tuple[str, ...]]:
+    def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]:
         """Return a version of what a rule changes, and its digests: as it is, and rounded to other dtypes.
 
         If the version is the same, or the first digest is one of those known, it was not changed since.
@@ -76,7 +77,7 @@ class ModelInMemory(Protocol):
 class _Mark(NamedTuple):
     """What was done to a layer, and the layer as it was then."""
 
-    rule: RuleName
+    rule: str
     gamma: float
     version: Any
     digests: tuple[str, ...]
@@ -151,7 +152,7 @@ def check_adjust(
     path, size = next((path, opened.classes(module)) for path, module in found.items())
     check_label_task(path or "the head", opened.task(path), choice.task)
     counts = choice.counts_for(size, opened.names(size), path or "the head")
-    if choice.rule not in ("rescale", "tau"):
+    if RULES[choice.rule].adds:
         opened.check_adds(found, example)
     return found, choice, counts
 
@@ -201,8 +202,8 @@ def rescale_(
     found, n, _ = check_rescale(
         model, counts, gamma=gamma, layer=layer, example=example, missing=missing, background=background
     )
-    strength = check_strength(gamma, "rescale", n, instead="lh.adjust_(model, tuned)")
-    return _adjust_layers(model, found, n, rule="rescale", gamma=strength, bias=bias, logits=logits, again=again)
+    strength = check_strength(gamma, Rescale.name, n, instead="lh.adjust_(model, tuned)")
+    return _adjust_layers(model, found, n, rule=Rescale.name, gamma=strength, bias=bias, logits=logits, again=again)
 
 
 def check_rescale(
@@ -227,7 +228,7 @@ def check_rescale(
             "the rule shift on logits (0, z), the additive shift, and use lh.adjust_(model, tuned)"
         )
     n = resolve(counts, classes, names=opened.names(classes), missing=missing, background=background)
-    return found, n, factors(n, check_strength(gamma, "rescale", n, instead="lh.adjust_(model, tuned)"))
+    return found, n, factors(n, check_strength(gamma, Rescale.name, n, instead="lh.adjust_(model, tuned)"))
 
 
 def _adjust_layers(
@@ -235,7 +236,7 @@ def _adjust_layers(
     found: dict[str, Any],
     n: np.ndarray,
     *,
-    rule: RuleName,
+    rule: str,
     gamma: float,
     bias: BiasPolicy,
     logits: Any,
@@ -248,18 +249,19 @@ def _adjust_layers(
     opened = _open(model)
     names = opened.names(len(n))
     before = {path: check_finite(opened.head(module, names), path or "the head") for path, module in found.items()}
-    if rule != "rescale" and len(found) > 1:
+    if len(found) > 1 and not RULES[rule].fits_sums:
         raise LevelheadError(
             f"{', '.join(found)} feed one output, and the rule {rule} is of one layer; tune with the rule rescale"
         )
-    by = rule_amounts(next(iter(before.values())), rule, n, gamma, scale=scale, offset=offset)
+    chosen = Strengths(gamma, scale=scale, offset=offset)
+    by = replace(RULES[rule].amounts(next(iter(before.values())), n, chosen), bias=bias)
     check_left_alone(by.scale, by.offset, background, names)
-    after = {path: apply_amounts(head, by, bias=bias) if by.changes else head for path, head in before.items()}
+    after = {path: by.head(head) if by.changes else head for path, head in before.items()}
     for path, module in found.items():
         marks = (*_marks_in(notes_about(opened.model)), *getattr(module, MARKS, ()))
         mark = next((mark for mark in reversed(marks) if mark.holds(opened, module)), None)
         if mark and not again:
-            done = f"{path or 'the head'} was adjusted already ({RULE_TITLES[mark.rule]}, gamma {mark.gamma:g})"
+            done = f"{path or 'the head'} was adjusted already ({RULES[mark.rule].title}, gamma {mark.gamma:g})"
             raise LevelheadError(
                 f"{done}; restore it first", advice=Advice("again", None, "to adjust it a second time")
             )
@@ -323,7 +325,6 @@ def _warn_and_count_flips(head: Head, by: np.ndarray, logits: Any, half: str | N
             "the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
             "(levelhead.shift_logits)",
             BinaryHeadWarning,
-            stacklevel=4,
         )
     if logits is None or half is None:
         return None
@@ -333,6 +334,5 @@ def _warn_and_count_flips(head: Head, by: np.ndarray, logits: Any, half: str | N
             f"rounding the scaled weights to {half} could flip {flips} of {len(logits)} predictions; "
             "scale in float32, or scale the logits",
             PrecisionWarning,
-            stacklevel=4,
         )
     return flips

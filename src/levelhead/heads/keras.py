@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..core.array import to_numpy
-from ..core.choices import LabelTask, RuleName
+from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
-from ..core.head_names import KERAS_ACTIVATIONS
+from ..rules.rule import RULES
+from .candidates import KERAS_ACTIVATIONS
 from .keras_find import (
     FoundHead,
     activation_of,
@@ -97,8 +98,8 @@ class KerasModel:
     def half_dtype(self, module: Any) -> str | None:
         return module.kernel.dtype if module.kernel.dtype in ("float16", "bfloat16") else None
 
-    def state(self, module: Any, rule: RuleName) -> tuple[str, tuple[str]]:
-        variable = module.bias if rule == "shift" else module.kernel
+    def state(self, module: Any, rule: str) -> tuple[str, tuple[str]]:
+        variable = module.kernel if RULES[rule].multiplies else module.bias
         digest = "" if variable is None else sha256(_numpy(variable).tobytes()).hexdigest()
         return digest, (digest,)
 

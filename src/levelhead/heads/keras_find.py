@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..core.head_names import KERAS_ACTIVATIONS, KERAS_HARMLESS, KERAS_LINEAR, KERAS_SUMS, list_layers
+from .candidates import KERAS_ACTIVATIONS, KERAS_HARMLESS, KERAS_LINEAR, KERAS_SUMS, list_layers
 
 NAME_LAYER = Advice("layer", None, "to name the head")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from torch import nn
 
 from ..core.errors import LevelheadError
-from ..core.head_names import list_layers
+from .candidates import list_layers
 
 # What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
 HARMLESS_MODULES = (

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.choices import LabelTask, RuleName
+from ..core.choices import LabelTask
 from ..core.class_names import names_in_config
 from ..core.errors import LevelheadError
 from ..core.head import Head
+from ..rules.rule import RULES
 from .editable import Editable, check_editable, check_takes_bias, new_bias
 from .find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
 from .sharded import gather, place_like, reshard
@@ -57,12 +58,12 @@ class TorchModel:
         """Return the name of a layer's dtype if it has half precision."""
         return str(module.weight.dtype) if module.weight.element_size() <= 2 else None
 
-    def state(self, module: Editable, rule: RuleName) -> tuple[tuple[int, int], tuple[str, ...]]:
+    def state(self, module: Editable, rule: str) -> tuple[tuple[int, int], tuple[str, ...]]:
         """Return what tells whether the parameter that a rule changes is as it was.
 
         Its object and version outlast a change of dtype; a copy has the same content, perhaps in another dtype.
         """
-        parameter = module.bias if rule == "shift" else module.weight
+        parameter = module.weight if RULES[rule].multiplies else module.bias
         if parameter is None:
             return (0, 0), ("",)
         return (id(parameter), parameter._version), tensor_digests(gather(parameter.detach()).cpu())

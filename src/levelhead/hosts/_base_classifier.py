@@ -13,14 +13,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
 
-from ..core.adjust import RuleName
-from ..core.choices import PathRule
+from ..choice.diagnostics import diagnose_balanced_counts, issue_warnings
+from ..choice.options import AUTO
 from ..core.counts import Counts, Missing, of, resolve
 from ..core.errors import LevelheadError
 from ..core.measure import log_softmax
 from ..core.per_class import listed
-from ..gamma.diagnostics import diagnose_balanced_counts, issue_warnings
 from ..heads.sklearn import innermost
+from ..rules.rule import RULES, Rescale, Shift
 
 LEAST_PROBABILITY = float(np.finfo(np.float64).tiny)  # normal float
 CALLER = 4  # stack level of whoever calls `fit`, for warnings in `_fit`: `fit` has a wrapper of scikit-learn
@@ -37,7 +37,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     missing: Missing
     estimator_: Any
     counts_: np.ndarray
-    rule_: RuleName
+    rule_: str
     _gamma: float
     _fit: Callable[..., None]
     _temperature: float = 1.0  # of the adjusted scores
@@ -47,7 +47,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"])],
         "counts": [None, "array-like", dict],
         "missing": [StrOptions({"error", "neutral"})],
-        "rule": [StrOptions({"auto", "rescale", "shift"})],
+        "rule": [StrOptions({AUTO, Rescale.name, Shift.name})],
     }
 
     @_fit_context(prefer_skip_nested_validation=False)  # the estimator's own parameters are not checked yet
@@ -118,7 +118,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         counts = resolve_counts(self.counts, y, self.classes_, self.missing)
         if self.counts is None and self._already_trained:
             name = type(innermost(self.estimator_)).__name__
-            issue_warnings([diagnose_balanced_counts(counts, name)], stacklevel=CALLER + 1)
+            issue_warnings([diagnose_balanced_counts(counts, name)])
         return counts
 
     @property
@@ -161,7 +161,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return tags
 
 
-def class_parts(rule: RuleName, counts: np.ndarray, gamma: float, second: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+def class_parts(rule: str, counts: np.ndarray, gamma: float, second: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """Return scale and offset [K], ``s_k <- scale_k s_k + offset_k``, of a rule that counts explain.
 
     ``rescale`` scales by ``r_k^gamma``, with ``r_k = n_max / n_k``; ``shift`` adds ``gamma log r_k``; ``rescale+shift``
@@ -171,26 +171,25 @@ def class_parts(rule: RuleName, counts: np.ndarray, gamma: float, second: float 
     (array([1., 2.]), array([0.        , 1.38629436]))
     """
     rarity = counts.max() / counts
-    if rule == "shift":
+    if not RULES[rule].multiplies:
         return np.ones(len(counts)), gamma * np.log(rarity)
     return rarity**gamma, second * np.log(rarity)
 
 
-def usable_rules(estimator: Any, rule: str) -> tuple[PathRule, ...]:
+def usable_rules(estimator: Any, rule: str) -> tuple[str, ...]:
     """Return the rules asked for that can act on a fitted classifier: `auto` is either, rescaling first.
 
     RS cannot act on two classes, whose scores are opposite, nor on log-probabilities, which are never positive: scaling
     pushes those down.
     """
     can_rescale = len(estimator.classes_) > 2 and hasattr(estimator, "decision_function")
-    if rule == "rescale" and not can_rescale:
+    if rule != AUTO and RULES[rule].multiplies and not can_rescale:
         why = "has two classes" if len(estimator.classes_) <= 2 else "gives probabilities, without a decision_function"
         raise LevelheadError(
-            f"{type(innermost(estimator)).__name__} {why}, so 'rescale' cannot act on it; use 'shift'", parameter="rule"
+            f"{type(innermost(estimator)).__name__} {why}, so {rule!r} cannot act on it; use 'shift'", parameter="rule"
         )
-    if rule == "auto":
-        return ("rescale", "shift") if can_rescale else ("shift",)
-    return ("rescale",) if rule == "rescale" else ("shift",)
+    usable = (Rescale.name, Shift.name) if can_rescale else (Shift.name,)
+    return usable if rule == AUTO else (rule,)
 
 
 def is_frozen(estimator: Any) -> bool:

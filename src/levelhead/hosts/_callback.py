@@ -3,18 +3,17 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
-from warnings import warn
 
 import torch
 from torch import nn
 
-from ..core.choices import RuleRequest
+from ..choice.options import AUTO
+from ..choice.tuned import Tuned
 from ..core.counts import Counts
 from ..core.curve import Metric
 from ..core.errors import Advice, LevelheadError, check_choice
-from ..core.warnings import LevelheadWarning
-from ..gamma.collect import BatchScores
-from ..gamma.tuned import Tuned
+from ..core.warnings import LevelheadWarning, warn
+from ..heads.collect import BatchScores
 from ..heads.torch import Adjusted, adjust_, check_adjust, check_rescale, find_head, rescale_, unwrap
 from ._trackers import LevelOutcome
 from ._tune_at_end import EvalOptions, EvalTuning
@@ -66,7 +65,7 @@ class BaseLevelCallback:
         tune: Literal["eval"] | None = None,
         counts: Counts = None,
         layer: str | None = None,
-        rule: RuleRequest = "auto",
+        rule: str = AUTO,
         metric: Metric = "balanced_error",
         anyway: bool = False,
         scores: BatchScores | None = None,
@@ -118,7 +117,7 @@ class BaseLevelCallback:
             self.tuned = self._tuning.choose(model, loader(), **gather)
         except Exception as error:
             self.verdict = f"the head stays as it was trained, as tuning on the evaluation failed: {error}"
-            warn(self.verdict, LevelheadWarning, stacklevel=3)
+            warn(self.verdict, LevelheadWarning)
 
     def _apply(self, model: nn.Module) -> LevelOutcome | None:
         """Adjust the head, unless the choice was made on the evaluation and its gain is not certain."""

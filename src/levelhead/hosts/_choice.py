@@ -6,17 +6,17 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ..choice.choose import pool_folds
+from ..choice.diagnostics import Diagnosis, diagnose_accuracy, diagnose_negative_logits, diagnose_range_end
+from ..choice.tune import cross_fit
+from ..choice.tuned import Tuned
 from ..core import warnings as kinds
-from ..core.adjust import RuleName
-from ..core.choices import Kind, Metric, PathRule
+from ..core.choices import Kind, Metric
 from ..core.errors import LevelheadError
 from ..core.warnings import quiet
-from ..gamma.choose import pool_folds
-from ..gamma.diagnostics import Diagnosis, diagnose_accuracy, diagnose_negative_logits, diagnose_range_end
-from ..gamma.metrics import ERRORS
-from ..gamma.path import gamma_path
-from ..gamma.tune import cross_fit
-from ..gamma.tuned import Tuned
+from ..path.metrics import ERRORS
+from ..path.path import gamma_path
+from ..rules.rule import RULES
 from ._folds import ScoredFold
 
 _MOST_RESAMPLED = 2_000_000  # samples times replicates: with more than 2,000 samples, fewer replicates are enough
@@ -25,7 +25,7 @@ _MOST_RESAMPLED = 2_000_000  # samples times replicates: with more than 2,000 sa
 class ChosenRule(NamedTuple):
     """A rule and its strength, and what was measured: scores[i] is that of gammas[i]; higher is better."""
 
-    rule: RuleName
+    rule: str
     gamma: float
     score: float
     score_at_zero: float
@@ -87,7 +87,7 @@ class ExactChoice:
 
 
 def choose_on_paths(
-    folds: Sequence[ScoredFold], metric: Metric, rules: Sequence[PathRule], range: tuple[float, float]
+    folds: Sequence[ScoredFold], metric: Metric, rules: Sequence[str], range: tuple[float, float]
 ) -> ChosenRule:
     """Choose the middle of the best plateau of an error, over a range that does not hold 0, where nothing is gained.
 
@@ -116,22 +116,20 @@ def choose_on_paths(
 
 def choose_by_scorer(
     folds: Sequence[ScoredFold],
-    measured: Sequence[dict[RuleName, np.ndarray]],
-    gammas: dict[RuleName, np.ndarray],
+    measured: Sequence[dict[str, np.ndarray]],
+    gammas: dict[str, np.ndarray],
     *,
     scoring: Any,
     already_trained: bool,
 ) -> ChosenRule:
     """Choose the first best of a scorer's mean over the folds, by the first of the rules that do equally well."""
-    means: dict[RuleName, np.ndarray] = {
-        rule: np.mean([values[rule] for values in measured], axis=0) for rule in gammas
-    }
+    means: dict[str, np.ndarray] = {rule: np.mean([values[rule] for values in measured], axis=0) for rule in gammas}
     if any(np.isnan(values).any() for values in means.values()):
         raise LevelheadError(
             f"{scoring!r} is NaN on a fold, which may lack a class; use fewer folds", parameter="scoring"
         )
     best = max(values.max() for values in means.values())
-    rule = cast(RuleName, next(rule for rule, values in means.items() if values.max() == best))  # the first of equals
+    rule = cast(str, next(rule for rule, values in means.items() if values.max() == best))  # the first of equals
     at, values = int(means[rule].argmax()), means[rule]
     scores, labels = (np.concatenate([getattr(fold, part) for fold in folds]) for part in ("scores", "labels"))
     reach = float(gammas[rule][0]), float(gammas[rule][-1])
@@ -144,7 +142,7 @@ def choose_by_scorer(
         gammas=gammas[rule],
         scores=values,
         warnings=(
-            None if len(means) > 1 else diagnose_negative_logits(scores, labels, rule),
+            None if len(means) > 1 else diagnose_negative_logits(scores, labels, RULES[rule]),
             diagnose_accuracy(scores.argmax(axis=1) == labels) if already_trained else None,
             diagnose_range_end((float(gammas[rule][at]), float(gammas[rule][last])), reach),
         ),

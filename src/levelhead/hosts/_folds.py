@@ -9,12 +9,12 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params
 
-from ..core.adjust import RuleName
 from ..core.counts import Missing
 from ..core.measure import fit_temperature
+from ..rules.rule import RULES
 from ._base_classifier import LEAST_PROBABILITY, BaseRescaledClassifier, encode_labels, resolve_counts
 
-Adjustment = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # counts [K] -> scale and offset, [K]
+ScoreChange = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # counts [K] -> scale and offset, [K]
 LARGEST_RESCALING = 2.0  # the range of gamma, if none is given
 LARGEST_SHIFT = 4.0  # the same, for scores of temperature 1
 _LIMITS = {"low": 1e-6, "high": 1e6}  # of a temperature: margins and sums of many logarithms are on any scale
@@ -62,7 +62,7 @@ class FoldClassifier(BaseRescaledClassifier):
         self.estimator = self.estimator_ = fold.model
         self.classes_, self.counts_, self._zero, self._last_X = classes, fold.counts, zero, None
 
-    def at(self, rule: RuleName, gamma: float) -> Self:
+    def at(self, rule: str, gamma: float) -> Self:
         self.rule_, self._gamma = rule, float(gamma)
         return self
 
@@ -120,12 +120,12 @@ def complete_folds(folds: Sequence[ScoredFold]) -> tuple[list[ScoredFold], float
 def measure_fold(
     fold: ScoredFold,
     classifier: FoldClassifier,
-    gammas: dict[RuleName, np.ndarray],
+    gammas: dict[str, np.ndarray],
     scorer: Callable[..., float],
     params: dict,
     X: Any,
     y: np.ndarray,
-) -> dict[RuleName, np.ndarray]:
+) -> dict[str, np.ndarray]:
     """Call a scorer at every gamma of every rule."""
     X_held, y_held = _safe_indexing(X, fold.held), y[fold.held]
     own = _check_method_params(X, params, indices=fold.held)
@@ -140,7 +140,7 @@ def pool_labels(folds: Sequence[ScoredFold]) -> np.ndarray:
     return np.concatenate([fold.labels for fold in folds])
 
 
-def pool_scores(folds: Sequence[ScoredFold], adjust: Adjustment | None = None) -> np.ndarray:
+def pool_scores(folds: Sequence[ScoredFold], adjust: ScoreChange | None = None) -> np.ndarray:
     """Return the scores of all folds, [N, K], as they are or adjusted."""
     if adjust is None:
         return np.concatenate([fold.scores for fold in folds])
@@ -149,7 +149,7 @@ def pool_scores(folds: Sequence[ScoredFold], adjust: Adjustment | None = None) -
 
 
 def pooled_temperature(
-    folds: Sequence[ScoredFold], adjust: Adjustment | None = None, *, balanced: bool = False
+    folds: Sequence[ScoredFold], adjust: ScoreChange | None = None, *, balanced: bool = False
 ) -> float:
     """Return the temperature of least log loss of the scores; balanced: every class weighs the same."""
     known = np.concatenate([fold.known for fold in folds])
@@ -160,14 +160,14 @@ def pooled_temperature(
     return fit_temperature(pool_scores(folds, adjust)[known], labels, weights=weights, **_LIMITS)
 
 
-def range_of(rule: RuleName, given: tuple[float, float] | None, temperature: float) -> tuple[float, float]:
+def range_of(rule: str, given: tuple[float, float] | None, temperature: float) -> tuple[float, float]:
     """Return the range of gamma: as given, or else for `rescale` to 2 and for `shift` to 4 times the temperature.
 
     A shift of 1 is what calibrated scores need for a uniform prior. Scores that are T times as large need T.
     """
     if given is not None:
         return given
-    return (0.0, LARGEST_RESCALING if rule == "rescale" else LARGEST_SHIFT * temperature)
+    return (0.0, LARGEST_SHIFT * temperature if RULES[rule].grows else LARGEST_RESCALING)
 
 
 def _with_all_classes(scores: np.ndarray, known: np.ndarray, size: int) -> np.ndarray:

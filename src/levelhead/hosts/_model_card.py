@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
+from ..choice.tuned import Tuned
 from ..core import atomic
-from ..core.adjust import RULE_TITLES
-from ..gamma.metrics import gain_text
-from ..gamma.tuned import Tuned
 from ..heads.adjusted import Adjusted
+from ..path.metrics import gain_text
+from ..rules.rule import RULES
 
 _BEGIN, _END = "<!-- levelhead: begin -->", "<!-- levelhead: end -->"
 
@@ -56,7 +56,7 @@ def _section(adjusted: Adjusted, tuned: Any) -> str:
         "## Leveling",
         "",
         f"After training, {layers} was adjusted for imbalanced classes by levelhead {__version__}: "
-        f"{RULE_TITLES[adjusted.rule]}, gamma {adjusted.gamma:.4g}, for {len(adjusted.counts)} classes of "
+        f"{RULES[adjusted.rule].title}, gamma {adjusted.gamma:.4g}, for {len(adjusted.counts)} classes of "
         f"{adjusted.counts.max():g} to {adjusted.counts.min():g} training samples.",
     ]
     if isinstance(tuned, Tuned) and tuned.gain is not None:

@@ -7,9 +7,10 @@ from typing import Any, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..choice.tuned import Tuned
 from ..core.measure import recall
-from ..gamma.tuned import Tuned
 from ..heads.sklearn import innermost
+from ..rules.rule import RULES
 from ._base_classifier import BaseRescaledClassifier, class_parts
 from ._choice import ExactChoice
 from ._folds import ScoredFold, pool_labels, pool_scores
@@ -37,7 +38,7 @@ class OutOfFoldClassifier(BaseRescaledClassifier):
     def _parts_for(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return scale and offset [K] of what was chosen, for a model trained on these counts."""
         tuned = self.tuned_
-        if tuned is not None and tuned.rule == "vector":
+        if tuned is not None and not RULES[tuned.rule].follows_counts:
             return np.array(tuned.scale), np.array(tuned.offset)
         second = 0.0 if tuned is None or tuned.second is None else tuned.second
         return class_parts(self.rule_, counts, self.best_gamma_, second)

@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from ..choice.options import AUTO
+from ..choice.tune import tune
+from ..choice.tuned import Tuned
 from ..core.array import to_numpy
-from ..core.choices import RuleRequest
 from ..core.class_names import names_in_config
 from ..core.counts import Counts, resolve
 from ..core.curve import METRICS, Metric
 from ..core.errors import LevelheadError, check_choice
 from ..core.measure import are_log_probabilities
-from ..gamma.collect import BatchScores, collect_scores
-from ..gamma.tune import tune
-from ..gamma.tuned import Tuned
 from ..heads.adjusted import Adjusted
+from ..heads.collect import BatchScores, collect_scores
 from ..heads.torch import read, unwrap
 from ..heads.torch_model import TorchModel, editable_head
+from ..rules.rule import Rescale, Shift
 from ._trackers import LevelOutcome
 from ._training_labels import count_training_labels
 
@@ -34,7 +35,7 @@ class EvalOptions:
 
     counts: Counts = None
     layer: str | None = None
-    rule: RuleRequest = "auto"
+    rule: str = AUTO
     metric: Metric = "balanced_error"
     anyway: bool = False
     scores: BatchScores | None = None
@@ -141,17 +142,17 @@ class EvalTuning:
     def _layers(self, model: nn.Module) -> dict[str, Any]:
         return dict(editable_head(model, layer=self.options.layer, classes=self._likely))
 
-    def _rule(self, layers: dict[str, Any], logits: Any) -> RuleRequest:
+    def _rule(self, layers: dict[str, Any], logits: Any) -> str:
         """Return the rule asked for or, of `auto`, the one that a head of its kind, with these logits, can have."""
         head = next(iter(layers.values()))
-        if self.options.rule != "auto":
+        if self.options.rule != AUTO:
             return self.options.rule
         if len(head.weight) == 1:
-            return "shift"
+            return Shift.name
         new_bias = head.bias is None and not self.keeps_new_bias
         if are_log_probabilities(logits) and not new_bias:
-            return "shift"
-        return "rescale" if len(layers) > 1 or new_bias else "auto"
+            return Shift.name
+        return Rescale.name if len(layers) > 1 or new_bias else AUTO
 
     def _write_page(self, path: Path, title: str) -> None:
         from ..report import of_logits, write  # the page stands above the trainers, and is loaded for this alone

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from ..choice.events import Events
+from ..choice.partial import Partial
+from ..choice.second_pass import SecondPass
 from ..core.array import Array
-from ..core.choices import Kind, PathRule
+from ..core.choices import Kind
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ..gamma.events import Events
-from ..gamma.partial import Partial
-from ..gamma.second_pass import SecondPass
 
 
 def summarize_batches(
     batches: Iterable[Any],
     counts: Counts,
     *,
-    rule: PathRule = "rescale",
+    rule: str = "rescale",
     range: tuple[float, float] | None = None,
     bins: int | None = None,
     norms: Array | None = None,
@@ -64,7 +64,7 @@ def look_into_batches(
     Returns:
         The events, to which those of other parts can be added.
 
-    >>> from levelhead.gamma.tune_partial import plan_second_pass
+    >>> from levelhead.choice.tune_partial import plan_second_pass
     >>> batch = {"logits": np.array([[4.0, 2.0], [4.0, 3.0]]), "labels": np.array([0, 1])}
     >>> look_into_batches([batch], plan_second_pass(summarize_batches([batch], [400, 100]))).gamma.round(3)
     array([0.208, 0.5  ])

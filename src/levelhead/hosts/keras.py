@@ -6,11 +6,12 @@
 from pathlib import Path
 from typing import Any
 
-from ..core.adjust import normalize
+from ..choice.tuned import Tuned
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..gamma.tuned import Tuned
+from ..rules.adjust import normalize
+from ..rules.rule import Rescale, Shift
 
 with naming_what_is_missing():
     from keras.callbacks import Callback
@@ -103,7 +104,7 @@ class LevelCallback(Callback):
     def _states(self) -> list[str]:
         opened = KerasModel(self.model)
         found = opened.layers(layer=self.layer, example=None, classes=None if self.adjusted is None else self._classes)
-        return [opened.state(one, rule)[0] for one in found.values() for rule in ("rescale", "shift")]
+        return [opened.state(one, rule)[0] for one in found.values() for rule in (Rescale.name, Shift.name)]
 
     @property
     def _classes(self) -> int | None:

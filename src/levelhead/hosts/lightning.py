@@ -5,13 +5,12 @@
 
 from itertools import islice
 from typing import Any
-from warnings import warn
 
-from ..core.adjust import RULE_TITLES
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..core.warnings import LevelheadWarning
-from ..gamma.collect import check_held_out
+from ..core.warnings import LevelheadWarning, warn
+from ..heads.collect import check_held_out
+from ..rules.rule import RULES
 
 with naming_what_is_missing():
     import torch
@@ -120,10 +119,9 @@ class LevelCallback(BaseLevelCallback, Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if "rule" in state_dict:
             warn(
-                f"the head in this checkpoint was adjusted already ({RULE_TITLES[state_dict['rule']]}, gamma "
+                f"the head in this checkpoint was adjusted already ({RULES[state_dict['rule']].title}, gamma "
                 f"{state_dict['gamma']:g}), and training goes on from it; resume from a checkpoint that fit wrote",
                 LevelheadWarning,
-                stacklevel=2,
             )
 
 

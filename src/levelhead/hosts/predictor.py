@@ -11,16 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from ..core.choices import Metric, RuleRequest
+from ..choice.options import AUTO
+from ..choice.tune import tune
+from ..choice.tuned import Tuned
+from ..choice.tuned_json import choice_of
+from ..core.choices import Metric
 from ..core.counts import Counts
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
 from ..core.measure import Kind, check_logits, log_softmax
-from ..gamma.tune import tune
-from ..gamma.tuned import Tuned
-from ..gamma.vector import smooth_votes
 from ..heads.adjust import apply_choice
-from ..io.tuned_json import choice_of
+from ..rules.adjustment import smooth_votes
+from ..rules.rule import RULES
 
 
 class RescaledPredictor:
@@ -66,7 +68,7 @@ class RescaledPredictor:
         self._scores_of, self.counts, self.classes = predict_proba, counts, classes
         self.kind: Kind = kind
         choice = None if tuned is None else choice_of(tuned)
-        if choice and choice.kind == "logits" != kind and choice.rule != "shift":
+        if choice and choice.kind == "logits" != kind and RULES[choice.rule].multiplies:
             reason = f"the rule {choice.rule} was chosen on logits, and multiplies those"
             raise LevelheadError(f"{reason}; give a function of logits and set kind to 'logits'", parameter="tuned")
         self.tuned_ = tuned
@@ -77,7 +79,7 @@ class RescaledPredictor:
         y: Any,
         *,
         metric: Metric = "balanced_error",
-        rule: RuleRequest = "auto",
+        rule: str = AUTO,
         bootstrap: int = 1000,
         rng: np.random.Generator | int = 0,
     ) -> "RescaledPredictor":
@@ -112,8 +114,7 @@ class RescaledPredictor:
         if self.tuned_ is None:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
         scores, choice = check_logits(self._scores(X), kind=self.kind), choice_of(self.tuned_)
-        if choice.rule == "vector":  # of votes, some of which are 0
-            scores, _ = smooth_votes(scores, choice.smoothing)
+        scores, _ = smooth_votes(scores, choice.smoothing)  # some votes are 0
         counts = replace(choice, kind=None).counts_for(scores.shape[1], None, "the function")  # scores, not a head
         return apply_choice(Head(np.eye(scores.shape[1])), choice, counts).logits(scores)
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from ..choice.events import Events
+from ..choice.frame import Frame
+from ..choice.options import TuneOptions
+from ..choice.partial import Partial, empty_partial
+from ..choice.second_pass import SecondPass
+from ..choice.tune_chunks import tune_in_passes
+from ..choice.tuned import Tuned
 from ..core.array import Array
-from ..core.choices import Criterion, Kind, PathRule, RuleRequest
+from ..core.choices import Criterion, Kind
 from ..core.counts import Counts
 from ..core.curve import Metric
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..gamma.events import Events
-from ..gamma.frame import Frame
-from ..gamma.options import TuneOptions
-from ..gamma.partial import Partial, empty_partial
-from ..gamma.second_pass import SecondPass
-from ..gamma.tune_chunks import tune_in_passes
-from ..gamma.tuned import Tuned
 from .batches import read_batch
 
 with naming_what_is_missing():
@@ -41,7 +41,7 @@ def tune_dataset(
     exact: bool = True,
     metric: Metric = "balanced_error",
     criterion: Criterion = "guided",
-    rule: RuleRequest = "auto",
+    rule: str = "auto",
     range: tuple[float, float] | None = None,
     target: Array | None = None,
     chosen_on: str = "held-out",
@@ -81,7 +81,7 @@ def tune_dataset(
     columns = {"logits": logits, "labels": labels}
     rows = batch_size or max(1, _NUMBERS // some[0].shape[1])
 
-    def summarize(frames: Mapping[PathRule, Frame]) -> dict[PathRule, Partial]:
+    def summarize(frames: Mapping[str, Frame]) -> dict[str, Partial]:
         found = _reduce(dataset, _Summarize(dict(frames), columns), _AddPartials(), rows)
         return {rule: Partial.from_bytes(data) for rule, data in found.items()}
 
@@ -89,14 +89,14 @@ def tune_dataset(
         found = _reduce(dataset, _Look(second, columns), _AddEvents(), rows)
         return Events.from_bytes(found["events"]) if found else second.nothing()
 
-    return tune_in_passes(some, counts, options, summarize, look if exact else None, stacklevel=3)
+    return tune_in_passes(some, counts, options, summarize, look if exact else None)
 
 
 def summarize_dataset(
     dataset: Dataset,
     counts: Counts,
     *,
-    rule: PathRule = "rescale",
+    rule: str = "rescale",
     range: tuple[float, float] | None = None,
     bins: int | None = None,
     norms: Array | None = None,
@@ -143,7 +143,7 @@ def _reduce(dataset: Dataset, summarize: Any, add: Any, rows: int) -> dict[Any, 
 class _Summarize:
     """Make the partial of a batch for each rule."""
 
-    frames: Mapping[PathRule, Frame]
+    frames: Mapping[str, Frame]
     columns: Mapping[str, str]
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list]:

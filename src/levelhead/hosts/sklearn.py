@@ -31,14 +31,14 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from ..choice.diagnostics import diagnose_negative_logits, issue_warnings
 from ..core.choices import Metric
 from ..core.counts import Counts, Missing
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.warnings import CountsWarning, ScaleWarning
-from ..gamma.diagnostics import diagnose_negative_logits, issue_warnings
-from ..gamma.metrics import ERRORS
-from ..gamma.rule import check_range
+from ..path.metrics import ERRORS
+from ..rules.rule import RULES, check_range
 
 with naming_what_is_missing():
     from sklearn.base import clone
@@ -51,7 +51,7 @@ with naming_what_is_missing():
     from sklearn.utils.validation import _num_samples, check_is_fitted
 
     from ..heads.sklearn import innermost
-    from ._base_classifier import CALLER, BaseRescaledClassifier, encode_labels, usable_rules
+    from ._base_classifier import BaseRescaledClassifier, encode_labels, usable_rules
     from ._choice import ChosenRule, ExactChoice, choose_by_scorer, choose_on_paths
     from ._folds import (
         FoldClassifier,
@@ -127,8 +127,8 @@ class RescaledClassifier(BaseRescaledClassifier):
         self.counts_ = self._training_counts(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values, labels = self._class_scores(_safe_indexing(X, some)), encode_labels(y[some], self.classes_)
-        negative = diagnose_negative_logits(values, labels, self.rule_)
-        issue_warnings([negative, self._diagnose_margins(values), self._diagnose_class_weights()], stacklevel=CALLER)
+        negative = diagnose_negative_logits(values, labels, RULES[self.rule_])
+        issue_warnings([negative, self._diagnose_margins(values), self._diagnose_class_weights()])
 
     def _diagnose_class_weights(self) -> CountsWarning | None:
         """Warn if the classifier weighed its classes, so that the counts of y are not what its loss saw."""
@@ -146,7 +146,7 @@ class RescaledClassifier(BaseRescaledClassifier):
     def _diagnose_margins(self, scores: np.ndarray) -> ScaleWarning | None:
         """Warn if a fixed shift is added to the scores of a classifier without probabilities, which are margins."""
         largest = abs(self.gamma) * float(np.log(self.counts_.max() / self.counts_.min()))
-        if self.rule_ != "shift" or hasattr(self.estimator_, "predict_proba") or largest == 0:
+        if RULES[self.rule_].multiplies or hasattr(self.estimator_, "predict_proba") or largest == 0:
             return None
         return ScaleWarning(
             f"{type(innermost(self.estimator_)).__name__} gives margins, whose scale is not that of log-probabilities: "
@@ -287,7 +287,7 @@ class TunedRescaledClassifierCV(OutOfFoldClassifier):
         self.temperature_ = pooled_temperature(self._folds, self._parts_for, balanced=balanced)
         if self.store_cv_results:
             self.cv_results_ = {"gammas": found.gammas, "scores": found.scores}
-        self._doubts = issue_warnings(found.warnings, stacklevel=CALLER)
+        self._doubts = issue_warnings(found.warnings)
 
     def _scored_folds(self, X: Any, y: np.ndarray, splits: list, fit_params: dict) -> list[ScoredFold]:
         options = FoldOptions(

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RULE_TITLES, RuleName
 from ..core.array import to_plain
+from ..rules.rule import RULES
 from ..show.html import html
 
 
@@ -45,7 +45,7 @@ class LevelSummary:
     gain: float
     gain_interval: tuple[float, float] | None = None
     level: float = 0.95
-    rule: RuleName
+    rule: str
     gamma: float
     second: float | None = None
     temperature: float
@@ -78,7 +78,7 @@ class LevelSummary:
         return {
             self.scoring: f"{change}, on {self.n} out-of-fold samples",
             f"gain on {where} samples": f"{self.gain:.3f}{between}",
-            RULE_TITLES[self.rule]: f"gamma = {self.gamma:.3f}{second}; probabilities at temperature "
+            RULES[self.rule].title: f"gamma = {self.gamma:.3f}{second}; probabilities at temperature "
             f"{self.temperature:.2f}",
         }
 

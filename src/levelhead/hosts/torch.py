@@ -6,10 +6,10 @@ and compiled steps, DDP, FSDP2, Lightning, Accelerate. It does not fire for a st
 
 from typing import Any, Literal
 
-from ..core.adjust import normalize
 from ..core.errors import LevelheadError, check_choice
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head
+from ..rules.adjust import normalize
 
 with naming_what_is_missing():
     import torch

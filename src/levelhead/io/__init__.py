@@ -1,13 +1,10 @@
-"""Users' data files: logits, labels, counts, snapshots and choices of gamma.
-
-snapshot: `Snapshot`, what is left of a training
+"""Users' data files: logits, labels and counts.
 
 samples: logits, labels and counts, from one file or several
 label_samples: the same for several labels per sample
 arrays: one array of a file of any known format
 counts_file: one number per class
 names_file: class names
-tuned_json: a gamma that `levelhead tune` chose
 table: tables of predictions, and what their columns are
 csv_table: CSV as other programs write it
 numpy_file: .npy and .npz

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.adjust import rescale
 from ..core.errors import LevelheadError
 from ..core.head import Head
+from ..rules.adjust import rescale
 from .method import Method
 
 

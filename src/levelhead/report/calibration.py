@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.array import Array
 from ..core.measure import Kind, fit_temperature
-from ..gamma.chunks import read_chunks
+from ..path.chunks import read_chunks
 from .rule_view import RuleView
 
 BINS = 15

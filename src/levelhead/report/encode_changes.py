@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..gamma.envelope import Envelope
+from ..path.envelope import Envelope
 
 STEP = 10_000  # stops per unit of gamma
 

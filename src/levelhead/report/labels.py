@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..choice.tuned import Tuned
 from ..core.array import Array
 from ..core.counts import Counts
 from ..core.measure import Kind
 from ..core.warnings import quiet
-from ..gamma.label_inputs import check_label_scores, check_label_table
-from ..gamma.metrics import ERRORS, TITLES, gain_text
-from ..gamma.tune import tune
-from ..gamma.tuned import Tuned
+from ..labels.label_inputs import check_label_scores, check_label_table
+from ..labels.tune_labels import tune_labels
+from ..path.metrics import ERRORS, TITLES, gain_text
 from .alarms import bare_alarms
 from .rule_view import ChoiceRecord
 from .use_it import UNDO, adjust_command, label_tune_command
@@ -93,11 +93,10 @@ def of_labels(
     """
     if tuned is None:
         with quiet():  # the page shows the warnings
-            tuned = tune(
+            tuned = tune_labels(
                 logits,
                 labels,
                 counts,  # type: ignore[arg-type]
-                task="multilabel",
                 names=names,
                 kind=kind,
                 chosen_on=samples,

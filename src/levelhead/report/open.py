@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RULES, RuleName
-from ..core.errors import LevelheadError, check_choice, in_file
+from ..choice.options import AUTO
+from ..choice.snapshot import Snapshot
+from ..choice.tuned import Tuned
+from ..choice.tuned_json import read_choice
+from ..core.errors import LevelheadError
 from ..core.measure import Kind
-from ..gamma.tuned import Tuned
+from ..core.study import from_the_study
 from ..io import arrays, samples
 from ..io.counts_file import target_shares
 from ..io.label_samples import read_label_samples
 from ..io.safetensors_file import read_header
-from ..io.snapshot import Snapshot
 from ..io.text import parse_json
 from ..io.text import read as read_text
-from ..io.tuned_json import read_choice
-from ..runs.run_folder import Run
+from ..rules.rule import RULES, find_path_rule
 from .labels import LabelSubject, of_labels
 from .subject import ChoiceRecord, Subject, of_logits, of_snapshot
 
@@ -33,7 +34,7 @@ def of_file(
     label_column: str | None = None,
     tuned: Path | None = None,
     gamma: float | None = None,
-    rule: RuleName | None = None,
+    rule: str | None = None,
     chosen_on: str = "held-out",
     bootstrap: int = 1000,
     title: str | None = None,
@@ -90,18 +91,18 @@ def _open(
     label_column: str | None,
     tuned: Path | None,
     gamma: float | None,
-    rule: RuleName | None,
+    rule: str | None,
     chosen_on: str,
     bootstrap: int,
     say: Callable[[str], None],
 ) -> Subject | LabelSubject:
     """Return the subject of a file, by what it holds."""
     if rule is not None:
-        check_choice("rule", rule, RULES)
+        find_path_rule(rule)
     if gamma is not None and tuned is not None:
         raise LevelheadError("expected a gamma or a tuned.json, got both; leave one of them out", parameter="gamma")
     choice = None if tuned is None else read_choice(tuned, rule=rule)
-    given: dict[str, Any] = {"gamma": gamma, "rule": rule or "auto", "tuned": choice, "bootstrap": bootstrap}
+    given: dict[str, Any] = {"gamma": gamma, "rule": rule or AUTO, "tuned": choice, "bootstrap": bootstrap}
     apply = {} if tuned is None else {"tuned_file": str(tuned)}
     if place.is_dir():
         return replace(of_run(place, **given), **apply)
@@ -110,7 +111,7 @@ def _open(
     if place.suffix == ".safetensors" and not place.is_file():
         raise FileNotFoundError(f"{place}: no such file; expected a snapshot or logits")
     if place.suffix == ".safetensors" and "levelhead.snapshot" in read_header(place).metadata:
-        facts = _with_sha256({"snapshot": place})
+        facts = with_sha256({"snapshot": place})
         subject = of_snapshot(Snapshot.load(place), title=place.stem, facts=facts, **given)
         return replace(subject, files={"snapshot": str(place)}, **apply)
     if not arrays.has_known_suffix(place):
@@ -122,9 +123,9 @@ def _open(
         kind = (choice.get("sources") or {}).get("kind") or "logits"
         subject = _of_label_choice(choice, place, labels, given_counts, kind=kind, title=place.stem)
         return replace(subject, apart=not _is_own(choice, place), **apply)
-    if (choice or given)["rule"] == "tau":
+    if (name := (choice or given)["rule"]) != AUTO and RULES[name].needs_norms:
         raise LevelheadError(
-            f"{place}: the rule 'tau' needs the weight norms of a head, and logits have none; give a "
+            f"{place}: the rule {name!r} needs the weight norms of a head, and logits have none; give a "
             "run's folder or a snapshot"
         )
     background = ((choice or {}).get("sources") or {}).get("background")
@@ -136,7 +137,7 @@ def _open(
         found.labels,
         found.counts,
         names=found.names,
-        facts=_with_sha256(found.files),
+        facts=with_sha256(found.files),
         title=place.stem,
         samples=chosen_on,
         apart=gamma is not None or (choice is not None and not _is_own(choice, place)),
@@ -153,35 +154,8 @@ def of_run(folder: Path, **given: Any) -> Subject:
 
     Returns:
         The subject, for `write`.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from levelhead import Head
-    >>> with TemporaryDirectory() as folder:
-    ...     test = {"test": np.eye(3) + 1}, {"test": np.arange(3)}
-    ...     Snapshot(Head(np.eye(3)), np.array([90, 30, 10]), *test).save(f"{folder}/snapshot.safetensors")
-    ...     for name in ("spec.json", "done.json"):
-    ...         _ = Path(folder, name).write_text('{"data": "digits"}')
-    ...     of_run(Path(folder), gamma=0.5).facts["data"]
-    'digits'
     """
-    run = Run.open(folder)
-    made = run.facts
-    spec, versions = made.get("spec", made), made.get("versions", {})
-    if not isinstance(spec, dict) or not isinstance(versions, dict):
-        raise LevelheadError(f"{folder / 'spec.json'}: damaged; move the folder away to train again")
-    facts = {key: str(spec[key]) for key in ("data", "method", "ratio", "net", "recipe", "seed") if spec.get(key)}
-    facts |= {f"trained with {key}": str(value) for key, value in versions.items()}
-    snapshot, log = run.snapshot, run.log
-    with in_file(folder):
-        subject = of_snapshot(
-            snapshot,
-            title=folder.name,
-            log=log,
-            model=str(folder / "model.safetensors"),
-            facts=facts | _with_sha256({"snapshot": folder / "snapshot.safetensors"}),
-            **given,
-        )
-    return replace(subject, files={"run": str(folder)})
+    return from_the_study("runs.subject:of_run")(folder, **given)
 
 
 def of_tuned(path: Path) -> Subject | LabelSubject:
@@ -189,7 +163,7 @@ def of_tuned(path: Path) -> Subject | LabelSubject:
     choice = read_choice(path)
     sources = choice.get("sources")
     if not sources:
-        facts = _with_sha256({"tuned": path}) | {
+        facts = with_sha256({"tuned": path}) | {
             "note": "this file does not name its logits; tune again with this version of levelhead for the whole page"
         }
         counts = np.ones(choice.get("classes") or 2, np.int64)
@@ -252,7 +226,7 @@ def of_choice(
         found.labels,
         found.counts,
         names=found.names,
-        facts=_with_sha256(found.files),
+        facts=with_sha256(found.files),
         target=None if target is None else target_shares(target, found.names, len(found.counts)),
         norms=None if norms is None else arrays.read(norms, wanted="norms"),
         kind=kind,
@@ -276,7 +250,7 @@ def _of_label_choice(
     given = counts if isinstance(counts, Path) else None  # others are in the choice
     found = read_label_samples(logits, labels, given, names=choice.get("names"))
     assert found.labels is not None
-    facts = _with_sha256(found.files)
+    facts = with_sha256(found.files)
     subject = of_labels(found.logits, found.labels, tuned=tuned, names=found.names, kind=kind, title=title, facts=facts)
     return replace(subject, files=_names(found.files))
 
@@ -305,5 +279,5 @@ def _names(files: Mapping[str, Any], **more: Path | None) -> dict[str, str]:
     return {key: str(file) for key, file in {**files, **more}.items() if file is not None}
 
 
-def _with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
+def with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
     return {key: f"{file}, sha256 {arrays.sha256(file)}" for key, file in files.items()}

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RULES
 from ..core.curve import Curve
+from ..rules.rule import RULES
 from .calibration import calibration
 from .encode_changes import encode_changes, gamma_stops
 from .rule_view import RuleView, rule_title
@@ -59,7 +59,7 @@ def _rule_data(subject: Subject, view: RuleView) -> dict[str, Any]:
     return {
         "rule": view.rule,
         "title": view.title,
-        "share": view.rule not in RULES,
+        "share": not RULES[view.rule].has_path,
         "gamma": view.gamma,
         "interval": view.interval,
         "end": view.end,
@@ -67,7 +67,7 @@ def _rule_data(subject: Subject, view: RuleView) -> dict[str, Any]:
         "special": special,
         "best": best,
         **encoded,
-        "code": code_at_gamma(subject, view.rule) if view.rule in RULES and not subject.fitted else None,
+        "code": code_at_gamma(subject, view.rule) if RULES[view.rule].code() and not subject.fitted else None,
     }
 
 

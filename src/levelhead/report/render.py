@@ -21,6 +21,7 @@ import numpy as np
 from .._version import __version__
 from ..core import atomic
 from ..core.errors import LevelheadError
+from ..rules.rule import RULES
 from .encode_changes import STEP
 from .labels import SENTENCE, LabelSubject, label_code, label_verdict
 from .page_data import page_data
@@ -28,7 +29,7 @@ from .rule_table import rule_table
 from .rule_view import rule_title
 from .subject import Subject
 from .use_it import code_to_use
-from .verdict import RULE_SENTENCES, Number, Verdict, percent_text, verdict
+from .verdict import Number, Verdict, percent_text, verdict
 
 SCRIPTS = (
     "format.js",
@@ -142,7 +143,7 @@ def render_page(
                 "labels": False,
                 "subject": subject,
                 "verdict": said,
-                "rule": RULE_SENTENCES[subject.choice["rule"]],
+                "rule": RULES[subject.choice["rule"]].sentence,
                 "rule_title": rule_title(subject.choice["rule"]),
                 "code": code_to_use(subject),
                 "tried": rule_table(subject),
@@ -162,7 +163,7 @@ def render_page(
             for i, subject in enumerate(several)
         ],
         best=_best(verdicts),
-        sentences=RULE_SENTENCES,
+        sentences={name: rule.sentence for name, rule in RULES.items()},
         tables=tables,
         data=Markup(data),
         command=command,

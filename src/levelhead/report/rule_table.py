@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from ..gamma.metrics import TITLES, gain_text, value_form
+from ..path.metrics import TITLES, gain_text, value_form
+from ..rules.rule import RULES, Unchanged
 from .rule_view import rule_title
 from .subject import Subject
 
-AS_TRAINED = "none"  # the name of the candidate that changes nothing
+AS_TRAINED = Unchanged.name
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def rule_table(subject: Subject) -> RuleTable | None:
         rule, second, between = one["rule"], one.get("second"), one.get("interval")
         then = "" if second is None else f", then {round(second, 3) + 0.0:.3f}"
         strength = (
-            "" if rule == AS_TRAINED else "a number per class" if rule == "vector" else f"{one['gamma']:.3f}{then}"
+            "" if rule == AS_TRAINED else f"{one['gamma']:.3f}{then}" if RULES[rule].strengths else "a number per class"
         )
         gain = "" if rule == AS_TRAINED else gain_text(metric, one["gain"], None if between is None else tuple(between))
         rows.append(

@@ -7,21 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjust import RULE_TITLES, RULES
+from ..choice.fitters import MOST_NUMBERS
 from ..core.array import Array, to_numpy
-from ..core.choices import PathRule, RuleName
 from ..core.curve import Curve
 from ..core.measure import Kind
-from ..gamma.envelope import Envelope, compute_envelope
-from ..gamma.fitters import MOST_NUMBERS
-from ..gamma.options import REACH
-from ..gamma.path import gamma_path
-from ..gamma.path_curves import PathCurves
-from ..gamma.rule import make_rule
+from ..path.envelope import Envelope, compute_envelope
+from ..path.path import gamma_path
+from ..path.path_curves import PathCurves
+from ..rules.rule import RULES, RescaleThenShift, find_path_rule
 from .share_path import compute_share_envelope, parts_at, right_path
 
 ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
-ORDER: tuple[RuleName, ...] = ("shift", "rescale", "tau", "rescale+shift", "vector")  # simplest first
 LEAST_END = 0.4  # of a slider; of the shift, less for scores of a smaller spread
 
 
@@ -41,7 +37,7 @@ class RuleView:
         least_end: where the slider ends at least.
     """
 
-    rule: RuleName
+    rule: str
     gamma: float | None
     changes: Envelope
     path: PathCurves | None = None
@@ -69,7 +65,9 @@ class RuleView:
             assert self.offset is not None
             return parts_at(gamma, self.scale, self.offset)
         still = np.ones(len(self.ratios)), np.zeros(len(self.ratios))
-        return (still[0], gamma * np.log(self.ratios)) if self.rule == "shift" else (self.ratios**gamma, still[1])
+        if RULES[self.rule].multiplies:
+            return self.ratios**gamma, still[1]
+        return still[0], gamma * np.log(self.ratios)
 
     @cached_property
     def curve(self) -> Curve:
@@ -84,7 +82,7 @@ class RuleView:
     @cached_property
     def end(self) -> float:
         """The end of the slider: past the choice, its interval, the best strength, and all that are no worse than 0."""
-        if self.rule not in RULES:
+        if not RULES[self.rule].has_path:
             return self.changes.range[1]
         curve, between = self.curve, self.interval or (0.0, 0.0)
         useful = float(curve.gammas[curve.values <= float(curve.at(0.0))].max())
@@ -105,7 +103,7 @@ def rule_title(rule: str) -> str:
     >>> rule_title("shift")
     'Logit shift'
     """
-    title = RULE_TITLES[rule]  # type: ignore[index]
+    title = RULES[rule].title
     return f"{title[:1].upper()}{title[1:]}"
 
 
@@ -117,7 +115,7 @@ def _spread(logits: Array, most: int = 1000) -> float:
 
 def chosen_strength(choice: Mapping[str, Any]) -> float:
     """Return where on its rule's slider a choice is."""
-    return float(choice["gamma"]) if choice["rule"] in RULES else 1.0
+    return float(choice["gamma"]) if RULES[choice["rule"]].has_path else 1.0
 
 
 def make_views(
@@ -141,40 +139,45 @@ def make_views(
         choice: what was chosen.
         norms, kind: as in `tune`.
     """
-    rarity, chosen = counts.max() / counts, choice["rule"]
+    chosen = choice["rule"]
     tried = {one["rule"]: one for one in choice.get("candidates") or ()}
 
-    def of_strength(rule: PathRule, gamma: float | None, interval: Sequence[float] | None = None) -> RuleView:
-        own = norms if rule == "tau" else None
-        made = make_rule(rule, counts, norms=own, kind=kind)
-        reach = (0.0, max(REACH[rule], 1.25 * (gamma or 0.0), *(interval or ())))
+    def of_strength(rule: str, gamma: float | None, interval: Sequence[float] | None = None) -> RuleView:
+        known = find_path_rule(rule)
+        own = norms if known.needs_norms else None
+        made = known.direction(counts, norms=own, kind=kind)
+        reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
         path = None
         if labels is not None:
             path = gamma_path(logits, labels, counts, range=reach, rule=rule, kind=kind, target=target, norms=own)
         changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
         between = None if interval is None else (interval[0], interval[1])
-        least = LEAST_END * (min(1.0, _spread(logits)) if rule == "shift" else 1.0)
+        least = LEAST_END * (min(1.0, _spread(logits)) if known.grows else 1.0)
         return RuleView(rule, gamma, changes, path, made.ratios, target=target, interval=between, least_end=least)
 
-    def of_classes(rule: RuleName, scale: np.ndarray, offset: np.ndarray) -> RuleView:
-        smoothing = float(choice.get("smoothing") or 0.0) if rule == "vector" else 0.0
+    def of_classes(rule: str, scale: np.ndarray, offset: np.ndarray) -> RuleView:
+        smoothing = float(choice.get("smoothing") or 0.0) if rule == chosen else 0.0
         changes = compute_share_envelope(logits, scale, offset, kind=kind, smoothing=smoothing)
         path = None if labels is None else right_path(changes, labels, counts, rule, target)
         return RuleView(rule, 1.0, changes, path, scale=scale, offset=offset, target=target, smoothing=smoothing)
 
-    if chosen in RULES:
+    if RULES[chosen].has_path:
         views = [of_strength(chosen, choice["gamma"], choice.get("interval"))]
     else:
         views = [of_classes(chosen, np.array(choice["scale"], float), np.array(choice["offset"], float))]
     if len(logits) * len(counts) > MOST_NUMBERS:
         return tuple(views)
-    for rule in ORDER:
+    for rule, other in RULES.items():
         known = tried.get(rule)
-        if rule == chosen or (tried and known is None) or rule == "vector":
+        if rule == chosen or (tried and known is None) or not other.strengths:
             continue
-        if rule in RULES:
-            if rule == "shift" or (kind != "probabilities" and (rule != "tau" or norms is not None)):
+        if other.has_path:
+            fits = not other.needs_norms or norms is not None
+            if fits and not (other.multiplies and kind == "probabilities"):
                 views.append(of_strength(rule, None if known is None else float(known["gamma"])))
         elif known is not None and known.get("second") is not None:
-            views.append(of_classes(rule, rarity ** known["gamma"], known["second"] * np.log(rarity)))
+            both = RescaleThenShift().adjustment(counts, known["gamma"], known["second"])
+            assert both.scale is not None
+            assert both.offset is not None
+            views.append(of_classes(rule, both.scale, both.offset))
     return tuple(views)

@@ -8,12 +8,11 @@ each sample's prediction follows the upper envelope of its row.
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import RuleName
 from ..core.measure import Kind
-from ..gamma.chunks import read_chunks
-from ..gamma.envelope import Envelope
-from ..gamma.path_curves import PathCurves
-from ..gamma.rule import Rule
+from ..path.chunks import read_chunks
+from ..path.envelope import Envelope
+from ..path.path_curves import PathCurves
+from ..rules.direction import Direction
 
 LARGEST_SHARE = 1.5  # of the share
 
@@ -71,7 +70,7 @@ def compute_share_envelope(
 
 
 def right_path(
-    changes: Envelope, labels: np.ndarray, counts: np.ndarray, rule: RuleName, target: np.ndarray | None
+    changes: Envelope, labels: np.ndarray, counts: np.ndarray, rule: str, target: np.ndarray | None
 ) -> PathCurves:
     """Return where each sample is right, from every change of its prediction."""
     order = np.lexsort((np.arange(len(changes.sample)), changes.sample))
@@ -83,7 +82,7 @@ def right_path(
     last = np.append(sample[1:] != sample[:-1], True)
     end = np.where(last, changes.range[1], np.nextafter(np.append(begin[1:], 0.0), -np.inf))
     right = (predicted == labels[sample]) & (begin <= end)
-    made = Rule(rule, counts.max() / counts)
+    made = Direction(rule, counts.max() / counts)
     return PathCurves(sample[right], begin[right], end[right], labels, counts, made, changes.range, target=target)
 
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..choice.choose import kind_of_scores
+from ..choice.options import AUTO
+from ..choice.snapshot import Snapshot
+from ..choice.tune import match_prior, tune
+from ..choice.tuned import Tuned
 from ..core.array import Array, as_array
-from ..core.choices import RuleName, RuleRequest
 from ..core.class_names import names_of_columns, resolve_labels
 from ..core.counts import Counts, check_labels, resolve
 from ..core.curve import Curve
@@ -16,12 +20,9 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..core.measure import Kind
 from ..core.warnings import quiet
-from ..gamma.choose import kind_of_scores
-from ..gamma.envelope import Envelope
-from ..gamma.path_curves import PathCurves
-from ..gamma.tune import match_prior, tune
-from ..gamma.tuned import Tuned
-from ..io.snapshot import Snapshot
+from ..path.envelope import Envelope
+from ..path.path_curves import PathCurves
+from ..rules.rule import RULES, Rescale
 from .rule_view import ChoiceRecord, RuleView, chosen_strength, make_views
 
 LARGEST_GAMMA = 50.0  # at this gamma, a class with half the samples is scaled by 10^15
@@ -155,7 +156,7 @@ def of_snapshot(
     *,
     title: str = "snapshot",
     gamma: float | None = None,
-    rule: RuleRequest = "auto",
+    rule: str = AUTO,
     tuned: Tuned | ChoiceRecord | None = None,
     log: Sequence[dict[str, Any]] = (),
     facts: dict[str, str] | None = None,
@@ -222,7 +223,7 @@ def of_logits(
     *,
     title: str = "model",
     gamma: float | None = None,
-    rule: RuleRequest = "auto",
+    rule: str = AUTO,
     tuned: Tuned | ChoiceRecord | None = None,
     names: Sequence[str] | None = None,
     target: Array | None = None,
@@ -272,7 +273,7 @@ def of_logits(
         given: dict[str, Any] = {"norms": norms, "names": names, "kind": kind, "bootstrap": times}
         with quiet():  # the page shows the warnings
             if known is None or blind:
-                one = "rescale" if rule == "auto" else rule
+                one = Rescale.name if rule == AUTO else rule
                 tuned = match_prior(logits, n, prior, rule=one, **given)  # type: ignore[arg-type]
             else:
                 tuned = tune(logits, known, n, rule=rule, target=prior, chosen_on=samples, **given)
@@ -303,19 +304,19 @@ def of_logits(
 def _check_kind(choice: ChoiceRecord | None, logits: Array, kind: Kind) -> None:
     """Check that what was chosen multiplies the kind of scores that are shown; an older choice may not say its kind."""
     shown = kind_of_scores(logits, kind)
-    if choice is not None and choice["rule"] != "shift" and (chosen := choice.get("kind")) not in (None, shown):
+    if choice is not None and RULES[choice["rule"]].multiplies and (chosen := choice.get("kind")) not in (None, shown):
         raise LevelheadError(
             f"the rule {choice['rule']} was chosen on {chosen}, but these are {shown}; show those", parameter="tuned"
         )
 
 
-def _choice(gamma: float | None, rule: RuleRequest, tuned: Tuned | ChoiceRecord | None) -> ChoiceRecord | None:
-    named: RuleName = "rescale" if rule == "auto" else rule
+def _choice(gamma: float | None, rule: str, tuned: Tuned | ChoiceRecord | None) -> ChoiceRecord | None:
+    named = Rescale.name if rule == AUTO else rule
     given = None if gamma is None else {"gamma": gamma, "rule": named, "chosen_on": "given"}
     choice = given or (tuned.to_dict() if isinstance(tuned, Tuned) else tuned)
     if choice is None:
         return None
-    most = np.inf if choice["rule"] == "shift" and choice["chosen_on"] != "given" else LARGEST_GAMMA
+    most = np.inf if RULES[choice["rule"]].grows and choice["chosen_on"] != "given" else LARGEST_GAMMA
     if not 0 <= choice["gamma"] <= most or not np.isfinite(choice["gamma"]):
         raise LevelheadError(
             f"expected a gamma from 0 to {LARGEST_GAMMA:g}, got {choice['gamma']:g}",

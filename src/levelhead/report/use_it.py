@@ -5,8 +5,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..core.adjust import RULES
-from ..core.strength import multiplies_probabilities
+from ..rules.rule import RULES, Rescale
 from .rule_view import ChoiceRecord
 from .subject import Subject
 
@@ -23,7 +22,7 @@ def code_to_use(subject: Subject) -> dict[str, str]:
         return {"command": "", "python": f"# {subject.fitted} does so already\nmodel.predict(X)"}
     if subject.choice["chosen_on"] == "given":
         return {name: text.replace("{gamma}", repr(subject.gamma)) for name, text in code_at_gamma(subject).items()}
-    if multiplies_probabilities(subject.choice["rule"], subject.choice.get("kind")):
+    if RULES[subject.choice["rule"]].refuses_kind(subject.choice.get("kind")) is not None:
         return _code_for_scores(subject)
     return {"command": _command(subject), "python": f"import levelhead as lh\n\n{_python(subject)}"}
 
@@ -43,14 +42,13 @@ def _code_for_scores(subject: Subject) -> dict[str, str]:
 def code_at_gamma(subject: Subject, rule: str | None = None) -> dict[str, str]:
     """Return the same for a rule of one strength at any gamma, with {gamma} in its place."""
     rule = str(subject.choice["rule"]) if rule is None else rule
-    python = {
-        "rescale": f"adjusted = lh.rescale_(model, counts, gamma={{gamma}}){UNDO}",
-        "tau": "write(model, lh.tau_normalize(read(model), {gamma}))",
-        "shift": "write(model, lh.shift_logits(read(model), counts, {gamma}))",
-    }[rule]
-    more = "" if rule == "rescale" else "from levelhead.heads.torch import read, write\n"
-    counts = "" if rule == "tau" else f"counts = {_counts_in_python(subject)}\n"
-    option = "" if rule == "rescale" else f" --rule {rule}"
+    python, more = RULES[rule].code(), ""
+    if python.startswith("write("):
+        more = "from levelhead.heads.torch import read, write\n"
+    else:
+        python = f"adjusted = {python}{UNDO}"
+    counts = f"counts = {_counts_in_python(subject)}\n" if RULES[rule].follows_counts else ""
+    option = "" if rule == Rescale.name else f" --rule {rule}"
     return {
         "command": f"levelhead rescale {_quoted(subject.model or MODEL)} --counts {_counts_in_command(subject)}"
         f" --gamma {{gamma}}{option} -o {_adjusted(subject.model or MODEL)}",
@@ -106,7 +104,7 @@ def _command(subject: Subject) -> str:
         return apply
     if not subject.files.keys() & {"run", "snapshot"}:
         return f"{tune_command(subject)}\n{apply}"
-    if subject.choice["rule"] in RULES:
+    if RULES[subject.choice["rule"]].code():
         return code_at_gamma(subject)["command"].replace("{gamma}", repr(subject.gamma))
     return ""
 
@@ -125,7 +123,7 @@ def _python(subject: Subject) -> str:
         split = subject.samples if blind else "held-out"
         before, counts = f"snapshot = lh.Snapshot.load({json.dumps(file)})\n", "snapshot.counts"
         known, labels = f'snapshot.logits("{split}")', f'snapshot.labels["{split}"]'
-        end = ", norms=snapshot.head.norms" if not rule or choice["rule"] == "tau" else ""
+        end = ", norms=snapshot.head.norms" if not rule or RULES[choice["rule"]].needs_norms else ""
     if subject.kind == "probabilities":
         end += ', kind="probabilities"'
     if subject.target is not None:

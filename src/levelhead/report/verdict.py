@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from ..core.adjust import RULES
-from ..gamma.metrics import TITLES, gain_text, value_form
+from ..path.metrics import TITLES, gain_text, value_form
+from ..rules.rule import RULES
 from ..show.style import short
 from .alarms import Alarm, alarms
 from .rule_view import ChoiceRecord, rule_title
@@ -15,14 +15,6 @@ from .subject import Subject
 
 Status = Literal["ship", "unclear", "keep", "warn"]
 SMALL_GAIN = 0.01  # one point of balanced error
-RULE_SENTENCES = {
-    "rescale": "each class's weight vector is multiplied by (largest count / its count)^gamma",
-    "tau": "each class's weight vector is divided by its norm^gamma",
-    "shift": "gamma times log(largest count / its count) is added to each class's score",
-    "rescale+shift": "each class's weight vector is multiplied by (largest count / its count)^gamma, and then a number "
-    "that grows with log(largest count / its count) is added to its score",
-    "vector": "each class's score is multiplied by a number of its own, and another one is added",
-}
 LEAVE = "Leave the model as it is"
 
 
@@ -230,11 +222,8 @@ def _how_chosen(subject: Subject) -> str:
 def strength_text(subject: Subject) -> str:
     """Return the strength that was chosen, with its interval: `gamma = 0.500 (95 % interval 0.400 to 0.600)`."""
     choice, between = subject.choice, subject.choice.get("interval")
-    if choice["rule"] == "vector":
-        return "a scale and an offset for each class"
-    second = "" if choice.get("second") is None else f", then a shift of {round(choice['second'], 3) + 0.0:.3f}"
     likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
-    return f"gamma = {choice['gamma']:.3f}{second}{likely}"
+    return f"{RULES[choice['rule']].text(choice['gamma'], choice.get('second'))}{likely}"
 
 
 def _verdict_without_labels(subject: Subject) -> Verdict:
@@ -252,7 +241,7 @@ def _verdict_without_labels(subject: Subject) -> Verdict:
     }
     balanced = numbers.get("balanced_error")
     if known is not None and choice.get("n") and balanced:
-        changed = choice["gamma"] != 0 or choice["rule"] not in RULES
+        changed = choice["gamma"] != 0 or not RULES[choice["rule"]].has_path
         status, headline = _decide(subject, *known, changed, balanced.before - balanced.after, _rare_gain(choice))
         lines["How certain"] = _certainty(*known, subject.level)
     else:

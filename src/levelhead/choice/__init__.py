@@ -1,0 +1,19 @@
+"""Which rule and which strength: the choice on held-out samples.
+
+- tune: `tune` and `cross_fit`, which choose a rule and its gamma
+- match_prior: `match_prior`, which does so without labels
+- options: `TuneOptions`, the options of a tuning, checked
+- samples: the samples that a choice needs
+- auto: the choice of the rule
+- fitters, cross_fit: each rule fitted on some samples, and judged on the others
+- choose: the choice on one rule's path
+- objective: what the choice minimizes, and its bootstrap replicates
+- replicates, possible, replicate_groups, block_shares: the choice of many resamples at once
+- tuned, tuned_json: `Tuned`, a chosen gamma with what is needed to judge it; as a file
+- compare: `compare` and `Comparison`, the rules side by side
+- vector: `fit_vector`, a scale and an offset per class, fitted by log loss
+- priors: `estimate_prior`, the shares of the classes in deployment, by EM or BBSE
+- diagnostics, count_doubts: warnings about data, heads and counts, before gamma is chosen
+- snapshot: `Snapshot`, what is left of a training
+- partial, frame, partial_bytes, second_pass, events, tune_partial, tune_chunks: the choice from chunks of samples
+"""

@@ -1,0 +1,198 @@
+"""Comparison of rules: each is fitted on four fifths of held-out data and judged on the rest, repeatedly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.array import Array
+from ..core.choices import Metric
+from ..core.class_names import names_of_columns, resolve_labels
+from ..core.counts import Counts
+from ..core.errors import LevelheadError
+from ..core.measure import Kind
+from ..core.positions import IGNORED, flatten_positions
+from ..path.metrics import TITLES, gain_text, shown, value_form
+from ..rules.rule import RULES, Rescale
+from . import diagnostics
+from .auto import choose_rule, make_fitters
+from .count_doubts import diagnose_counts
+from .cross_fit import CrossFitted, cross_fit_rules
+from .options import TuneOptions
+from .samples import HeldOut
+
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rule: its cross-fitted value and balanced error, its gain over gamma = 0, the median of what was chosen."""
+
+    rule: str
+    balanced_error: float
+    gain: float
+    gain_interval: tuple[float, float]
+    behind_best: float
+    behind_interval: tuple[float, float]
+    gammas: tuple[float, ...]
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rules side by side, best first: what `compare` returns. Errors are not in percent; intervals are at 95 %.
+
+    Args:
+        rows, warnings: one per rule, and `none` for gamma = 0; one line each.
+        n, repeats: how many samples they were judged on; how often those were dealt into folds.
+        metric: what `value`, `gain` and `behind_best` of the rows are in.
+        auto: the rule that `tune` would take, or `none`: the best unless a simpler one is within chance of it.
+
+    >>> row = Row("none", balanced_error=0.25, gain=0.0, gain_interval=(0.0, 0.0), behind_best=0.0,
+    ...           behind_interval=(0.0, 0.0), gammas=())
+    >>> Comparison((row,), n=40, repeats=10).best
+    'none'
+    """
+
+    rows: tuple[Row, ...]
+    n: int
+    repeats: int
+    warnings: tuple[str, ...] = ()
+    metric: Metric = "balanced_error"
+    auto: str = ""
+
+    @property
+    def best(self) -> str:
+        """The rule with the best cross-fitted value."""
+        return self.rows[0].rule
+
+    @property
+    def clear(self) -> bool:
+        """Whether every other rule is behind the best by more than chance."""
+        return all(row.behind_interval[0] > 0 for row in self.rows[1:])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as JSON can hold it."""
+        rows = [{**vars(row), "gammas": list(row.gammas)} for row in self.rows]
+        return {
+            "best": self.best,
+            "clear": self.clear,
+            "auto": self.auto,
+            "metric": self.metric,
+            "n": self.n,
+            "repeats": self.repeats,
+            "rules": rows,
+            "warnings": list(self.warnings),
+        }
+
+    def __str__(self) -> str:
+        title = "error" if self.metric == "balanced_error" else TITLES[self.metric]
+        lines = [f"{'rule':20} {title:>13} {'gain (95 % interval)':>31} {'behind best':>31}  chosen"]
+        for row in self.rows:
+            behind = "" if row.rule == self.best else gain_text(self.metric, row.behind_best, row.behind_interval)
+            gain = gain_text(self.metric, row.gain, row.gain_interval)
+            value = format(row.balanced_error if row.value is None else row.value, value_form(self.metric))
+            lines.append(
+                f"{RULES[row.rule].title:20} {value:>13} {gain:>31} {behind:>31}  "
+                f"{', '.join(f'{gamma:.2f}' for gamma in row.gammas) or '-'}"
+            )
+        tied = [RULES[row.rule].title for row in self.rows[1:] if row.behind_interval[0] <= 0]
+        verdict = f"within chance of it: {'; '.join(tied)}" if tied else "ahead of every other by more than chance"
+        taken = f"; tune takes {RULES[self.auto].title}" if self.auto else ""
+        return "\n".join(
+            [
+                *lines,
+                f"best: {RULES[self.best].title}; {verdict}{taken} ({self.n} samples, {self.repeats} repeats)",
+                *(f"warning: {line}" for line in self.warnings),
+            ]
+        )
+
+
+def compare(
+    logits: Array,
+    labels: Array,
+    counts: Counts,
+    *,
+    metric: Metric = "balanced_error",
+    cost: Array | None = None,
+    target: Array | None = None,
+    norms: Array | None = None,
+    repeats: int = 10,
+    range: tuple[float, float] | None = None,
+    rng: np.random.Generator | int = 0,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    ignore_index: int = IGNORED,
+) -> Comparison:
+    """Compare the shift, RS, tau-normalization, "RS, then shift" and others on samples that each was not fitted on.
+
+    The samples are dealt into five folds, class by class, and every rule is fitted on four and judged on the fifth, as
+    `tune` does to choose one. Intervals are of the paired differences, with one sample more in each class that gains
+    and one that loses.
+
+    Args:
+        logits: [N, K] of samples the model was not trained on; or of tokens or pixels, as in `tune`.
+        labels: [N]. A class needs two samples to be fitted on and judged by.
+        counts, names: training samples of each class; class names, for counts given by name.
+        metric, cost, target, kind, ignore_index: as in `tune`.
+        norms: [K], weight norms of the head; without them tau-normalization is left out.
+        repeats, rng: how often the samples are dealt; a generator, or a seed.
+        range: of each rule's gamma, as in `tune`. The shift of "RS, then shift" may also be negative.
+
+    Returns:
+        The rules, best first, each with its gain over gamma = 0 and its distance from the best rule.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat(np.arange(3), 50)
+    >>> logits = (5 + rng.normal(size=(150, 3)) + 2 * np.eye(3)[labels]) * [1.0, 0.7, 0.4]
+    >>> table = compare(logits, labels, [1000, 200, 40], repeats=1)
+    >>> table.rows[-1].rule, table.rows[0].gain > 0.3
+    ('none', True)
+    """
+    names = names_of_columns(logits, counts) if names is None else names
+    logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
+    labels, names = resolve_labels(logits, labels, counts, names)
+    options = TuneOptions(
+        metric=metric, cost=cost, target=target, norms=norms, range=range, names=names, kind=kind, bootstrap=0
+    )
+    held_out = HeldOut.of([(logits, labels, counts)], options)
+    ((_, known, n),) = held_out.parts
+    sizes = np.bincount(known, minlength=len(n))
+    if not isinstance(repeats, int | np.integer) or repeats < 1:
+        raise LevelheadError(f"expected a whole number, at least 1, got {repeats}", parameter="repeats")
+    if sizes.max() < 2:
+        raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
+    objective = held_out.reference.objective(options)
+    warnings = diagnostics.issue_warnings(
+        [
+            diagnostics.diagnose_missing_classes(sizes, names, least=2),
+            diagnostics.diagnose_accuracy(objective.path.right(0.0)),
+            diagnostics.diagnose_norms(norms, n, Rescale()),
+            *diagnose_counts(*held_out.parts[0], Rescale()),
+        ]
+    )
+    fitters = make_fitters(held_out)
+    crossed = cross_fit_rules(held_out, fitters, objective, repeats=repeats, rng=rng)
+    fits = {rule: fitter.fit(np.arange(len(known))) for rule, fitter in fitters.items()}
+    order = sorted(crossed.predicted, key=crossed.loss)
+    rows = tuple(_row(crossed, rule, order[0]) for rule in order)
+    return Comparison(rows, len(known), repeats, warnings, objective.metric, choose_rule(crossed, fits)[0])
+
+
+def _row(crossed: CrossFitted, rule: str, best: str) -> Row:
+    labels = crossed.held_out.labels
+    sizes = np.bincount(labels)
+    right = (crossed.predicted[rule] == labels).mean(axis=0)
+    recall = np.bincount(labels, right)[sizes > 0] / sizes[sizes > 0]
+    chosen = [[fit.gamma] if fit.second is None else [fit.gamma, fit.second] for fit in crossed.fits.get(rule, ())]
+    return Row(
+        rule=rule,
+        balanced_error=float(1 - recall.mean()),
+        gain=crossed.gain(rule)[0],
+        gain_interval=crossed.interval(rule, _LEVEL),
+        behind_best=crossed.gain(best, rule)[0],
+        behind_interval=crossed.interval(best, _LEVEL, rule),
+        gammas=tuple(np.median(chosen, axis=0).tolist()) if chosen and RULES[rule].strengths else (),
+        value=shown(crossed.objective.metric, crossed.loss(rule)),
+    )

@@ -1,0 +1,307 @@
+"""What a gamma is chosen by: balanced error, and how far predicted shares are from the target prior.
+
+``J(gamma) = balanced error + min(1, 20 s) * mismatch``. The balanced error of few labels is unbiased but noisy, with
+standard error s. The mismatch (total variation between class-weighted predicted shares and the prior) is steadier but
+biased, because a good classifier may err more toward one class than back. So it counts while labels are few, and fades.
+
+Both are exact step functions of gamma. Their events are found and sorted once. Any weighting of the samples, and so
+every bootstrap replicate, is then a gather and a cumulative sum.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ..core.curve import Metric
+from ..path.envelope import Envelope
+from ..path.grid import SAME_VALUE, Grid
+from ..path.metrics import ERRORS, RECALLS, MetricSteps, apply_floors
+from ..path.path import GammaPath
+from ..show.progress import RowProgress
+from .replicates import Block, ResampledChoice
+
+STRENGTH = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class ShareMismatch:
+    """Distance of the predicted shares from a prior [K], for any weighting of the samples, [N] (equal if None)."""
+
+    changes: Envelope
+    prior: np.ndarray
+    grid: Grid
+    weights: np.ndarray | None = None
+
+    def values(self, times: np.ndarray | None = None) -> np.ndarray:
+        """Return the distance on each interval, [G], with sample i counted times[i] times."""
+        weights = times if self.weights is None else self.weights if times is None else self.weights * times
+        start, _, steps = self.changes.mismatch_steps(self.prior, weights)
+        return self.grid.accumulate(start, self._bins, steps)
+
+    def between(self, first: int, last: int) -> np.ndarray:
+        """Return the distance on the intervals from `first` to `last`."""
+        changes = self.changes.between(*self.grid.middles[[first, last]])
+        return replace(self, changes=changes, grid=Grid(self.grid.edges[first : last + 2])).values()
+
+    @cached_property
+    def _bins(self) -> np.ndarray:
+        return self.grid.bins(self.changes.gamma)[self.changes.by_class[0]]  # what is sorted is found faster
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A pull toward the gamma that a calibrated model would need: ``strength * s * |gamma - center| / unit``.
+
+    It is measured in standard errors s of the balanced error, so it fades as labels become many.
+    """
+
+    center: float
+    unit: float = 1.0
+    strength: float = 1.0
+
+    def values(self, gammas: np.ndarray, standard_error: float) -> np.ndarray:
+        """Return what the pull adds at each gamma, [G]."""
+        return self.strength * standard_error * np.abs(gammas - self.center) / self.unit
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """Error of labelled samples and mismatch of shares on at most `most` intervals, for any weighting of the samples.
+
+    Args:
+        path, target: of the labelled samples; [K], sums to 1: the weight of each class where the model will be used.
+        changes: the predictions whose shares are compared with the target; None for the error alone. For a metric that
+            is not an error, the predictions of the path's samples.
+        unlabelled: whether `changes` are of other samples than the path, drawn as in deployment.
+        metric, cost: what the error is, a loss of `metrics.py` if not one of the two errors; [K, K], for `cost`.
+        floors: [K], the least recall of each class, NaN for none; None for no floors at all.
+        pull: what is added where gamma is far from what a calibrated model would need; None for nothing.
+        kept: [N] bool, the samples that count, for the two errors without floors; all if None.
+    """
+
+    path: GammaPath
+    target: np.ndarray
+    changes: Envelope | None = None
+    unlabelled: bool = False
+    most: int | None = None
+    metric: Metric = "balanced_error"
+    cost: np.ndarray | None = None
+    floors: np.ndarray | None = None
+    pull: Pull | None = None
+    kept: np.ndarray | None = None
+
+    def on(self, kept: np.ndarray, target: np.ndarray) -> "Objective":
+        """Return the objective of some samples, [N] bool, and their target; what is sorted is not sorted again."""
+        found = replace(self, kept=kept, target=target)
+        edges, present = self.grid.edges, np.zeros(len(self.grid.edges), bool)
+        present[0] = True
+        present[self._error_bins[kept[self.path.events[3]]]] = True
+        if self.changes is not None:
+            present[self._change_bins if self.unlabelled else self._change_bins[kept[self.changes.sample]]] = True
+        present[-1] = True
+        place = np.cumsum(present) - 1  # where an interval of all samples lies among those of some
+        vars(found).update({"grid": Grid(edges[present]), "_error_bins": place[self._error_bins]})
+        return found
+
+    def error(self, times: np.ndarray | None = None) -> np.ndarray:
+        """Return the class-weighted error (or the loss) on each interval, [G], with sample i counted times[i] times."""
+        if self.metric not in ERRORS:
+            return self.steps.losses(self.grid.middles, self._masses(times))
+        start, _, sign, sample = self.path.events
+        weight = self.weights if times is None else self.weights * times
+        return 1 - self.grid.accumulate(weight[start].sum(), self._error_bins, sign * weight[sample])
+
+    def values(
+        self,
+        error: np.ndarray,
+        times: np.ndarray | None = None,
+        *,
+        unlabelled_times: np.ndarray | None = None,
+        strength: float = STRENGTH,
+    ) -> np.ndarray:
+        """Return J on each interval, [G], given `error(times)`. Samples count `times` or `unlabelled_times`, or once.
+
+        The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
+        Where a floor is not met, J is infinite; where no gamma meets them all, J is how far below the floors each is.
+        """
+        pulled, guide = self._pulled(error, times, strength)
+        if self.mismatch is not None and guide:
+            pulled = pulled + guide * self.mismatch.values(unlabelled_times if self.unlabelled else times)
+        return pulled if self.floors is None else apply_floors(pulled, self.margins(times))
+
+    def choose(self, error: np.ndarray, *, strength: float = STRENGTH) -> tuple[float, tuple[float, float]]:
+        """Return gamma and its plateau as ``grid.choose(values(error))`` does; shares are followed only where J can be
+        lowest: not where its other terms alone exceed J at the gamma at which they are lowest."""
+        if self.mismatch is None or self.floors is not None:
+            return self.grid.choose(self.values(error, strength=strength))
+        pulled, guide = self._pulled(error, None, strength)
+        least = self.grid.lowest(pulled)
+        most = pulled[least] + guide * self.mismatch.between(least, least)[0]
+        low = np.flatnonzero(pulled <= most + 2 * SAME_VALUE)
+        first, last = int(low[0]), int(low[-1])
+        values = pulled[first : last + 1] + guide * self.mismatch.between(first, last)
+        return Grid(self.grid.edges[first : last + 2]).choose(values, prefer_zero=len(values) == len(pulled))
+
+    def _pulled(self, error: np.ndarray, times: np.ndarray | None, strength: float) -> tuple[np.ndarray, float]:
+        """Return the error with the pull on each interval, [G], and the weight of the mismatch."""
+        if self.pull is None and (self.mismatch is None or strength == 0):
+            return error, 0.0
+        curve = self.grid.curve(error)
+        s = self.standard_error(curve.middle(curve.plateau(SAME_VALUE)), times)
+        guide = min(1.0, strength * s) if self.mismatch is not None and strength > 0 else 0.0
+        return (error if self.pull is None else error + self.pull.values(self.grid.middles, s)), guide
+
+    def margins(self, times: np.ndarray | None = None) -> np.ndarray:
+        """Return the least ``recall - floor`` of all classes on each interval, [G]."""
+        assert self.floors is not None
+        return self.steps.margins(self.grid.middles, self._masses(times), self.floors)
+
+    def fixed_loss(self, gamma: float) -> Callable[[np.ndarray | None], float]:
+        """Return what gives the loss at one gamma for any `times` [N]: ``1 - accuracy`` if it is an error."""
+        right = self.path.right(gamma)
+        if self.metric in ERRORS:
+            weighted = self.weights * right
+            return lambda times: float(1 - (weighted.sum() if times is None else weighted @ times))
+        predicted = None
+        if self.metric not in RECALLS and self.changes is not None:
+            bent = self.path.rule.bias is not None  # then the changes are known on a grid only
+            predicted = self.path.predictions(gamma) if bent else self.changes.predictions(gamma)
+        return lambda times: self.steps.loss_of(right, predicted, self._masses(times))
+
+    def loss_of(self, predicted: np.ndarray, times: np.ndarray | None = None) -> float:
+        """Return the loss of any predictions [N] of the path's samples, with sample i counted times[i] times."""
+        right = predicted == self.path.labels
+        if self.metric in ERRORS:
+            return float((self.weights if times is None else self.weights * times) @ ~right)
+        return self.steps.loss_of(right, predicted, self._masses(times))
+
+    def _masses(self, times: np.ndarray | None) -> np.ndarray:
+        """Return the weights of the samples, [N]: whole numbers if no target weighs the classes."""
+        weights = self.weights / self.weights.max()
+        return weights if times is None else weights * times
+
+    def standard_error(self, gamma: float, times: np.ndarray | None = None) -> float:
+        """Return the standard error of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``.
+
+        ``a_c = (right_c + 1) / (n_c + 2)``: each class gets one success and one failure more, so that a class with a
+        single sample does not count as certain.
+        """
+        times = self.kept if times is None else times
+        right = self.path.right(gamma).astype(np.float64) if times is None else times * self.path.right(gamma)
+        sizes = np.bincount(self.path.labels, times, len(self.target))
+        accuracy = (np.bincount(self.path.labels, right, len(self.target)) + 1) / (sizes + 2)
+        return float(np.sqrt((self.prior**2 * accuracy * (1 - accuracy) / (sizes + 2)).sum()))
+
+    @cached_property
+    def prior(self) -> np.ndarray:
+        """The target over the classes that have a labelled sample, [K]. All others are neutral."""
+        present = self.target * (self._sizes > 0)
+        return present / present.sum()
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """Weights of the labelled samples, [N]: those of class c sum to prior[c]."""
+        weights = (self.prior / np.maximum(self._sizes, 1))[self.path.labels]
+        return weights if self.kept is None else weights * self.kept
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        """How many samples of each class count, [K]."""
+        return np.bincount(self.path.labels, self.kept, len(self.target))
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The intervals between all gammas at which anything changes."""
+        events = [self.path.events[1], *([] if self.changes is None else [self.changes.gamma])]
+        return Grid.between(np.concatenate(events), self.path.range, self.most)
+
+    @cached_property
+    def mismatch(self) -> ShareMismatch | None:
+        """Mismatch of the predicted shares. Labelled samples may be imbalanced, so they are class-weighted."""
+        if self.changes is None or self.metric not in ERRORS:
+            return None
+        prior, weights = (self.target, None) if self.unlabelled else (self.prior, self.weights)
+        return ShareMismatch(self.changes, prior, self.grid, weights)
+
+    @cached_property
+    def steps(self) -> MetricSteps:
+        """The metric and the recalls over gamma."""
+        return MetricSteps(self.metric, self.path.labels, len(self.target), self.path.events, self.changes, self.cost)
+
+    @cached_property
+    def _error_bins(self) -> np.ndarray:
+        return self.grid.bins(self.path.events[1])
+
+    @cached_property
+    def _change_bins(self) -> np.ndarray:
+        assert self.changes is not None
+        return self.grid.bins(self.changes.gamma)
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates:
+    """The choice repeated on resamples: the gammas they choose, [B], what the real gamma gains on each, [B], and how
+    much more, on average, a replicate's own choice gains on it than on the samples that it was drawn from.
+
+    Gains are spread as if each class had one more sample that gains and one that loses: resampling a single sample
+    shows no doubt. The real choice flatters itself on the real samples by that optimism, too (Efron 1983).
+    """
+
+    gammas: np.ndarray
+    gains: np.ndarray
+    optimism: float
+
+
+def draw_replicates(
+    objective: Objective,
+    gamma: float,
+    strength: float,
+    n: int,
+    rng: np.random.Generator,
+    progress: RowProgress | None = None,
+) -> Replicates:
+    """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
+    objective = replace(objective, most=1000)
+    path, grid, error = objective.path, objective.grid, objective.error()
+    change = path.right(gamma) - path.right(0.0).astype(np.float64)
+    blocks = [Block(*(np.zeros(0) for _ in Block._fields))]
+    for block in ResampledChoice(objective, gamma, strength).blocks(n, rng):
+        blocks.append(block)
+        if progress is not None:
+            progress(sum(len(one.gammas) for one in blocks), n)
+    gammas, again, zero, at_gamma = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    gains = zero - at_gamma
+    at = np.searchsorted(grid.edges[1:-1], gammas, side="right")
+    optimism = (error[at] - again) - (objective.fixed_loss(0.0)(None) - zero)
+    if gamma == 0:  # nothing changes, on whatever samples
+        return Replicates(gammas, np.zeros(n), 0.0)
+    gains += rng.normal(scale=np.sqrt(_unseen_variance(objective, change, gamma)), size=n)
+    return Replicates(gammas, gains, float(optimism.mean()) if n else 0.0)
+
+
+def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> float:
+    """Return how much the variance of a mean change (+1, 0, -1) grows if each class had one +1 and one -1 more."""
+    labels, size = objective.path.labels, len(objective.target)
+    up, down, n = (np.bincount(labels, x, size) for x in (change > 0, change < 0, np.ones(len(labels))))
+
+    def variance(more: int) -> np.ndarray:
+        m = np.maximum(n + 2 * more, 1)
+        return ((up + down + 2 * more) / m - ((up - down) / m) ** 2) / m
+
+    return max(0.0, float((class_effects(objective, gamma) ** 2 * (variance(1) - variance(0))).sum()))
+
+
+def class_effects(objective: Objective, gamma: float) -> np.ndarray:
+    """Return about how much the loss falls as the recall of each class rises from 0 to 1, [K]."""
+    present = np.bincount(objective.path.labels, minlength=len(objective.target)) > 0
+    if objective.metric in ("macro_f1", "g_mean"):
+        return present / present.sum()
+    if objective.metric == "worst_recall":
+        recall = np.nan_to_num(objective.path.class_accuracy(gamma), nan=np.inf)
+        return (recall == recall.min()) / (recall == recall.min()).sum()
+    if objective.cost is not None:
+        size = len(present)
+        return objective.prior * (objective.cost.sum(axis=1) - size * np.diag(objective.cost)) / (size - 1)
+    return objective.prior

@@ -1,0 +1,349 @@
+"""How often each class occurs where the model is used, estimated from unlabelled logits.
+
+Under label shift the classes look as they did in training, but occur in other proportions: ``p(x | k)`` stays. Then
+
+- `em` maximizes the likelihood of the unlabelled samples, ``sum_i log sum_k share_k p(k | x_i) / prior_k``, by
+  ``share_k <- mean_i p_new(k | x_i)`` with ``p_new(k | x) ~ share_k p(k | x) / prior_k``. It needs probabilities that
+  are calibrated for the training prior. Held-out samples calibrate them, as `vector.py` does.
+- `bbse` needs no probabilities. It solves ``confusion @ shares = predicted``: the share of each class's held-out
+  samples that is predicted as each class, and the shares of the predictions among the unlabelled samples.
+
+References: Saerens et al., Adjusting the Outputs of a Classifier to New a Priori Probabilities, 2002; Lipton et al.,
+Detecting and Correcting for Label Shift with Black Box Predictors, 2018.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+
+from ..core.array import Array, as_array, to_numpy
+from ..core.choices import PriorMethod
+from ..core.counts import Counts, check_labels, resolve
+from ..core.errors import Advice, LevelheadError, check_choice
+from ..core.measure import Kind, check_logits, log_softmax
+from ..core.per_class import listed, title
+from ..core.warnings import PriorWarning
+from ..path.bootstrap import draw_resamples
+from ..rules.adjustment import smooth_votes
+from .diagnostics import Diagnosis, issue_warnings
+from .options import TuneOptions
+from .vector import vector_loss
+
+_LEAST_SHARE = 1e-12  # EM never takes a share from 0
+_LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below, errors of the predicted shares may grow tenfold
+
+
+@dataclass(frozen=True, eq=False)
+class PriorEstimate:
+    """Estimated shares of the classes: what `estimate_prior` returns.
+
+    Args:
+        shares: [K], sum to 1.
+        interval: [K, 2], from and to, of each share by itself, over bootstrap replicates; None without a bootstrap.
+        method: `em` or `bbse`.
+        n, held_out: how many unlabelled samples, and how many held-out ones (0 if none).
+        level, names, warnings: of the interval; class names, where given; one line each.
+
+    >>> print(PriorEstimate(np.array([0.75, 0.25]), None, "em", n=40, held_out=0))
+    shares of the classes, by em from 40 unlabelled samples: class 0 75.0%, class 1 25.0%
+    """
+
+    shares: np.ndarray
+    interval: np.ndarray | None
+    method: PriorMethod
+    n: int
+    held_out: int
+    level: float = 0.95
+    names: tuple[str, ...] | None = None
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the estimate as JSON can hold it."""
+        return {
+            "shares": self.shares.tolist(),
+            "interval": None if self.interval is None else self.interval.tolist(),
+            "method": self.method,
+            "n": self.n,
+            "held_out": self.held_out,
+            "level": self.level,
+            "names": None if self.names is None else list(self.names),
+            "warnings": list(self.warnings),
+        }
+
+    def __str__(self) -> str:
+        return f"shares of the classes, by {self.source}: {self.shares_text()}"
+
+    @property
+    def source(self) -> str:
+        """The method and the samples, in words."""
+        calibrated = f", calibrated on {self.held_out}" if self.method == "em" else f" and {self.held_out}"
+        return f"{self.method} from {self.n} unlabelled samples" + (
+            f"{calibrated} held-out ones" if self.held_out else ""
+        )
+
+    def shares_text(self) -> str:
+        """Return each class's share with its interval, in words; of many classes, the first few."""
+        low_high = (
+            [""] * len(self.shares) if self.interval is None else [f" ({a:.1%} to {b:.1%})" for a, b in self.interval]
+        )
+        return listed([f"{title(k, self.names)} {self.shares[k]:.1%}{low_high[k]}" for k in range(len(self.shares))])
+
+
+_Estimator = Callable[[np.ndarray, np.ndarray | None], np.ndarray]  # weights of both kinds of samples -> shares [K]
+
+
+class _Labelled(NamedTuple):
+    """Held-out scores [N, K] and labels [N]."""
+
+    logits: np.ndarray
+    labels: np.ndarray
+
+
+def estimate_prior(
+    logits: Array,
+    counts: Counts,
+    *,
+    method: PriorMethod = "em",
+    held_out: tuple[Array, Array] | None = None,
+    bootstrap: int = 200,
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+) -> PriorEstimate:
+    """Estimate how often each class occurs among unlabelled samples, if only the proportions changed since training.
+
+    Args:
+        logits: [M, K] of unlabelled samples, drawn as in deployment.
+        counts: training samples of each class, as the loss saw them: after resampling, or times the class weights.
+        method: `em`, which uses probabilities, or `bbse`, which uses the confusion matrix of held-out predictions.
+        held_out: (logits [N, K], labels [N]) of samples the model was not trained on. Without them, `em` takes the
+            softmax of the logits as calibrated for the training counts, and `bbse` cannot be used.
+        bootstrap: replicates of the estimate, for its interval; 0 for none. Unlabelled samples are drawn anew for each,
+            and so are held-out samples, within their class; `em` then fits its calibration again.
+        level, rng: of the interval; a generator, or a seed.
+        names, kind: class names, for counts given by name and for messages; what both logits are.
+
+    Returns:
+        The shares of the classes, each with its interval.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.choice(3, p=[0.2, 0.2, 0.6], size=2000)
+    >>> logits = 2 * (2 * np.eye(3)[labels] + rng.normal(size=(2000, 3))) + np.log([700, 200, 100])
+    >>> estimate_prior(logits, [700, 200, 100], bootstrap=0).shares.round(1)
+    array([0.2, 0.2, 0.6])
+    """
+    check_choice("method", method, get_args(PriorMethod))
+    if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
+        raise LevelheadError(f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap")
+    if not 0 < level < 1:
+        raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
+    unlabelled = check_logits(logits, kind=kind).astype(np.float64)
+    n = resolve(counts, unlabelled.shape[1], names=names)
+    labelled = None if held_out is None else _check_held_out(held_out, len(n), kind)
+    if kind == "probabilities":
+        unlabelled, labelled = _smooth(unlabelled, labelled)
+    warning = None
+    if method == "em":
+        estimate = _em_estimator(unlabelled, n, labelled)
+    elif labelled is not None:
+        estimate, warning = _bbse_estimator(unlabelled, n, labelled, names)
+    else:
+        raise LevelheadError(
+            "'bbse' needs the confusion matrix of held-out samples",
+            parameter="method",
+            advice=Advice("held_out", None, "with their logits and labels, or use 'em'"),
+        )
+    rng = np.random.default_rng(rng)
+    drawn = draw_resamples(np.zeros(len(unlabelled), np.int64), bootstrap, rng)
+    held = iter(()) if labelled is None else draw_resamples(labelled.labels, bootstrap, rng)
+    replicates = np.array([estimate(weights, next(held, None)) for weights in drawn])
+    return PriorEstimate(
+        shares=estimate(np.ones(len(unlabelled)), None),
+        interval=_quantiles(replicates, level),
+        method=method,
+        n=len(unlabelled),
+        held_out=0 if labelled is None else len(labelled.labels),
+        level=level,
+        names=None if names is None else tuple(map(str, names)),
+        warnings=issue_warnings([warning]),
+    )
+
+
+def estimate_target(
+    options: TuneOptions, counts: np.ndarray, held_out: Sequence[tuple[Array, np.ndarray]] = ()
+) -> PriorEstimate:
+    """Return the shares of the classes among the unlabelled samples of a tuning, by `em` with at most 200 replicates.
+
+    Args:
+        options: of the tuning; `unlabelled` must be there.
+        counts: [K], checked.
+        held_out: (logits [n, K], labels [n]) of each part of the labelled samples, if there are any.
+    """
+    if options.unlabelled is None:
+        raise LevelheadError(
+            "'estimate' needs unlabelled samples from deployment",
+            parameter="target",
+            advice=Advice("unlabelled", None, "with their logits"),
+        )
+    unlabelled = as_array(options.unlabelled)
+    if unlabelled.ndim != 2 or unlabelled.shape[1] != len(counts):
+        raise LevelheadError(
+            f"expected logits [M, {len(counts)}], got shape {list(unlabelled.shape)}", parameter="unlabelled"
+        )
+    labelled = tuple(np.concatenate([to_numpy(part) for part in same]) for same in zip(*held_out, strict=True))
+    try:
+        return estimate_prior(
+            unlabelled,
+            counts,
+            held_out=labelled if held_out else None,  # type: ignore[arg-type]
+            bootstrap=min(options.bootstrap, 200),
+            level=options.level,
+            rng=options.rng,
+            names=options.names,
+            kind=options.kind,
+        )
+    except LevelheadError as error:
+        raise LevelheadError(error.message, parameter=error.parameter or "unlabelled", advice=error.advice) from None
+
+
+def maximize_shares(ratios: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    """Return the shares [K] of greatest likelihood, ``sum_i w_i log sum_k share_k ratio_ik``, by accelerated EM.
+
+    Two steps of EM give a direction and its bend; a longer step along both is taken if it raises the likelihood
+    (SQUAREM, Varadhan and Roland 2008).
+
+    Args:
+        ratios: [M, K], ``p(k | x_i) / prior_k``, up to a factor for each sample.
+        weights: [M], how often each sample counts.
+        start: [K], shares to begin with; uniform if not given.
+
+    Returns:
+        Shares that sum to 1.
+
+    >>> maximize_shares(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]), np.ones(4))
+    array([0.25, 0.75])
+    """
+    mass, size = weights / weights.sum(), ratios.shape[1]
+
+    def step(shares: np.ndarray) -> np.ndarray:
+        return np.maximum(shares * (ratios.T @ (mass / (ratios @ shares))), _LEAST_SHARE)
+
+    def likelihood(shares: np.ndarray) -> float:
+        return float(mass @ np.log(ratios @ shares))
+
+    shares = np.full(size, 1 / size) if start is None else np.maximum(start, 1e-6)
+    shares = shares / shares.sum()
+    for _ in range(500):
+        one = step(shares)
+        two = step(one)
+        if np.abs(two - one).max() < 1e-9:
+            return two / two.sum()
+        moved, bend = one - shares, two - 2 * one + shares
+        length = max(1.0, float(np.sqrt((moved @ moved) / max(bend @ bend, 1e-300))))
+        far = np.maximum(shares + 2 * length * moved + length**2 * bend, _LEAST_SHARE)
+        far /= far.sum()
+        shares = step(far) if likelihood(far) >= likelihood(two) else two
+    return shares / shares.sum()
+
+
+def project_on_simplex(values: np.ndarray) -> np.ndarray:
+    """Return the nearest numbers [K] that are not negative and sum to 1.
+
+    >>> project_on_simplex(np.array([0.9, 0.4, -0.3]))
+    array([0.75, 0.25, 0.  ])
+
+    Reference: Duchi et al., Efficient Projections onto the l1-Ball, 2008.
+    """
+    descending = np.sort(values)[::-1]
+    excess = (np.cumsum(descending) - 1) / np.arange(1, len(values) + 1)
+    return np.maximum(values - excess[np.flatnonzero(descending > excess)[-1]], 0)
+
+
+def _em_estimator(unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled | None) -> _Estimator:
+    if labelled is None:
+        ratios = _likelihoods(unlabelled - np.log(counts))
+        whole = maximize_shares(ratios, np.ones(len(unlabelled)))
+        return lambda weights, _: maximize_shares(ratios, weights, whole)
+    ridge = 1 / len(
+        labelled.labels
+    )  # a standard normal prior of each number: little, so that replicates show its doubt
+    start: list[np.ndarray] = []
+
+    def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+        rows = np.arange(len(labelled.labels)) if times is None else np.repeat(np.arange(len(times)), times.astype(int))
+        loss = vector_loss(labelled.logits[rows], labelled.labels[rows], counts)
+        fitted = loss.minimum_at(ridge, *start[:1])
+        scale, offset = loss.affine(fitted)
+        shares = maximize_shares(_likelihoods(scale * unlabelled + offset), weights, *start[1:])
+        start[:] = start or [fitted, shares]
+        return shares
+
+    return estimate
+
+
+def _likelihoods(scores: np.ndarray) -> np.ndarray:
+    """Return ``p(x_i | k)`` [M, K], up to a factor for each sample, from scores calibrated for equal shares."""
+    return np.exp(log_softmax(scores))
+
+
+def _bbse_estimator(
+    unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled, names: Sequence[str] | None
+) -> tuple[_Estimator, Diagnosis]:
+    """Return the estimator, and a warning if the confusion matrix is near singular.
+
+    Predictions are of calibrated logits, shifted by the counts: a class that is never predicted leaves no trace.
+    """
+    size, labels = len(counts), labelled.labels
+    sizes = np.bincount(labels, minlength=size)
+    if not sizes.all():
+        raise LevelheadError(
+            f"{title(int(np.argmin(sizes)), names)} has no held-out sample, so 'bbse' cannot know how it is predicted; "
+            "add some, or use 'em'",
+            parameter="held_out",
+        )
+    loss = vector_loss(*labelled, counts)
+    here, there = ((loss.inverse * scores + loss.shift).argmax(axis=1) for scores in (unlabelled, labelled.logits))
+
+    def confusion(times: np.ndarray | None) -> np.ndarray:
+        found = np.bincount(there * size + labels, times, size * size).reshape(size, size)
+        return found / found.sum(axis=0)
+
+    def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+        predicted = np.bincount(here, weights, size) / weights.sum()
+        return project_on_simplex(np.linalg.lstsq(confusion(times), predicted, rcond=None)[0])
+
+    least = float(np.linalg.svd(confusion(None), compute_uv=False)[-1])
+    return estimate, None if least >= _LEAST_SINGULAR_VALUE else PriorWarning(
+        f"the confusion matrix of the held-out samples is near singular (least singular value {least:.2g}): some "
+        "classes are predicted alike, and their shares are hardly known; see the interval, or use 'em'"
+    )
+
+
+def _check_held_out(held_out: Any, size: int, kind: Kind) -> _Labelled:
+    if not isinstance(held_out, Sequence) or len(held_out) != 2:
+        raise LevelheadError("expected (logits [N, K], labels [N])", parameter="held_out")
+    try:
+        scores = check_logits(held_out[0], kind=kind).astype(np.float64)
+        if scores.shape[1] != size:
+            raise LevelheadError(f"expected logits [N, {size}], got shape {list(scores.shape)}")
+        labels = check_labels(held_out[1], size)
+        if len(labels) != len(scores):
+            raise LevelheadError(f"expected one label per row of logits, got {len(labels)} and {len(scores)} rows")
+    except LevelheadError as error:
+        raise LevelheadError(error.message, parameter="held_out", advice=error.advice) from None
+    return _Labelled(scores, labels)
+
+
+def _smooth(unlabelled: np.ndarray, labelled: _Labelled | None) -> tuple[np.ndarray, _Labelled | None]:
+    """Return logarithms of probabilities, smoothed alike if there are zeros among them."""
+    known = unlabelled if labelled is None else np.concatenate([unlabelled, labelled.logits])
+    smoothed, rest = np.split(smooth_votes(known)[0], [len(unlabelled)])
+    return smoothed, None if labelled is None else labelled._replace(logits=rest)
+
+
+def _quantiles(replicates: np.ndarray, level: float) -> np.ndarray | None:
+    """Return [K, 2], from and to, of replicates [B, K]."""
+    return np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0).T if len(replicates) else None

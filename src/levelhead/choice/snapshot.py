@@ -1,0 +1,151 @@
+"""Snapshots: what is kept of a training. The border from torch to numpy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import atomic
+from ..core.array import Array, to_numpy
+from ..core.counts import check_labels, resolve
+from ..core.errors import LevelheadError
+from ..core.head import Head
+from ..core.measure import recall
+from ..core.regular_file import check_regular_file
+from ..io.text import parse_json
+from ..rules.adjust import rescale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A trained head, the counts it was trained on, and features with labels, split by split.
+
+    Args:
+        head: weight [K, d], bias [K] or None, class names if known.
+        counts: training samples of each class.
+        features: {split: [N, d]}, splits such as `train`, `held-out`, `test`.
+        labels: {split: [N]}, the same splits.
+        meta: facts about the training, as JSON can hold them.
+
+    >>> snapshot = Snapshot(Head(np.eye(2)), [400, 100], {"test": [[2.0, 1.0]]}, {"test": [0]})
+    >>> snapshot
+    Snapshot(2 classes of 400 to 100 training samples, head [2, 2]; test 1)
+    >>> snapshot.logits("test")
+    array([[2., 1.]])
+    """
+
+    head: Head
+    counts: np.ndarray
+    features: dict[str, np.ndarray] = field(default_factory=dict)
+    labels: dict[str, np.ndarray] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", resolve(self.counts, self.head.classes, names=self.head.names))
+        if self.features.keys() != self.labels.keys():
+            raise LevelheadError(
+                f"expected features and labels of the same splits, got {sorted(self.features)} and "
+                f"{sorted(self.labels)}"
+            )
+        object.__setattr__(self, "features", {split: to_numpy(x) for split, x in self.features.items()})
+        object.__setattr__(self, "labels", {split: to_numpy(y) for split, y in self.labels.items()})
+        for split, x in self.features.items():
+            expected = [len(self.labels[split]), self.head.weight.shape[1]]
+            if list(x.shape) != expected:
+                raise LevelheadError(f"expected {split} features {expected}, got {list(x.shape)}")
+            check_labels(self.labels[split], self.head.classes)
+
+    def logits(self, split: str, head: Head | None = None) -> Array:
+        """Return the logits of one split, [N, K], under this head or another."""
+        if split not in self.features:
+            raise LevelheadError(f"the snapshot has no split {split!r}; it has {', '.join(self.features) or 'none'}")
+        return (head or self.head).numpy().logits(self.features[split])
+
+    def plot(self, ax: Axes | None = None, *, split: str | None = None, gamma: float | None = None) -> Axes:
+        """Draw the recall of each class on the Axes given, or on new ones (extra `plot`), and return them.
+
+        Args:
+            ax, split: where to draw, and whose samples; `test` if there is one, else `held-out`.
+            gamma: also show the recall of the head rescaled by this gamma.
+        """
+        from ..show.plot import draw_recall
+
+        split = split or ("held-out" if "held-out" in self.features and "test" not in self.features else "test")
+        before, after = recall(self.logits(split), self.labels[split]), None
+        title = f"{split}, {len(self.labels[split])} samples"
+        if gamma is not None:
+            after = recall(self.logits(split, rescale(self.head, self.counts, gamma=gamma)), self.labels[split])
+            title += f"; gamma = {gamma:.3f}"
+        return draw_recall(before, self.counts, ax, after=after, names=self.head.names, title=title)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "no features"
+        return (
+            f"Snapshot({self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples, "
+            f"head {list(self.head.weight.shape)}; {splits})"
+        )
+
+    def _repr_html_(self) -> str:
+        from ..show.html import html
+        from ..show.style import short
+
+        names = self.head.names or ()
+        shown = ", ".join([*map(short, names[:5]), *["..."] * (len(names) > 5)])
+        samples, bias = f"of {self.counts.max()} to {self.counts.min()} training samples", self.head.bias
+        rows = {
+            "classes": f"{self.head.classes}{f' ({shown})' if shown else ''}, {samples}",
+            "head": f"weight {list(self.head.weight.shape)}, {'no bias' if bias is None else 'with a bias'}",
+            "splits": ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "none",
+        }
+        facts = {key: str(value) for key, value in self.meta.items() if isinstance(value, str | int | float)}
+        return html("Snapshot", rows | {key: fact for key, fact in facts.items() if len(fact) <= 80})
+
+    def save(self, path: str | Path) -> None:
+        """Write the snapshot as one safetensors file, atomically."""
+        from safetensors.numpy import save
+
+        head = self.head.numpy()
+        tensors = {"head.weight": head.weight, "counts": self.counts, "head.bias": head.bias}
+        for split in self.features:
+            tensors |= {f"features.{split}": self.features[split], f"labels.{split}": self.labels[split]}
+        names = None if head.names is None else list(head.names)
+        metadata = {"levelhead.snapshot": json.dumps({"version": 1, "names": names, "meta": self.meta})}
+        atomic.write(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items() if v is not None}, metadata))
+
+    @staticmethod
+    def load(path: str | Path) -> Snapshot:
+        """Read a snapshot that `save` wrote."""
+        from safetensors import SafetensorError, safe_open
+
+        check_regular_file(path, "a snapshot")
+        try:
+            with safe_open(str(path), framework="numpy") as file:
+                metadata = (file.metadata() or {}).get("levelhead.snapshot")
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise LevelheadError(f"{path}: not a complete safetensors file ({error})") from None
+        if metadata is None:
+            raise LevelheadError(f"{path}: expected a snapshot, as a training writes it, got another safetensors file")
+        try:
+            facts = parse_json(metadata)
+            splits = {
+                part: {key.removeprefix(part): values for key, values in tensors.items() if key.startswith(part)}
+                for part in ("features.", "labels.")
+            }
+            return Snapshot(
+                Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]),
+                tensors["counts"],
+                features=splits["features."],
+                labels=splits["labels."],
+                meta=facts["meta"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise LevelheadError(f"{path}: not a complete snapshot ({what})") from None

@@ -1,0 +1,255 @@
+"""Choosing a rule and its strength on held-out samples or out-of-fold scores. Never on test data."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..core.array import Array
+from ..core.choices import Criterion
+from ..core.class_names import names_of_columns, resolve_labels
+from ..core.counts import Counts, resolve
+from ..core.curve import Metric
+from ..core.errors import LevelheadError
+from ..core.measure import Kind
+from ..core.positions import IGNORED, flatten_positions, refuse_label_table
+from ..path.metrics import ERRORS
+from ..path.path import GammaPath
+from ..rules.rule import RULES, Shift
+from ..show.progress import StageProgress
+from . import diagnostics
+from .auto import tune_auto
+from .choose import RulePath, choose_gamma
+from .count_doubts import diagnose_counts
+from .match_prior import match_prior, match_prior_with
+from .options import AUTO, Floors, TuneOptions, check_background
+from .partial import Partial
+from .priors import estimate_target
+from .samples import HeldOut
+from .tune_chunks import is_summary, tune_chunks
+from .tune_partial import tune_partial
+from .tuned import Tuned
+
+__all__ = ["cross_fit", "match_prior", "tune", "tune_path", "tune_with"]
+
+
+def tune(
+    logits: Array,
+    labels: Array = None,
+    counts: Counts | None = None,
+    *,
+    metric: Metric = "balanced_error",
+    cost: Array | None = None,
+    floors: Floors = None,
+    criterion: Criterion = "guided",
+    rule: str = AUTO,
+    range: tuple[float, float] | None = None,
+    unlabelled: Array | None = None,
+    target: Array | None = None,
+    chosen_on: str = "held-out",
+    bootstrap: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    norms: Array | None = None,
+    bias: Array | None = None,
+    training: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    ignore_index: int = IGNORED,
+    background: int | str | None = None,
+    progress: StageProgress | None = None,
+) -> Tuned:
+    """Choose a rule, and the strength gamma at which its criterion is lowest, on held-out data; exact over the range.
+
+    ``J(gamma) = balanced error + min(1, 20 s) * mismatch``, with s the standard error of the balanced error at its own
+    optimum, and mismatch the total variation between class-weighted predicted shares and the target prior. The chosen
+    gamma is the middle of the plateau on which J is lowest. Other metrics are optimized by themselves. With the rule
+    `auto`, each rule is fitted on parts of the samples and judged on the rest (see `choice/auto.py`).
+
+    Args:
+        logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same. Or
+            of tokens [N, T, K] or pixels [N, K, H, W], with labels [N, T] or [N, H, W]; intervals then take positions
+            for independent samples and are too narrow. Or, without labels: a `GammaPath` or a `Partial`, with the rule
+            and counts they have; or chunks (logits [n, K], labels [n]), with counts: an iterator, or what can be
+            read twice for the exact choice (see docs/scale.md).
+        labels: [N], class indices, or names that `names` or the keys of counts list in class order. A class without a
+            sample is named in a warning and left neutral.
+        counts: training samples of each class, as the loss saw them: after resampling, or times the class weights.
+        range: of gamma, which must hold 0; (0, 2) if not given and, for the shift, (0, 4) or more if scores are large.
+        metric: `balanced_error`; or `error`, which weighs classes as they occur among the labels; or `macro_f1`, `mcc`,
+            `kappa` (Cohen's), `g_mean` or `worst_recall`, over the classes that have a sample.
+        cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample.
+        floors: {class: recall}, or a recall for all classes: only gammas at which no recall is below its floor.
+        criterion: `guided`, which is J above, or `balanced_error` alone; for the two errors.
+        rule: `auto`, which chooses; `shift` (``l_k + gamma log r_k``, r_k = n_max / n_k), `rescale`
+            (``l_k r_k^gamma``, the paper's RS), `tau` (``l_k / ||w_k||^gamma``, with `norms`), `rescale+shift`, or
+            `vector` (``scale_k l_k + offset_k``, by log loss; its gain is cross-fitted, and gamma is 1).
+        unlabelled: [M, K], logits of deployment data, whose predicted shares are then compared with the target.
+        target: [K] or {class: share}, prior of the classes in deployment, which weighs them in the metric. Without it,
+            balanced error and shares are of a uniform prior, and all other metrics of the samples as they are. Or
+            `estimate`, from the unlabelled samples, by EM as `estimate_prior` does it.
+        chosen_on: what the data are, for the record. "test" is printed wherever the result is.
+        bootstrap: replicates of the whole choice, stratified by class, for both intervals; 0 for none.
+        level, rng: of the intervals; a generator, or a seed.
+        norms: [K], weight norms of the head. `tau` divides by them. `rescale` warns if they fall as counts grow.
+        bias: [K], a bias within the logits that will be kept while the weights are scaled.
+        training: [M, K], training logits, for a warning if held-out rows are among them.
+        names: class names, for counts given by name and for messages.
+        kind: `probabilities`, whose logarithms can be shifted but not scaled.
+        ignore_index: the label of tokens or pixels that are left out.
+        background: a class that every rule leaves alone, by index or name, such as "no object" in detection: its scores
+            stay as they are, and its count is no n_max. It is a class of the metric like the others.
+        progress: called with (stage, how much of it is done, how much it is in all).
+
+    Returns:
+        The rule and its gamma with the interval, the gain to expect, the curves, the rules tried and the warnings.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=300)
+    >>> logits = (2 + rng.normal(size=(300, 3)) + 2 * np.eye(3)[labels]) * [1.0, 0.7, 0.4]
+    >>> tuned = tune(logits, labels, [1000, 200, 40], bootstrap=200)
+    >>> tuned.worthwhile, max(tuned.candidates, key=lambda one: one.gain).rule == tuned.rule
+    (True, True)
+    >>> 0.1 < tune(logits, labels, [1000, 200, 40], rule="rescale", bootstrap=0).gamma < 0.4
+    True
+    """
+    given = locals()
+    check_background(background, rule, summary=labels is None or is_summary(logits))
+    if labels is None or is_summary(logits):
+        return _tune_summary(logits, labels if counts is None else counts, TuneOptions.of(given))
+    _check_given(counts)
+    names = names_of_columns(logits, counts) if names is None else names
+    logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
+    refuse_label_table(labels)
+    labels, names = resolve_labels(logits, labels, counts, names)
+    if background is not None:
+        counts = resolve(counts, logits.shape[1], names=names, background=background)
+    return _tune_parts([(logits, labels, counts)], TuneOptions.of(given | {"names": names}))
+
+
+def _tune_summary(given: Any, counts: Counts | None, options: TuneOptions) -> Tuned:
+    """Do what `tune` does for a path, a partial, or chunks."""
+    if isinstance(given, GammaPath):
+        if given.weights is not None or given.k > 1:
+            raise LevelheadError("expected a path of top-1 without weights of samples; or use its best()")
+        rule = given.rule.name if options.is_auto else options.rule
+        if rule != given.rule.name:
+            raise LevelheadError(f"the path is of the rule {given.rule.name!r}, got {rule!r}", parameter="rule")
+        _check_same_counts(counts, given.counts, options)
+        options = replace(options, rule=rule, target=given.target if options.target is None else options.target)
+        found = _diagnose_logits(given.whole_logits()[0], given.labels[: len(given.logits[0])], given.counts, options)
+        return choose_gamma(RulePath.of([given], options), options, found)
+    if isinstance(given, Partial):
+        _check_same_counts(counts, given.frame.counts, options)
+        return tune_partial(given, options)
+    if not is_summary(given, alone=True):
+        raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
+    _check_given(counts)
+    return tune_chunks(given, counts, options)
+
+
+def _check_given(counts: Counts | None) -> None:
+    if counts is None:
+        raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
+
+
+def _check_same_counts(counts: Counts | None, known: np.ndarray, options: TuneOptions) -> None:
+    if counts is not None and not np.array_equal(resolve(counts, len(known), names=options.names), known):
+        raise LevelheadError("they are not those that the summary was made with; leave them out", parameter="counts")
+
+
+def tune_path(
+    path: GammaPath,
+    *,
+    target: Array | None = None,
+    chosen_on: str = "held-out",
+    bootstrap: int = 1000,
+    norms: Array | None = None,
+    names: Sequence[str] | None = None,
+) -> Tuned:
+    """Choose gamma as `tune` does, on a path that is already computed and with its rule."""
+    options = TuneOptions(
+        rule=path.rule.name, target=target, chosen_on=chosen_on, bootstrap=bootstrap, norms=norms, names=names
+    )
+    found = _diagnose_logits(path.whole_logits()[0], path.labels, path.counts, options)
+    return choose_gamma(RulePath.of([path], options), options, found)
+
+
+def tune_with(options: TuneOptions, logits: Array, labels: Array | None, counts: Counts) -> Tuned:
+    """Choose as `tune` does or, without labels, as `match_prior` does."""
+    if labels is None:
+        return match_prior_with(logits, counts, options)
+    return _tune_parts([(logits, labels, counts)], options)
+
+
+def cross_fit(
+    folds: Sequence[tuple[Array, Array, Counts]],
+    *,
+    metric: Metric = "balanced_error",
+    cost: Array | None = None,
+    floors: Floors = None,
+    criterion: Criterion = "guided",
+    rule: str = AUTO,
+    range: tuple[float, float] | None = None,
+    target: Array | None = None,
+    bootstrap: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+) -> Tuned:
+    """Choose one rule and gamma from the out-of-fold scores of cross-validation, each fold with its own counts.
+
+    Every sample contributes the interval of gammas at which its own fold's model is right. The intervals of all folds
+    are pooled, and rule and gamma are chosen as in `tune`.
+
+    Args:
+        folds: (logits [N, K], labels [N], counts) of each fold, of samples its model was not trained on.
+        metric, cost, floors, criterion, rule, range, target, bootstrap, level, rng, names, kind: as in `tune`.
+
+    Returns:
+        The choice, as from `tune`, with `chosen_on` "out-of-fold".
+
+    >>> first = np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), [0, 1, 1], [400, 100]
+    >>> second = np.array([[5.0, 2.0], [2.0, 2.5]]), [0, 1], [380, 120]
+    >>> tuned = cross_fit([first, second], rule="rescale", bootstrap=0)
+    >>> tuned.chosen_on, tuned.n, round(tuned.gamma, 3)
+    ('out-of-fold', 5, 0.354)
+    """
+    options = TuneOptions.of({**locals(), "chosen_on": "out-of-fold"})
+    folds = list(folds)
+    if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
+        raise LevelheadError("expected at least one fold, each (logits [N, K], labels [N], counts)", parameter="folds")
+    return _tune_parts(folds, options)
+
+
+def _tune_parts(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptions) -> Tuned:
+    """Do what `tune` and `cross_fit` share."""
+    held_out = HeldOut.of(parts, options)
+    if options.estimates_target:
+        prior = estimate_target(options, held_out.counts, [(logits, labels) for logits, labels, _ in held_out.parts])
+        guide = options.unlabelled if options.metric in ERRORS else None
+        options = replace(options, target=prior.shares, unlabelled=guide)
+        return replace(_tune_parts(parts, options), prior=prior)
+    each = zip(*(_diagnose_logits(*part, options) for part in held_out.parts), strict=True)
+    found = [next(filter(None, same), None) for same in each]  # one warning for all folds
+    if not options.is_auto and RULES[options.rule].has_path:
+        path = held_out.rule_path(options.rule)
+        return choose_gamma(path, options, found, counts=held_out.counts)
+    return tune_auto(held_out, found)
+
+
+def _diagnose_logits(
+    logits: Array, labels: np.ndarray, counts: np.ndarray, options: TuneOptions
+) -> list[diagnostics.Diagnosis]:
+    """Return what is wrong with the samples, or with the rule that was asked for on them."""
+    asked = None if options.is_auto else RULES[options.rule]
+    named = asked if asked is not None and asked.has_path else Shift()  # of other rules, the samples themselves say
+    return [
+        diagnostics.diagnose_training_rows(logits, options.training),
+        diagnostics.diagnose_norms(options.norms, counts, named),
+        diagnostics.diagnose_binary_head(logits, named),
+        diagnostics.diagnose_negative_logits(logits, labels, named),
+        *(diagnose_counts(logits, labels, counts, asked or Shift()) if options.chosen_on != "out-of-fold" else ()),
+    ]

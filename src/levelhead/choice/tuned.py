@@ -1,0 +1,326 @@
+"""A chosen gamma, with everything needed to judge it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..core.choices import BiasPolicy, LabelTask
+from ..core.curve import Curve, Metric
+from ..core.measure import Kind
+from ..core.per_class import listed
+from ..core.per_class import title as class_title
+from ..path.metrics import TITLES, gain_text, value_form
+from ..show.curve_text import draw_text_curve, sparkline
+from ..show.html import html
+from ..show.plot import draw_choice
+from .priors import PriorEstimate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One rule that was tried: what it chose on all samples, and how well it does on samples it was not fitted on.
+
+    Args:
+        rule: `none` (the model as it is), `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
+        gamma, second: the strength that it chooses on all samples; of `rescale+shift`, also that of the shift.
+        value: the metric, cross-fitted: each sample is scored by a fit without it.
+        gain: how much better that is than the model as it is; above 0 is better, whatever the metric.
+        interval: of the gain; None if it is not known.
+        curve: the metric over gamma on all samples; None for rules that are not a path.
+
+    >>> Candidate("shift", 1.0, value=0.2, gain=0.05, interval=(0.01, 0.09)).to_dict()["gain"]
+    0.05
+    """
+
+    rule: str
+    gamma: float
+    value: float
+    gain: float
+    interval: tuple[float, float] | None = None
+    second: float | None = None
+    curve: Curve | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers without the curve, as JSON can hold them."""
+        interval = None if self.interval is None else list(self.interval)
+        kept = ("rule", "gamma", "second", "value", "gain")
+        return {name: getattr(self, name) for name in kept} | {"interval": interval}
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A chosen gamma: what `tune`, `cross_fit` and `match_prior` return. Errors, gains and shares are not in percent.
+
+    Args:
+        gamma: the middle of the plateau on which the criterion is lowest.
+        interval: of gamma, over bootstrap replicates of the whole choice; None without a bootstrap.
+        rule: what was chosen: `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
+        scale, offset: [K] each, for the last two rules: ``score_k = scale_k logit_k + offset_k``; else ().
+        smoothing: what `vector` adds to probabilities before their logarithm; 0 for logits.
+        kind: what it was chosen on: `logits`, or `probabilities`, also if their logarithms were given. Of the latter
+            only the shift fits a head.
+        prior: the shares that the target was estimated to be; None if it was given.
+        second: the strength of the shift in `rescale+shift`, whose gamma is that of rescaling, and of the shift that
+            follows `vector` where the metric is not an error or there are floors.
+        temperature: divide the adjusted scores by it for calibrated probabilities; None without labels.
+        task: `multiclass`, or `multilabel`, where `offset` is filled whatever the rule (see `TunedLabels`).
+        recall, recall_at_zero: [K], of each class on these samples, NaN without a sample; () without labels.
+        candidates, why: each rule that was tried, with its cross-fitted value; why this one was chosen.
+        criterion: what was minimized: `guided`, `balanced_error`, another metric, or `shares` (no labels).
+        metric: what the gain is measured in: `balanced_error`, `error`, `macro_f1`, ..., or `cost`.
+        value, value_at_zero: the metric at gamma and at 0 on these samples; None without labels.
+        chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for.
+        n, classes: how many samples it was chosen on; K.
+        counts: [K], the training samples of each class that it was chosen with; of `cross_fit`, the sum over its folds.
+        names, bias: class names, where given; whether the bias is scaled with its weight vector, or kept.
+        plateau: the gammas that do as well on these samples.
+        curve, criterion_curve: the metric (without labels: the mismatch of shares), and what was minimized; exact.
+        error, balanced_error: at gamma on these samples, the second weighted by the target; None without labels.
+        error_at_zero, balanced_error_at_zero: the same at gamma = 0.
+        gain: how much gamma improves the metric on new samples like these: the gain on these samples less the optimism
+            of choosing on them. The bootstrap estimates that optimism; without one it is not subtracted.
+        gain_interval, level: of the gain, by the same bootstrap; of both intervals.
+        mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were used.
+        floors, floors_met_at_zero: [K], the least recall of each class, 0 for none, or () without any floor; whether
+            gamma = 0 meets them, or None.
+        missing, warnings: classes without a labelled sample, which are neutral; one line each.
+
+    >>> from levelhead import match_prior
+    >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], bootstrap=0)
+    >>> print(tuned)
+    gamma = 0.604 for rule rescale, chosen on unlabelled (4 samples); predicted shares off the target by 50.00% -> 0.00%
+    """
+
+    gamma: float
+    interval: tuple[float, float] | None
+    rule: str
+    criterion: str
+    chosen_on: str
+    n: int
+    classes: int
+    plateau: tuple[float, float]
+    curve: Curve
+    criterion_curve: Curve
+    metric: Metric = "balanced_error"
+    value: float | None = None
+    value_at_zero: float | None = None
+    floors: tuple[float, ...] = ()
+    floors_met_at_zero: bool | None = None
+    level: float = 0.95
+    error: float | None = None
+    balanced_error: float | None = None
+    error_at_zero: float | None = None
+    balanced_error_at_zero: float | None = None
+    gain: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    mismatch: float | None = None
+    mismatch_at_zero: float | None = None
+    missing: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+    counts: tuple[float, ...] = ()
+    names: tuple[str, ...] | None = None
+    bias: BiasPolicy = "scale"
+    scale: tuple[float, ...] = ()
+    offset: tuple[float, ...] = ()
+    second: float | None = None
+    temperature: float | None = None
+    candidates: tuple[Candidate, ...] = ()
+    why: str = ""
+    task: LabelTask = "multiclass"
+    recall: tuple[float, ...] = ()
+    recall_at_zero: tuple[float, ...] = ()
+    smoothing: float = 0.0
+    prior: PriorEstimate | None = None
+    kind: Kind = "logits"
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether the interval of the gain lies above 0, or gamma = 0 does not meet the floors.
+
+        Without a bootstrap or without labels the interval is not known, and it does not.
+        """
+        return self.floors_met_at_zero is False or (self.gain_interval is not None and self.gain_interval[0] > 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers without the curves, as JSON can hold them."""
+        names = (
+            "gamma",
+            "interval",
+            "rule",
+            "criterion",
+            "metric",
+            "chosen_on",
+            "n",
+            "classes",
+            "counts",
+            "names",
+            "bias",
+            "plateau",
+            "level",
+            "value",
+            "value_at_zero",
+            "floors",
+            "floors_met_at_zero",
+            "error",
+            "balanced_error",
+            "error_at_zero",
+            "balanced_error_at_zero",
+            "gain",
+            "gain_interval",
+            "mismatch",
+            "mismatch_at_zero",
+            "missing",
+            "warnings",
+            "scale",
+            "offset",
+            "second",
+            "temperature",
+            "why",
+            "task",
+            "smoothing",
+            "kind",
+        )
+        found = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
+        recalls = {
+            name: [None if value != value else value for value in getattr(self, name)]
+            for name in ("recall", "recall_at_zero")
+        }
+        prior = {"prior": None if self.prior is None else self.prior.to_dict()}
+        return found | recalls | prior | {"candidates": [candidate.to_dict() for candidate in self.candidates]}
+
+    def facts(self) -> dict[str, str]:
+        """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""
+        source = "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
+        parts = {
+            "gamma": f"{self.gamma:.3f}{_interval_text(self.interval, '.3f')} for rule {self.rule}, chosen on "
+            f"{source} ({self.n} samples)"
+        }
+        if self.balanced_error is not None:
+            parts[self.title] = self._change(self.metric, "value")
+        if self.floors:
+            at_zero = "at gamma = 0 too" if self.floors_met_at_zero else "which gamma = 0 does not"
+            parts["floors"] = f"{self._floors_text()}: met, {at_zero}"
+        if self.gain is not None:
+            where = "these" if self.gain_interval is None else "new"  # only the bootstrap can subtract the optimism
+            parts[f"gain on {where} samples"] = gain_text(self.metric, self.gain, self.gain_interval)
+        if (
+            doubt := reason_to_keep_zero(self.gamma, self.gain, self.gain_interval, floors_met=self.floors_met_at_zero)
+        ) is not None:
+            parts["verdict"] = doubt
+        if self.prior is not None:
+            parts["target"] = f"{self.prior.shares_text()}; estimated by {self.prior.source}"
+        if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
+            parts["predicted shares"] = f"off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}"
+        return parts
+
+    def __str__(self) -> str:
+        return "; ".join(self._lines())
+
+    def report(self) -> str:
+        """Return the result as text: the curve, the numbers, and what they mean."""
+        lines = [
+            draw_text_curve(self.curve, self.gamma, self.interval, form=value_form(self.metric)),
+            f"{self.title} over gamma; ^ chosen, - its interval",
+            "",
+            *self._lines(),
+        ]
+        lines += self._class_lines() + self._candidate_lines()
+        if self.error is not None:
+            lines += [
+                f"{kind} error on these samples {self._change(other, other)}"
+                for kind, other in (("plain", "error"), ("balanced", "balanced_error"))
+                if other != self.metric
+            ]
+        return "\n".join(lines)
+
+    @property
+    def title(self) -> str:
+        """The title of `curve`."""
+        return "mismatch of shares" if self.balanced_error is None else TITLES[self.metric]
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the curve, gamma and its interval on the Axes given, or on new ones (extra `plot`), and return them."""
+        where = "TEST DATA" if self.chosen_on == "test" else self.chosen_on
+        return draw_choice(
+            self.curve,
+            self.gamma,
+            ax,
+            label=self.title,
+            interval=self.interval,
+            level=self.level,
+            criterion=self.criterion_curve if self.criterion == "guided" else None,
+            title=f"{self.n} samples, chosen on {where}",
+            in_percent="%" in value_form(self.metric),
+        )
+
+    def __repr__(self) -> str:
+        return f"Tuned({self})"
+
+    def _repr_html_(self) -> str:
+        return html(
+            "Tuned",
+            self.facts(),
+            picture=sparkline(self.curve, self.gamma, self.interval),
+            notes=[f"warning: {line}" for line in self.warnings],
+        )
+
+    def _lines(self) -> list[str]:
+        titles = {"gamma": "gamma = ", "verdict": ""}
+        return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
+
+    def _class_lines(self, most: int = 30) -> list[str]:
+        """Return each class's recall before and after; of many classes, those that change most."""
+        known = [i for i, value in enumerate(self.recall) if value == value]
+        known = sorted(sorted(known, key=lambda i: -abs(self.recall[i] - self.recall_at_zero[i]))[:most])
+        rows = [
+            f"  {class_title(i, self.names):24} {self.recall_at_zero[i]:>7.1%} -> {self.recall[i]:.1%}" for i in known
+        ]
+        left_out = sum(value == value for value in self.recall) - len(known)
+        return [
+            "",
+            "recall of each class",
+            *rows,
+            *([f"  and {left_out} that change less"] if left_out else []),
+            "",
+        ] * bool(rows)
+
+    def _candidate_lines(self) -> list[str]:
+        """Return each rule that was tried, with its value and gain on samples that it was not fitted on."""
+        form = value_form(self.metric)
+        rows = [
+            f"  {one.rule:14} {format(one.value, form):>8}  gain {gain_text(self.metric, one.gain, one.interval)}"
+            for one in self.candidates
+        ]
+        return [f"rules tried, {self.title} on samples that each was not fitted on", *rows, self.why, ""] * bool(rows)
+
+    def _change(self, metric: str, field: str) -> str:
+        form = value_form(metric)
+        return f"{getattr(self, f'{field}_at_zero'):{form}} -> {getattr(self, field):{form}}"
+
+    def _floors_text(self) -> str:
+        """Return the floors in words: one for all classes, or each."""
+        rest = {floor for i, floor in enumerate(self.floors) if i not in self.missing}
+        if len(rest) == 1:
+            return f"recall of at least {rest.pop():.1%} in every class"
+        return "recall of at least " + listed(
+            [f"{floor:.1%} in {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
+        )
+
+
+def reason_to_keep_zero(
+    gamma: float, gain: float | None, interval: Sequence[float] | None, *, floors_met: bool | None = None
+) -> str | None:
+    """Return why 0 may be better than gamma, or None if the gain is certain or not known, or 0 fails the floors."""
+    if gamma == 0 or interval is None or interval[0] > 0 or floors_met is False:
+        return None
+    if interval[1] < 0:
+        return "gamma = 0 is better: keep it"
+    likely = "no gain is to be expected" if gain is not None and gain <= 0 else "the interval of the gain holds 0"
+    return f"{likely}: keeping gamma = 0 is a valid answer"
+
+
+def _interval_text(interval: tuple[float, float] | None, form: str, factor: float = 1.0) -> str:
+    return "" if interval is None else f" ({factor * interval[0]:{form}} to {factor * interval[1]:{form}})"

@@ -1,0 +1,318 @@
+"""Class-balanced vector scaling: a scale and an offset per class, fitted on held-out scores.
+
+``score_k = scale_k * logit_k + offset_k``. With ``z = logits / T``, and m_k and d_k the mean and the standard
+deviation of column k, the scores are ``z_k + log(prior_k / n_k) + a_k (z_k - m_k) / d_k + c_k``. T is the temperature
+of least log loss where classes weigh as in training. At a = c = 0 the scores are those of the counts' shift at 1, which
+is all that a calibrated model needs. The 2 K numbers a and c minimize
+
+    ``sum_i w_i (logsumexp(scores_i) - scores_i[y_i]) + ridge / 2 sum_k (a_k^2 + c_k^2)``
+
+where the weights w of the samples of class k sum to prior_k. So the penalty is on how far the scores move from the
+counts' shift, whatever the units of the logits. The sum is convex. Newton's steps, found by conjugate gradients, need
+no table of second derivatives. The ridge is the one of `RIDGES` with the least cross-fitted log loss.
+
+Reference: Guo et al., On Calibration of Modern Neural Networks, 2017; Alexandari et al., Maximum Likelihood with
+Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation, 2020.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ..core.errors import LevelheadError
+from ..core.measure import log_softmax
+from ..core.temperature import fit_scale
+from ..path.folds import draw_folds
+
+RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift itself
+_FOLDS = 5
+_LEAST_SHARE = 1e-6  # a class that never occurs has an offset that is low but finite
+_LEAST_SCALE = 0.05  # of the common scale: a class whose own logit hardly counts, or counts against it, is overfitted
+
+
+@dataclass(frozen=True, eq=False)
+class VectorFit:
+    """A fitted scale and offset per class.
+
+    Args:
+        scale, offset: [K], of the logits as they were given.
+        ridge, temperature: strength of the penalty; T of the logits where classes weigh as in training.
+    """
+
+    scale: np.ndarray
+    offset: np.ndarray
+    ridge: float
+    temperature: float
+
+    def scores(self, logits: np.ndarray) -> np.ndarray:
+        """Return the scores [N, K] of logits [N, K]."""
+        return self.scale * logits + self.offset
+
+
+def fit_vector(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    counts: np.ndarray,
+    *,
+    prior: np.ndarray | None = None,
+    ridge: float | None = None,
+    start: np.ndarray | None = None,
+    near: float | None = None,
+    rng: np.random.Generator | int = 0,
+) -> VectorFit:
+    """Fit a scale and an offset per class to held-out scores, by log loss with a ridge toward the counts' shift.
+
+    Args:
+        logits, labels: [N, K], finite; [N], of samples the model was not trained on.
+        counts: [K], training samples of each class.
+        prior: [K], the weight of each class, sums to 1; uniform if not given. Classes without a sample keep the shift.
+        ridge: strength of the penalty; what `choose_ridge` returns if not given.
+        start, near: [2, K], parameters of similar samples to begin at, and their temperature; they save steps.
+        rng: a generator, or a seed, for the folds of that choice.
+
+    Returns:
+        Scale and offset, with the ridge and the temperature.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat(np.arange(3), [400, 100, 40])
+    >>> logits = (4 * np.eye(3)[labels] + 2 * rng.normal(size=(540, 3)) + np.log([1000, 250, 100])) * [2.0, 1.0, 0.5]
+    >>> fit_vector(logits, labels, np.array([1000, 250, 100])).scale.round(1)  # undoes 2, 1 and 0.5
+    array([0.4, 0.8, 1.5])
+    """
+    wide = logits.astype(np.float64)
+    ridge = choose_ridge(wide, labels, counts, prior=prior, rng=rng) if ridge is None else ridge
+    loss = vector_loss(wide, labels, counts, prior, near=near)
+    scale, offset = loss.affine(loss.minimum_at(ridge, start))
+    if scale.min() < _LEAST_SCALE * loss.inverse:
+        scale, offset = _fit_path(loss, (*(r for r in RIDGES if r > ridge), ridge))[-1]
+    return VectorFit(scale, offset, float(ridge), 1 / loss.inverse)
+
+
+def choose_ridge(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    counts: np.ndarray,
+    *,
+    prior: np.ndarray | None = None,
+    rng: np.random.Generator | int = 0,
+) -> float:
+    """Return the one of `RIDGES` with the least log loss on samples that the numbers were not fitted on: five folds.
+
+    Args:
+        logits, labels, counts, prior, rng: as in `fit_vector`.
+
+    Returns:
+        The ridge; infinity for the counts' shift itself.
+
+    >>> labels = np.repeat(np.arange(2), [40, 10])
+    >>> logits = np.random.default_rng(0).normal(size=(50, 2)) + 2 * np.eye(2)[labels] + np.log([40, 10])
+    >>> choose_ridge(logits, labels, np.array([40, 10])) in RIDGES
+    True
+    """
+    if np.bincount(labels).max() < 2:
+        raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
+    fold = draw_folds(labels, _FOLDS, np.random.default_rng(rng))
+    whole = vector_loss(logits, labels, counts, prior)
+    losses, near = np.zeros(len(RIDGES)), 1 / whole.inverse
+    for left_out in np.unique(fold):
+        held = fold == left_out
+        true, weights = labels[held], whole.weights[held]
+        for i, (scale, offset) in enumerate(
+            _fit_path(vector_loss(logits[~held], labels[~held], counts, prior, near=near), RIDGES, tolerance=1e-5)
+        ):
+            losses[i] -= weights @ log_softmax(scale * logits[held] + offset)[np.arange(len(true)), true]
+    return float(RIDGES[int(losses.argmin())])
+
+
+@dataclass(frozen=True, eq=False)
+class VectorLoss:
+    """The penalized log loss of held-out samples, as a function of parameters [2, K]: a and c of the module's formula.
+
+    Args:
+        logits, labels: [N, K] in float64; [N].
+        weights: [N], sum to 1.
+        shift: [K], ``log(prior_k / n_k)``.
+        inverse: 1 / T.
+        ridge: strength of the penalty.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    shift: np.ndarray
+    inverse: float
+    ridge: float = 0.0
+
+    @cached_property
+    def columns(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weighted mean and standard deviation of the calibrated logits, [K] each; 1 if a column is constant."""
+        mean = self.calibrated @ self.weights
+        spread = np.sqrt((self.calibrated - mean[:, None]) ** 2 @ self.weights)
+        return mean, np.where(spread > 1e-9 * (1 + np.abs(mean)), spread, 1.0)
+
+    @cached_property
+    def calibrated(self) -> np.ndarray:
+        """``logits / T``, [K, N]: a class is a row, so that sums over classes are of long rows."""
+        return self.inverse * np.ascontiguousarray(self.logits.T)
+
+    @cached_property
+    def standard(self) -> np.ndarray:
+        """The calibrated logits of each class with mean 0 and standard deviation 1, [K, N]."""
+        mean, spread = self.columns
+        return (self.calibrated - mean[:, None]) / spread[:, None]
+
+    @cached_property
+    def free(self) -> np.ndarray:
+        """Whether a class has a sample, [K]. All others stay at the counts' shift."""
+        return np.bincount(self.labels, self.weights, len(self.shift)) > 0
+
+    def scores(self, parameters: np.ndarray) -> np.ndarray:
+        """Return scores [N, K]."""
+        return self._scores(parameters).T
+
+    def value(self, parameters: np.ndarray) -> float:
+        """Return the loss with its penalty."""
+        return self._value(parameters, self._logs(parameters))
+
+    def gradient(self, parameters: np.ndarray) -> np.ndarray:
+        """Return the derivatives by the parameters, [2, K]."""
+        return self._gradient(parameters, np.exp(self._logs(parameters)))
+
+    def curvature(self, parameters: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return what multiplies a direction [2, K] by the second derivatives."""
+        return self._curvature(np.exp(self._logs(parameters)))
+
+    def minimum_at(self, ridge: float, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
+        """Return the minimum with another ridge; an infinite one leaves the parameters at 0."""
+        if not np.isfinite(ridge):
+            return np.zeros((2, len(self.shift)))
+        other = replace(self, ridge=ridge)
+        other.__dict__.update(calibrated=self.calibrated, columns=self.columns, standard=self.standard, free=self.free)
+        return other.minimum(parameters, tolerance=tolerance)
+
+    def minimum(self, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
+        """Return the parameters [2, K] of least loss, from those given or from 0, to where slopes are within this."""
+        found = np.zeros((2, len(self.shift))) if parameters is None else parameters * self.free
+        logs = self._logs(found)
+        value = self._value(found, logs)
+        for _ in range(100):
+            probability = np.exp(logs)
+            gradient = self._gradient(found, probability)
+            if np.abs(gradient).max() < tolerance:
+                break
+            step, size = _solve(self._curvature(probability), -gradient), 1.0
+            decrease = float((gradient * step).sum())
+            while True:
+                logs = self._logs(found + size * step)
+                lower = self._value(found + size * step, logs)
+                if lower <= value + 1e-4 * size * decrease or size < 1e-8:
+                    break
+                size /= 2
+            if lower >= value:
+                break
+            found, value = found + size * step, lower
+        return found
+
+    def _scores(self, parameters: np.ndarray) -> np.ndarray:
+        """Return scores [K, N]."""
+        a, c = parameters
+        found = a[:, None] * self.standard
+        found += self.calibrated
+        found += (self.shift + c)[:, None]
+        return found
+
+    def _logs(self, parameters: np.ndarray) -> np.ndarray:
+        """Return log-probabilities [K, N]."""
+        found = self._scores(parameters)
+        found -= found.max(axis=0)
+        found -= np.log(np.exp(found).sum(axis=0))
+        return found
+
+    def _value(self, parameters: np.ndarray, logs: np.ndarray) -> float:
+        true = logs[self.labels, np.arange(len(self.labels))]
+        return float(0.5 * self.ridge * (parameters**2).sum() - self.weights @ true)
+
+    def _gradient(self, parameters: np.ndarray, probability: np.ndarray) -> np.ndarray:
+        slope = probability.copy()
+        slope[self.labels, np.arange(len(self.labels))] -= 1
+        return self._collect(slope) + self.ridge * parameters
+
+    def _curvature(self, probability: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        def product(direction: np.ndarray) -> np.ndarray:
+            moved = direction[0][:, None] * self.standard
+            moved += direction[1][:, None]
+            moved *= probability
+            moved -= probability * moved.sum(axis=0)
+            return self._collect(moved) + self.ridge * direction
+
+        return product
+
+    def affine(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return scale and offset, [K] each, of the logits as they were given."""
+        (mean, spread), (a, c) = self.columns, parameters
+        return self.inverse * (1 + a / spread), self.shift + c - a * mean / spread
+
+    def _collect(self, by_score: np.ndarray) -> np.ndarray:
+        """Return derivatives by the parameters, [2, K], from those by the scores of each sample, [K, N]."""
+        by_score *= self.weights
+        return self.free * np.stack([np.einsum("ki,ki->k", by_score, self.standard), by_score.sum(axis=1)])
+
+
+def _solve(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:
+    """Return x with ``product(x) = right`` by conjugate gradients, to a hundredth of the right side's length."""
+    found, rest = np.zeros_like(right), right
+    direction, length = rest, float((rest * rest).sum())
+    least = 1e-4 * length
+    for _ in range(2 * right.size):
+        along = product(direction)
+        bend = float((direction * along).sum())
+        if bend <= 0:
+            break
+        found = found + length / bend * direction
+        rest = rest - length / bend * along
+        length, before = float((rest * rest).sum()), length
+        if length < least:
+            break
+        direction = rest + length / before * direction
+    return found if found.any() else right
+
+
+def vector_loss(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    counts: np.ndarray,
+    prior: np.ndarray | None = None,
+    *,
+    near: float | None = None,
+) -> VectorLoss:
+    """Return the loss of some samples, with the temperature at which they are calibrated for the training counts.
+
+    `near` is the temperature of similar samples.
+    """
+    prior = np.full(len(counts), 1 / len(counts)) if prior is None else prior
+    temperature = fit_scale(logits, labels, _class_weights(labels, counts / counts.sum()), near=near)
+    shift = np.log(np.maximum(prior, _LEAST_SHARE) * counts.max() / counts)
+    return VectorLoss(logits, labels, _class_weights(labels, prior), shift, 1 / temperature)
+
+
+def _class_weights(labels: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Return weights [N] that sum to 1: those of class k in the proportion of prior_k, if it has a sample."""
+    sizes = np.bincount(labels, minlength=len(prior))
+    weights = (prior / np.maximum(sizes, 1))[labels]
+    return weights / weights.sum()
+
+
+def _fit_path(
+    loss: VectorLoss, ridges: tuple[float, ...], *, tolerance: float = 1e-7
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return scale and offset at each of the descending ridges; if a scale is too small, those of the ridge before."""
+    start = np.zeros((2, len(loss.shift)))
+    found = []
+    for ridge in ridges:
+        fitted = loss.minimum_at(ridge, start, tolerance=tolerance)
+        if loss.affine(fitted)[0].min() >= _LEAST_SCALE * loss.inverse:
+            start = fitted
+        found.append(loss.affine(start))
+    return found

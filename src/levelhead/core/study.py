@@ -1,0 +1,18 @@
+"""The study, `levelhead_lab`: a package above this one, whose functions are looked up by name when they are needed."""
+
+from importlib import import_module
+from typing import Any
+
+
+def from_the_study(name: str) -> Any:
+    """Return a function or a module of `levelhead_lab`.
+
+    Args:
+        name: "module:function" or "module", below `levelhead_lab`.
+
+    >>> from_the_study("paper.geometry").__name__
+    'levelhead_lab.paper.geometry'
+    """
+    module, _, function = name.partition(":")
+    home = import_module(f"levelhead_lab.{module}")
+    return getattr(home, function) if function else home

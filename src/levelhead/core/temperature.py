@@ -1,0 +1,134 @@
+"""The scale of scores: a temperature fitted on held-out samples, by which any margin becomes a logit.
+
+With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes occur
+as the prior says. That is a shift of the raw logits by T, whatever their units.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from .array import Array, to_numpy
+from .cores import usable_cores
+from .measure import Kind, check_logits
+from .tables import SCRATCH
+
+_MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's
+_LEAST_ROWS, _FIRST_ROWS = 200, 500
+_BLOCK = 1 << 15  # numbers that fit in the cache
+_FEW_BLOCKS = 4  # that are not worth threads
+_LARGEST = 1e15  # spread of scores whose squares float32 can hold
+
+
+def fit_scale(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray,
+    offset: np.ndarray | float = 0.0,
+    *,
+    near: float | None = None,
+) -> float:
+    """Return the T at which ``logits / T + offset`` has the least weighted log loss.
+
+    The loss is convex in 1 / T: Newton's steps find its minimum. T is within a factor of 50 of the scores' own spread.
+
+    Args:
+        logits, labels: [N, K]; [N].
+        weights: [N], not all 0.
+        offset: [K] or [N, K], added after the division.
+        near: the temperature of similar samples to begin at; it saves steps.
+
+    Returns:
+        The temperature, above 0.
+
+    >>> round(fit_scale(np.array([[2.0, 0.0]] * 3), np.array([0, 0, 1]), np.ones(3)), 3)  # 2 / log 2
+    2.885
+    """
+    values = logits - logits.mean(axis=1, keepdims=True)
+    spread = float(np.sqrt(np.vdot(values, values) / values.size)) or 1.0
+    start, step = 1 / (near or spread), len(labels) // _FIRST_ROWS
+    if (
+        step > 1 and near is None
+    ):  # a few rows tell nearly as much; float32 tells more of all, and leaves one look at them in float64
+        few, added = slice(None, None, step), np.asarray(offset)
+        some = added[few] if added.ndim == 2 else added
+        if weights[few].any():
+            start = 1 / _minimize(values[few], labels[few], weights[few], some, 1 / spread, spread)
+        if spread < _LARGEST:
+            narrow = values.astype(np.float32), labels, weights, added.astype(np.float32)
+            start = 1 / _minimize(*narrow, start, spread, enough=5e-3)
+    return _minimize(values, labels, weights, offset, start, spread)
+
+
+def _minimize(
+    values: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray,
+    offset: np.ndarray | float,
+    start: float,
+    spread: float,
+    *,
+    enough: float = 1e-8,
+) -> float:
+    """Return the temperature of least loss: Newton's steps in 1 / T, within a bracket that halves where they fail.
+
+    They end where one changes 1 / T by less than a share `enough` of it.
+    """
+    least, most = 0.02 / spread, 50 / spread
+    low, high, inverse = least, most, start
+    for _ in range(100):
+        slope, bend = _slopes(values, labels, weights, offset, inverse)
+        if (inverse == most and slope <= 0) or (inverse == least and slope >= 0):
+            break
+        low, high = (low, np.nextafter(inverse, 0)) if slope > 0 else (np.nextafter(inverse, np.inf), high)
+        after = inverse - slope / bend if bend > 0 else np.inf if slope < 0 else 0.0
+        sure = bend > 1e-6 * spread**2 * weights.sum()  # and not rounding alone
+        near = sure and abs(after - inverse) <= 1e-5 * inverse  # then the step squares what is left
+        if not near and not low < after < high:
+            untried = (after >= high == most) or (after <= low == least)
+            after = (most if slope < 0 else least) if untried else np.sqrt(low * high)
+        inverse, before = after, inverse
+        if near or abs(inverse - before) <= enough * before:
+            break
+    return float(1 / inverse)
+
+
+def _slopes(
+    values: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: np.ndarray | float, inverse: float
+) -> tuple[float, float]:
+    """Return the first and second derivative of the weighted log loss by 1 / T, block after block of rows."""
+    step = max(1, _BLOCK // values.shape[1])
+    table = isinstance(offset, np.ndarray) and offset.ndim == 2
+
+    def look(first: int) -> tuple[float, float]:
+        rows = slice(first, first + step)
+        part, true, mass = values[rows], labels[rows], weights[rows]
+        scores = np.multiply(part, inverse, out=SCRATCH.table("scores" + part.dtype.name, part.shape, part.dtype.type))
+        scores += offset[rows] if table else offset  # type: ignore[index]
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        total = scores.sum(axis=1)
+        mean = np.einsum("ik,ik->i", scores, part) / total
+        scores *= part
+        square = np.einsum("ik,ik->i", scores, part) / total
+        return float(mass @ (mean - part[np.arange(len(true)), true])), float(mass @ (square - mean**2))
+
+    firsts = range(0, len(labels), step)
+    if len(firsts) <= _FEW_BLOCKS:
+        found = [look(first) for first in firsts]
+    else:
+        each = -(-len(firsts) // usable_cores())
+        parts = [firsts[i : i + each] for i in range(0, len(firsts), each)]
+        with ThreadPoolExecutor(len(parts)) as pool:
+            found = [one for part in pool.map(lambda some: [look(first) for first in some], parts) for one in part]
+    return sum(slope for slope, _ in found), sum(bend for _, bend in found)
+
+
+def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return logits [n, K] and labels [n] of all samples or, of many, as many as are enough; and their rows, [n]."""
+    rows = np.arange(len(labels))
+    most = min(_MOST_ROWS, max(_LEAST_ROWS, _MOST_NUMBERS // logits.shape[1]))
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
+    some = logits[rows] if len(rows) < len(labels) else logits
+    return check_logits(to_numpy(some), kind=kind).astype(np.float64), labels[rows], rows

@@ -1,0 +1,216 @@
+"""The logits and labels of a torch model over a loader, for people who have no logits saved.
+
+torch is used only where the caller already has it: this module can be imported without.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..core.array import Array, is_torch
+from ..core.errors import LevelheadError
+from ..core.positions import IGNORED, flatten_positions
+from ..core.warnings import LeakageWarning, warn
+from ..show.progress import StageProgress
+
+LABEL_KEYS = ("labels", "label", "targets", "target", "y")  # of a batch that is a dict
+BATCHES = "expected batches (inputs, labels), or dicts with 'labels'"
+BatchScores = Callable[[Any, Any], tuple[Array, Array]]  # model, batch on its device -> logits [n, K], labels [n]
+
+
+def is_module(model: Any) -> bool:
+    """Return whether something is a torch module.
+
+    >>> is_module([[1.0, 2.0]])
+    False
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def collect_scores(
+    model: Any,
+    loader: Iterable[Any],
+    *,
+    scores: BatchScores | None = None,
+    gather: Callable[[Array], Array] | None = None,
+    ignore_index: int = IGNORED,
+    progress: StageProgress | None = None,
+) -> tuple[Array, Array]:
+    """Return the logits [N, K] of a torch model and the labels [N], over all batches of a loader.
+
+    The model runs in evaluation mode and without gradients, on the device it is on. Each of its modules is left in the
+    mode that it was in.
+
+    Args:
+        model: any torch module whose output is logits, a tuple that begins with them, or a dict that has them.
+        loader: of held-out samples: a DataLoader, or anything that gives batches. They are (inputs, labels), (input,
+            ..., labels), or dicts with the key `labels` (or label, targets, target, y), whose rest goes to the model.
+        scores: a function of the model and a batch that gives logits and labels, for batches of other kinds.
+        gather: called with the logits and the labels of each batch, for the samples of other processes.
+        ignore_index: the label of tokens or pixels that are left out.
+        progress: called with ("logits", batches done, batches in all), where the loader knows how many there are.
+
+    Returns:
+        Logits and labels, on the CPU; of tokens or pixels, one row each. One logit z per sample becomes (0, z).
+
+    >>> import torch
+    >>> batches = [(torch.zeros(4, 8), torch.zeros(4, dtype=torch.long))] * 2
+    >>> [list(part.shape) for part in collect_scores(torch.nn.Linear(8, 3), batches)]
+    [[8, 3], [8]]
+    """
+    import torch
+
+    if is_torch(loader) or not isinstance(loader, Iterable) or isinstance(loader, str | Mapping):
+        raise LevelheadError(f"expected a loader of held-out samples, got {type(loader).__name__}", parameter="labels")
+    check_held_out(loader)
+    of_batch, device, found = scores or batch_scores, _device_of(model), []
+    total = len(loader) if hasattr(loader, "__len__") else 0  # type: ignore[arg-type]
+    with _evaluating(model), torch.no_grad():
+        for done, batch in enumerate(loader, start=1):
+            logits, labels = _as_samples(*of_batch(model, _moved(batch, device)))
+            if gather is not None:
+                logits, labels = gather(logits), gather(labels)
+            if logits.ndim < 3 or bool((labels != ignore_index).any()):
+                flat, kept, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
+                found.append((flat.cpu(), torch.as_tensor(kept).cpu()))
+            if progress is not None and total:
+                progress("logits", done, total)
+    if not found:
+        raise LevelheadError("the loader gave no batch with a label", parameter="labels")
+    logits, labels = zip(*found, strict=True)
+    return torch.cat(logits), torch.cat(labels)
+
+
+def check_held_out(loader: Any) -> None:
+    """Refuse a loader that is one of training data, as far as its sampler shows it; warn if that is only likely.
+
+    Args:
+        loader: a torch DataLoader; of anything else nothing is known, and nothing said.
+    """
+    sampler, weighted = getattr(loader, "sampler", None), "WeightedRandomSampler"
+    if type(sampler).__name__ == weighted or getattr(sampler, "replacement", False):
+        raise LevelheadError(
+            "the loader draws some samples twice and leaves others out, as those of training data do; pass a loader "
+            "of held-out samples, each once",
+            parameter="labels",
+        )
+    if type(sampler).__name__ != "RandomSampler":
+        return
+    if getattr(loader, "drop_last", False):
+        raise LevelheadError(
+            "the loader shuffles and drops its last batch, so it looks like one of training data, on which nothing can "
+            "be chosen; pass a loader of held-out samples, with shuffle=False",
+            parameter="labels",
+        )
+    warn(
+        "the loader shuffles, as those of training data do; what is chosen on training data is wrong, so pass held-out "
+        "samples (shuffle=False)",
+        LeakageWarning,
+    )
+
+
+def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
+    """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels.
+
+    Args:
+        model: a torch module.
+        batch: on the model's device.
+
+    Returns:
+        Logits as the model gives them, and labels as the batch has them.
+
+    >>> import torch
+    >>> logits, labels = batch_scores(torch.nn.Linear(8, 3), {"x": torch.zeros(4, 8), "y": torch.zeros(4)})
+    >>> list(logits.shape), list(labels.shape)
+    ([4, 3], [4])
+    """
+    if isinstance(batch, Mapping) or hasattr(batch, "keys"):
+        key = next((key for key in LABEL_KEYS if key in batch), None)
+        if key is None:
+            raise LevelheadError(f"{BATCHES}, got a dict with {', '.join(map(str, batch))}", parameter="labels")
+        return _logits_in(_call(model, {name: batch[name] for name in batch if name != key})), batch[key]
+    if not isinstance(batch, Sequence) or isinstance(batch, str) or len(batch) < 2:
+        raise LevelheadError(f"{BATCHES}, got {type(batch).__name__}", parameter="labels")
+    *inputs, labels = batch
+    one = inputs[0] if len(inputs) == 1 else None
+    if isinstance(one, Mapping):
+        return _logits_in(_call(model, dict(one))), labels
+    return _logits_in(model(*inputs)), labels
+
+
+def _call(model: Any, inputs: Mapping[str, Any]) -> Any:
+    """Call a model with named inputs; a single one is passed by position where its name is not that of the model."""
+    known = inspect.signature(model.forward).parameters
+    unknown = sorted(set(inputs) - set(known))
+    if not unknown or any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        return model(**inputs)
+    if len(inputs) == 1:
+        return model(*inputs.values())
+    raise LevelheadError(
+        f"the model's forward does not take {', '.join(unknown)}; it takes {', '.join(known)}: give batches of these "
+        "and of labels",
+        parameter="labels",
+    )
+
+
+def _logits_in(output: Any) -> Any:
+    """Return the logits within what a model returned."""
+    found = output
+    if isinstance(output, Mapping):
+        found = output.get("logits")
+    elif hasattr(output, "logits"):
+        found = output.logits
+    elif isinstance(output, tuple | list) and output:
+        found = output[0]
+    if not is_torch(found):
+        keys = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
+        raise LevelheadError(
+            f"expected logits [N, K] from the model, a tuple that begins with them or a dict that has 'logits', got "
+            f"{type(output).__name__}{keys}",
+            parameter="logits",
+        )
+    return found
+
+
+def _as_samples(logits: Any, labels: Any) -> tuple[Any, Any]:
+    """Return logits of one column as two, and labels as a tensor of whole numbers next to them."""
+    import torch
+
+    labels = torch.as_tensor(labels, device=logits.device)
+    if len(logits) != len(labels):
+        raise LevelheadError(f"a batch has {len(logits)} samples, but {len(labels)} labels", parameter="labels")
+    if logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1):
+        z, labels = logits.reshape(-1, 1), labels.reshape(-1)
+        logits = torch.cat([torch.zeros_like(z), z], dim=1)
+        labels = labels.long() if bool((labels == labels.round()).all()) else labels
+    return logits, labels
+
+
+@contextmanager
+def _evaluating(model: Any) -> Any:
+    """Put a model into evaluation mode, and each of its modules back into the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _device_of(model: Any) -> Any:
+    return next((p.device for p in model.parameters()), None)
+
+
+def _moved(batch: Any, device: Any) -> Any:
+    """Return a batch with its tensors on the device; what is not a tensor or a container of them stays."""
+    if device is not None and hasattr(batch, "to") and (is_torch(batch) or hasattr(batch, "keys")):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {key: _moved(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return [_moved(value, device) for value in batch]
+    return batch

@@ -1,0 +1,219 @@
+"""Several labels per sample: one exact shift for each label, chosen on held-out samples."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from ..choice import diagnostics
+from ..core.array import Array
+from ..core.choices import Kind, Metric
+from ..core.counts import Counts
+from ..core.curve import METRICS, Curve, accumulate
+from ..core.errors import LevelheadError, check_choice
+from ..core.per_class import listed
+from ..core.warnings import MissingClassWarning
+from ..path.bootstrap import check_replicates
+from ..path.metrics import check_cost_given, shown
+from ..rules.rule import Shift
+from ..show.progress import StageProgress
+from .cuts import LabelCuts, label_loss
+from .label_inputs import (
+    check_label_costs,
+    check_label_counts,
+    check_label_floors,
+    check_label_scores,
+    check_label_table,
+)
+from .label_objective import LabelObjective, cross_fitted_gain, draw_label_gains
+from .tuned_labels import LabelChoice, TunedLabels
+
+LabelFloors = float | Sequence[float] | Mapping[str, float] | None
+
+
+def tune_labels(
+    logits: Array,
+    labels: Array,
+    counts: Counts | None = None,
+    *,
+    metric: Metric = "balanced_error",
+    cost: Array | None = None,
+    floors: LabelFloors = None,
+    chosen_on: str = "held-out",
+    bootstrap: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    training: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    progress: StageProgress | None = None,
+) -> TunedLabels:
+    """Choose, for each label of a multi-label model, what to add to its logit: ``logit_k + offset_k > 0``.
+
+    Each label has its own threshold, so its metric is computed at every threshold between two of its logits, and the
+    offset is the middle of the best ones. The value is the mean over the labels.
+
+    Args:
+        logits: [N, K] of samples the model was not trained on, before the sigmoid.
+        labels: [N, K], 1 where a sample has the label, else 0. A label without a positive or without a negative sample
+            is named in a warning and left alone.
+        counts: training samples that have each label, for the record; None counts those given here.
+        metric: of each label: `balanced_error`, `error`, `macro_f1` (the F1 of the positives), `mcc`, `kappa`,
+            `g_mean`, or `worst_recall` (the lower of the recalls of positives and negatives).
+        cost: [2, 2] or [K, 2, 2], row true, column predicted: the metric is then the mean cost.
+        floors: least recall of the positives: a number for all labels, one for each, or {label: recall}.
+        chosen_on: what the data are, for the record. "test" is printed wherever the result is.
+        bootstrap: replicates for the intervals of the gains, which are cross-fitted; 0 for neither. A label is moved
+            whatever its own gain: to leave those in doubt alone did worse on new samples.
+        level, rng: of the intervals; a generator, or a seed.
+        training, names: as in `tune`; names are of the labels.
+        kind: `probabilities` if they come after the sigmoid.
+        progress: called with (stage, how much of it is done, how much it is in all).
+
+    Returns:
+        The offset of each label, with the gain to expect over all labels and for each, and the warnings.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.random((400, 2)) < [0.5, 0.1]
+    >>> tuned = tune_labels(2 * labels - [1.0, 3.0] + rng.normal(size=(400, 2)), labels, bootstrap=200)
+    >>> [round(offset, 2) for offset in tuned.offset], tuned.worthwhile
+    ([0.05, 1.77], True)
+    """
+    check_choice("metric", metric, METRICS)
+    metric = "cost" if cost is not None and metric == "balanced_error" else metric
+    check_cost_given(metric, cost)
+    check_replicates(bootstrap, level)
+    truth = check_label_table(labels)
+    size = truth.shape[1]
+    if names is not None and len(names) != size:
+        raise LevelheadError(f"expected {size}, one per label, got {len(names)}", parameter="names")
+    scores = check_label_scores(logits, truth, kind)
+    costs = None if cost is None else check_label_costs(cost, size)
+    least = np.zeros(size) if floors is None else check_label_floors(floors, truth, names)
+    positives = check_label_counts(counts, truth, names)
+    usable = np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))
+    if not len(usable):
+        raise LevelheadError("expected a label with positive and negative samples, got none", parameter="labels")
+    found = {
+        int(k): LabelObjective(
+            LabelCuts.of(scores[:, k], truth[:, k]), metric, None if costs is None else costs[k], float(least[k])
+        )
+        for k in usable
+    }
+    stage = None if progress is None else partial(progress, "bootstrap")
+    generator = np.random.default_rng(rng)
+    gains = draw_label_gains(list(found.values()), bootstrap, generator, stage)
+    choices = [LabelChoice(positives=int(truth[:, k].sum())) for k in range(size)]
+    for row, (k, one) in zip(gains, found.items(), strict=True):
+        if bootstrap:
+            row += cross_fitted_gain(one, scores[:, k], truth[:, k], generator) - row.mean()
+        choices[k] = _describe_label(one, row, level)
+    total = gains.mean(axis=0)
+    offsets = {k: choices[k].offset for k in found}
+    warnings = diagnostics.issue_warnings(
+        [diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)]
+    )
+    curve = _curve_over_share(found, offsets)
+    before, after = ({k: one.cuts.cut(share * offsets[k]) for k, one in found.items()} for share in (0.0, 1.0))
+    means = {name: [_mean_loss(found, cuts, name) for cuts in (before, after)] for name in ("error", "balanced_error")}
+    losses = [_mean_loss(found, cuts) for cuts in (before, after)]
+    return TunedLabels(
+        gamma=1.0,
+        interval=None,
+        rule=Shift.name,
+        task="multilabel",
+        kind=kind,
+        criterion=metric,
+        metric=metric,
+        value=shown(metric, losses[1]),
+        value_at_zero=shown(metric, losses[0]),
+        floors=() if floors is None else tuple(least.tolist()),
+        floors_met_at_zero=None if floors is None else not any(one.needs_floor for one in found.values()),
+        chosen_on=chosen_on,
+        n=len(truth),
+        classes=size,
+        plateau=(1.0, 1.0),
+        curve=curve,
+        criterion_curve=curve,
+        level=level,
+        error=means["error"][1],
+        balanced_error=means["balanced_error"][1],
+        error_at_zero=means["error"][0],
+        balanced_error_at_zero=means["balanced_error"][0],
+        gain=float(total.mean()) if bootstrap else losses[0] - losses[1],
+        gain_interval=_interval(total, level),
+        missing=tuple(k for k in range(size) if k not in found),
+        warnings=warnings,
+        counts=tuple(positives.tolist()),
+        names=None if names is None else tuple(map(str, names)),
+        offset=tuple(choice.offset for choice in choices),
+        recall=tuple(_or_nan(choice.recall) for choice in choices),
+        recall_at_zero=tuple(_or_nan(choice.recall_at_zero) for choice in choices),
+        labels=tuple(choices),
+    )
+
+
+def _describe_label(one: LabelObjective, gains: np.ndarray, level: float) -> LabelChoice:
+    """Return what is chosen for a label, given replicates of what its offset gains."""
+    now, then, interval = one.cuts.now, one.cuts.cut(one.offset), _interval(gains, level)
+    return LabelChoice(
+        positives=int(one.cuts.above[1, -1]),
+        offset=one.offset,
+        value=float(shown(one.metric, one.losses[then])),
+        value_at_zero=float(shown(one.metric, one.losses[now])),
+        recall=float(one.cuts.recall[then]),
+        recall_at_zero=float(one.cuts.recall[now]),
+        gain=one.apparent_gain if interval is None else float(gains.mean()),
+        interval=interval,
+    )
+
+
+def _mean_loss(found: Mapping[int, LabelObjective], cuts: Mapping[int, int], metric: Metric | None = None) -> float:
+    """Return the mean over the labels of their loss, or of another metric, each at one cut."""
+    each = [
+        one.losses[cuts[k]]
+        if metric is None
+        else label_loss(metric, one.cuts.recall[cuts[k]], one.cuts.alarms[cuts[k]], one.cuts.share)
+        for k, one in found.items()
+    ]
+    return float(np.mean(each))
+
+
+def _curve_over_share(found: Mapping[int, LabelObjective], offsets: Mapping[int, float]) -> Curve:
+    """Return the metric over the share of the offsets that is applied, from 0 to 1, exact."""
+    start, at, steps = 0.0, [np.empty(0)], [np.empty(0)]
+    for k, one in found.items():
+        now, then = one.cuts.now, one.cuts.cut(offsets[k])
+        start += one.losses[now] / len(found)
+        if then != now:
+            way = np.arange(now, then, 1 if then > now else -1)  # the cuts left one after the other
+            crossed = one.cuts.values[way if then > now else way - 1]
+            reached = -crossed / offsets[k]  # there the score is 0, which is not above 0
+            at.append(np.clip(np.nextafter(reached, 2.0) if then > now else reached, 0.0, 1.0))
+            steps.append(np.diff(np.append(one.losses[way], one.losses[then])) / len(found))
+    where, changes = np.concatenate(at), np.concatenate(steps)
+    order = np.argsort(where, kind="stable")
+    curve = accumulate(start, where[order], changes[order], (0.0, 1.0))
+    metric = next(iter(found.values())).metric
+    return Curve(curve.gammas, shown(metric, curve.values), curve.end)
+
+
+def _diagnose_missing(truth: np.ndarray, names: Sequence[str] | None) -> diagnostics.Diagnosis:
+    """Warn of labels without a positive or without a negative sample."""
+    positives = truth.sum(axis=0)
+    absent = [
+        f"{k if names is None else f'{k} ({names[k]})'}" + (" (no negative)" if positives[k] else "")
+        for k in np.flatnonzero((positives == 0) | (positives == len(truth))).tolist()
+    ]
+    return None if not absent else MissingClassWarning(f"no positive sample here of label {listed(absent)}: left alone")
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _interval(values: np.ndarray, level: float) -> tuple[float, float] | None:
+    if len(values) == 0:
+        return None
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

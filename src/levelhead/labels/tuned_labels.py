@@ -1,0 +1,110 @@
+"""What was chosen for a model with several labels per sample: an offset for each label."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..choice.tuned import Tuned
+from ..core.per_class import listed
+from ..core.per_class import title as class_title
+from ..path.metrics import TITLES, value_form
+
+
+@dataclass(frozen=True)
+class LabelChoice:
+    """What was chosen for one label.
+
+    Args:
+        positives: how many of the samples have it.
+        offset: what is added to its logit; 0 leaves it as it is.
+        value, value_at_zero: its metric on these samples with the offset and without; None if it cannot be known.
+        recall, recall_at_zero: of its positives.
+        gain, interval: how much the offset improves its metric on new samples (without a bootstrap, on these).
+
+    >>> LabelChoice(positives=12, offset=1.5).moved
+    True
+    """
+
+    positives: int
+    offset: float = 0.0
+    value: float | None = None
+    value_at_zero: float | None = None
+    recall: float | None = None
+    recall_at_zero: float | None = None
+    gain: float | None = None
+    interval: tuple[float, float] | None = None
+
+    @property
+    def moved(self) -> bool:
+        """Whether it has another threshold than before."""
+        return self.offset != 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TunedLabels(Tuned):
+    """A chosen offset for each label: what `tune` returns for several labels per sample.
+
+    It is a `Tuned` of the rule `shift` whose `offset` [K] says all; gamma is 1, and `curve` is the metric over the
+    share of the offsets that is applied, from 0 to 1. Values, errors and gains are means over the labels that have
+    positive and negative samples; `missing` are the others. `counts` are the training samples that have each label.
+
+    Args:
+        labels: [K], what was chosen for each.
+
+    >>> from levelhead import tune
+    >>> tuned = tune([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], None, task="multilabel", bootstrap=0)
+    >>> tuned.offset
+    (2.25,)
+    """
+
+    labels: tuple[LabelChoice, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers without the curve, as JSON can hold them."""
+        return super().to_dict() | {"labels": [asdict(label) for label in self.labels]}
+
+    @property
+    def title(self) -> str:
+        """The title of `curve`."""
+        return TITLES[self.metric] if self.metric == "macro_f1" else f"mean {TITLES[self.metric]}"
+
+    def facts(self) -> dict[str, str]:
+        """Return the result in words, part by part, with a `verdict` if the model may be better as it is."""
+        parts = super().facts()
+        if "floors" in parts:
+            parts["floors"] = parts["floors"].replace("at gamma = 0 too", "by the model as it is too")
+            parts["floors"] = parts["floors"].replace("gamma = 0", "the model as it is")
+        source = parts.pop("gamma").partition("chosen on ")[2]
+        moved = [label.offset for label in self.labels if label.moved]
+        by = f", by {min(moved):+.3g} to {max(moved):+.3g}" if moved else ""
+        verdict = (
+            {} if "verdict" not in parts else {"verdict": parts.pop("verdict").replace("gamma = 0", "it as it is")}
+        )
+        if not moved:
+            verdict = {"verdict": "every label is best as it is"}
+        return {"offsets": f"{len(moved)} of {self.classes} labels moved{by}, chosen on {source}", **parts, **verdict}
+
+    def report(self) -> str:
+        """Return the result as text: the numbers, and a line for each label."""
+        form = value_form(self.metric)
+        width = max(len(class_title(i, self.names)) for i in range(self.classes)) + 2
+        heads = ("positives", "offset", "recall", "", TITLES[self.metric], "")
+        lines = [f"{'':{width}}" + "".join(f"{head:>12}" for head in heads)]
+        for i, label in enumerate(self.labels):
+            cells = [str(label.positives), f"{label.offset:+.3f}" if label.moved else "-"]
+            if label.value is not None and label.value_at_zero is not None:
+                cells += [f"{label.recall_at_zero:.1%}", f"-> {label.recall:.1%}" if label.moved else ""]
+                cells += [f"{label.value_at_zero:{form}}", f"-> {label.value:{form}}" if label.moved else ""]
+            lines.append(f"{class_title(i, self.names):{width}}" + "".join(f"{cell:>12}" for cell in cells))
+        return "\n".join([*(line.rstrip() for line in lines), "", *self._lines()])
+
+    def _lines(self) -> list[str]:
+        titles = {"offsets": "", "verdict": ""}
+        return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
+
+    def _floors_text(self) -> str:
+        rest = {floor for i, floor in enumerate(self.floors) if i not in self.missing}
+        if len(rest) == 1:
+            return f"recall of at least {rest.pop():.1%} for every label"
+        return "recall of at least " + listed(
+            [f"{floor:.1%} for {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
+        )

@@ -1,0 +1,195 @@
+"""Predictions along the whole path: the upper envelope of each sample's scores.
+
+The winner of a row is always among its logits of the highest sign, whose (log) scores are straight lines in gamma. The
+prediction changes where the upper envelope of these lines bends, and only to a class of a steeper line.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..core.cores import usable_cores
+from ..core.curve import Curve, accumulate
+from ..core.errors import LevelheadError
+from ..core.measure import Kind
+from ..rules.direction import Direction
+from ..show.progress import RowProgress
+from .chunks import read_chunks
+from .envelope_walk import CACHED_NUMBERS, has_tiny, scale_extreme_rows, tabulate, walk, walk_enlarged, winners_at
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """Every change of every prediction over a range of gammas.
+
+    Args:
+        start: [N], the class predicted at the start of the range.
+        sample, gamma, new_class, old_class: [E], sorted by gamma: there, the prediction for `sample` changes from
+            `old_class` to `new_class`.
+        classes, range: K; of gamma.
+    """
+
+    start: np.ndarray
+    sample: np.ndarray
+    gamma: np.ndarray
+    new_class: np.ndarray
+    old_class: np.ndarray
+    classes: int
+    range: tuple[float, float]
+
+    def predictions(self, gamma: float) -> np.ndarray:
+        """Return the class predicted at gamma, [N]."""
+        found = self.start.copy()
+        upto = np.searchsorted(self.gamma, gamma, side="right")
+        found[self.sample[:upto]] = self.new_class[:upto]  # in order of gamma, so the last assignment wins
+        return found
+
+    def joined(self, others: Sequence["Envelope"]) -> "Envelope":
+        """Return the envelope of these samples and then those of others."""
+        every = [self, *others]
+        offsets = np.cumsum([0, *(len(part.start) for part in every[:-1])])
+        gamma = np.concatenate([part.gamma for part in every])
+        order = np.argsort(gamma, kind="stable")
+        sample = np.concatenate([part.sample + offset for part, offset in zip(every, offsets, strict=True)])
+        return replace(
+            self,
+            start=np.concatenate([part.start for part in every]),
+            sample=sample[order],
+            gamma=gamma[order],
+            new_class=np.concatenate([part.new_class for part in every])[order],
+            old_class=np.concatenate([part.old_class for part in every])[order],
+        )
+
+    def between(self, low: float, high: float) -> "Envelope":
+        """Return the changes after `low` and up to `high`, from what is predicted at `low`."""
+        begin, end = np.searchsorted(self.gamma, [low, high], side="right")
+        names = ("sample", "gamma", "new_class", "old_class")
+        return replace(self, start=self.predictions(low), **{name: getattr(self, name)[begin:end] for name in names})
+
+    def shares(self, gamma: float, weights: np.ndarray | None = None) -> np.ndarray:
+        """Return the share of each class among the predictions at gamma, [K]. Samples weigh `weights` [N]."""
+        return np.bincount(self.predictions(gamma), self._weights(weights), self.classes)
+
+    def mismatch(self, target: np.ndarray | None = None, weights: np.ndarray | None = None) -> Curve:
+        """Return half the sum of ``|share - target|`` over gamma. The target [K] sums to 1, and is uniform if None."""
+        start, gammas, steps = self.mismatch_steps(target, weights)
+        order = np.argsort(gammas)
+        return accumulate(start, gammas[order], steps[order], self.range)
+
+    def mismatch_steps(
+        self, target: np.ndarray | None = None, weights: np.ndarray | None = None
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return the mismatch as its value at the start of the range, and the gamma and size of each step.
+
+        A change moves only one class's term of the sum, and the changes of a class, in order, give its share after
+        each. So no table of changes by classes is needed. The order of the steps does not depend on the arguments.
+        """
+        target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
+        weight = self._weights(weights)
+        off = np.bincount(self.start, weight, self.classes) - target
+        order, signed, sizes, opens = self.by_class
+        steps = np.empty(len(signed) + 1)
+        steps[0] = 0.0
+        np.cumsum(np.concatenate([weight, -weight])[signed], out=steps[1:])
+        steps[1:] += np.repeat(off - steps[opens], sizes)  # how far off each class is after each of its changes
+        np.abs(steps, out=steps)
+        before, had = steps[opens[sizes > 0]], np.abs(off[sizes > 0])
+        steps = np.diff(steps)
+        steps[opens[sizes > 0]] += before - had
+        return float(np.abs(off).sum() / 2), self.gamma[order], steps / 2
+
+    def _weights(self, weights: np.ndarray | None) -> np.ndarray:
+        n = len(self.start)
+        return np.full(n, 1 / n) if weights is None else np.asarray(weights, np.float64) / np.sum(weights)
+
+    @cached_property
+    def by_class(self) -> tuple[np.ndarray, ...]:
+        """Gains and losses of samples, by class and then by gamma, sorted once for all weights.
+
+        They are: the change of each, its place in the weights followed by the negated weights, and for each class how
+        many there are and which is the first.
+        """
+        changed, n, changes = np.concatenate([self.new_class, self.old_class]), len(self.start), len(self.gamma)
+        narrow = changed.astype(np.uint16) if self.classes <= 1 << 16 else changed  # 16 bits are sorted by radix
+        order = np.argsort(np.stack([narrow[:changes], narrow[changes:]], axis=1).reshape(-1), kind="stable")
+        order, lost = np.divmod(order, 2)  # a gain and a loss of a class at one gamma may come in any order
+        sizes = np.bincount(changed, minlength=self.classes)
+        return order, self.sample[order] + n * lost, sizes, np.cumsum(sizes) - sizes
+
+    def take(self, rows: np.ndarray) -> "Envelope":
+        """Return the changes of some samples, rows [n] in ascending order. What is sorted is not sorted again."""
+        position = np.full(len(self.start), -1)
+        position[rows] = np.arange(len(rows))
+        place = position[self.sample]
+        kept = place >= 0
+        found = replace(
+            self,
+            start=self.start[rows],
+            sample=place[kept],
+            gamma=self.gamma[kept],
+            new_class=self.new_class[kept],
+            old_class=self.old_class[kept],
+        )
+        order, signed, sizes, _ = self.by_class
+        some = kept[order]
+        lost = signed[some] >= len(self.start)
+        left = np.bincount(np.repeat(np.arange(self.classes), sizes)[some], minlength=self.classes)
+        order = (np.cumsum(kept) - 1)[order[some]]
+        signed = found.sample[order] + len(rows) * lost
+        found.__dict__["by_class"] = order, signed, left, np.cumsum(left) - left
+        return found
+
+
+def compute_envelope(
+    logits: Any,
+    rule: Direction,
+    range: tuple[float, float],
+    *,
+    kind: Kind = "logits",
+    progress: RowProgress | None = None,
+) -> Envelope:
+    """Compute the envelope under a rule without a kept bias, chunk by chunk."""
+    if rule.bias is not None:
+        raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
+
+    table = tabulate(rule, range)
+
+    def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
+        part = scale_extreme_rows(part) if rule.multiplies and part.dtype.itemsize > 4 else part
+        start = winners_at(part, rule, range[0])
+        narrow = table if part.dtype == np.float32 else None
+        tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and part.dtype.itemsize > 4 else ()
+        rest = np.setdiff1d(np.arange(len(part)), tiny) if len(tiny) else slice(None)
+        places = np.arange(first, first + len(part))
+        found = [(places[rest][rows], *event) for rows, *event in walk(part[rest], start[rest], rule, range, narrow)]
+        if len(tiny):
+            again = walk_enlarged(part[tiny], start[tiny], rule, range)
+            found += [(places[tiny][rows], *event) for rows, *event in again]
+        return start, found
+
+    starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy releases the interpreter lock
+        for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
+            step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
+            if chunk.size >= 2 * CACHED_NUMBERS:
+                step = min(step, -(-len(chunk) // 2))
+            firsts = np.arange(0, len(chunk), step)
+            each = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
+            for start, found in each(walk_block, (firsts + offset).tolist(), [chunk[i : i + step] for i in firsts]):
+                starts.append(start)
+                events += found
+    sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
+    order = np.argsort(gamma, kind="stable")
+    return Envelope(
+        start=np.concatenate(starts),
+        sample=sample[order],
+        gamma=gamma[order],
+        new_class=new_class[order],
+        old_class=old_class[order],
+        classes=logits.shape[1],
+        range=range,
+    )

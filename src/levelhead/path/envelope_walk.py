@@ -1,0 +1,201 @@
+"""The walk along the upper envelope of each row's lines, from one change of the prediction to the next."""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from ..rules.direction import Direction
+from .intervals import TabulatedRule, crossing, winning_range
+
+CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
+_TABLE = 1 << 19  # numbers of a table of factors
+_SIZES = 3, 6, 12, 24  # rows with up to so many contenders are walked together
+TINY, ENLARGED = 1e-290, 200  # logits nearer to 0 than this are multiplied by this power of two
+
+
+def tabulate(rule: Direction, range: tuple[float, float]) -> TabulatedRule:
+    """Return the table of factors that float32 logits are compared with."""
+    return TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
+
+
+def walk(
+    logits: np.ndarray,
+    start: np.ndarray,
+    rule: Direction,
+    range: tuple[float, float],
+    table: TabulatedRule | None = None,
+) -> Iterator[tuple]:
+    """Yield rows, gammas, new and old classes of the changes, those of one row in order."""
+    reached, sizes = _contenders(logits, start, rule, range, table)
+    opens = np.cumsum(sizes) - sizes
+    for few, many in pairwise((0, *_SIZES, logits.shape[1])):  # rows with about as many contenders
+        rows = np.flatnonzero((sizes > few) & (sizes <= many))
+        if not len(rows):
+            continue
+        column = np.arange(sizes[rows].max())
+        other = reached[np.minimum(opens[rows, None] + column, len(reached) - 1)]
+        own = start[rows, None]
+        some = np.concatenate([own, np.where(column < sizes[rows, None], other, own)], axis=1)
+        for found, *changes in _follow(logits[rows[:, None], some].astype(np.float64), some, rule, range):
+            yield rows[found], *changes
+
+
+def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tuple[float, float]) -> Iterator[tuple]:
+    """Follow each row's envelope: from the winner's line to the first line that crosses it, until the range ends."""
+    slopes, slope = rule.slopes, _lines(values, classes, rule)[1]
+    rows, column, last = np.arange(len(values)), np.zeros(len(values), np.int64), np.full(len(values), -np.inf)
+    while len(rows):
+        opens = np.arange(0, slope.size, slope.shape[1])  # flat positions are taken several times faster
+        own = opens + column
+        value, s, current = (x.take(own) for x in (values, slope, classes))
+        steeper, at = np.flatnonzero(slope > s[:, None]), np.full(slope.shape, np.inf)
+        row = steeper // slope.shape[1]
+        rise = slopes.take(classes.take(steeper))
+        rise -= slopes.take(current.take(row))
+        at.reshape(-1)[steeper] = crossing(value.take(row), values.take(steeper), rise, multiplies=rule.multiplies)
+        when = np.maximum(at.min(axis=1), last)  # where three lines meet, rounding must not change their order
+        tied = at <= when[:, None]
+        column = np.where(tied, slope, -np.inf).argmax(axis=1)
+        new = classes.take(opens + column)
+        here = np.where(tied | (classes == current[:, None]), classes, len(slopes)).min(axis=1)  # wins the tie itself
+        alive = when <= range[1]
+        alone = alive & (here != current) & (here != new)
+        if alone.any():  # three or more lines meet, and one that leads nowhere else wins there
+            yield rows[alone], when[alone], here[alone], current[alone]
+        enters = np.where(here == new, when, np.nextafter(when, np.inf))
+        shown = alive & (enters <= range[1])
+        yield rows[shown], enters[shown], new[shown], np.where(alone, here, current)[shown]
+        rows, column, classes = (x[shown] for x in (rows, column, classes))
+        values, slope, last = (x[shown] for x in (values, slope, enters))
+
+
+def walk_enlarged(
+    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float]
+) -> Iterator[tuple]:
+    """Walk rows whose logits are near 1e-323 under a rule that adds, with logits and gamma a power of two larger.
+
+    Crossings of such logits are a few floats from 0: rounded, they would lose their order.
+    """
+    with np.errstate(over="ignore"):
+        larger = np.clip(np.ldexp(logits, ENLARGED), -1e300, 1e300)
+    ends = math.ldexp(range[0], ENLARGED), math.ldexp(range[1], ENLARGED)
+    for rows, enters, new, old in walk(larger, start, rule, ends, None):
+        with np.errstate(under="ignore"):
+            gamma = np.ldexp(enters, -ENLARGED)
+        below = np.ldexp(gamma, ENLARGED) < enters  # of two floats, a class enters at the upper one
+        yield rows, np.where(below, np.nextafter(gamma, np.inf), gamma), new, old
+
+
+def has_tiny(logits: np.ndarray) -> np.ndarray:
+    """Return which rows have their largest logit so near 0 that its crossings may have few bits, [n]."""
+    few = (np.abs(logits) < TINY) & (logits != 0)
+    return np.asarray(np.any(few, axis=1) & (np.abs(logits.max(axis=1)) < TINY))
+
+
+def winners_at(logits: np.ndarray, rule: Direction, gamma: float) -> np.ndarray:
+    """Return the class that wins at gamma, [n]. Where rounding could decide, scores are compared by their crossings."""
+    if gamma == 0:
+        return logits.argmax(axis=1)
+    scores = rule.scores(logits, gamma)
+    found = scores.argmax(axis=1)
+    level = np.take_along_axis(scores, found[:, None], 1)
+    added = 0.0 if rule.multiplies else abs(gamma) * np.abs(rule.slopes).max()
+    near = scores >= level - 1e-12 * (np.abs(level) + added)
+    rows = np.flatnonzero(near.sum(axis=1) > 1)
+    for other in np.flatnonzero(near[rows].any(axis=0)):
+        some = rows[near[rows, other] & (found[rows] != other)]
+        own = found[some]
+        pair = logits[some, own].astype(np.float64), logits[some, other].astype(np.float64)
+        lo, hi = winning_range(*pair, rule.slopes[other] - rule.slopes[own], own < other, multiplies=rule.multiplies)
+        found[some[(lo > gamma) | (gamma > hi)]] = other
+    return found
+
+
+def _contenders(
+    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes that each row's envelope can touch after its first winner, row by row, and how many, [n]."""
+    step = max(1, CACHED_NUMBERS // logits.shape[1])
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for first in np.arange(0, len(logits), step):
+        part = slice(first, first + step)
+        row, other = _reaching(logits[part], start[part], rule, range, table)
+        found.append((row + first, other))
+    row, other = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return other, np.bincount(row, minlength=len(start))
+
+
+def _reaching(
+    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (row, class) of each class that the row's envelope can touch after its first winner.
+
+    The lines of the winners at the two ends of the range cross at one gamma. A line below both there is below the first
+    winner's line from the start up to that gamma, and below the last winner's line from there to the end. The same
+    holds for a line below the last winner's a little before they cross. So float32 is enough, with a table of factors.
+    """
+    end = _last_winners(logits, rule, range[1], table)
+    both = np.stack([start, end], axis=1)
+    opens = np.arange(0, logits.size, logits.shape[1])  # flat positions are taken several times faster
+    height, slope = _lines(logits.take(opens[:, None] + both).astype(np.float64), both, rule)
+    rise = slope[:, 1] - slope[:, 0]
+    meet = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
+    at = np.clip(meet, *range)
+    if table is not None:
+        scores = table.moves.take(np.maximum(np.floor(table.positions(at)).astype(np.int64), 0), axis=0)
+        table.apply(scores, logits, out=scores)
+        level = scores.take(opens + end)[:, None]
+        reaches = scores >= level - table.margin(level)
+    else:
+        scores = at[:, None] * rule.slopes
+        if rule.multiplies:
+            np.exp(scores, out=scores)
+            scores *= logits
+        else:
+            scores += logits
+        level = np.take_along_axis(scores, start[:, None], 1)
+        margin = 1e-9 * (np.abs(level) + np.abs(at)[:, None] * np.abs(rule.slopes).max())
+        reaches = scores >= level - (margin + np.finfo(np.float64).tiny)
+    reaches.reshape(-1)[opens + start] = False
+    row, other = np.divmod(np.flatnonzero(reaches), reaches.shape[1])
+    return row, other
+
+
+def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: TabulatedRule | None) -> np.ndarray:
+    """Return the class that wins at the end of the range, [n]: of float32, where rounding cannot decide."""
+    if table is None:
+        return rule.scores(logits, gamma).argmax(axis=1)
+    scores = table.apply(logits, table.moves[-1])
+    found = scores.argmax(axis=1)
+    level = scores.take(np.arange(0, scores.size, scores.shape[1]) + found)[:, None]
+    near = np.flatnonzero(scores >= level - 2 * table.margin(level)) // scores.shape[1]
+    close = near[1:][near[1:] == near[:-1]]
+    found[close] = rule.scores(logits[close], gamma).argmax(axis=1)
+    return found
+
+
+def scale_extreme_rows(logits: np.ndarray) -> np.ndarray:
+    """Return logits with no score that overflows or is denormal: each row times a power of two, where there is need.
+
+    What is then too large is below 0, and what is too small above 0: neither is ever the winner.
+    """
+    largest, smallest = np.abs(logits).max(), np.abs(logits).min(initial=np.inf, where=logits != 0)
+    if largest < 1e150 and smallest > 1e-150:
+        return logits
+    _, exponent = np.frexp(logits.max(axis=1, keepdims=True))
+    with np.errstate(over="ignore", under="ignore"):
+        return np.clip(np.ldexp(logits, -exponent), -1e300, 1e300)
+
+
+def _lines(values: np.ndarray, classes: np.ndarray, rule: Direction) -> tuple[np.ndarray, np.ndarray]:
+    """Return height at 0 and slope of the lines of logits [n, C] of `classes`; -inf if the sign is not the highest."""
+    slopes = rule.slopes[classes]
+    if not rule.multiplies:
+        return values, slopes
+    sign = np.sign(values)
+    top = sign.max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        height = np.where(top == 0, 0.0, sign * np.log(np.abs(values)))
+    return np.where(sign == top, height, -np.inf), np.where(sign == top, top * slopes, -np.inf)

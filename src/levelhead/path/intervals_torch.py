@@ -1,0 +1,161 @@
+"""`find_intervals` in torch operations, for logits on an accelerator: only lo and hi are copied to the host.
+
+On a GPU with Triton, one kernel does the same (`intervals_triton.py`).
+
+Bounds and half-lines are those of `intervals.py`, line by line. Crossings are computed in float64 on the device, whose
+logarithm may differ from the host's in the last bit: lo and hi are equal to a few units in the last place, and to the
+bit at 0 and at multiples of 1/64000. Logarithms of probabilities are taken in their own precision, with its last bit.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.array import not_finite
+from ..core.measure import LARGEST_PROBABILITY, Kind, check_logits
+from ..rules.direction import Direction
+from ..show.progress import RowProgress
+from .intervals import FAR_FROM_ONE, NEAR_ONE, SMALLEST, TabulatedRule
+
+
+@torch.no_grad()
+def find_intervals_torch(
+    logits: Tensor,
+    labels: np.ndarray,
+    rule: Direction,
+    range: tuple[float, float],
+    *,
+    kind: Kind = "logits",
+    size: int = 1 << 27,
+    progress: RowProgress | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
+    if kind == "logits" and _has_triton(logits):
+        return _find_with_triton(logits, labels, rule, range, progress)
+    plain = kind == "logits" and logits.is_floating_point() and bool((logits[:100] < 0).any())
+    if not plain:  # a negative number is no probability
+        check_logits(logits[:1000], kind=kind)
+    narrow = logits.dtype in (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
+    table = TabulatedRule.of(rule, range, np.dtype(np.float32 if narrow else np.float64))
+    moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
+    label, found, step = torch.from_numpy(labels).to(logits.device), [], max(1, size // logits.shape[1])
+    for first in np.arange(0, len(logits), step).tolist():
+        part = logits[first : first + step].to(moves.dtype)
+        if kind == "probabilities" and ((part < 0) | (part > LARGEST_PROBABILITY)).any():
+            check_logits(part, kind=kind, first=first)  # raises, naming the row
+        part = part.clamp_min(torch.finfo(part.dtype).tiny).log() if kind == "probabilities" else part
+        for row in (~(part @ part.new_ones(part.shape[1])).isfinite()).nonzero()[:, 0].tolist():
+            if not part[row].isfinite().all():  # a sum may overflow
+                raise not_finite(first + row)
+        found.append(_find_in_block(part, label[first : first + step], moves, slopes, rule, table))
+        if progress is not None:
+            progress(min(first + step, len(logits)), len(logits))
+    return torch.cat([lo for lo, _ in found]).cpu().numpy(), torch.cat([hi for _, hi in found]).cpu().numpy()
+
+
+def _has_triton(logits: Tensor) -> bool:
+    narrow = logits.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    return narrow and logits.is_cuda and _knows_triton()
+
+
+@cache
+def _knows_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def _find_with_triton(
+    logits: Tensor, labels: np.ndarray, rule: Direction, range: tuple[float, float], progress: RowProgress | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return lo and hi by one kernel, which reads the logits once. The host waits only for its result."""
+    from .intervals_triton import find_intervals_triton
+
+    negative = (logits[:100] < 0).any()
+    lo, hi = find_intervals_triton(logits, labels, rule, range).cpu().numpy()
+    if not negative:  # a negative number is no probability
+        check_logits(logits[:1000])
+    if np.isnan(lo).any():
+        raise not_finite(int(np.isnan(lo).argmax()))
+    if progress is not None:
+        progress(len(logits), len(logits))
+    return lo, hi
+
+
+def _find_in_block(
+    x: Tensor, label: Tensor, moves: Tensor, slopes: Tensor, rule: Direction, table: TabulatedRule
+) -> tuple[Tensor, Tensor]:
+    lo = x.new_full((len(x),), table.gammas[0], dtype=torch.float64)
+    hi = x.new_full((len(x),), table.gammas[-1], dtype=torch.float64)
+    own = x.gather(1, label[:, None])[:, 0].double()
+
+    def intersect(rows: Tensor, other: Tensor) -> None:
+        true = label[rows]
+        rise = slopes[other] - slopes[true]
+        low, high = _winning_range(own[rows], x[rows, other].double(), rise, true < other, rule.multiplies)
+        lo.scatter_reduce_(0, rows, low, "amax")
+        hi.scatter_reduce_(0, rows, high, "amin")
+
+    at_begin, at_end = (_winners_at_end(x, label, moves[at], float(table.gammas[at]), rule, table) for at in (0, -1))
+    late, early = (at_begin != label).nonzero()[:, 0], (at_end != label).nonzero()[:, 0]
+    intersect(torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]]))
+    late, early = late[lo[late] <= hi[late]], early[lo[early] <= hi[early]]
+    scale, last = (len(table.gammas) - 1) / float(table.gammas[-1] - table.gammas[0]), len(table.gammas) - 1
+    at = torch.cat([((lo[late] - table.gammas[0]) * scale).floor(), ((hi[early] - table.gammas[0]) * scale).ceil()])
+    rows, done = torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]])
+    if len(rows):
+        scores = _scores(x[rows], moves[at.clamp_(0, last).long()], rule, in_place=True)
+        y = label[rows][:, None]
+        least = scores.gather(1, y)
+        least = least - _margin(least, table)
+        scores.scatter_(1, y, -torch.inf).scatter_(1, done[:, None], -torch.inf)
+        item, other = (scores >= least).nonzero(as_tuple=True)
+        intersect(rows[item], other)
+    never = lo > hi
+    return lo.masked_fill_(never, torch.inf), hi.masked_fill_(never, -torch.inf)
+
+
+def _winners_at_end(
+    x: Tensor, label: Tensor, move: Tensor, gamma: float, rule: Direction, table: TabulatedRule
+) -> Tensor:
+    """Return the winning class at one end of the range, [n]: y only where rounding cannot matter."""
+    if gamma == 0:
+        return x.argmax(dim=1)
+    scores = _scores(x, move, rule)
+    own = scores.gather(1, label[:, None])
+    return scores.scatter_(1, label[:, None], own - _margin(own, table)).argmax(dim=1)
+
+
+def _scores(x: Tensor, moves: Tensor, rule: Direction, *, in_place: bool = False) -> Tensor:
+    if in_place:
+        return x.mul_(moves) if rule.multiplies else x.add_(moves)
+    return x * moves if rule.multiplies else x + moves
+
+
+def _margin(own: Tensor, table: TabulatedRule) -> Tensor:
+    return own.abs() * table.relative + table.absolute
+
+
+def _winning_range(true: Tensor, other: Tensor, rise: Tensor, first: Tensor, multiplies: bool) -> tuple[Tensor, Tensor]:
+    """Return what `winning_range` of intervals.py does, on the device."""
+    if multiplies:
+        a, b = torch.where(rise > 0, true, other), torch.where(rise > 0, other, true)
+        gap = (a / b).log()
+        gap = torch.where(gap.abs() < NEAR_ONE, ((a - b) / b).log1p(), gap)
+        gap = torch.where(gap.abs() > FAR_FROM_ONE, a.abs().log() - b.abs().log(), gap)
+        gap = torch.where((a < 0) == (b < 0), gap, torch.nan) * torch.where(rise > 0, 1.0, -1.0)
+        below = (rise > 0) == (true > 0)
+    else:
+        gap, below = true - other, rise > 0
+    at = gap / rise
+    near = (at * 64000).round()
+    off = (at * 64000 - near).abs()
+    at = torch.where((off < 1e-4) & (off <= 1e-13 * near.abs()), near / 64000, at)
+    if not multiplies:  # the quotient may underflow: that is not a tie at 0
+        at = torch.where((at == 0) & (true != other), torch.full_like(at, SMALLEST).copysign(at), at)
+    fixed, infinite = ~at.isfinite(), torch.full_like(at, torch.inf)
+    at = torch.where(first, at, torch.nextafter(at, torch.where(below, -infinite, infinite)))
+    lo, hi = torch.where(below | fixed, -infinite, at), torch.where(below & ~fixed, at, infinite)
+    loses = fixed & ((true < other) | ((true == other) & ~first))
+    return torch.where(loses, infinite, lo), torch.where(loses, -infinite, hi)

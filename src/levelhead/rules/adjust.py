@@ -1,0 +1,162 @@
+"""Adjustments of a head: pure functions Head -> Head, one equation each."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..core.array import Array, narrow, row_norms, to_numpy, widen
+from ..core.choices import BiasPolicy, Missing
+from ..core.counts import Counts, resolve
+from ..core.head import Head, check_finite
+from .adjustment import scale_head
+from .rule import Shift, Strengths, Tau, positive_norms
+from .strength import check_strength, finite_number
+
+
+def factors(
+    counts: Counts, gamma: float, *, missing: Missing = "error", background: int | str | None = None
+) -> np.ndarray:
+    """Return what RS multiplies each weight vector by: ``(n_1 / n_i)^gamma``, with n_1 the largest count.
+
+    Args:
+        counts: training samples of each class.
+        gamma: strength.
+        missing: a class without samples is an `error`, or `neutral` (its factor is 1).
+        background: a class that is left alone, by index: its factor is 1, and its count is no n_1.
+
+    Returns:
+        Factors [K], float64.
+
+    >>> factors([100, 25, 1], 0.5)
+    array([ 1.,  2., 10.])
+    """
+    n = resolve(counts, missing=missing, background=background)
+    return _factors(n, check_strength(gamma, "rescale", n))
+
+
+def rescale(
+    head: Head,
+    counts: Counts,
+    *,
+    gamma: float,
+    bias: BiasPolicy = "scale",
+    missing: Missing = "error",
+    background: int | str | None = None,
+) -> Head:
+    """Scale each weight vector by how rare its class is (RS).
+
+    ``w_i <- (n_1 / n_i)^gamma w_i``, with n_1 the largest count.  gamma = 0 changes nothing, nor does a balanced set.
+
+    Args:
+        head: weight [K, d] and, where there is one, bias [K].
+        counts: training samples of each class, all positive, in any order.
+        gamma: strength; larger gives rare classes more of the space. Or what `tune` returned, if it is for this rule
+            and counts of these proportions.
+        bias: `scale` treats it as the weight of a constant feature, so that scaling the head is scaling the logits;
+            `keep` leaves it alone.
+        missing: a class without samples is an `error`, or `neutral` (left as it is).
+        background: a class that is left alone, by index or name, such as "no object" in detection; its count is no n_1.
+
+    Returns:
+        A new head; the argument is left as it is.
+
+    >>> rescale(Head(np.eye(2)), [100, 25], gamma=0.5).norms
+    array([1., 2.])
+
+    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
+    """
+    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, background=background)
+    return scale_head(head, _factors(n, check_strength(gamma, "rescale", n)), bias=bias)
+
+
+def normalize(head: Head) -> Head:
+    """Scale every weight vector to unit length (the projection of WVN).
+
+    ``w_i <- w_i / ||w_i||``.  The bias is left alone: Algorithm 1 speaks of weight vectors only.
+
+    Args:
+        head: weight [K, d], without a zero row.
+
+    Returns:
+        A new head.
+
+    >>> normalize(Head(np.array([[3.0, 4.0], [0.0, 2.0]]))).weight
+    array([[0.6, 0.8], [0. , 1. ]])
+
+    Reference: Kim and Kim, 2020, Algorithm 1.
+    """
+    positive_norms(check_finite(head))
+    return replace(head, weight=unit(head.weight))
+
+
+def unit(weight: Array) -> Array:
+    """Return weight [K, d] with rows of unit length, without checks or host synchronization: for a training step."""
+    wide = widen(weight)
+    return narrow(wide / row_norms(wide)[:, None], weight)
+
+
+def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head:
+    """Divide each weight vector by a power of its own length: ``w_i <- w_i / ||w_i||^tau``.
+
+    tau = 0 changes nothing, tau = 1 gives unit length.
+
+    Args:
+        head: weight [K, d], without a zero row, and, where there is one, bias [K].
+        tau: strength.
+        bias: `scale` divides it as its weight vector, `keep` leaves it alone.
+
+    Returns:
+        A new head.
+
+    >>> tau_normalize(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), 0.5).norms
+    array([2.23606798, 1. ])
+
+    Reference: Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition, 2020.
+    """
+    by = Tau().amounts(check_finite(head), None, Strengths(check_strength(tau, "tau", name="tau")))
+    return replace(by, bias=bias).head(head)
+
+
+def shift_logits(
+    head: Head, counts: Counts, tau: float = 1.0, *, missing: Missing = "error", background: int | str | None = None
+) -> Head:
+    """Adjust logits after training, by the bias: ``b_i <- b_i + tau log(n_1 / n_i)``.
+
+    This is the same as subtracting ``tau log(prior_i)`` from every logit, up to one constant for all classes.
+
+    Args:
+        head: weight [K, d] and, where there is one, bias [K].
+        counts: training samples of each class.
+        tau: strength.
+        missing: a class without samples is an `error`, or `neutral` (left as it is).
+        background: a class that is left alone, as in `rescale`.
+
+    Returns:
+        A new head, with a bias.
+
+    >>> shift_logits(Head(np.eye(2)), [100, 1]).bias
+    array([0.        , 4.60517019])
+
+    Reference: Menon et al., Long-tail Learning via Logit Adjustment, 2021.
+    """
+    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, background=background)
+    return Shift().amounts(head, n, Strengths(check_strength(tau, "shift", n, name="tau"))).head(head)
+
+
+def can_flip(head: Head) -> bool:
+    """Return whether scaling rows can change any prediction: it cannot with one class, or two with opposite rows.
+
+    Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
+    """
+    if head.classes > 2:
+        return True
+    rows = to_numpy(widen(head.weight)).astype(np.float64)
+    if head.bias is not None:
+        rows = np.column_stack([rows, to_numpy(widen(head.bias))])
+    inner, lengths = float(rows[0] @ rows[-1]), np.linalg.norm(rows, axis=1)
+    return head.classes == 2 and not inner <= -(1 - 1e-6) * float(lengths[0] * lengths[1])
+
+
+def _factors(n: np.ndarray, gamma: float) -> np.ndarray:
+    with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, which is reported
+        return (n.max() / n) ** finite_number("gamma", gamma)

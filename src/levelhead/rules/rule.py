@@ -1,0 +1,379 @@
+"""`Rule`: something that can be done to a head, and the table of all rules.
+
+A new rule is one class and one line of the table `RULES`. One of a single strength says by `ratios` how that moves each
+class: its exact path, its choice, its page and its files follow from that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..core.array import to_numpy
+from ..core.choices import Kind
+from ..core.errors import Advice, LevelheadError, check_choice
+from ..core.head import Head
+from .adjustment import Adjustment
+from .checks import check_range, check_vector
+from .direction import Direction
+
+
+@dataclass(frozen=True)
+class Strengths:
+    """What was chosen for a rule.
+
+    Args:
+        gamma, second: its strength, and that of a second part, where it has one.
+        scale, offset: [K] each, of a rule that has numbers for each class; else ().
+        smoothing: what is added to probabilities before their logarithm; 0 for logits.
+    """
+
+    gamma: float = 0.0
+    second: float | None = None
+    scale: Sequence[float] = ()
+    offset: Sequence[float] = ()
+    smoothing: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Something that can be done to a head. The class says what; an instance may say with which range.
+
+    Args:
+        range: of the strength, from and to; its own if None.
+
+    Attributes:
+        name, title, sentence: for options and files; for tables; what it does to a class.
+        multiplies, adds: whether it multiplies weight vectors, and whether it adds to biases.
+        follows_counts: whether training counts decide what it does to a class.
+        needs_norms: whether the norms of the weight vectors do.
+        strengths: how many there are; 0 if it has numbers for each class instead.
+        reach: the largest strength that is tried.
+        grows: whether that is times the temperature of scores that are too large.
+        along: the rule of one strength whose path shows it, where it has none of its own.
+        pulled: whether its strength is pulled toward what a calibrated model needs, when the rule itself is chosen.
+    """
+
+    range: tuple[float, float] | None = None
+
+    name: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    sentence: ClassVar[str] = ""
+    multiplies: ClassVar[bool] = False
+    adds: ClassVar[bool] = False
+    follows_counts: ClassVar[bool] = True
+    needs_norms: ClassVar[bool] = False
+    strengths: ClassVar[int] = 1
+    reach: ClassVar[float] = 2.0
+    grows: ClassVar[bool] = False
+    pulled: ClassVar[bool] = False
+    along: ClassVar[str] = "shift"
+
+    def __post_init__(self) -> None:
+        if self.range is not None:
+            check_range(self.range, holds_zero=True)
+
+    @property
+    def has_path(self) -> bool:
+        """Whether it is a path over one strength."""
+        return isinstance(self, OneStrength)
+
+    @property
+    def fits_sums(self) -> bool:
+        """Whether it fits layers that are added up or scaled after: the same factors for all, and nothing added."""
+        return self.multiplies and self.follows_counts and not self.adds
+
+    @property
+    def path_name(self) -> str:
+        """The rule of one strength whose path shows it: itself, if it has one."""
+        return self.name if self.has_path else self.along
+
+    def range_at(self, temperature: float = 1.0) -> tuple[float, float]:
+        """Return the strengths to try, on scores of a temperature."""
+        if self.range is not None:
+            return self.range
+        return 0.0, self.reach * (max(1.0, temperature) if self.grows else 1.0)
+
+    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
+        """Return what it does to each row of a head.
+
+        A head with one logit z, which is positive for the second of two classes, is shifted by ``log(n_0 / n_1)``: that
+        is the shift of the logits (0, z). Scaling never moves its sign.
+
+        Args:
+            head: weight [K, d], finite.
+            counts: [K], or [2] for a head with one logit; None for a rule that does not follow them.
+            chosen: the strengths.
+        """
+        raise NotImplementedError
+
+    def refuses(self, head: Head, counts: np.ndarray | None) -> str | None:
+        """Return why it cannot adjust a head, or None."""
+        if self.multiplies and _is_one_logit(head, counts):
+            return (
+                f"a head with a single logit cannot be adjusted by the rule {self.name}: scaling never moves its sign; "
+                "use the rule shift"
+            )
+        return None
+
+    def refuses_kind(self, kind: str | None) -> str | None:
+        """Return why it fits no head if it was chosen on scores of a kind, or None."""
+        if kind != "probabilities" or not self.multiplies:
+            return None
+        reason = f"the rule {self.name} was chosen on probabilities (or their logarithms), and would multiply logits"
+        return f"{reason} in a head; tune on the model's logits, or with the rule shift"
+
+    def check(self, head: Head, counts: np.ndarray | None) -> None:
+        """Raise LevelheadError if it cannot adjust a head."""
+        if (reason := self.refuses(head, counts)) is not None:
+            raise LevelheadError(reason)
+
+    def text(self, gamma: float, second: float | None = None) -> str:
+        """Return what was chosen, in words."""
+        then = "" if second is None else f", then a shift of {round(second, 3) + 0.0:.3f}"
+        return f"gamma = {gamma:.3f}{then}"
+
+    def code(self) -> str:
+        """Return the Python that applies it to `model` at {gamma}; "" where there is no function of its own."""
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Unchanged(Rule):
+    """The model as it is."""
+
+    name = "none"
+    title = "the model as it is"
+    sentence = "nothing is changed"
+    follows_counts = False
+    strengths = 0
+
+    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
+        return Adjustment(scale=np.ones(head.classes))
+
+    def text(self, gamma: float, second: float | None = None) -> str:
+        return self.title
+
+
+@dataclass(frozen=True, eq=False)
+class OneStrength(Rule):
+    """A rule of one strength: ``l_k r_k^gamma``, or ``l_k + gamma log r_k``, with its ratios r.
+
+    Args:
+        bias: [K], a bias within the logits that is kept while the weights are scaled; None if it is scaled too.
+        norms: [K], the norms of the weight vectors.
+    """
+
+    bias: Any = None
+    norms: Any = None
+
+    def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
+        """Return r above, [K]."""
+        raise NotImplementedError
+
+    def row_ratios(self, head: Head, counts: np.ndarray | None) -> np.ndarray:
+        """Return r above for the rows of a head."""
+        assert counts is not None
+        return self.ratios(counts, None)
+
+    def direction(self, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits") -> Direction:
+        """Return how scores depend on the strength, for checked counts [K], norms [K] and a kept bias [K], if any."""
+        if norms is not None and not self.needs_norms:
+            raise LevelheadError(f"only the rule tau uses them, got {self.name!r}", parameter="norms")
+        norms, bias = self.norms if norms is None else norms, self.bias if bias is None else bias
+        if kind == "probabilities" and self.multiplies:
+            raise LevelheadError(
+                f"{self.name!r} multiplies logits, which has no meaning for probabilities; use 'shift'",
+                parameter="rule",
+            )
+        if norms is None and self.needs_norms:
+            advice = Advice("norms", None, "with them")
+            raise LevelheadError(f"{self.name!r} needs the weight norms of the head", parameter="rule", advice=advice)
+        if bias is not None and not self.multiplies:
+            raise LevelheadError(
+                f"a bias is kept while weights are scaled, and the rule {self.name} scales none; leave it out",
+                parameter="bias",
+            )
+        size = len(counts)
+        known = check_vector(norms, size, "norms", positive=True) if self.needs_norms else None
+        kept = None if bias is None else check_vector(bias, size, "bias")
+        return Direction(self.name, self.ratios(counts, known), self.multiplies, kept)
+
+    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
+        self.check(head, counts)
+        with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, which is reported
+            ratios = self.row_ratios(head, counts)
+            if self.multiplies:
+                return Adjustment(scale=ratios**chosen.gamma)
+            return Adjustment(offset=chosen.gamma * np.log(ratios))
+
+
+@dataclass(frozen=True, eq=False)
+class Rescale(OneStrength):
+    """RS: ``w_k <- (n_max / n_k)^gamma w_k`` (Kim and Kim 2020)."""
+
+    name = "rescale"
+    title = "RS"
+    sentence = "each class's weight vector is multiplied by (largest count / its count)^gamma"
+    multiplies = True
+
+    def code(self) -> str:
+        return "lh.rescale_(model, counts, gamma={gamma})"
+
+    def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
+        return counts.max() / counts
+
+
+@dataclass(frozen=True, eq=False)
+class Tau(OneStrength):
+    """tau-normalization: ``w_k <- w_k / ||w_k||^gamma`` (Kang et al. 2020)."""
+
+    name = "tau"
+    title = "tau-normalization"
+    sentence = "each class's weight vector is divided by its norm^gamma"
+    multiplies = True
+    follows_counts = False
+    needs_norms = True
+
+    def code(self) -> str:
+        return "write(model, lh.tau_normalize(read(model), {gamma}))"
+
+    def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
+        assert norms is not None
+        return 1 / norms
+
+    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
+        self.check(head, counts)
+        return Adjustment(scale=positive_norms(head) ** -chosen.gamma)
+
+
+@dataclass(frozen=True, eq=False)
+class Shift(OneStrength):
+    """The shift of logits: ``b_k <- b_k + gamma log(n_max / n_k)`` (Menon et al. 2021).
+
+    Several labels per sample have an offset each, whatever the counts.
+    """
+
+    name = "shift"
+    title = "logit shift"
+    sentence = "gamma times log(largest count / its count) is added to each class's score"
+    adds = True
+    reach = 4.0
+    grows = True
+    pulled = True
+
+    def code(self) -> str:
+        return "write(model, lh.shift_logits(read(model), counts, {gamma}))"
+
+    def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
+        return counts.max() / counts
+
+    def row_ratios(self, head: Head, counts: np.ndarray | None) -> np.ndarray:
+        assert counts is not None
+        return counts[:1] / counts[1:] if _is_one_logit(head, counts) else counts.max() / counts
+
+    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
+        if len(chosen.offset):
+            return Adjustment(offset=_given(self, head, np.ones(head.classes), chosen.offset).offset)
+        return super().amounts(head, counts, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class PerClass(Rule):
+    """A rule that has a scale and an offset for each class: ``score_k = scale_k logit_k + offset_k``."""
+
+    multiplies = True
+    adds = True
+
+    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
+        self.check(head, counts)
+        return _given(self, head, chosen.scale, chosen.offset)
+
+
+@dataclass(frozen=True, eq=False)
+class RescaleThenShift(PerClass):
+    """RS, and then the shift that is best after it."""
+
+    name = "rescale+shift"
+    title = "RS, then shift"
+    sentence = (
+        "each class's weight vector is multiplied by (largest count / its count)^gamma, and then a number that grows "
+        "with log(largest count / its count) is added to its score"
+    )
+    strengths = 2
+    along = "rescale"
+
+    def adjustment(self, counts: np.ndarray, gamma: float, second: float) -> Adjustment:
+        """Return what both strengths do to each class."""
+        rarity = counts.max() / counts
+        return Adjustment(rarity**gamma, second * np.log(rarity) + 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Vector(PerClass):
+    """Vector scaling: a scale and an offset for each class, by log loss (Guo et al. 2017)."""
+
+    name = "vector"
+    title = "vector scaling"
+    sentence = "each class's score is multiplied by a number of its own, and another one is added"
+    follows_counts = False
+    strengths = 0
+
+    def text(self, gamma: float, second: float | None = None) -> str:
+        return "a scale and an offset for each class"
+
+
+RULES: dict[str, Rule] = {  # simplest first, as they are tried
+    rule.name: rule for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector())
+}
+
+
+def find_rule(name: Any) -> Rule:
+    """Return the rule of a name; raise LevelheadError that lists the known ones.
+
+    >>> find_rule("rescale").title
+    'RS'
+    """
+    check_choice("rule", name, tuple(RULES))
+    return RULES[name]
+
+
+def path_rules() -> tuple[str, ...]:
+    """Return the names of the rules of one strength."""
+    return tuple(name for name, rule in RULES.items() if rule.has_path)
+
+
+def find_path_rule(name: Any) -> OneStrength:
+    """Return the rule of one strength that has a name."""
+    check_choice("rule", name, path_rules())
+    return RULES[name]  # type: ignore[return-value]
+
+
+def positive_norms(head: Head) -> np.ndarray:
+    """Return the norms [K] of a head whose weight vectors all have a direction."""
+    norms = to_numpy(head.norms).astype(np.float64)
+    for usable, flaw in (
+        (np.isfinite(norms), "too long to measure in float32; convert the head to float64"),
+        (norms > 0, "zero and has no direction; rescale and shift do not need one"),
+    ):
+        if not usable.all():
+            raise LevelheadError(f"the weight vector of {head.name(int(np.argmin(usable)))} is {flaw}")
+    return norms
+
+
+def _is_one_logit(head: Head, counts: np.ndarray | None) -> bool:
+    return head.classes == 1 and counts is not None and len(counts) == 2
+
+
+def _given(rule: Rule, head: Head, scale: Any, offset: Any) -> Adjustment:
+    """Return numbers that were chosen for each class, checked."""
+    found = [np.asarray(values, np.float64) for values in (scale, offset)]
+    if any(values.shape != (head.classes,) or not np.isfinite(values).all() for values in found):
+        raise LevelheadError(
+            f"the rule {rule.name} needs a finite scale and offset for each of {head.classes} classes, got "
+            f"{found[0].size} and {found[1].size}; tune again"
+        )
+    if not (found[0] > 0).all():
+        raise LevelheadError(f"the rule {rule.name} needs positive scales, got {found[0].min():g}; tune again")
+    return Adjustment(found[0], found[1])

@@ -1,0 +1,244 @@
+"""Commands for training: the methods, a run, a sweep of runs, the paper's tables and figures, the demo."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from levelhead.cli.common import Force, Json, Page, app, example, show, typed_command
+from levelhead.cli.errors import options_of
+from levelhead.core.choices import Executor, PaperTable, PathRule, Tracker, TrainingDtype, TrainingEngine
+from levelhead.core.errors import LevelheadError
+
+
+def complete_method(incomplete: str) -> list[str]:
+    """Return the methods whose names begin so, for the shell's completion."""
+    from levelhead.methods import METHODS
+
+    return [name for name in METHODS if name.startswith(incomplete)]
+
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """Return the recipes whose names begin so, for the shell's completion."""
+    from .lab.recipe import presets
+
+    return [name for name in presets() if name.startswith(incomplete)]
+
+
+Runs = Annotated[Path, typer.Option(help="Folder that holds all runs.")]
+Unofficial = Annotated[bool, typer.Option("--unofficial", help="Accept CIFAR files with another md5.")]
+
+
+@app.command(epilog=example("methods", "methods wvn+rs"))
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(help="Describe one: ldam, wvn+rs, my.py:METHOD.", autocompletion=complete_method)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the methods, or describe one.
+
+    Says what each method changes during or after training, and which head it needs.
+    """
+    from levelhead.methods import METHODS, method_named
+    from levelhead.methods.card import format_card, format_table, method_facts
+
+    if name is None:
+        show({"methods": list(map(method_facts, METHODS.values()))}, format_table(METHODS.values()), as_json)
+    else:
+        show(method_facts(method_named(name)), format_card(method_named(name)), as_json)
+
+
+@app.command(epilog=example("train --data digits --ratio 20 --method baseline --epochs 20"))
+def train(
+    context: typer.Context,
+    data: Annotated[str, typer.Option(help="cifar10, cifar100, tiny-imagenet, digits, a folder of images or an .npz.")],
+    root: Annotated[Path | None, typer.Option(help="Folder with the official files of CIFAR or Tiny ImageNet.")] = None,
+    method: Annotated[
+        str, typer.Option(help="One that `levelhead methods` lists, or FILE.py:NAME.", autocompletion=complete_method)
+    ] = "wvn",
+    ratio: Annotated[float | None, typer.Option(help="Make the data imbalanced: largest / smallest count.")] = None,
+    profile: Annotated[Literal["long-tail", "step"], typer.Option(help="Shape of the counts.")] = "long-tail",
+    counts: Annotated[Path | None, typer.Option(help="Samples to keep per class: .json, .csv, .npy or .txt.")] = None,
+    largest: Annotated[int | None, typer.Option(help="Largest count that --ratio leaves.")] = None,
+    subset: Annotated[
+        str | None, typer.Option(help="Samples to keep: first, or the seed of a draw; 0 unless the set is official.")
+    ] = None,
+    hold_out: Annotated[float, typer.Option(help="Share of each class to hold out, to choose gamma on.")] = 0.1,
+    size: Annotated[int, typer.Option(help="Size to which the images of a folder are resized.")] = 32,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unreadable images.")] = False,
+    unofficial: Unofficial = False,
+    net: Annotated[str | None, typer.Option(help="resnet32, resnet18-64, digits or timm:NAME.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="kim2020, strong, frontier, frontier-long, cao2019, tiny, images, digits or a .toml.",
+            autocompletion=complete_recipe,
+        ),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to this many.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights, batches and crops.")] = 0,
+    engine: Annotated[TrainingEngine, typer.Option(help="fast is made for CUDA; auto uses it there.")] = "auto",
+    dtype: Annotated[TrainingDtype, typer.Option(help="bfloat16 needs the fast engine.")] = "float32",
+    threads: Annotated[int | None, typer.Option(help="CPU threads. A resumed run keeps its first number.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Strength of RS, instead of choosing it.")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Level the model also where the gain is uncertain.")] = False,
+    runs: Runs = Path("runs"),
+    name: Annotated[str | None, typer.Option(help="First part of the name of the run's folder.")] = None,
+    track: Annotated[Tracker | None, typer.Option(help="Log every epoch there too.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train on imbalanced images and level the result.
+
+    Gamma is chosen on held-out images. The run's folder holds the model as trained and the leveled one; where the
+    interval of the gain holds 0, that one is as trained too. To resume an interrupted run, give the same command again;
+    a finished run is not trained again.
+    """
+    from .runs.spec import Spec
+    from .runs.train_command import TrainOptions, imbalance_fields, train_and_evaluate
+
+    part = imbalance_fields(ratio=ratio, profile=profile, counts=counts, largest=largest, subset=subset)
+    spec = Spec(
+        data,
+        root=None if root is None else str(root),
+        method=method,
+        hold_out=hold_out,
+        size=size,
+        skip_bad=skip_bad,
+        unofficial=unofficial,
+        net=net,
+        recipe=recipe,
+        epochs=epochs,
+        seed=seed,
+        engine=engine,
+        dtype=dtype,
+        **part,
+    )
+    options = TrainOptions(name=name, gamma=gamma, anyway=anyway, track=track, threads=threads, show=not as_json)
+    result, text = train_and_evaluate(
+        spec, runs, options, say=partial(typer.echo, err=True), option=options_of(context.command).__getitem__
+    )
+    if result:
+        show(result, text, as_json)
+
+
+@app.command(epilog=example("sweep grid.toml --workers 2"))
+def sweep(
+    grid: Annotated[Path, typer.Argument(help="A .toml file with data, method, ratio, seed...; lists are combined.")],
+    runs: Annotated[Path, typer.Option(help="Folder that holds all runs; a cluster must share it.")] = Path("runs"),
+    executor: Annotated[Executor, typer.Option(help="local processes, packed on one GPU, or a ray cluster.")] = "local",
+    workers: Annotated[int, typer.Option(help="Number of runs at a time.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Train and evaluate every run of a grid.
+
+    To resume a sweep, give the same command again. Finished runs are not trained again, and runs that a lost worker
+    left are taken over.
+    """
+    from .runs.sweep import sweep_grid
+
+    result, text = sweep_grid(grid, runs, executor=executor, workers=workers, say=partial(typer.echo, err=True))
+    show(result, text, as_json)
+    if result["failed"]:
+        raise LevelheadError(f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}")
+
+
+@app.command(epilog=example("evaluate runs/NAME --rule shift"))
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    gamma: Annotated[float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")] = None,
+    rule: Annotated[PathRule, typer.Option(help="RS, tau-normalization or a shift of the logits.")] = "rescale",
+    report: Page = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a run on its test set, as trained and leveled.
+
+    Prints the errors overall, per group and per class. Gamma is chosen on the samples that the run held out, never on
+    the test set.
+    """
+    from levelhead.cli.outputs import check_outputs
+
+    from .runs.evaluate import evaluate as judge
+    from .runs.run_folder import Run
+
+    check_outputs(page=report, force=force)
+    found = judge(Run.open(run).snapshot, gamma=gamma, rule=rule)
+    if report is not None:
+        from levelhead.report import of_run, write
+
+        write(report, [of_run(run, gamma=gamma, rule=rule, tuned=found.tuned)], command=typed_command())
+    show({"run": str(run), **found.to_dict()}, found.text(), as_json)
+
+
+@app.command(epilog=example("reproduce table1 --root DIR --dry-run"))
+def reproduce(
+    table: Annotated[
+        Literal[PaperTable, "figures"], typer.Argument(help="Which; strong and frontier go beyond the paper.")
+    ],
+    root: Annotated[Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="<str>", help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of Baseline and WVN, and of all rows of frontier.")] = 3,
+    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
+    runs: Runs = Path("runs"),
+    slots: Annotated[int, typer.Option(help="Number of runs that share the GPU.")] = 16,
+    minutes: Annotated[float | None, typer.Option(help="Start no new run after this many minutes.")] = None,
+    executor: Annotated[Literal["local", "ray"], typer.Option(help="One GPU here, or all of a Ray cluster.")] = "local",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing and what it costs.")] = False,
+    unofficial: Unofficial = False,
+    page: Annotated[Path, typer.Option(help="For figures: the page to fill in.")] = Path("docs/reproduction.md"),
+    pictures: Annotated[Path, typer.Option(help="For figures: the folder to draw in.")] = Path("docs/images/paper"),
+    as_json: Json = False,
+) -> None:
+    """Train the networks of the paper's tables; draw its figures.
+
+    Trains the networks that a table lacks and writes a record of each. Stop it at any time, and resume it with the same
+    command: a network that has a record is not trained again. `figures` trains nothing: it draws every figure and fills
+    in the tables of the page, from the records alone.
+    """
+    from .paper.page import draw_figures
+    from .paper.reproduce import ReproduceOptions, reproduce_table
+
+    say = partial(typer.echo, err=True)
+    if table == "figures":
+        result, text = draw_figures(results, page, pictures, say=say)
+    else:
+        options = ReproduceOptions(
+            root=root,
+            only=only or (),
+            seeds=seeds,
+            results=results,
+            runs=runs,
+            slots=slots,
+            minutes=minutes,
+            executor=executor,
+            dry_run=dry_run,
+            unofficial=unofficial,
+        )
+        result, text = reproduce_table(table, options, say=say, show=not as_json)
+    show(result, text, as_json)
+
+
+@app.command(epilog=example("demo --report page.html"))
+def demo(
+    report: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("levelhead-demo.html"),
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and batches.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Level real networks, train small ones, and write a page.
+
+    Two networks trained on long-tailed CIFAR-10 come with the package: nothing is downloaded. With torch and
+    scikit-learn, two more are trained here, on digits. This takes about a minute.
+    """
+    from levelhead.cli.outputs import check_outputs
+    from levelhead.show.progress import epoch_progress
+
+    from .demo import demo_text, run_demo
+
+    check_outputs(page=report, force=True)
+    with epoch_progress(show=not as_json) as progress:
+        result = run_demo(report, seed=seed, progress=progress)
+    show(result, demo_text(result), as_json)

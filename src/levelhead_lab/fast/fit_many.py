@@ -1,0 +1,188 @@
+"""The fast engine: the mathematics of the plain loop, for many trainings at once, an epoch at a time.
+
+The data are on the device. The plan of an epoch (samples, crops, learning rates) is copied there before it begins.
+Its steps and its evaluation are captured CUDA graphs, inside which the host waits for nothing. Runs that take the same
+steps on the same data go in lockstep as one `Pack`: networks that the kernels support are stacked into one; others are
+compiled and run in parallel, each on its own stream. When a pack is done, waiting jobs take its place.
+
+On a CPU the same code runs without graphs and kernels, and in float64 too, so that tests can compare it with the plain
+loop to the last digits.
+"""
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from levelhead.core.errors import LevelheadError
+
+from ..lab.data import Split
+from ..lab.epoch_plan import draw_plan
+from ..lab.preprocess import has_kernels
+from ..lab.train import State, divergence, stages
+from .job import Job
+from .pack import Pack
+from .stacked import is_stackable
+
+OnJobEpoch = Callable[[int, dict[str, Any]], None]
+OnJobBatch = Callable[[int, int, int, int], None]  # the job's position, and what `train.OnBatch` gets
+OnJobState = Callable[[int, State], object]
+
+
+@contextmanager
+def _cudnn_benchmark() -> Iterator[None]:
+    """Let cuDNN try its algorithms once on every shape and keep the fastest."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@_cudnn_benchmark()
+def fit_many(
+    jobs: Sequence[Job],
+    *,
+    slots: int = 8,
+    device: str | torch.device = "cuda",
+    dtype: torch.dtype = torch.bfloat16,
+    compiled: bool | None = None,
+    stacked: bool | None = None,
+    evaluate_early: bool = True,
+    on_epoch: OnJobEpoch | None = None,
+    on_batch: OnJobBatch | None = None,
+    on_end: OnJobState | None = None,
+    on_save: OnJobState | None = None,
+    save_every: float = 60.0,
+) -> list[State]:
+    """Train many networks in place, `slots` of them at a time.
+
+    Args:
+        jobs: what to train; those with the same data, recipe and epoch length are stacked.
+        slots: how many runs share the device.
+        dtype: of activations: bfloat16, float32 or float64. Weights are kept in float32 or better.
+        compiled: whether unstacked networks go through torch.compile; None for yes on CUDA.
+        stacked: whether networks of one architecture become one; None for yes where the kernels run, on CUDA.
+        evaluate_early: measure errors on the evaluation splits from the first epoch on. Otherwise they are measured
+            from `Recipe.first_decay_epoch` on, and are None before.
+        on_epoch: called after each epoch of each job with the job's position and the epoch's record.
+        on_batch: called after every few batches with a job's position, the epoch, how many of its batches are done, and
+            how many there are; before the epoch's record.
+        on_end: called with a job's position and State as soon as it is trained, while others continue.
+        on_save: called with a job's position and its State at the end of an epoch, from which it can resume.
+        save_every: seconds between these calls.
+
+    Returns:
+        The State of each job after its last step. Runs are independent: if one diverges, or a callback raises OSError
+        for it, the others are trained to the end before the error is raised.
+    """
+    device = torch.device(device)
+    if slots < 1:
+        raise LevelheadError(f"expected at least 1, got {slots}", parameter="slots")
+    kernels = has_kernels(device, dtype)
+    stacked = kernels if stacked is None else stacked
+    compiled = device.type == "cuda" if compiled is None else compiled
+    waiting = deque(_packs(jobs, lambda job: slots if stacked and is_stackable(job.net, kernels=kernels) else 1))
+    on_device: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
+    ends: dict[int, State] = {}
+    failed: dict[int, LevelheadError | OSError] = {}
+    running: list[Pack] = []
+    saved = time.monotonic()
+
+    @contextmanager
+    def only_fails(position: int) -> Iterator[None]:
+        """Let an OSError, such as a full disk, end this run and no other."""
+        try:
+            yield
+        except OSError as error:
+            failed[position] = error
+
+    while waiting or running:
+        while waiting and sum(len(pack.jobs) for pack in running) + len(waiting[0]) <= max(slots, len(waiting[0])):
+            members = waiting.popleft()
+            data = members[0][1].data
+            if id(data) not in on_device:
+                on_device[id(data)] = {name: copy_to(device, part) for name, part in data.splits.items()}
+            running.append(
+                Pack(
+                    members,
+                    on_device[id(data)],
+                    device,
+                    dtype,
+                    compiled=compiled,
+                    stacked=stacked,
+                    evaluate_early=evaluate_early,
+                    on_batch=None if on_batch is None else partial(_tell_each, on_batch, [i for i, _ in members]),
+                )
+            )
+        due = on_save is not None and time.monotonic() - saved >= save_every
+        saved = time.monotonic() if due else saved
+        for pack in running:
+            pack.keep_state = due
+            pack.advance()
+        for pack in running:
+            for position, record, state in pack.take_records():
+                if position not in failed and not isfinite(record["loss"]):
+                    failed[position] = divergence(
+                        record["loss"], record["epoch"], record["lr"], f" of run {position + 1} of {len(jobs)}"
+                    )
+                if position in failed:
+                    continue
+                with only_fails(position):
+                    if on_epoch is not None:
+                        on_epoch(position, record)
+                    if on_save is not None and state is not None:
+                        on_save(position, state)
+        for pack in [pack for pack in running if pack.finished or failed.keys() >= set(pack.positions)]:
+            ends.update(pack.close())
+            running.remove(pack)
+            for position in pack.positions:
+                if on_end is not None and position not in failed:
+                    with only_fails(position):
+                        on_end(position, ends[position])
+    for error in failed.values():
+        others = f". {len(jobs) - len(failed)} of the {len(jobs)} runs are trained" if len(jobs) > 1 else ""
+        raise type(error)(f"{error}{others}") from error
+    return [ends[position] for position in range(len(jobs))]
+
+
+def _tell_each(on_batch: OnJobBatch, positions: Sequence[int], *batch: int) -> None:
+    for position in positions:
+        on_batch(position, *batch)
+
+
+def _packs(jobs: Sequence[Job], most: Callable[[Job], int]) -> list[list[tuple[int, Job]]]:
+    """Return groups of jobs that can go in lockstep, at most so many together, the longest first."""
+    alike: dict[Any, list[tuple[int, Job]]] = defaultdict(list)
+    for position, job in enumerate(jobs):
+        alike[_step_signature(job)].append((position, job))
+    packs = []
+    for same in alike.values():
+        same.sort(key=lambda member: (member[1].method.name, member[0]))
+        size = most(same[0][1])
+        packs += [same[at : at + size] for at in range(0, len(same), size)]
+    return sorted(packs, key=lambda pack: -len(pack) * pack[0][1].recipe.epochs)
+
+
+def _step_signature(job: Job) -> Any:
+    """Return what is equal for jobs that take the same steps: network, data, recipe, first epoch, epoch lengths."""
+    lengths = set()
+    for stage in stages(job.recipe, job.method):
+        for progress in (0.0, *stage.method.stages) if stage.method.sample is not None else (0.0,):
+            first_plan = draw_plan(job.data.train.labels, stage.method, job.recipe, seed=0, epoch=0, progress=progress)
+            lengths.add((stage.first, stage.end, len(first_plan)))
+    shapes = tuple((name, tuple(p.shape)) for name, p in job.net.named_parameters())
+    return id(job.data), job.recipe, job.first, shapes, tuple(sorted(lengths))
+
+
+def copy_to(device: torch.device, part: Split) -> tuple[Tensor, Tensor]:
+    """Copy a split's images, uint8 in channels-last memory, and its labels to a device."""
+    images = torch.from_numpy(part.images).to(device).contiguous(memory_format=torch.channels_last)
+    return images, torch.from_numpy(part.labels).to(device)

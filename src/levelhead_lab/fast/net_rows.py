@@ -1,0 +1,151 @@
+"""The parameters of R networks of one architecture as matrices, one row per network (a *run*).
+
+All learned numbers of a run are one row of `rows` [R, P], the optimizer's buffers for them one of `momentum` [R, P],
+and all its batch-norm statistics one of `statistics` [R, Q]. A step of SGD is a few operations on matrices, and saving
+the state of all runs means copying three of them.
+"""
+
+import copy
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..lab.nets import CosineHead, Net
+from ..lab.recipe import Recipe
+
+
+class NetRows:
+    """The numbers of R networks, and views of them by name, each [R, ...] and a leaf for autograd."""
+
+    filter_axes = (0, 2, 3, 1)  # the order in which a row stores the axes of filters [C', C, k, k]
+    eval_pixels = 2**21  # evaluated at a time, over all runs: 512 images of 64x64
+
+    def __init__(self, net: Net, runs: int, device: torch.device, dtype: torch.dtype):
+        self.runs, self.dtype = runs, dtype
+        self.is_cosine, self.any_cosine = torch.zeros(runs, 1, 1, dtype=torch.bool, device=device), False  # the heads
+        wide = torch.promote_types(dtype, torch.float32)
+        learned = {name: self._to_row_axes(p) for name, p in net.named_parameters()}
+        measured = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
+        self.rows, self.momentum, self.statistics = (
+            torch.zeros(runs, sum(part.numel() for part in parts.values()), device=device, dtype=wide)
+            for parts in (learned, learned, measured)
+        )
+        self.shapes = [{name: part.shape for name, part in parts.items()} for parts in (learned, learned, measured)]
+        self.parameter_views, self.momentum_views, self.statistic_views = self._views(
+            self.rows, self.momentum, self.statistics
+        )
+        self.leaves = [view.detach().requires_grad_() for view in self.parameter_views.values()]
+        at = list(self.parameter_views).index("head.weight")
+        self.head, start = self.leaves[at], sum(leaf[0].numel() for leaf in self.leaves[:at])
+        self.head_columns = slice(start, start + self.head[0].numel())
+
+    @torch.no_grad()
+    def load(self, run: int, net: Net, momentum: dict[str, Tensor] | None = None) -> None:
+        """Copy a network, and the optimizer's buffers by the parameters' names, to a row."""
+        for name, view in self.parameter_views.items():
+            view[run].copy_(self._to_row_axes(net.get_parameter(name)))
+        for name, view in self.statistic_views.items():
+            view[run].copy_(net.get_buffer(name))
+        for name, buffer in (momentum or {}).items():
+            self.momentum_views[name][run].copy_(self._to_row_axes(buffer))
+        self.is_cosine[run] = isinstance(net.head, CosineHead)
+        self.any_cosine = bool(self.is_cosine.any())
+
+    @torch.no_grad()
+    def store(self, run: int, net: Net) -> None:
+        """Copy a row to a network."""
+        for name, view in self.parameter_views.items():
+            net.get_parameter(name).copy_(self._from_row_axes(view[run]))
+        for name, view in self.statistic_views.items():
+            net.get_buffer(name).copy_(view[run])
+
+    @torch.no_grad()
+    def load_means(self, run: int, means: Sequence[Tensor], tensors: dict[str, Tensor]) -> None:
+        """Copy tensors by name to a row of matrices like `rows` and `statistics`."""
+        learned, _, measured = self._views(means[0], self.momentum, means[1])
+        for name, view in (learned | measured).items():
+            view[run].copy_(self._to_row_axes(tensors[name]))
+
+    def run_tensors(self, run: int, *copies: Tensor) -> list[dict[str, Tensor]]:
+        """Return one run's parameters, buffers and statistics by name, from copies of the three matrices."""
+        return [
+            {name: self._from_row_axes(view[run]).clone() for name, view in views.items()}
+            for views in self._views(*copies)
+        ]
+
+    def refresh(self) -> None:
+        """Update what is derived from the rows; called before every step."""
+
+    def features(self, x: Tensor, *, training: bool) -> Tensor:
+        """Map images [R, B, H, W, C] to features [R, B, d]."""
+        raise NotImplementedError
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Map features [R, B, d] to logits [R, B, K], in float32 or better."""
+        weight = self.head
+        if self.any_cosine:
+            features, weight = (torch.where(self.is_cosine, F.normalize(x, dim=-1), x) for x in (features, weight))
+        return features @ weight.mT
+
+    def gradient_rows(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Return the gradients of all leaves as rows, [R, P]."""
+        return torch.cat([g.reshape(self.runs, -1) for g in gradients], dim=1)
+
+    def _views(self, *matrices: Tensor) -> list[dict[str, Tensor]]:
+        """Return the parts of `rows`, `momentum` and `statistics`, or of copies of them, by name: [R, ...]."""
+        found = []
+        for matrix, shapes in zip(matrices, self.shapes, strict=True):
+            columns = matrix.split([shape.numel() for shape in shapes.values()], dim=1)
+            found.append(
+                {
+                    name: c.unflatten(1, shape) if shape else c[:, 0]
+                    for (name, shape), c in zip(shapes.items(), columns, strict=True)
+                }
+            )
+        return found
+
+    def _to_row_axes(self, p: Tensor) -> Tensor:
+        return p.detach().permute(self.filter_axes) if p.ndim == 4 else p.detach()
+
+    def _from_row_axes(self, view: Tensor) -> Tensor:
+        return view.permute([self.filter_axes.index(axis) for axis in range(4)]) if view.ndim == 4 else view
+
+
+class SingleNet(NetRows):
+    """One network of any kind, run by its own module: channels last, mixed precision.
+
+    Training steps on `compiled_batch` samples go through torch.compile: all steps of an epoch but the last. That one
+    and evaluation are too rare to be worth compiling for each of their shapes.
+    """
+
+    def __init__(self, net: Net, device: torch.device, dtype: torch.dtype, *, compiled_batch: int | None):
+        super().__init__(net, 1, device, dtype)
+        self.net = copy.deepcopy(net).to(device, self.rows.dtype)
+        for name, p in self.net.named_parameters():
+            p.data = self._from_row_axes(self.parameter_views[name][0])
+        for name, b in self.net.named_buffers():
+            b.data = self.statistic_views[name][0] if name in self.statistic_views else b
+        self.leaves, self.compiled_batch = list(self.net.parameters()), compiled_batch
+        self.head = self.net.get_parameter("head.weight")
+        self.compiled_body = torch.compile(self.net.body, dynamic=False) if compiled_batch else self.net.body
+        half = dtype in (torch.bfloat16, torch.float16)
+        self.autocast = torch.autocast(device.type, dtype, cache_enabled=False) if half else nullcontext()
+
+    def features(self, x: Tensor, *, training: bool) -> Tensor:
+        self.net.train(training)
+        with self.autocast:
+            body = self.compiled_body if training and x.shape[1] == self.compiled_batch else self.net.body
+            return body(x[0].permute(0, 3, 1, 2))[None].to(self.rows.dtype)
+
+    def gradient_rows(self, gradients: Sequence[Tensor]) -> Tensor:
+        return super().gradient_rows([self._to_row_axes(g) for g in gradients])
+
+
+def sgd_(rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: Recipe) -> None:
+    """Take a step: ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``."""
+    gradient = gradient + recipe.weight_decay * rows
+    momentum.mul_(recipe.momentum).add_(gradient)
+    rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)

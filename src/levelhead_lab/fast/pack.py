@@ -1,0 +1,333 @@
+"""A pack: runs that take the same steps on the same data, in lockstep, as captured graphs.
+
+An epoch is one graph of a few steps, replayed on the next samples again and again, one graph of the remaining steps,
+and one of the evaluation. Capturing therefore takes the same time however long the epoch is.
+
+Dropout is drawn from (seed, epoch), so a resumed run takes the same steps on a CPU. On CUDA that is not guaranteed:
+graphs that are replayed in parallel share the generator of the device.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.head import Head
+
+from ..lab.epoch_plan import EpochPlan, draw_plan
+from ..lab.preprocess import Preprocess, has_kernels
+from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, stages
+from .batch_marks import BatchMarks
+from .job import Job
+from .net_rows import NetRows, SingleNet, sgd_
+from .row_means import RowMeans
+from .stacked import StackedNets, is_stackable
+
+STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
+
+
+@dataclass(frozen=True, eq=False)
+class PendingEpoch:
+    """A queued epoch: its values are valid once the event `done` has happened (at once if None)."""
+
+    epoch: int
+    lr: float
+    report: Tensor
+    kept: tuple[Tensor, ...]  # copies of rows, momentum, statistics, and means, at its end, if they were asked for
+    done: Any
+
+
+class Pack:
+    """Runs in lockstep: the same data, recipe and first epoch, the same number of samples in every epoch."""
+
+    def __init__(
+        self,
+        members: list[tuple[int, Job]],
+        splits: dict[str, tuple[Tensor, Tensor]],
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        compiled: bool,
+        stacked: bool,
+        evaluate_early: bool = True,
+        on_batch: OnBatch | None = None,
+    ):
+        self.positions, self.jobs = [i for i, _ in members], [job for _, job in members]
+        first = self.jobs[0]
+        self.device, self.data, self.recipe, self.splits = device, first.data, first.recipe, splits
+        self.first_evaluated = 0 if evaluate_early else first.recipe.first_decay_epoch
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.marks = BatchMarks(on_batch, self.stream)
+        self.stages = [stages(job.recipe, job.method) for job in self.jobs]
+        self.initial_heads = torch.stack([job.net.get_parameter("head.weight").detach() for job in self.jobs])
+        kernels = has_kernels(device, dtype)
+        with self._on_stream():
+            if stacked and (len(members) > 1 or is_stackable(first.net, kernels=kernels)):
+                self.nets: NetRows = StackedNets(first.net, len(members), device, dtype, kernels=kernels)
+            else:
+                batch = first.recipe.batch if compiled else None
+                self.nets = SingleNet(first.net, device, dtype, compiled_batch=batch)
+            self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.nets, SingleNet) else sgd_
+            self.means = RowMeans(self.nets, first.recipe)
+            for run, job in enumerate(self.jobs):
+                if job.start is not None:
+                    job.net.load_state_dict(job.start.weights)
+                self.nets.load(run, job.net, job.start and job.start.momentum)
+                self.means.load(run, job.start.mean if job.start is not None else {})
+            self.preprocess = Preprocess(first.recipe, first.data, dtype)
+            self.eval_splits = [name for name in splits if name != "train"]
+            columns = 2 + len(self.eval_splits) + first.data.classes  # loss, training error, other errors, norms
+            self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
+            self.seen = torch.zeros(len(self.jobs), 2, dtype=torch.float64, device=device)  # losses, errors
+        self.epoch, self.captured_for, self.keep_state = first.first, None, False
+        self.step_graph = self.last_graph = self.eval_graph = _do_nothing
+        self.pending: deque[PendingEpoch] = deque()
+
+    @property
+    def all_queued(self) -> bool:
+        """Whether the last epoch has been queued."""
+        return self.epoch == self.stages[0][-1].end
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done and their records taken."""
+        return self.all_queued and not self.pending
+
+    def advance(self) -> None:
+        """Queue the next epoch, unless two are queued already; with `keep_state`, keep the runs' state at its end."""
+        if self.all_queued or len(self.pending) == 2:
+            return
+        number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
+        now = [each[number] for each in self.stages]
+        progress = (self.epoch - now[0].first) / (now[0].end - now[0].first)
+        plans = [
+            draw_plan(
+                self.data.train.labels, stage.method, self.recipe, seed=job.seed, epoch=self.epoch, progress=progress
+            )
+            for job, stage in zip(self.jobs, now, strict=True)
+        ]
+        n = {len(each) for each in plans}
+        if len(n) > 1:
+            raise LevelheadError(f"the runs of a pack drew epochs of {sorted(n)} samples; train them in one slot")
+        lr = [now[0].lr(self.epoch, at / len(plans[0])) for at in range(0, len(plans[0]), self.recipe.batch)]
+        with self._on_stream():
+            if now[0].head_only and self.epoch == now[0].first:  # the second stage: initial heads, without momentum
+                self.nets.parameter_views["head.weight"].copy_(self.initial_heads)
+                self.nets.momentum.zero_()
+            drawn = EpochPlan(*(torch.stack(parts) for parts in zip(*(p.tensors for p in plans), strict=True)))
+            self._load_plan(drawn, torch.tensor(lr, dtype=self.nets.rows.dtype))
+            # what a captured epoch depends on: its length, its stage, and which losses apply
+            needed = (len(plans[0]), number, tuple(sum(progress >= s for s in stage.method.stages) for stage in now))
+            if needed != self.captured_for:
+                self.losses = [
+                    (loss(self.data.counts, progress), len(list(same)))
+                    for loss, same in groupby(stage.method.loss for stage in now)
+                ]
+                self.now, self.captured_for = now, needed
+                self._capture()
+            torch.manual_seed(combined_seed(self.jobs[0].seed, self.epoch))  # a net with dropout is alone in its pack
+            self.run_steps()
+            if self.means.add(self.epoch):
+                self._project("after")
+                self._report_norms()
+            if self.epoch >= self.first_evaluated:
+                self.eval_graph()
+            self.pending.append(self._queue_copies(lr[0]))
+        self.epoch += 1
+
+    def take_records(self) -> list[tuple[int, dict[str, Any], State | None]]:
+        """Return the records of finished epochs, with States that were kept; wait only if no epoch can be queued."""
+        records = []
+        while self.pending and (len(self.pending) == 2 or self.all_queued or self.stream is None):
+            done = self.pending.popleft()
+            self.marks.tell(done.epoch)
+            if done.done is not None:
+                done.done.synchronize()
+            names = [f"{name}_error" for name in self.eval_splits]
+            for run, (loss, error, *rest) in enumerate(done.report.tolist()):
+                errors = rest[: len(names)] if done.epoch >= self.first_evaluated else [None] * len(names)
+                record = {
+                    "epoch": done.epoch + 1,
+                    "lr": done.lr,
+                    "loss": loss,
+                    "train_error": error,
+                    "norms": rest[len(names) :],
+                    **dict(zip(names, errors, strict=True)),
+                }
+                records.append((self.positions[run], record, self._state(run, done) if done.kept else None))
+        return records
+
+    def close(self) -> dict[int, State]:
+        """Copy the rows back to the jobs' networks, free the graphs, and return the last States."""
+        with self._on_stream():
+            for run, job in enumerate(self.jobs):
+                self.nets.store(run, job.net)
+        if self.stream is not None:
+            self.stream.synchronize()
+        self.step_graph = self.last_graph = self.eval_graph = _do_nothing
+        return {
+            position: State(self.epoch, 0, on_host(job.net.state_dict()), {})
+            for position, job in zip(self.positions, self.jobs, strict=True)
+        }
+
+    def run_steps(self) -> None:
+        """Take the steps of an epoch."""
+        self.seen.zero_()
+        for at in range(0, self.replayed_length, self.graph_length):
+            for buffer, values in zip(self.graph_inputs, self._slice(at, at + self.graph_length), strict=True):
+                buffer.copy_(values)
+            self.step_graph()
+            self.marks.add(self.epoch, (at + self.graph_length) // self.recipe.batch, len(self.lr))
+        self.last_graph()
+        if self.replayed_length < self.length:
+            self.marks.add(self.epoch, len(self.lr), len(self.lr))
+
+    def _slice(self, start: int, end: int) -> tuple[Tensor, ...]:
+        """Return samples of the epoch's plan, and the learning rates of their steps."""
+        steps = slice(start // self.recipe.batch, -(-end // self.recipe.batch))
+        return *(x[:, start:end] for x in self.plan.tensors), self.lr[steps]
+
+    # Captured work. Nothing here reads a value back from the device.
+
+    def _steps(self, *part: Tensor) -> None:
+        """Take the steps of a part of the epoch, on images [R, n, H, W, C]."""
+        (*samples, lr), (images, labels) = part, self.splits["train"]
+        x = self.preprocess.augmented(images, EpochPlan(*(each.flatten(0, 1) for each in samples)))
+        x = x.permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
+        parts = (each.split(self.recipe.batch, dim=1) for each in (x, labels[samples[0]]))
+        seen = [self._step(x, y, lr[i]) for i, (x, y) in enumerate(zip(*parts, strict=True))]
+        for column, values in enumerate(zip(*seen, strict=True)):
+            self.seen[:, column] += torch.cat(values, dim=1).sum(dim=1, dtype=torch.float64)
+
+    def _last_steps(self) -> None:
+        """Take the remaining steps, and report on all of them."""
+        if self.replayed_length < self.length:
+            self._steps(*self._slice(self.replayed_length, self.length))
+        self.report[:, :2] = self.seen / self.length
+        self._report_norms()
+
+    def _report_norms(self) -> None:
+        head = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)
+        self.report[:, 2 + len(self.eval_splits) :] = torch.where(self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1))
+
+    def _step(self, x: Tensor, labels: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
+        """Take one step; return each sample's loss, and whether it was wrong, [R, B]."""
+        nets, recipe, stage = self.nets, self.recipe, self.now[0]
+        nets.refresh()
+        with torch.no_grad() if stage.head_only else nullcontext():
+            features = nets.features(x, training=not stage.head_only)
+        logits = nets.logits(features)
+        losses = self._losses(logits, labels)
+        learning = [nets.head] if stage.head_only else nets.leaves
+        gradients = torch.autograd.grad(losses.mean(dim=1).sum(), learning)
+        with torch.no_grad():
+            columns = nets.head_columns if stage.head_only else slice(None)
+            rows, momentum = nets.rows[:, columns], nets.momentum[:, columns]
+            gradient = gradients[0].reshape(len(self.jobs), -1) if stage.head_only else nets.gradient_rows(gradients)
+            self._project("before")
+            self.sgd_(rows, momentum, gradient, lr, recipe)
+            self._project("after")
+            return losses.detach(), logits.argmax(dim=-1) != labels
+
+    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the losses [R, B]. Runs with the same loss are one batch to it, as it gives one value per sample."""
+        parts, run = [], 0
+        for loss, count in self.losses:
+            same = slice(run, run + count)
+            y = labels[same].flatten()
+            losses = check_losses(loss(logits[same].flatten(0, 1), y), y, self.now[run].method)
+            parts.append(losses.unflatten(0, (count, -1)))
+            run += count
+        return torch.cat(parts)
+
+    def _project(self, order: str) -> None:
+        for run, stage in enumerate(self.now):
+            if stage.method.project is not None and stage.method.order == order:
+                weight = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)[run]
+                weight.copy_(stage.method.project(Head(weight)).weight)
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        """Report the share of wrong predictions of each run on each split but the training split."""
+        self.nets.refresh()
+        for column, name in enumerate(self.eval_splits, 2):
+            (images, labels), runs, wrong = self.splits[name], len(self.jobs), torch.zeros_like(self.report[:, 0])
+            chunk = max(1, self.nets.eval_pixels // (runs * images[0, 0].numel()))
+            for some, expected in zip(images.split(chunk), labels.split(chunk), strict=True):
+                x = self.preprocess.standardized(some).permute(0, 2, 3, 1)
+                logits = self.nets.logits(self.nets.features(x.expand(runs, *x.shape), training=False))
+                wrong += (logits.argmax(dim=-1) != expected).sum(dim=1)
+                self.report[:, 0] += 0 * logits.sum(dim=(1, 2))  # nan, if the last step made the network diverge
+            self.report[:, column] = wrong / len(labels)
+
+    # Work that is not captured.
+
+    def _on_stream(self) -> Any:
+        return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
+
+    def _load_plan(self, drawn: EpochPlan, lr: Tensor) -> None:
+        """Copy an epoch's plan to the device, in stream order: the epoch before it still uses the previous plan."""
+        if self.captured_for is None or self.plan.indices.shape != drawn.indices.shape:
+            self.captured_for, self.length = None, drawn.indices.shape[1]
+            self.graph_length = STEPS_PER_GRAPH * self.recipe.batch  # samples of one replay of the step graph
+            self.replayed_length = self.length // self.graph_length * self.graph_length  # samples of all replays
+            self.plan, self.lr = drawn.to(self.device), lr.to(self.device)
+            return
+        for buffer, x in zip((*self.plan.tensors, self.lr), (*drawn.tensors, lr), strict=True):
+            buffer.copy_(x.pin_memory() if self.stream is not None else x, non_blocking=True)
+
+    def _queue_copies(self, lr: float) -> PendingEpoch:
+        """Queue the copies of the report, and of the state to keep, to the host, and an event that follows them."""
+        kept = (
+            (self.nets.rows, self.nets.momentum, self.nets.statistics, *self.means.matrices) if self.keep_state else ()
+        )
+        if self.stream is None:
+            return PendingEpoch(self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None)
+        report, *copies = (
+            torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+            for x in (self.report, *kept)
+        )
+        done = torch.cuda.Event()
+        done.record(self.stream)
+        return PendingEpoch(self.epoch, lr, report, tuple(copies), done)
+
+    def _state(self, run: int, done: PendingEpoch) -> State:
+        weights, momentum, statistics = self.nets.run_tensors(run, *done.kept[:3])
+        mean = self.means.of_run(run, done.epoch, done.kept[1], done.kept[3:])
+        others = on_host(self.jobs[run].net.state_dict())  # buffers that are not in the rows
+        return State(done.epoch + 1, 0, others | weights | statistics, momentum, mean=mean)
+
+    def _capture(self) -> None:
+        """Make the graphs. On CUDA a few steps are taken first, to compile and to fill caches, and then undone."""
+        self.graph_inputs = [x.clone() for x in self._slice(0, min(self.graph_length, self.length))]
+        if self.stream is not None:
+            state = (self.nets.rows, self.nets.statistics, self.nets.momentum)
+            kept = [x.clone() for x in state]
+            for n in {min(self.length, 2 * self.recipe.batch), self.length % self.recipe.batch} - {0}:
+                self._steps(*self._slice(0, n))
+            self._evaluate()
+            for x, before in zip(state, kept, strict=True):
+                x.copy_(before)
+            torch.cuda.synchronize(self.device)
+        self.step_graph = self._graph(lambda: self._steps(*self.graph_inputs)) if self.replayed_length else _do_nothing
+        self.last_graph = self._graph(self._last_steps)
+        self.eval_graph = self._graph(self._evaluate)
+
+    def _graph(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that repeats the work: the replay of a CUDA graph of it."""
+        if self.stream is None:
+            return work
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
+
+
+def _do_nothing() -> None:
+    """Stand in for a graph that is not captured."""

@@ -1,0 +1,216 @@
+"""Data sets as arrays: made imbalanced, split and hashed. Past `imbalance`, all counts come from the training split."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from levelhead.core import counts as profiles
+from levelhead.core.choices import Profile
+from levelhead.core.errors import LevelheadError, check_choice
+from levelhead.core.per_class import title
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """images [N, C, H, W], uint8, and labels [N]."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, indices: np.ndarray) -> Split:
+        return Split(self.images[indices], self.labels[indices])
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the images' shape, the images and the labels."""
+        return _hash({str(self.images.shape): self})
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The samples of a training, and those that judge it."""
+
+    name: str  # `cifar10`, ..., or the name of the folder or file
+    names: tuple[str, ...]  # of the K classes
+    train: Split
+    test: Split  # only the final numbers come from it
+    held_out: Split | None = None  # set aside from training, for tuning
+    largest: int | None = None  # n_1 of the official training set, where there is one
+
+    def __post_init__(self) -> None:
+        if len(self.names) < 2:
+            raise LevelheadError(f"{self.name}: expected at least 2 classes, got {', '.join(self.names) or 'none'}")
+        for part_name, part in self.splits.items():
+            if part.images.dtype != np.uint8 or part.images.ndim != 4 or 0 in part.images.shape[1:]:
+                raise LevelheadError(
+                    f"{self.name}: expected {part_name} images [N, C, H, W] of uint8, got "
+                    f"{list(part.images.shape)} of {part.images.dtype}"
+                )
+            if len(part.images) != len(part.labels):
+                raise LevelheadError(f"{self.name}: got {len(part.images)} {part_name} images but {len(part)} labels")
+            try:
+                profiles.check_labels(part.labels, self.classes)
+            except ValueError as error:
+                raise LevelheadError(f"{self.name}, {part_name} labels of {self.classes} classes: {error}") from None
+            if part.images.shape[1:] != self.shape:
+                raise LevelheadError(
+                    f"{self.name}: {part_name} images have the shape {list(part.images.shape[1:])} "
+                    f"[C, H, W], but training images {list(self.shape)}"
+                )
+        for i in np.flatnonzero(self.counts == 0).tolist():
+            raise LevelheadError(f"{self.name}: {title(i, self.names)} has no training image")
+        if not len(self.test):
+            raise LevelheadError(f"{self.name}: there is no test image")
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return len(self.names)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Training samples per class, [K]."""
+        return np.bincount(self.train.labels, minlength=self.classes)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        return self.train.images.shape[1:]  # type: ignore[return-value]
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """`train`, `held-out` where there is one, and `test`."""
+        parts = {"train": self.train, "held-out": self.held_out, "test": self.test}
+        return {part_name: part for part_name, part in parts.items() if part is not None}
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the images and labels of every split."""
+        return _hash({f"{part_name} {part.images.shape}": part for part_name, part in self.splits.items()})
+
+    @cached_property
+    def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation per channel of the training pixels from 0 to 1, exact, from their histogram."""
+        value = np.arange(256) / 255
+        seen = np.stack([np.bincount(self.train.images[:, c].ravel(), minlength=256) for c in range(self.shape[0])])
+        share = seen / seen.sum(axis=1, keepdims=True)
+        mean = share @ value
+        std = np.maximum(np.sqrt(share @ value**2 - mean**2), 1 / 255)
+        return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def imbalance(
+    data: Data,
+    profile: Profile = "given",
+    *,
+    ratio: float = 1.0,
+    subset: str | int = "first",
+    largest: int | None = None,
+    counts: profiles.Counts | None = None,
+) -> Data:
+    """Return the data with fewer training samples: as many of each class as a profile says.
+
+    Args:
+        profile: `long-tail` or `step`, at `ratio`; or `given`: as many as there are, or as `counts` says.
+        subset: `first` n of each class in file order, or the seed of a random choice.
+        largest: n_1; the official one by default, else the largest that the data can fill.
+        counts: [K] or {class: n}, for the profile `given`.
+    """
+    check_choice("profile", profile, get_args(Profile))
+    if profile == "given":
+        if counts is None:
+            return data
+        goal = profiles.resolve(counts, data.classes, names=data.names)
+    else:
+        if counts is not None:
+            raise LevelheadError(f"expected either the profile {profile} or counts, got both", parameter="counts")
+        if largest is not None and largest < 1:
+            raise LevelheadError(f"expected a count of at least 1, got {largest}", parameter="largest")
+        make = profiles.long_tail if profile == "long-tail" else profiles.step
+        goal = make(largest or data.largest or _largest_that_fits(make, data.counts, ratio), data.classes, ratio)
+    return replace(data, train=data.train[subset_indices(data.train.labels, goal, subset=subset, names=data.names)])
+
+
+def subset_indices(
+    labels: np.ndarray, counts: np.ndarray, *, subset: str | int = "first", names: tuple[str, ...]
+) -> np.ndarray:
+    """Return the indices, in file order, of counts[i] samples of each class i: the first ones, or chosen by a seed."""
+    if subset != "first" and (not isinstance(subset, int) or subset < 0):
+        raise LevelheadError(f"expected 'first' or a seed of at least 0, got {subset!r}", parameter="subset")
+    kept = []
+    for i, n in enumerate(counts.tolist()):
+        members = np.flatnonzero(labels == i)
+        if n > len(members):
+            raise LevelheadError(
+                f"{title(i, names)} has {len(members)} training images, but {n} are asked for; lower "
+                "the largest count, or use the whole data set"
+            )
+        if isinstance(subset, int):
+            members = np.random.default_rng([subset, i]).permutation(members)
+        kept.append(members[:n])
+    return np.sort(np.concatenate(kept))
+
+
+def hold_out(data: Data, share: float, *, seed: int = 0) -> Data:
+    """Move a share of each class's training samples, at least one, to `held_out`: for choosing gamma."""
+    check_share(share)
+    if share == 0:
+        return data
+    if data.counts.min() < 2:
+        raise LevelheadError(
+            f"{title(int(data.counts.argmin()), data.names)} has only one training image, so none can "
+            "be held out; lower the ratio, or hold out nothing",
+            parameter="hold_out",
+        )
+    rest, out = split(data.train.labels, share, seed=seed)
+    return replace(data, train=data.train[rest], held_out=data.train[out])
+
+
+def check_share(share: float) -> None:
+    """Raise LevelheadError unless a share of the samples can be held out."""
+    if not 0 <= share < 1:
+        raise LevelheadError(f"expected a share from 0 to below 1, got {share}", parameter="hold_out")
+
+
+def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return indices (rest, out), in order: out has `share` of each class, rounded, but neither part loses a class."""
+    out = [np.zeros(0, np.int64)]
+    for i in np.unique(labels):
+        members = np.random.default_rng([seed, int(i)]).permutation(np.flatnonzero(labels == i))
+        out.append(members[: min(max(1, round(share * len(members))), len(members) - 1)])
+    chosen = np.sort(np.concatenate(out))
+    return np.setdiff1d(np.arange(len(labels)), chosen), chosen
+
+
+def train_and_test(whole: Split, path: Path, names: tuple[str, ...] | None = None) -> tuple[Split, Split]:
+    """Make a fifth of the samples that a path holds the test set."""
+    for i in np.flatnonzero(np.bincount(whole.labels) == 1).tolist():
+        raise LevelheadError(
+            f"{path}: {title(i, names)} has only one image, so none is left for a test set; add "
+            "images, or give training and test images separately"
+        )
+    rest, out = split(whole.labels, 0.2)
+    return whole[rest], whole[out]
+
+
+def _largest_that_fits(make, available: np.ndarray, ratio: float) -> int:
+    tries = range(1, int(available.max()) + 1)
+    return max(1, bisect(tries, False, key=lambda n: bool((make(n, len(available), ratio) > available).any())))
+
+
+def _hash(parts: dict[str, Split]) -> str:
+    digest = hashlib.sha256()
+    for head, part in parts.items():
+        for content in (head.encode(), np.ascontiguousarray(part.images).data, part.labels.astype("<i8").tobytes()):
+            digest.update(content)
+    return digest.hexdigest()

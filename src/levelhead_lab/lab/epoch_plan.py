@@ -1,0 +1,76 @@
+"""The plan of an epoch, drawn before it begins: the samples, their order, and how each is varied.
+
+A plan is a function of (seed, epoch) alone, so any epoch can be drawn again. A run that was interrupted resumes without
+the state of a random generator, and every engine, on any device and any number of processes, sees the same batches and
+crops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from levelhead.core.errors import LevelheadError
+from levelhead.methods.method import Method
+
+from .recipe import Recipe
+from .trivial_augment import MAGNITUDE_BINS, OPERATIONS
+
+
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """The samples of an epoch, or of a part of it, in order."""
+
+    indices: Tensor  # [n], into the training set
+    offsets: Tensor  # [n, 2], row and column of each crop in the padded image, each from 0 to 2 pad; pad is the center
+    flips: Tensor  # [n], whether to mirror left to right
+    centers: Tensor  # [n, 2], of the square to cut out, as shares of height and width; zeros without cutout
+    changes: Tensor  # [n, 3], operation, magnitude and sign of TrivialAugment; zeros, the identity, without it
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The five tensors, in the order of the arguments."""
+        return self.indices, self.offsets, self.flips, self.centers, self.changes
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def batches(self, size: int, start: int = 0) -> Iterator[EpochPlan]:
+        """Yield mini-batches of `size` samples, beginning with batch `start`; the last one may be smaller."""
+        for at in range(start * size, len(self), size):
+            yield self[at : at + size]
+
+    def __getitem__(self, part: slice) -> EpochPlan:
+        return EpochPlan(*(x[part] for x in self.tensors))
+
+    def to(self, device: torch.device) -> EpochPlan:
+        """Copy the whole plan to a device, so that no step waits for its part."""
+        return EpochPlan(*(x.to(device) for x in self.tensors))
+
+
+def draw_plan(
+    labels: np.ndarray, method: Method, recipe: Recipe, *, seed: int, epoch: int, progress: float
+) -> EpochPlan:
+    """Draw the samples by the method, or shuffle all, and how each is varied by the recipe.
+
+    `labels` [N] are those of the training set, `progress` is the share of the training that is done before the epoch.
+    """
+    draw, move, cut, change = (np.random.default_rng([seed, epoch, part]) for part in range(4))
+    indices = np.asarray(method.sample(labels, draw, progress) if method.sample else draw.permutation(len(labels)))
+    is_vector = indices.ndim == 1 and indices.size and indices.dtype.kind in "iu"
+    if not is_vector or indices.min() < 0 or indices.max() >= len(labels):
+        raise LevelheadError(
+            f"method {method.name}: expected indices of an epoch's samples, [n] from 0 to "
+            f"{len(labels) - 1}, got {indices.dtype} of shape {list(indices.shape)}"
+        )
+    n = len(indices)
+    offsets = move.integers(0, 2 * recipe.pad + 1, (n, 2))
+    flips = move.random(n) < 0.5 if recipe.flip else np.zeros(n, bool)
+    centers = cut.random((n, 2)) if recipe.cutout else np.zeros((n, 2))
+    is_trivial, choices = recipe.augment == "trivial", (len(OPERATIONS), MAGNITUDE_BINS, 2)
+    changes = change.integers(0, choices, (n, 3)) if is_trivial else np.zeros((n, 3), np.int64)
+    return EpochPlan(*map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers, changes)))

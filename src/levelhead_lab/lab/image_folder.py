@@ -1,0 +1,195 @@
+"""Images in folders: any FOLDER/class/*.jpg, and Tiny ImageNet in its own layout."""
+
+import hashlib
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from levelhead.core.atomic import atomic_open
+from levelhead.core.errors import Advice, LevelheadError
+from levelhead.core.extras import install_command
+from levelhead.core.per_class import listed, title
+from levelhead.core.regular_file import check_regular_file
+
+from .data import Data, Split, train_and_test
+
+SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".avif", ".tif", ".tiff"}
+SUFFIXES |= {".ppm", ".pgm", ".pbm", ".pnm"}
+LAYOUTS = "FOLDER/class/*.jpg, or FOLDER/train/class/*.jpg with FOLDER/test or FOLDER/val"
+SIZE = 32  # of the images of a folder, unless another is given
+CACHED_FROM = 5000  # images; a smaller set is decoded each time
+
+
+def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
+    """Read FOLDER/train/class/* with FOLDER/test or FOLDER/val, or FOLDER/class/* with a fifth as the test set.
+
+    Images become RGB. They are resized so that the shorter side is `size`, and cropped to the center square.
+    """
+    if size < 4:
+        raise LevelheadError(f"expected at least 4 pixels, got {size}", parameter="size")
+    test_folder = next((path / part for part in ("test", "val") if (path / part).is_dir()), None)
+    if (path / "train").is_dir() and test_folder is not None:
+        names = _class_names(path / "train")
+        unknown = sorted(set(_subfolders(test_folder)) - set(names))
+        if unknown:
+            raise LevelheadError(f"{test_folder}: class {unknown[0]!r} is not in {path / 'train'}")
+        for place in (path / "train", test_folder):
+            _check_one_folder_per_class(place, names)
+        _check_every_class_has_images(path / "train", names)
+        train, test = (_read(_files(place, names), size, skip_bad) for place in (path / "train", test_folder))
+        return Data(path.absolute().name, names, train, test)
+    _check_not_split(path)
+    names = _class_names(path)
+    _check_one_folder_per_class(path, names)
+    _check_every_class_has_images(path, names)
+    return Data(path.absolute().name, names, *train_and_test(_read(_files(path, names), size, skip_bad), path, names))
+
+
+def tiny_imagenet(root: Path, *, skip_bad: bool = False) -> Data:
+    """Read Tiny ImageNet: 200 classes of 500 images of 64x64. Its labeled val/ is the test set; gray becomes RGB."""
+    place = next((p for p in (root / "tiny-imagenet-200", root) if (p / "wnids.txt").is_file()), None)
+    if place is None:
+        raise FileNotFoundError(
+            f"{root}: no Tiny ImageNet here; expected the folder tiny-imagenet-200 with wnids.txt, "
+            "as unpacked from the official archive"
+        )
+    ids = (place / "wnids.txt").read_text(encoding="utf-8").split()
+    index = {wnid: i for i, wnid in enumerate(ids)}
+    train = [(file, index[wnid]) for wnid in ids for file in _images(place / "train" / wnid / "images")]
+    annotations = place / "val" / "val_annotations.txt"
+    check_regular_file(annotations, "the labels of val/")
+    rows = [line.split("\t") for line in annotations.read_text(encoding="utf-8").splitlines() if line]
+    for row in rows:
+        if len(row) < 2 or row[1] not in index:
+            raise LevelheadError(f"{annotations}: expected lines of file, wnid, ...; got {row[:2]}")
+    test = [(place / "val" / "images" / row[0], index[row[1]]) for row in rows]
+    words_file = place / "words.txt"
+    lines = words_file.read_text(encoding="utf-8").splitlines() if words_file.is_file() else []
+    words = dict(line.split("\t", 1) for line in lines if "\t" in line)
+    names = tuple(words.get(wnid, wnid).split(",")[0] for wnid in ids)
+    return Data("tiny-imagenet", names, *(_read(part, 64, skip_bad) for part in (train, test)), largest=500)
+
+
+def _subfolders(path: Path) -> tuple[str, ...]:
+    names = tuple(sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")))
+    for name in names:
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise LevelheadError(f"{path}: the class name {name!a} is not valid UTF-8; rename its folder")
+    return names
+
+
+def _class_names(path: Path) -> tuple[str, ...]:
+    names = _subfolders(path)
+    if len(names) < 2:
+        raise LevelheadError(f"{path}: expected folders of at least 2 classes, got {', '.join(names) or 'none'}")
+    return names
+
+
+def _check_not_split(path: Path) -> None:
+    """Raise LevelheadError if the training images have a folder, with folders of classes, and there is no test."""
+    train = path / "train"
+    if train.is_dir() and _subfolders(train) and not any(_is_image(p.name) for p in train.iterdir()):
+        others = ", ".join(name for name in _subfolders(path) if name != "train") or "none"
+        expected = f"{path}: expected a folder test or val next to train, got {others}"
+        raise LevelheadError(f"{expected}; give one, or {train} itself, to test on a fifth of its images")
+
+
+def _check_one_folder_per_class(path: Path, names: tuple[str, ...]) -> None:
+    """Raise LevelheadError if a class has images in folders below its own, which would not be read."""
+    for own in (path / name for name in names):
+        for place, below, files in os.walk(own):
+            below[:] = sorted(folder for folder in below if not folder.startswith("."))
+            if place != str(own) and any(map(_is_image, files)):
+                raise LevelheadError(
+                    f"{own}: images are in a folder below it, {Path(place).relative_to(own).as_posix()}; expected "
+                    f"{LAYOUTS}; move the images of a class into one folder"
+                )
+
+
+def _check_every_class_has_images(path: Path, names: tuple[str, ...]) -> None:
+    for i, name in enumerate(names):
+        if not _images(path / name):
+            others = Counter(Path(file).suffix or file for file in os.listdir(path / name))
+            got = ", ".join(f"{n} of {suffix}" for suffix, n in others.most_common(3))
+            raise LevelheadError(
+                f"{path}: {title(i, names)} has no training image; expected files such as "
+                f"{', '.join(sorted(SUFFIXES))}, {f'got {got}' if got else 'but the folder is empty'}"
+            )
+
+
+def _files(path: Path, names: tuple[str, ...]) -> list[tuple[Path, int]]:
+    return [(file, i) for i, name in enumerate(names) if (path / name).is_dir() for file in _images(path / name)]
+
+
+def _images(path: Path) -> list[Path]:
+    return sorted(p for p in path.iterdir() if _is_image(p.name))
+
+
+def _is_image(name: str) -> bool:
+    return Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
+
+
+def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
+    """Decode all files in parallel. Large sets are cached, decoded, in the folder LEVELHEAD_CACHE."""
+    files, labels = [file for file, _ in samples], np.array([label for _, label in samples], np.int64)
+    place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
+    stamps = "\n".join(map(_stamp, files))
+    cached = place / f"{hashlib.sha256(os.fsencode(f'{size} {stamps}')).hexdigest()[:24]}.npy"
+    with suppress(OSError, ValueError, EOFError):  # where it is missing or damaged, it is made again
+        return Split(np.load(cached, mmap_mode="c", allow_pickle=False), labels)
+    with ThreadPoolExecutor() as pool:
+        try:
+            decoded = list(pool.map(lambda file: _decode(file, size), files))
+        except BaseException:  # told to stop: the images that are not begun need not be waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    bad = [i for i, image in enumerate(decoded) if isinstance(image, str)]
+    if bad and not skip_bad:
+        names = listed([str(files[i]) for i in bad], 5)
+        raise LevelheadError(
+            f"{len(bad)} of {len(files)} images cannot be read: {names} ({decoded[bad[0]]}); repair or remove them",
+            advice=Advice("skip_bad", None, "to leave them out"),
+        )
+    good = [i for i, image in enumerate(decoded) if not isinstance(image, str)]
+    images = np.stack([decoded[i] for i in good]) if good else np.zeros((0, 3, size, size), np.uint8)  # type: ignore
+    if not bad and len(images) >= CACHED_FROM:
+        with suppress(OSError):  # the cache only saves time
+            place.mkdir(parents=True, exist_ok=True)
+            with atomic_open(cached) as file:
+                np.save(file, images)
+    return Split(images, labels[good])
+
+
+def _stamp(file: Path) -> str:
+    """Return the path, size and time of a file, which identify it without reading it."""
+    try:
+        found = file.stat()
+    except OSError:  # such as a broken link, which decoding reports
+        return f"{file.absolute()} -"
+    return f"{file.absolute()} {found.st_size} {found.st_mtime_ns}"
+
+
+def _decode(path: Path, size: int) -> np.ndarray | str:
+    """Return the image [3, size, size] as uint8, or what is wrong with the file."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise ImportError(f"reading image files needs Pillow: {install_command('images')}") from None
+    try:
+        check_regular_file(path, "an image")  # a pipe would be waited for without end
+        with Image.open(path) as image:
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode in ("I", "F"):
+                return "it has 32 bits per pixel, and which value is white is not known"
+            if upright.mode.startswith("I;16"):  # converted to RGB, all but the darkest 256 shades would be white
+                upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+            upright = upright.convert("RGB")
+            if upright.size != (size, size):
+                upright = ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
+            return np.ascontiguousarray(np.asarray(upright).transpose(2, 0, 1))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        return str(error).replace(str(path), path.name) or type(error).__name__

@@ -1,0 +1,155 @@
+"""Whole data sets by name or path: CIFAR, Tiny ImageNet, digits, an image folder or an .npz file."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from levelhead.core.counts import check_labels
+from levelhead.core.errors import LevelheadError, in_file
+
+from . import cifar, image_folder
+from .data import Data, Split, train_and_test
+
+OFFICIAL = ("cifar10", "cifar100", "tiny-imagenet")  # read from official files, which do not change
+
+
+def load(
+    data: str,
+    root: str | Path | None = None,
+    *,
+    size: int = image_folder.SIZE,
+    skip_bad: bool = False,
+    unofficial: bool = False,
+) -> Data:
+    """Read a whole data set.
+
+    Args:
+        data: `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or an .npz file.
+        root: the folder that holds the official files of the first three.
+        size, skip_bad: resize the images of a folder to this side; leave out unreadable ones instead of stopping.
+        unofficial: accept CIFAR files whose md5 is not the official one.
+    """
+    if not data:  # as a path it would be the current folder
+        raise LevelheadError("expected a name or a path, got an empty text", parameter="data")
+    path = Path(data).expanduser()
+    if size != image_folder.SIZE and (data in (*OFFICIAL, "digits") or path.suffix == ".npz"):
+        raise LevelheadError(f"only the images of a folder can be resized, not those of {data}", parameter="size")
+    if data == "digits":
+        return digits()
+    if data in OFFICIAL:
+        if root is None:
+            raise LevelheadError(f"expected the folder that holds the files of {data}, got none", parameter="root")
+        place = Path(root).expanduser()
+        if data == "tiny-imagenet":
+            return image_folder.tiny_imagenet(place, skip_bad=skip_bad)
+        return cifar.load(data, place, unofficial=unofficial)
+    if path.suffix == ".npz" and path.is_file():
+        return npz(path)
+    if path.is_dir():
+        return image_folder.load(path, size=size, skip_bad=skip_bad)
+    if path.exists():
+        raise LevelheadError(f"{path}: expected a folder of images or an .npz file")
+    raise FileNotFoundError(
+        f"{path}: no such file or folder; expected a folder of images, an .npz file, or one of "
+        f"{', '.join(OFFICIAL)}, digits"
+    )
+
+
+def digits() -> Data:
+    """Return scikit-learn's 8x8 digits, 1,797 images; the last 50 of each class are the test set."""
+    from sklearn.datasets import load_digits
+
+    bunch: Any = load_digits()
+    whole = Split(np.round(bunch.images * (255 / 16)).astype(np.uint8)[:, None], bunch.target.astype(np.int64))
+    last = np.sort(np.concatenate([np.flatnonzero(whole.labels == i)[-50:] for i in range(10)]))
+    rest = np.setdiff1d(np.arange(len(whole)), last)
+    return Data("digits", tuple("0123456789"), whole[rest], whole[last])
+
+
+def npz(path: Path) -> Data:
+    """Read an .npz file: x_train, y_train, x_test, y_test; or images, labels, of which a fifth becomes the test set.
+
+    Images are uint8, [N, H, W], [N, H, W, C] or [N, C, H, W], with C of 1 or 3; `names` may list the classes.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except OSError:
+        raise
+    except Exception as error:  # a damaged archive can raise anything
+        raise LevelheadError(f"{path}: not a valid .npz file of plain arrays ({error})") from None
+    with in_file(path):
+        if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
+            train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+            names = _class_names(arrays.get("names"), train.labels)
+        elif {"images", "labels"} <= arrays.keys():
+            whole = _samples(arrays["images"], arrays["labels"])
+            if len(whole.images) != len(whole):
+                raise LevelheadError(f"got {len(whole.images)} images but {len(whole)} labels")
+            names = _class_names(arrays.get("names"), whole.labels)
+            train, test = train_and_test(whole, path)
+        else:
+            raise LevelheadError(
+                "expected x_train, y_train, x_test, y_test, or images, labels; got "
+                f"{', '.join(sorted(arrays)) or 'nothing'}"
+            )
+    return Data(path.stem, names, train, test)
+
+
+def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
+    if images.dtype != np.uint8:
+        raise LevelheadError(
+            f"expected images of uint8, 0 to 255, got {images.dtype}; scale them to that range (multiply values from 0 "
+            "to 1 by 255), and save them with .astype(np.uint8)"
+        )
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+        images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    elif images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise LevelheadError(
+            f"expected images [N, H, W], [N, H, W, C] or [N, C, H, W] with C of 1 or 3, got {list(images.shape)}"
+        )
+    if labels.dtype.kind in "US":
+        raise LevelheadError(
+            "expected integer labels, got text; save the numbers of the classes as labels, and their names in `names`"
+        )
+    return Split(images, check_labels(labels[:, 0] if labels.shape[1:] == (1,) else labels))
+
+
+def _class_names(names: np.ndarray | None, labels: np.ndarray) -> tuple[str, ...]:
+    """Return the names of the classes, their numbers if there are none; raise LevelheadError if labels do not fit."""
+    if names is None:
+        return _class_numbers(labels)
+    if names.ndim != 1:
+        raise LevelheadError(f"expected [K], one name per class, got shape {list(names.shape)}", parameter="names")
+    try:
+        found = [name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist()]
+    except UnicodeDecodeError:
+        raise LevelheadError("expected text, got bytes that are not valid UTF-8", parameter="names") from None
+    for name, n in Counter(found).items():
+        if n > 1:
+            raise LevelheadError(f"got {name!r} {n} times; give each class a name of its own", parameter="names")
+    check_labels(labels, len(found))
+    return tuple(found)
+
+
+def _class_numbers(labels: np.ndarray) -> tuple[str, ...]:
+    last = int(labels.max(initial=0))
+    if last > len(labels):  # before anything of that size is made
+        got = f"got {last} among {len(labels)} training labels"
+        raise LevelheadError(f"expected labels from 0 to K - 1, {got}; number the classes from 0 on, without gaps")
+    missing = np.flatnonzero(np.bincount(labels, minlength=last + 1) == 0)
+    if len(labels) and len(missing):
+        count_from_1 = missing.tolist() == [0]
+        raise LevelheadError(
+            f"class {missing[0]} has no training image, and labels go from {labels.min()} to {last}; "
+            + (
+                "they seem to count from 1: subtract 1"
+                if count_from_1
+                else "number the classes from 0 on, without gaps"
+            )
+        )
+    return tuple(map(str, range(last + 1)))

@@ -1,0 +1,135 @@
+"""From stored images to the input of a network: crop and flip in one gather, TrivialAugment, standardizing, cutout."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from levelhead.core.errors import LevelheadError
+
+from .data import Data
+from .epoch_plan import EpochPlan
+from .recipe import Recipe
+from .trivial_augment import make_tables, trivial_augment
+
+MOST_KERNEL_PIXELS = 4096  # of an image, which the augmentation's kernel holds in registers
+
+
+def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether the Triton kernels run on this device, in this precision."""
+    return device.type == "cuda" and dtype in (torch.bfloat16, torch.float32) and find_spec("triton") is not None
+
+
+class Preprocess:
+    """What a recipe does to images, for a network of a dtype. Mean and std that it has not are those of the data."""
+
+    def __init__(self, recipe: Recipe, data: Data, dtype: torch.dtype = torch.float32):
+        mean, std = (recipe.mean, recipe.std) if recipe.mean and recipe.std else data.mean_std
+        if len(mean) != data.shape[0]:
+            raise LevelheadError(
+                f"recipe {recipe.name} has a mean and std for {len(mean)} channels, but the images "
+                f"have {data.shape[0]}; leave them out of the recipe to have them measured"
+            )
+        if recipe.augment == "trivial" and data.shape[0] not in (1, 3):
+            raise LevelheadError(
+                f"recipe {recipe.name}: augment: 'trivial' needs images with 1 or 3 channels, got {data.shape[0]}"
+            )
+        self.augment = recipe.augment
+        self.pad, self.mean, self.std, self.dtype = recipe.pad, mean, std, dtype
+        shorter = min(data.shape[1:])
+        self.cutout = recipe.cutout if recipe.cutout <= shorter else shorter // 4 * 2  # half, or nothing would be left
+        self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    def augmented(self, images: Tensor, batch: EpochPlan) -> Tensor:
+        """Return the samples of a batch, taken from the training images and varied as it says."""
+        if self._has_kernel(images):
+            return self._augmented_at_once(images, batch)
+        moved = crop_flip(images[batch.indices], batch.offsets, batch.flips, pad=self.pad)
+        if self.augment == "trivial":
+            moved = trivial_augment(moved, *batch.changes.unbind(1))
+        return cut_out(self.standardized(moved), batch.centers, side=self.cutout)
+
+    def standardized(self, images: Tensor) -> Tensor:
+        """Return images [B, C, H, W], uint8, as input of the network, without augmentation."""
+        return standardize(images, *self._mean_std(images.device), self.dtype)
+
+    def _mean_std(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        if device not in self._on_device:  # copied once: the host would wait for a copy in every step
+            wide = torch.promote_types(self.dtype, torch.float32)
+            mean, std = (torch.tensor(x, dtype=wide, device=device) for x in (self.mean, self.std))
+            self._on_device[device] = mean, std
+        return self._on_device[device]
+
+    def _has_kernel(self, images: Tensor) -> bool:
+        """Return whether the kernel that does all at once takes these images."""
+        _, channels, height, width = images.shape
+        stored = images.permute(0, 2, 3, 1).is_contiguous() and images.dtype == torch.uint8 and channels in (1, 3)
+        return has_kernels(images.device, self.dtype) and stored and height * width <= MOST_KERNEL_PIXELS
+
+    def _augmented_at_once(self, images: Tensor, batch: EpochPlan) -> Tensor:
+        from .augment_kernel import augment
+
+        mean, std = self._mean_std(images.device)
+        tables = make_tables(*images.shape[2:], images.device) if self.augment == "trivial" else None
+        return augment(
+            images, batch, pad=self.pad, cutout=self.cutout, mean=mean, std=std, dtype=self.dtype, tables=tables
+        )
+
+
+def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
+    """Pad images [B, C, H, W] with zeros, crop back to size at offsets [B, 2], mirror left to right where flips [B].
+
+    ``out[b, :, i, j] = padded[b, :, offset[b, 0] + i, offset[b, 1] + j']`` with ``j' = W - 1 - j`` where flipped.
+    Offsets are from 0 to 2 pad; (pad, pad) is the center. The zeros are black pixels of uint8, because padding comes
+    before standardization, as in the paper's code. The result is in channels-last memory.
+
+    >>> image = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
+    >>> crop_flip(image, torch.tensor([[0, 1]]), torch.tensor([True]), pad=1)[0, 0].tolist()
+    [[0, 0], [2, 1]]
+    """
+    batch, _, height, width = images.shape
+    rows = torch.arange(height, device=images.device) + offsets[:, :1] - pad  # [B, H], in the image's own coordinates
+    across = torch.arange(width, device=images.device)
+    columns = torch.where(flips[:, None], width - 1 - across, across) + offsets[:, 1:] - pad  # [B, W]
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+    sample = torch.arange(batch, device=images.device)[:, None, None]
+    found = images[sample, :, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]]
+    return (found * inside[..., None]).permute(0, 3, 1, 2)  # found is [B, H, W, C]
+
+
+def standardize(
+    images: Tensor, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Return ``(x / 255 - mean) / std``, channel by channel [C], computed in float32 or better.
+
+    >>> standardize(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), [0.5], [0.25]).flatten().tolist()
+    [-2.0, 2.0]
+    """
+    if not len(mean) == len(std) == images.shape[1]:
+        raise LevelheadError(
+            f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}"
+        )
+    wide = torch.promote_types(dtype, torch.float32)
+    mean, std = (torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std))
+    return ((images.to(wide) / 255 - mean) / std).to(dtype)
+
+
+def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
+    """Fill a square of each standardized image [B, C, H, W] with 0, the mean. It may reach outside the image.
+
+    Rows ``c - side // 2 <= i < c + side // 2`` with ``c = floor(center[b, 0] * H)``, and columns likewise: centers
+    [B, 2] are shares of height and width from 0 to below 1.
+
+    >>> cut_out(torch.ones(1, 1, 3, 4), torch.tensor([[0.0, 0.5]]), side=2)[0, 0].tolist()
+    [[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
+
+    Reference: DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with Cutout, 2017.
+    """
+    if side == 0:
+        return x
+    height, width = x.shape[2:]
+    rows = torch.arange(height, device=x.device) - (centers[:, :1] * height).floor()  # [B, H], from the center
+    columns = torch.arange(width, device=x.device) - (centers[:, 1:] * width).floor()  # [B, W]
+    down, across = ((from_center >= -(side // 2)) & (from_center < side // 2) for from_center in (rows, columns))
+    return x.masked_fill((down[:, :, None] & across[:, None, :])[:, None], 0)

@@ -1,0 +1,154 @@
+"""A recipe: the optimizer, its schedule and the preparation of images; everything of a training but the method."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from levelhead.core.errors import LevelheadError, in_file
+from levelhead.io import text
+from levelhead.io.fields import convert_fields_
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """SGD with momentum, its schedule, and how images are prepared."""
+
+    name: str  # of the preset or file
+    epochs: int
+    batch: int  # samples per step; the last, partial batch of an epoch is kept
+    lr: float  # before any decay
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 5e-4  # of every parameter
+    schedule: Literal["step", "cosine"] = "step"  # lr times lr_decay at each of milestones, or down to 0 at the end
+    milestones: tuple[int, ...] = ()  # epochs, counted from 0
+    lr_decay: float = 0.1
+    warmup: int = 0  # epochs at the start, over which lr rises linearly
+    pad: int = 0  # zero padding of the random crop; 0 for no crop
+    flip: bool = False  # mirror half of the images
+    cutout: int = 0  # side of the square cut out of training images, half of their side if they are smaller; 0: none
+    augment: Literal["none", "trivial"] = "none"  # `trivial` is TrivialAugment after crop and flip, before cutout
+    average: float = 0.0  # share of the epochs, the last ones, over which weights are averaged; 0 to keep the last
+    mean: tuple[float, ...] | None = None  # per channel, of pixels from 0 to 1; None to measure the training images
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            convert_fields_(self)
+            self._check()
+        except LevelheadError as error:
+            raise LevelheadError(f"recipe {self.name}: {error}") from None
+
+    def _check(self) -> None:
+        whole = {"epochs": 1, "batch": 1, "warmup": 0, "pad": 0, "cutout": 0}
+        for key, least in {**whole, "lr": 0, "momentum": 0, "weight_decay": 0, "lr_decay": 0}.items():
+            if getattr(self, key) < least:
+                raise LevelheadError(f"expected at least {least}, got {getattr(self, key)}", parameter=key)
+        if not 0 <= self.average <= 1:
+            raise LevelheadError(f"expected a share from 0 to 1, got {self.average}", parameter="average")
+        if self.cutout % 2:
+            raise LevelheadError(f"expected an even number of pixels, got {self.cutout}", parameter="cutout")
+        if self.nesterov and not self.momentum:
+            raise LevelheadError("it needs a momentum above 0", parameter="nesterov")
+        if any(value <= 0 for value in self.std or ()):
+            raise LevelheadError(f"expected numbers above 0, got {list(self.std or ())}", parameter="std")
+        if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
+            raise LevelheadError("expected mean and std together, one number per channel in each")
+
+    def lr_at(self, epoch: int) -> float:
+        """Return the learning rate of an epoch.
+
+        >>> [round(find_recipe("kim2020").lr_at(epoch), 6) for epoch in (0, 79, 80, 149, 150)]
+        [0.1, 0.1, 0.01, 0.01, 0.001]
+        >>> [round(find_recipe("cao2019").lr_at(epoch), 6) for epoch in (0, 3, 5, 160, 180)]
+        [0.02, 0.08, 0.1, 0.001, 1e-05]
+        """
+        if epoch < self.warmup:
+            return self.lr * (epoch + 1) / self.warmup
+        if self.schedule == "cosine":
+            return self.lr * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        return self.lr * self.lr_decay ** sum(epoch >= milestone for milestone in self.milestones)
+
+    @property
+    def first_decay_epoch(self) -> int:
+        """The first epoch whose learning rate is at most a fifth of the highest; 0 if there is none.
+
+        >>> [find_recipe(name).first_decay_epoch for name in ("kim2020", "cao2019", "strong")]
+        [80, 160, 141]
+        """
+        return next((epoch for epoch in range(self.warmup, self.epochs) if self.lr_at(epoch) <= self.lr / 5), 0)
+
+    def epochs_averaged(self, epoch: int) -> int:
+        """Return over how many epochs the weights are averaged when an epoch, counted from 0, has ended.
+
+        Epochs past the recipe's own, in which a method trains the head anew, count for none.
+
+        >>> [find_recipe("frontier-long").epochs_averaged(epoch) for epoch in (599, 600, 799, 800)]
+        [0, 1, 200, 0]
+        """
+        wanted = max(1, round(self.average * self.epochs)) if self.average else 0
+        return max(0, epoch + 1 + wanted - self.epochs) if wanted and epoch < self.epochs else 0
+
+    def stretched_to(self, epochs: int | None) -> Recipe:
+        """Return the same schedule, stretched or shortened to another number of epochs; None keeps its own.
+
+        >>> find_recipe("kim2020").stretched_to(18).milestones
+        (8, 15)
+        """
+        if epochs is None or epochs == self.epochs:
+            return self
+        share = epochs / self.epochs
+        milestones = tuple(round(milestone * share) for milestone in self.milestones)
+        return replace(self, epochs=epochs, milestones=milestones, warmup=round(self.warmup * share))
+
+
+@cache
+def presets() -> dict[str, Recipe]:
+    """Return the recipes that come with levelhead, by name."""
+    table = tomllib.loads(files("levelhead_lab.lab").joinpath("recipes.toml").read_text(encoding="utf-8"))
+    return {name: _from_table(name, values) for name, values in table.items()}
+
+
+def find_recipe(name: str | Path) -> Recipe:
+    """Return a preset by its name, or read a recipe from a TOML file."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        try:
+            values = text.parse_toml(text.read(path))
+        except ValueError as error:
+            raise LevelheadError(f"{path}: not a TOML file ({error})") from None
+        return _from_table(path.stem, values)
+    if str(name) not in presets():
+        raise LevelheadError(f"expected {', '.join(presets())} or a .toml file, got {str(name)!r}", parameter="recipe")
+    return presets()[str(name)]
+
+
+def _from_table(name: str, values: dict[str, Any]) -> Recipe:
+    known = {field.name for field in fields(Recipe)} - {"name"}
+    for key in sorted(values.keys() - known):
+        raise LevelheadError(f"recipe {name}: unknown key {key!r}; the keys are {', '.join(sorted(known))}")
+    for key in sorted({"epochs", "batch", "lr"} - values.keys()):
+        raise LevelheadError(f"recipe {name}: {key} is missing")
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    recipe = Recipe(name, **given)
+    with in_file(f"recipe {name}"):
+        _check_schedule(recipe)
+    return recipe
+
+
+def _check_schedule(recipe: Recipe) -> None:
+    """Raise LevelheadError if a part of the schedule as written, not shortened, would have no effect."""
+    for epoch in recipe.milestones:
+        if recipe.schedule == "cosine":
+            reason = "the schedule 'cosine' has none; leave them out, or set schedule to 'step'"
+            raise LevelheadError(reason, parameter="milestones")
+        if not 0 <= epoch < recipe.epochs:
+            raise LevelheadError(f"expected epochs from 0 to {recipe.epochs - 1}, got {epoch}", parameter="milestones")
+    if recipe.warmup > recipe.epochs:
+        raise LevelheadError(f"expected at most the {recipe.epochs} epochs, got {recipe.warmup}", parameter="warmup")

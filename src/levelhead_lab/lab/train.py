@@ -1,0 +1,276 @@
+"""Algorithm 1, and every other method, as one plain loop: any device, any number of processes.
+
+Everything random is drawn from (seed, epoch, step). A training that was stopped anywhere and resumed from its State
+therefore takes the same steps: bit for bit on a CPU with the same number of threads.
+"""
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.head import Head
+from levelhead.methods.method import Method
+
+from .average import add_to_means_, numbers_of, take_mean_
+from .data import Data
+from .epoch_plan import EpochPlan, draw_plan
+from .nets import Net, head_of
+from .preprocess import Preprocess
+from .recipe import Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All that a training needs to resume."""
+
+    epoch: int  # to resume with
+    step: int  # steps already taken in it
+    weights: dict[str, Tensor]  # the network's state dict
+    momentum: dict[str, Tensor]  # the optimizer's buffer of each parameter, by its name; empty at the start
+    # [3], of this epoch so far, over all processes: samples, sum of their losses, number of errors
+    seen: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
+    mean: dict[str, Tensor] = field(default_factory=dict)  # of weights over epochs so far, by name; see Recipe.average
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Epochs first .. end - 1, under one method."""
+
+    first: int
+    end: int
+    method: Method
+    head_only: bool  # whether only the head learns, and the body is frozen and in evaluation mode
+    lr: Callable[[int, float], float]  # of an epoch and the share of it that is done
+
+
+def stages(recipe: Recipe, method: Method) -> list[Stage]:
+    """Return the training of the recipe and, for a method that retrains the head, a second stage; see `Retrain`."""
+    main = Stage(0, recipe.epochs, method, False, lambda epoch, done: recipe.lr_at(epoch))
+    if method.retrain is None:
+        return [main]
+    more = max(1, round(method.retrain.share * recipe.epochs))
+    second = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
+
+    def half_cosine(epoch: int, done: float) -> float:
+        return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + done) / more)) / 2
+
+    return [main, Stage(recipe.epochs, recipe.epochs + more, second, True, half_cosine)]
+
+
+OnStep = Callable[[Callable[[], State]], None]
+OnEpoch = Callable[[State, dict[str, Any]], None]
+OnBatch = Callable[[int, int, int], None]  # the epoch, from 1 on; how many of its batches are done, and are in all
+
+
+def fit(
+    net: Net,
+    data: Data,
+    recipe: Recipe,
+    method: Method,
+    *,
+    seed: int = 0,
+    start: State | None = None,
+    on_step: OnStep | None = None,
+    on_epoch: OnEpoch | None = None,
+    on_batch: OnBatch | None = None,
+) -> State:
+    """Train a network in place, and return the State after the last step.
+
+    Args:
+        net: freshly initialized, on the device and in the precision to train in.
+        seed: of batches and crops; the initial weights are those of the network.
+        start: the State to resume from.
+        on_step: called after every step with a function that returns the State.
+        on_epoch: called after every epoch with the State and that epoch's record.
+        on_batch: called after every step with the epoch and how far it is.
+    """
+    fresh_head = net.head.weight.detach().clone()  # type: ignore[union-attr]
+    state = start or State(0, 0, on_host(net.state_dict()), {})
+    net.load_state_dict(state.weights)
+    for stage in stages(recipe, method):
+        if state.epoch < stage.end:
+            if (state.epoch, state.step) == (stage.first, 0):
+                state = replace(state, momentum={})  # a fresh optimizer
+                if stage.head_only:
+                    with torch.no_grad():
+                        net.head.weight.copy_(fresh_head)  # type: ignore[union-attr]
+            net.body.requires_grad_(not stage.head_only)
+            state = _train(net, data, recipe, stage, seed, state, on_step, on_epoch, on_batch)
+            net.body.requires_grad_(True)
+    return state
+
+
+def _train(
+    net: Net,
+    data: Data,
+    recipe: Recipe,
+    stage: Stage,
+    seed: int,
+    state: State,
+    on_step: OnStep | None,
+    on_epoch: OnEpoch | None,
+    on_batch: OnBatch | None,
+) -> State:
+    device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
+    distributed = dist.is_available() and dist.is_initialized()  # under torchrun
+    world, rank = (dist.get_world_size(), dist.get_rank()) if distributed else (1, 0)
+    images, labels = torch.from_numpy(data.train.images).to(device), torch.from_numpy(data.train.labels).to(device)
+    preprocess, method = Preprocess(recipe, data, dtype), stage.method
+    optimizer = _optimizer(net, recipe, state)
+    if world > 1 and device.type == "cuda":  # statistics over the whole batch, as in one process
+        net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
+    mean = {name: x.to(device).clone() for name, x in state.mean.items()}
+    model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
+
+    for epoch in range(state.epoch, stage.end):
+        progress = (epoch - stage.first) / (stage.end - stage.first)
+        loss_function = method.loss(data.counts, progress)
+        plan = draw_plan(data.train.labels, method, recipe, seed=seed, epoch=epoch, progress=progress).to(device)
+        seen = state.seen.to(device)
+        model.train(not stage.head_only)
+        for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):  # sample a mini-batch
+            optimizer.param_groups[0]["lr"] = stage.lr(epoch, step * recipe.batch / len(plan))
+            torch.manual_seed(combined_seed(seed, epoch, step))  # for dropout
+            part, weight = process_share(batch, rank, world)
+            y = labels[part.indices]
+            logits = model(preprocess.augmented(images, part))
+            losses = check_losses(loss_function(logits, y), y, method)
+            optimizer.zero_grad()
+            (losses.sum() * weight).backward()  # gradient of the mean
+            _project_(net, method, "before")  # (the released code)
+            optimizer.step()  # step
+            _project_(net, method, "after")  # w_i <- w_i / ||w_i||
+            seen = seen + _tally(losses, logits, y, weight > 0, world)
+            if on_step is not None:
+                on_step(lambda: _state(net, optimizer, epoch, step + 1, mean, seen))  # noqa: B023, called here only
+            if on_batch is not None:
+                on_batch(epoch + 1, step + 1, math.ceil(len(plan) / recipe.batch))
+        (n, loss, wrong), lr = seen.tolist(), stage.lr(epoch, 0)
+        if not math.isfinite(loss):
+            raise divergence(loss, epoch + 1, lr)
+        if count := recipe.epochs_averaged(epoch):
+            now = numbers_of(net)
+            mean = mean or {name: torch.zeros_like(x) for name, x in now.items()}
+            add_to_means_((mean[name] for name in now), now.values(), count)
+            if epoch + 1 == stage.end:
+                take_mean_(net, mean, method)
+        state = _state(net, optimizer, epoch + 1, 0, mean)
+        if on_epoch is not None:
+            on_epoch(
+                state,
+                {
+                    "epoch": epoch + 1,
+                    "lr": lr,
+                    "loss": loss / n,
+                    "train_error": wrong / n,
+                    "norms": head_of(net).norms.tolist(),
+                },
+            )
+    return state
+
+
+@torch.no_grad()
+def _project_(net: Net, method: Method, order: str) -> None:
+    if method.project is not None and method.order == order:
+        weight = net.head.weight
+        weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
+
+
+def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
+    """Return the losses if there is one per label: the gradient of a mean of means would be too small."""
+    if losses.shape != labels.shape:
+        raise LevelheadError(
+            f"method {method.name}: expected one loss per sample, {list(labels.shape)}, got "
+            f"{list(losses.shape)}; a loss of torch needs reduction='none'"
+        )
+    return losses
+
+
+def check_last_batch(net: Net, data: Data, recipe: Recipe, method: Method, *, seed: int) -> None:
+    """Raise LevelheadError if an epoch ends with one image and the network, normalizing over a batch, needs two."""
+    n = len(draw_plan(data.train.labels, method, recipe, seed=seed, epoch=0, progress=0.0))
+    if (n % recipe.batch or recipe.batch) > 1:
+        return
+    weight = next(net.parameters())
+    try:
+        deepcopy(net).train()(torch.zeros(1, *data.shape, device=weight.device, dtype=weight.dtype))
+    except ValueError:
+        raise LevelheadError(
+            f"the last batch of an epoch has a single image ({n} images in batches of {recipe.batch}), and this "
+            "network needs two for its batch statistics; change the batch of the recipe, or how many images "
+            "are held out"
+        ) from None
+
+
+def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, float]:
+    """Return this process's part of a batch, and the factor of its summed loss.
+
+    DDP averages gradients over the processes, so ``world / B`` makes the average the mean over the whole batch, however
+    unevenly it divides. A process without a sample repeats the first one, at weight 0.
+    """
+    mine = batch[rank::world]
+    return (mine, world / len(batch)) if len(mine) else (batch[:1], 0.0)
+
+
+def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
+    learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
+    optimizer = torch.optim.SGD(
+        learning.values(),
+        lr=recipe.lr,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        weight_decay=recipe.weight_decay,
+    )
+    for name in learning.keys() & state.momentum.keys():  # the fast engine keeps those of frozen parameters too
+        optimizer.state[learning[name]]["momentum_buffer"] = state.momentum[name].to(learning[name].device).clone()
+    return optimizer
+
+
+def _state(
+    net: Net,
+    optimizer: torch.optim.Optimizer,
+    epoch: int,
+    step: int,
+    mean: dict[str, Tensor],
+    seen: Tensor | None = None,
+) -> State:
+    found = {name: optimizer.state[p].get("momentum_buffer") for name, p in net.named_parameters()}
+    buffers = {name: buffer for name, buffer in found.items() if buffer is not None}
+    state = State(epoch, step, on_host(net.state_dict()), on_host(buffers), mean=on_host(mean))
+    return state if seen is None else replace(state, seen=seen.cpu().clone())
+
+
+def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of the tensors in the memory of the host."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+
+
+def combined_seed(*parts: int) -> int:
+    """Return one seed made of several numbers."""
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])
+
+
+@torch.no_grad()
+def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool, world: int) -> Tensor:
+    """Return what a batch adds to `State.seen`, over all processes: any of them may save the State after a step."""
+    wrong = (logits.argmax(dim=1) != labels).sum()
+    parts = (torch.full_like(wrong, len(labels)), losses.sum(), wrong)
+    seen = torch.stack([part.double() for part in parts]) * counted
+    if world > 1:
+        dist.all_reduce(seen)
+    return seen
+
+
+def divergence(loss: float, epoch: int, lr: float, run: str = "") -> LevelheadError:
+    """Return the error for a loss that is not finite."""
+    return LevelheadError(
+        f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning rate (it was {lr:g})"
+    )

@@ -1,0 +1,158 @@
+"""Tables that the paper lacks, as Markdown: other recipes and readings, the rules epoch by epoch, what was tried."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from levelhead.methods import METHODS
+from levelhead.rules.rule import RULES, Rescale, Shift
+
+from .cells import GAMMAS, GRID, Cell, Record, cell, companion, full_runs, value_at
+from .markdown import markdown_table
+from .post_hoc import SHIFTS
+from .tables import DATA_TITLES, REPEATED, column_title, tables
+
+
+def other_recipe_table(records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED) -> str:
+    """Return methods, alone, after RS and after the shift, in columns that the paper lacks; empty without a record."""
+    rows = []
+    for method in methods:
+        title = METHODS[method].title
+        rows.append((title, [cell(records, column, method).text for column in columns]))
+        for gamma in GAMMAS:
+            rows.append((f"{title}+RS, {gamma}", [cell(records, column, method, gamma).text for column in columns]))
+        for source in GAMMAS:
+            cells = [shift_cell(records, column, method, source).text for column in columns]
+            rows.append((f"{title}+shift, {source.replace('gamma', 'strength')}", cells))
+        rows.append((f"{title}, rule and strength from a hold-out", [_auto_text(records, c, method) for c in columns]))
+    head = [f"{DATA_TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
+    return markdown_table(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
+
+
+def published_table() -> str:
+    """Return what others published of networks as those of the recipe `frontier`."""
+    rows = [
+        (one["title"], [str(one.get(data, "-")) for data in ("cifar10", "cifar100")])
+        for one in tables()["frontier"]["published"]
+    ]
+    return markdown_table(["published", *(f"{DATA_TITLES[data]}, 100" for data in ("cifar10", "cifar100"))], rows)
+
+
+def shift_cell(records: Sequence[Record], column: str, method: str, source: str) -> Cell:
+    """Return the errors of a cell after the shift, its strength from one of the keys of `GAMMAS`.
+
+    Records from before the shift was measured have none. The hold-out's strength is read off a curve in steps of 0.04.
+    """
+    exact = {"gamma from unlabelled images": "match_prior", "best gamma on test": "best_on_test"}
+    found, chosen = [r["shift"] for r in full_runs(records, column, method) if r.get("shift")], None
+    if source not in exact:
+        held = companion(records, column, method)
+        if held is None:
+            return Cell(())
+        chosen = held["held_out"]["shift"]["gamma"]
+    errors = [
+        value_at(shift["curve"], chosen, SHIFTS) if chosen is not None else shift[exact[source]]["error"]
+        for shift in found
+    ]
+    return Cell(tuple(100 * error for error in errors))
+
+
+def _auto_text(records: Sequence[Record], column: str, method: str) -> str:
+    """Return the errors of a cell at the rule and strength that its companion run chose, and the rule's name.
+
+    A rule with more than one strength is not in the records of the other runs: its cell is that of the companion run.
+    """
+    held = companion(records, column, method)
+    chosen = held and held["held_out"].get("auto")
+    if not held or not chosen:
+        return ""
+    runs = [r for r in full_runs(records, column, method) if r.get("shift")]
+    curves = {
+        Rescale.name: [(r["curve"], GRID) for r in runs],
+        Shift.name: [(r["shift"]["curve"], SHIFTS) for r in runs],
+    }
+    errors = [value_at(curve, chosen["gamma"], grid) for curve, grid in curves.get(chosen["rule"], ())]
+    of = "" if errors else ", companion run"
+    errors = errors or [chosen["error"]]
+    return f"{Cell(tuple(100 * error for error in errors)).text} ({RULES[chosen['rule']].title}{of})"
+
+
+def readings_table(records: Sequence[Record]) -> str:
+    """Return the rows of Table 1 whose epochs can be read in several ways, each reading above the published numbers."""
+    table, published, rows = tables()["readings"], tables()["table1"], []
+    for row in table["rows"]:
+        (of,) = [one for one in published["rows"] if one["method"] == row["method"]]
+        numbers = dict(zip(published["columns"], of["published"], strict=True))
+        for method in row["readings"]:
+            rows.append((METHODS[method].title, [cell(records, column, method).text for column in table["columns"]]))
+        rows.append((f"*{of['title']}, published*", [f"*{numbers[column]:.2f}*" for column in table["columns"]]))
+    return markdown_table(["", *map(column_title, table["columns"])], rows)
+
+
+def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
+    """Return what RS and the shift reach at three epochs of each training: the best without them, with RS, the last.
+
+    Args:
+        runs: what `rule_epochs.measure_epochs` returned.
+    """
+    rows = []
+    for run in runs:
+        epochs = run["epochs"]
+        chosen = {
+            "best epoch on test, alone": min(epochs, key=lambda row: row["error"]),
+            "best epoch on test, with RS": min(epochs, key=lambda row: row["rescale"]["error"]),
+            "last epoch": epochs[-1],
+        }
+        title = f"{METHODS[run['method']].title}, ratio {run['ratio']:g}"
+        rows += [
+            (
+                f"{title}: {when}",
+                [
+                    str(row["epoch"]),
+                    f"{100 * row['error']:.2f}",
+                    f"{100 * row['rescale']['error']:.2f} ({row['rescale']['gamma']:.2f})",
+                    f"{100 * row['shift']['error']:.2f} ({row['shift']['gamma']:.2f})",
+                ],
+            )
+            for when, row in chosen.items()
+        ]
+    head = [DATA_TITLES["cifar10"], "epoch", "alone", "RS, best gamma on test", "shift, best strength on test"]
+    return markdown_table(head, rows)
+
+
+VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its batch statistics, views per test image
+    "as trained": ("last", "as trained", 1),
+    "weights averaged over the last tenth": ("mean of the last tenth", "as trained", 1),
+    "weights averaged over the last quarter": ("mean of the last quarter", "as trained", 1),
+    "batch statistics of balanced images": ("last", "balanced", 1),
+    "batch statistics of balanced, augmented images": ("last", "balanced, augmented", 1),
+    "with the mirrored image": ("last", "as trained", 2),
+    "averaged over the last quarter, with the mirrored image": ("mean of the last quarter", "as trained", 2),
+}
+
+
+def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
+    """Return what variants of longer trained networks reach: strength from unlabelled images, and best on test.
+
+    Args:
+        runs: what `past_frontier.try_all` returned.
+    """
+    rows: list[tuple[str, list[str]]] = [
+        ("alone", [f"{100 * _variant(run, 'as trained')['error']:.2f}" for run in runs])
+    ]
+    for title in VARIANTS:
+        for rule in (Rescale.name, Shift.name):
+            errors = [_variant(run, title)[rule] for run in runs]
+            cells = [f"{100 * e['match_prior']['error']:.2f} ({100 * e['best_on_test']['error']:.2f})" for e in errors]
+            rows.append((f"{title}, {RULES[rule].title}", cells))
+    head = [
+        f"{DATA_TITLES[run['data']]}, {METHODS[run['method']].title}, decay {run['weight_decay']:g}" for run in runs
+    ]
+    return markdown_table(["", *head], rows)
+
+
+def _variant(run: dict[str, Any], title: str) -> dict[str, Any]:
+    weights, statistics, views = VARIANTS[title]
+    (found,) = [
+        row for row in run["tried"] if (row["weights"], row["statistics"], row["views"]) == (weights, statistics, views)
+    ]
+    return found

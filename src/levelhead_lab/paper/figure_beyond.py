@@ -1,0 +1,130 @@
+"""Figures that the paper lacks: the recipe `frontier` at a glance, and the rules epoch by epoch."""
+
+from collections.abc import Callable, Sequence
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from levelhead.methods import METHODS
+from levelhead.rules.rule import Shift
+
+from .beyond_tables import shift_cell
+from .cells import Record, cell
+from .figure_style import BASELINE, GRAY, GREEN, LIGHT, WVN, Drawn, MissingSource, panels, set_title
+from .rule_epochs import STRENGTHS
+from .tables import DATA_TITLES, tables
+
+SOURCE = "gamma from a hold-out"
+METHOD_COLORS = {"baseline": BASELINE, "wvn": WVN, "balanced-softmax": GREEN, "ldam-drw": "#CC79A7"}
+
+
+def draw_frontier(records: Sequence[Record]) -> Drawn:
+    """Draw each method of the table `frontier` as trained, with RS and with the shift, column by column."""
+    table = tables()["frontier"]
+    methods, drawn = table["methods"], 0
+    figure, axes = panels(2, height=3.4)
+    for panel, data in zip(axes[0], ("cifar10", "cifar100"), strict=True):
+        columns = [column for column in table["columns"] if f"/{data}:" in column]
+        for group, column in enumerate(columns):
+            for place, method in enumerate(methods):
+                alone, rs, shift = (
+                    found.errors
+                    for found in (
+                        cell(records, column, method),
+                        cell(records, column, method, SOURCE),
+                        shift_cell(records, column, method, SOURCE),
+                    )
+                )
+                if not (alone and rs and shift):
+                    continue
+                drawn += len(alone)
+                x, color = group + 0.19 * (place - (len(methods) - 1) / 2), METHOD_COLORS[method]
+                panel.plot([x, x], [mean(alone), mean(shift)], color=color, lw=1, zorder=1)
+                panel.plot(x, mean(alone), "o", ms=6, mfc="white", mec=color, mew=1.4)
+                panel.plot(x, mean(rs), "_", ms=9, mew=1.8, color=color)
+                panel.plot(x, mean(shift), "o", ms=6, color=color)
+        low, best = min((one[data], one["title"]) for one in table["published"] if data in one)
+        panel.plot([-0.42, 0.42], [low, low], "--", color=GRAY, lw=1)
+        panel.annotate(best, (0.44, low), color=GRAY, fontsize=8, va="center")
+        panel.set_xticks(range(len(columns)), [f"ratio {column.split(':')[1]}" for column in columns])
+        panel.set(xlim=(-0.55, len(columns) - 0.45), ylabel="error, %")
+        panel.grid(axis="y", color=LIGHT, lw=0.5)
+        panel.tick_params(axis="x", length=0)
+        set_title(panel, DATA_TITLES[data])
+    if not drawn:
+        raise MissingSource("no network of the recipe frontier has a record")
+    panel = axes[0, 0]
+    handles = [
+        *(panel.plot([], [], "o", color=METHOD_COLORS[method], ms=6)[0] for method in methods),
+        panel.plot([], [], "o", mfc="white", mec=GRAY, mew=1.4, ms=6)[0],
+        panel.plot([], [], "_", color=GRAY, ms=9, mew=1.8, lw=0)[0],
+        panel.plot([], [], "o", color=GRAY, ms=6)[0],
+        panel.plot([], [], "--", color=GRAY, lw=1)[0],
+    ]
+    labels = [*(METHODS[method].title for method in methods), "as trained", "RS", "shift", "lowest published"]
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=8.5)
+    return Drawn(
+        figure,
+        f"Test error under the recipe frontier, mean over seeds ({drawn} networks): as trained, and after RS and the "
+        "shift, each at the strength of a hold-out; dashed, the lowest published error at ratio 100, below.",
+        (),
+    )
+
+
+def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
+    """Draw the errors of WVN after every epoch, and RS's over epochs and gammas, a row for each ratio.
+
+    Args:
+        runs: what `rule_epochs.measure_epochs` returned.
+    """
+    every = {(run["ratio"], run["method"]): run["epochs"] for run in runs}
+    ratios = [ratio for ratio, method in every if method == "wvn"]
+    if not ratios:
+        raise MissingSource("WVN was not measured epoch by epoch")
+    published = {row["method"]: row["published"] for row in tables()["table1"]["rows"]}["wvn+rs"]
+    figure, axes = panels(2, len(ratios), height=0.5 + 2.5 * len(ratios), width_ratios=(1.5, 1))
+    lines: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
+        "as trained": (GRAY, lambda row: row["error"]),
+        "RS": (WVN, lambda row: row["rescale"]["error"]),
+        Shift.name: (GREEN, lambda row: row["shift"]["error"]),
+    }
+    handles: list[Any] = []
+    for (left, right), ratio in zip(axes, ratios, strict=True):
+        epochs, number = every[ratio, "wvn"], [row["epoch"] for row in every[ratio, "wvn"]]
+        handles = [left.plot(number, [100 * of(row) for row in epochs], color=c, lw=1.3)[0] for c, of in lines.values()]
+        other = every.get((ratio, "wvn-released"), ())
+        handles += left.plot([r["epoch"] for r in other], [100 * r["rescale"]["error"] for r in other], ":", color=WVN)
+        said = published[tables()["table1"]["columns"].index(f"cifar10:{ratio:g}")]
+        handles.append(left.axhline(said, ls="--", color=GRAY, lw=1))
+        best = min(epochs, key=lambda row: row["error"])
+        handles += left.plot(best["epoch"], 100 * best["rescale"]["error"], "o", color=WVN, ms=5)
+        low = min(said, *(100 * of(row) for row in epochs for _, of in lines.values()))
+        top = sorted(100 * row["error"] for row in epochs)[-len(epochs) // 10]  # a few epochs stand far out
+        left.set(
+            ylim=(low - 0.06 * (top - low), top), ylabel=f"ratio {ratio:g}\nerror, %", xlim=(number[0], number[-1])
+        )
+        left.grid(axis="y", color=LIGHT, lw=0.5)
+        grid = 100 * np.array([row["rescale"]["curve"] for row in epochs]).T
+        gammas = STRENGTHS["rescale"]
+        seen = right.imshow(
+            grid, origin="lower", interpolation="nearest", aspect="auto", cmap="viridis", vmax=np.quantile(grid, 0.8),
+            extent=(number[0] - 0.5, number[-1] + 0.5, gammas[0], gammas[-1]),
+        )  # fmt: skip
+        right.plot(number, [row["rescale"]["gamma"] for row in epochs], color="white", lw=1)
+        right.set(ylabel="gamma", ylim=(gammas[0], gammas[-1]))
+        bar = figure.colorbar(seen, ax=right, pad=0.02)
+        bar.ax.tick_params(labelsize=8)
+        bar.outline.set_visible(False)
+    set_title(axes[0, 0], "WVN, each rule at its best strength")
+    set_title(axes[0, 1], "WVN+RS, error over gamma")
+    for panel in axes[-1]:
+        panel.set_xlabel("epoch")
+    labels = [*lines, "RS, order as released", "WVN+RS, published", "RS on the best epoch as trained"]
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)
+    return Drawn(
+        figure,
+        f"Test error of WVN on {DATA_TITLES['cifar10']} after every epoch since the rate first fell, a network a row; "
+        "on the right RS over epoch and gamma, and the best gamma as a white line.",
+        (),
+    )

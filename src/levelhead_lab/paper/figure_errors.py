@@ -1,0 +1,141 @@
+"""Figures of errors: confusion matrices and the error over gamma."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from levelhead.choice.snapshot import Snapshot
+from levelhead.core.measure import confusion
+from levelhead.rules.adjust import rescale
+
+from .cells import GRID, Record, companion_gamma, full_runs
+from .claims import WITHIN, wvn_flattens_the_curve
+from .figure_claims import rare_classes_gain
+from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, Sources, panels, set_title
+from .tables import DATA_TITLES, column_title, table1_columns
+
+COLORS = {"baseline": BASELINE, "wvn": WVN}
+
+
+def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
+    """Draw Figure 6: the confusion matrix of the baseline, and of WVN+RS with gamma from a hold-out."""
+    baseline, wvn = sources.snapshot("baseline"), sources.snapshot("wvn")
+    gamma = companion_gamma(sources.records, column, "wvn")
+    if gamma is None:
+        raise MissingSource(f"no record of {column}:wvn with a hold-out, which chooses gamma")
+    figure, axes = panels(2, height=4.0, sharey=True)
+    adjusted = rescale(wvn.head, wvn.counts, gamma=gamma)
+    for panel, name, logits, snapshot in (
+        (axes[0, 0], "Baseline", baseline.logits("test"), baseline),
+        (axes[0, 1], "WVN+RS", wvn.logits("test", adjusted), wvn),
+    ):
+        counted = confusion(logits, snapshot.labels["test"])
+        share = 100 * counted / counted.sum(axis=1, keepdims=True)
+        panel.imshow(share, cmap="Blues", vmin=0, vmax=100)
+        for (i, j), value in np.ndenumerate(share):
+            if value >= 0.5:
+                panel.text(
+                    j,
+                    i,
+                    f"{value:.0f}",
+                    ha="center",
+                    va="center",
+                    fontsize=7.5,
+                    color="white" if value > 55 else "#111827",
+                    fontweight="bold" if i == j else "normal",
+                )
+        panel.set_xticks(range(len(share)), _names(snapshot), rotation=90)
+        panel.set_xlabel("taken for")
+        panel.spines[:].set_visible(False)
+        panel.tick_params(length=0)
+        set_title(panel, f"{name}: error {100 * (1 - np.trace(counted) / counted.sum()):.1f} %")
+    named = [f"{name}  {n:,}" for name, n in zip(_names(baseline), baseline.counts, strict=True)]
+    axes[0, 0].set_yticks(range(len(named)), named)
+    axes[0, 0].set_ylabel("true class, training samples")
+    return Drawn(
+        figure,
+        "Of every class, the share in percent taken for each class, on "
+        f"{len(baseline.labels['test']):,} test images of {column_title(column)}: baseline, and WVN+RS with "
+        f"gamma = {gamma:.2f}, chosen on the hold-out of its companion run; one network each, the shipped "
+        "snapshots.",
+        (rare_classes_gain(baseline, wvn, gamma),),
+    )
+
+
+def draw_error_over_gamma(sources: Sources) -> Drawn:
+    """Draw Figure 7: the error over gamma at every ratio, bold where it is within a point of the best."""
+    found = {
+        (column, method): full_runs(sources.records, column, method)
+        for column in table1_columns(imbalanced=True)
+        for method in COLORS
+    }
+    complete = [column for column in table1_columns(imbalanced=True) if all(found[column, method] for method in COLORS)]
+    of = {
+        data: columns
+        for data in ("cifar10", "cifar100")
+        if (columns := [column for column in complete if column.startswith(f"{data}:")])
+    }
+    if not of:
+        raise MissingSource("no column of Table 1 with records of both baseline and wvn")
+    figure, axes = panels(max(map(len, of.values())), len(of), height=0.5 + 2.35 * len(of), sharex="row")
+    for row, (data, columns) in zip(axes, of.items(), strict=True):
+        _row_over_gamma(row, sources.records, columns)
+        row[0].set_ylabel(f"{DATA_TITLES[data]}\nerror, %")
+    figure.supxlabel("gamma", fontsize=9)
+    panel, drawn = axes[0, 0], sum(len(found[column, method]) for column in complete for method in COLORS)
+    handles = [
+        *(panel.plot([], [], color=color, lw=2)[0] for color in COLORS.values()),
+        panel.plot([], [], color=GRAY, lw=3.2)[0],
+        panel.plot([], [], "v", color=GRAY, ms=6.5, lw=0)[0],
+    ]
+    figure.legend(
+        handles,
+        ["Baseline", "WVN", "within a point of the best", "gamma chosen on a hold-out"],
+        loc="outside upper center",
+        ncols=4,
+        frameon=False,
+        fontsize=8.5,
+    )
+    return Drawn(
+        figure,
+        "Test error over gamma, baseline and WVN, mean over seeds "
+        f"({drawn} networks), read at {len(GRID)} gammas off exact curves; the panels of a row "
+        "span as many points of error.",
+        (wvn_flattens_the_curve(sources.records),),
+    )
+
+
+def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequence[str]) -> None:
+    """Draw a panel for each column of one data set; all have the same range of gamma and the same span of error."""
+    from matplotlib.ticker import MultipleLocator
+
+    every = {
+        c: {m: 100 * np.mean([record["curve"] for record in full_runs(records, c, m)], axis=0) for m in COLORS}
+        for c in columns
+    }
+    span = 4 + max(max(curve[0] for curve in both.values()) - _least(both) for both in every.values())
+    reach = max(GRID[curve <= _least(both) + span].max() for both in every.values() for curve in both.values())
+    for panel in row[len(columns) :]:
+        panel.set_axis_off()
+    for panel, (column, curves) in zip(row, every.items(), strict=False):
+        for method, curve in curves.items():
+            color, gamma = COLORS[method], companion_gamma(records, column, method)
+            panel.plot(GRID, curve, color=color, lw=1)
+            good = np.where(curve <= curve.min() + 100 * WITHIN, curve, np.nan)
+            panel.plot(GRID, good, color=color, lw=3.2, solid_capstyle="butt")
+            if gamma is not None:
+                panel.plot(gamma, np.interp(gamma, GRID, curve), "v", color=color, ms=8.5, mec="white", mew=1, zorder=4)
+        low = _least(curves) - 1
+        panel.set(ylim=(low, low + span), xlim=(0, reach))
+        panel.yaxis.set_major_locator(MultipleLocator(2 if span < 12 else 5))
+        panel.xaxis.set_major_locator(MultipleLocator(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2))
+        panel.grid(axis="y", color=LIGHT, lw=0.5)
+        set_title(panel, f"ratio {column.split(':')[1]}")
+
+
+def _least(curves: Mapping[str, np.ndarray]) -> float:
+    return min(float(curve.min()) for curve in curves.values())
+
+
+def _names(snapshot: Snapshot) -> list[str]:
+    return [str(name) for name in snapshot.head.names or range(snapshot.head.classes)]

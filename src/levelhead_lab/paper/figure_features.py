@@ -1,0 +1,188 @@
+"""Figures of features: decision boundaries, the spread of each class, and a t-SNE map of two classes."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from levelhead.choice.snapshot import Snapshot
+from levelhead.core.head import Head
+from levelhead.rules import adjust
+
+from . import figure_style as style
+from .cells import full_runs
+from .claims import centers_drift_apart, rare_test_clusters_are_wider
+from .figure_claims import boundary_leans, rare_class_is_scattered, train_clusters_grow
+from .figure_style import Drawn, MissingSource, Sources
+from .tables import column_title
+
+GAMMA = 0.25  # of RS in the drawing of boundaries
+TEST_POINTS = 250  # per class in the t-SNE map
+
+
+def draw_boundary(sources: Sources) -> Drawn:
+    """Draw Figure 3: the sector of the plane of features that each class gets; baseline, style.WVN, WVN+RS."""
+    if sources.two_features is None:
+        raise MissingSource("no networks with two features (two_features.py trains them, with torch and scikit-learn)")
+    networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])
+    heads = {name: Head(np.array(networks[name]["weights"][0])) for name in ("baseline", "wvn")}
+    rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
+    figure, axes = style.panels(3, height=3.0)
+    colors = style.shades(len(counts))
+    for panel, name, method, head in zip(
+        axes[0],
+        ("Baseline", "WVN", f"WVN+RS, gamma = {GAMMA:g}"),
+        ("baseline", "wvn", "wvn"),
+        (*heads.values(), rescaled),
+        strict=True,
+    ):
+        x, y = np.array(networks[method]["features"]), np.array(networks[method]["labels"])
+        _sectors(panel, head, x, y, colors)
+        right = head.logits(x).argmax(axis=1) == y
+        recall = right[y == counts.argmin()].mean()
+        style.set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}")
+    handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
+    figure.legend(
+        handles,
+        [f"digit {k}, {n} samples" for k, n in enumerate(counts)],
+        frameon=False,
+        loc="outside lower center",
+        ncols=len(counts),
+        fontsize=8.5,
+        handletextpad=0.1,
+        columnspacing=1.2,
+    )
+    return Drawn(
+        figure,
+        f"Decision regions, weight vectors and {len(y)} test samples of networks with two features, "
+        f"trained on {len(counts)} of scikit-learn's digits with a long tail of {counts.max()} to "
+        f"{counts.min()} samples (seed 0 of {networks['seeds']}); weight vectors are drawn to one scale in "
+        "each panel.",
+        (boundary_leans(networks),),
+    )
+
+
+def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[Any]) -> None:
+    reach = 1.08 * float(np.abs(x).max())
+    angles = np.linspace(0, 2 * np.pi, 7201)  # without a bias, only the direction of a feature decides
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    owner = head.logits(circle).argmax(axis=1)
+    edges = np.flatnonzero(np.diff(owner))
+    for a, b in zip(edges, [*edges[1:], edges[0] + len(angles) - 1], strict=True):
+        arc = circle[np.linspace(a + 0.5, b + 0.5, 40).astype(int) % (len(angles) - 1)]
+        sector = 2 * reach * np.vstack([[0, 0], arc])
+        panel.fill(*sector.T, color=colors[owner[a + 1]], alpha=0.2, lw=0)
+        panel.plot(*(2 * reach * np.stack([[0, 0], circle[a]])).T, color="white", lw=1.5)
+    panel.scatter(*x.T, s=7, c=[colors[k] for k in y], lw=0)
+    longest = np.linalg.norm(head.weight, axis=1).max()
+    for k, vector in enumerate(np.asarray(head.weight) / longest * 0.85 * reach):
+        panel.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "color": "white", "lw": 4, "shrinkA": 0})
+        panel.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colors[k], "lw": 2, "shrinkA": 0})
+    panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+
+
+def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
+    """Draw Figure 4: sigma-train, sigma-test and the angle between centers per class, next to balanced data."""
+    found = [r for r in sources.runs(column) if "sigma_train" in r["geometry"]]
+    if not found:
+        raise MissingSource(f"no record of {column}:baseline with the geometry of training features")
+    data, ratio = column.split(":")
+    balanced = [r for r in full_runs(sources.records, f"{data}:1", "baseline") if "sigma_train" in r["geometry"]]
+    figure, axes = style.panels(3, height=2.9, sharey=True)
+    counts = found[0]["counts"]
+    at = np.arange(len(counts))
+    for panel, key, name in zip(
+        axes[0],
+        ("sigma_train", "sigma_test", "center_gap"),
+        ("sigma, train", "sigma, test", "angle between centers"),
+        strict=True,
+    ):
+        values = np.array([r["geometry"][key] for r in found], float)
+        if balanced:
+            same = np.mean([r["geometry"][key] for r in balanced], axis=0)
+            panel.plot(at, same, color=style.GRAY, lw=1, marker="o", ms=2.5, zorder=1, label="balanced data")
+        panel.plot(at, values.mean(axis=0), color=style.BASELINE, lw=1.8, zorder=2, label=f"ratio {ratio}")
+        panel.plot(at, values.T, "o", color=style.BASELINE, ms=3, alpha=0.6, mew=0, zorder=3)
+        panel.set_xticks(at, [f"{n:,}" for n in counts], rotation=90)
+        panel.grid(axis="y", color=style.LIGHT, lw=0.5)
+        style.set_title(panel, name)
+    axes[0, 0].set(ylabel="degrees", ylim=(0, None))
+    axes[0, 0].legend(frameon=False, fontsize=8.5, loc="upper left")
+    axes[0, 1].set_xlabel("training samples of the class")
+    beside = f", and of {style.network_count(balanced)} on balanced data" if balanced else ""
+    return Drawn(
+        figure,
+        "Angular spread of each class's features at training and at test time, and the angle between "
+        f"their centers, baseline on {column_title(column)}: dots are {style.network_count(found)}, the "
+        f"line their mean{beside}.",
+        (
+            train_clusters_grow(sources.records),
+            rare_test_clusters_are_wider(sources.records),
+            centers_drift_apart(sources.records),
+        ),
+    )
+
+
+def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
+    """Return a t-SNE map of the most and the least frequent class's unit-length features, train and test, for JSON.
+
+    Both classes have as many training samples as the rare one has, and up to `TEST_POINTS` test samples.
+    """
+    from sklearn.manifold import TSNE
+
+    pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
+    parts = [(split, k) for split in ("train", "test") for k in pair]
+    most = {"train": int(snapshot.counts.min()), "test": TEST_POINTS}
+    chosen = [snapshot.features[split][snapshot.labels[split] == k][: most[split]] for split, k in parts]
+    x = adjust.unit(np.concatenate(chosen).astype(np.float64))
+    places = TSNE(random_state=seed, init="pca", perplexity=30).fit_transform(x)
+    edges = np.cumsum([0, *map(len, chosen)])
+    names = snapshot.head.names or range(snapshot.head.classes)
+    return {
+        "of": head_digest(snapshot),
+        "seed": seed,
+        "names": [str(names[k]) for k in pair],
+        "counts": [int(snapshot.counts[k]) for k in pair],
+        "points": {
+            split: [
+                np.round(places[edges[i] : edges[i + 1]], 1).tolist()
+                for i, part in enumerate(parts)
+                if part[0] == split
+            ]
+            for split in ("train", "test")
+        },
+    }
+
+
+def head_digest(snapshot: Snapshot) -> str:
+    """Return a hash of a snapshot's head, by which a kept t-SNE map is known to be of it."""
+    return hashlib.sha256(np.asarray(snapshot.head.numpy().weight, np.float64).tobytes()).hexdigest()[:12]
+
+
+def draw_tsne(sources: Sources) -> Drawn:
+    """Draw Figure 5: features of the most and the least frequent class, train and test, in one map."""
+    if sources.tsne is None:
+        raise MissingSource("no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)")
+    points, names, counts = (sources.tsne[key] for key in ("points", "names", "counts"))
+    figure, axes = style.panels(2, height=3.4, sharex=True, sharey=True)
+    for panel, split in zip(axes[0], ("train", "test"), strict=True):
+        for places, color, name, n in zip(points[split], (style.BASELINE, style.WVN), names, counts, strict=True):
+            panel.scatter(
+                *np.array(places).T, s=14, color=color, alpha=0.65, lw=0, label=f"{name}, {n:,} training samples"
+            )
+        panel.set(xticks=[], yticks=[])
+        panel.spines[:].set_visible(True)
+        marked = "; + those of training" * (split == "test")
+        style.set_title(panel, f"{split}, {len(points[split][0])} of each{marked}")
+    for places in points["train"]:
+        axes[0, 1].scatter(*np.array(places).T, s=9, color="#111827", marker="+", lw=0.6)
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2, fontsize=8.5
+    )
+    return Drawn(
+        figure,
+        f"One t-SNE map of train and test features of the most and the least frequent class "
+        f"({names[0]} and {names[1]}), baseline on CIFAR-10, ratio {int(counts[0] / counts[1])}, the shipped "
+        "snapshot.",
+        (rare_class_is_scattered(sources.snapshot("baseline")),),
+    )

@@ -1,0 +1,133 @@
+"""Every figure of the paper, drawn from what we measured; a figure whose sources are missing is named instead."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from levelhead.choice.snapshot import Snapshot
+from levelhead.core import atomic
+
+from . import figure_errors, figure_features, figure_norms
+from .cells import Record, load_records
+from .figure_features import head_digest, tsne_points
+from .figure_style import Drawn, MissingSource, Sources, save_figure
+from .markdown import fill
+
+# name of the file: title, function that draws it
+FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
+    "norms-over-epochs": ("Norms over epochs (Figure 1)", figure_norms.draw_norms_over_epochs),
+    "relative-norms": ("Relative norms by ratio (Figure 2)", figure_norms.draw_relative_norms),
+    "boundary": ("The boundary between weight vectors (Figure 3)", figure_features.draw_boundary),
+    "clusters": ("Spread of features by class (Figure 4)", figure_features.draw_clusters),
+    "tsne": ("Train and test features of two classes (Figure 5)", figure_features.draw_tsne),
+    "confusion": ("Confusion matrices (Figure 6)", figure_errors.draw_confusion),
+    "gamma": ("Error over gamma (Figure 7)", figure_errors.draw_error_over_gamma),
+    "step-norms": ("Relative norms under step imbalance (supplement)", figure_norms.draw_step_norms),
+    "over-sampling": ("Relative norms under over-sampling (supplement)", figure_norms.draw_over_sampling),
+}
+
+
+def write(
+    results: str | Path,
+    out: str | Path,
+    snapshots: Mapping[str, Snapshot] | None = None,
+    *,
+    page: str | Path | None = None,
+    records: Sequence[Record] | None = None,
+    say: Callable[[str], None] = print,
+) -> list[Path]:
+    """Draw every figure as SVG and PNG, and name those whose sources are missing; return the pictures written.
+
+    Args:
+        results: folder whose `figures/` keeps what is costly to compute.
+        out: folder of the pictures.
+        snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
+        page: Markdown whose place `figures` is filled with pictures, captions and outcomes.
+        records: what the figures are of; those of `records/` in results if None.
+        say: called with a line for each figure that is left out.
+    """
+    sources = collect_sources(Path(results), snapshots or {}, records)
+    written, parts = [], []
+    for name, (title, draw) in FIGURES.items():
+        pictures, text = write_figure(name, title, partial(draw, sources), Path(out), page=page, say=say)
+        written += pictures
+        parts.append(f"### {title}\n\n{text}")
+    if page is not None:
+        fill(Path(page), "figures", "\n" + "\n\n".join(parts) + "\n")
+    return written
+
+
+def write_figure(
+    name: str,
+    title: str,
+    draw: Callable[[], Drawn],
+    out: Path,
+    *,
+    page: str | Path | None = None,
+    say: Callable[[str], None] = print,
+) -> tuple[list[Path], str]:
+    """Draw a figure as SVG and PNG, or say what it lacks; return the pictures written, and its text for the page."""
+    try:
+        drawn = draw()
+    except MissingSource as missing:
+        say(f"{name} is not drawn: {missing}")
+        return [], f"Not drawn: {missing}."
+    folder = out if page is None else Path(os.path.relpath(out, Path(page).parent))
+    return save_figure(drawn.figure, out, name), figure_text(title, drawn, (folder / name).as_posix())
+
+
+def collect_sources(
+    results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record] | None = None
+) -> Sources:
+    """Return the records and what is kept next to them.
+
+    What is not kept yet, or was computed from another snapshot, is made and kept: the networks with two features in two
+    minutes, the t-SNE map in seconds.
+    """
+
+    def two_features() -> dict[str, Any]:
+        from .two_features import train_two_features
+
+        return train_two_features()
+
+    if records is None:
+        records = load_records(results / "records")  # first: what is wrong with them is said at once
+    base, kept = snapshots.get("baseline"), results / "figures"
+    tsne = None if base is None else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
+    boundary = _load_or_make(kept / "boundary.json", two_features)
+    return Sources(records, snapshots, boundary, tsne)
+
+
+def figure_text(title: str, drawn: Drawn, picture: str) -> str:
+    """Return one figure as Markdown: picture, caption, and for each claim what the paper says and whether we see it.
+
+    `picture` is the figure's path from the page, without .png or .svg.
+    """
+    lines = [f"![{title}]({picture}.png)", "", f"*{drawn.caption}* ([SVG]({picture}.svg))", ""]
+    lines += [
+        f"- The paper: {f.says} **{_capitalized(f.outcome)}**: {f.seen}. ({_capitalized(f.rule)}.)"
+        for f in drawn.findings
+        if f
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def _capitalized(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _load_or_make(path: Path, make: Callable[[], dict[str, Any]], of: str | None = None) -> dict[str, Any]:
+    """Return what is kept at a path, if it says that it is `of` the same thing; make it and keep it otherwise."""
+    old = None
+    with suppress(ValueError):  # where it is damaged, it is made again
+        old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if isinstance(old, dict) and old and old.get("of") == of:
+        return old
+    made = make()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write(path, json.dumps(made, separators=(",", ":")) + "\n")
+    return made

@@ -1,0 +1,170 @@
+"""What imbalance does to a head and its features, as angles and lengths: the quantities that the paper draws."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from levelhead.core.array import Array, to_numpy
+from levelhead.core.counts import check_labels
+from levelhead.core.head import Head
+from levelhead.core.norms import norm_follows_count as norm_follows_count
+from levelhead.core.norms import rank_correlation as rank_correlation
+
+
+def relative_norms(head: Head) -> np.ndarray:
+    """Return each weight vector's length over the longest one's, [K].
+
+    >>> relative_norms(Head(np.array([[3.0, 4.0], [0.0, 1.0]])))
+    array([1. , 0.2])
+    """
+    norms = to_numpy(head.norms).astype(np.float64)
+    return norms / norms.max()
+
+
+def centers(features: Array, labels: Array, classes: int) -> np.ndarray:
+    """Return the direction of each class's mean unit-length feature, [K, d]; NaN for a class without samples.
+
+    >>> centers(np.array([[2.0, 0.0], [0.0, 5.0]]), [0, 1], 2)
+    array([[1., 0.], [0., 1.]])
+    """
+    unit = _unit(to_numpy(features).astype(np.float64))
+    labels = check_labels(labels, classes)
+    total = np.zeros((classes, unit.shape[1]))
+    np.add.at(total, labels, unit)
+    total[np.bincount(labels, minlength=classes) == 0] = np.nan
+    return _unit(total)
+
+
+def angular_sigma(features: Array, labels: Array, classes: int) -> np.ndarray:
+    """Return sigma: the angular standard deviation of each class's features around their center, in degrees, [K].
+
+    Features are projected to the unit ball; the angle of each to its class's center is squared, averaged and rooted.
+
+    >>> angular_sigma(np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 0], 1).round(6)
+    array([45.])
+    """
+    labels = check_labels(labels, classes)
+    middle = centers(features, labels, classes)
+    cosine = np.clip((_unit(to_numpy(features).astype(np.float64)) * middle[labels]).sum(axis=1), -1, 1)
+    square = np.degrees(np.arccos(cosine)) ** 2
+    n = np.bincount(labels, minlength=classes)
+    return np.sqrt(np.divide(np.bincount(labels, square, classes), n, out=np.full(classes, np.nan), where=n > 0))
+
+
+def center_gap(train: tuple[Array, Array], test: tuple[Array, Array], classes: int) -> np.ndarray:
+    """Return the angle between each class's centers in train and test (features [N, d], labels [N]), in degrees, [K].
+
+    >>> center_gap((np.array([[1.0, 0.0]]), [0]), (np.array([[0.0, 1.0]]), [0]), 1)
+    array([90.])
+    """
+    cosine = (centers(*train, classes) * centers(*test, classes)).sum(axis=1)
+    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+
+
+def boundary_angles(head: Head, i: int, j: int) -> tuple[float, float]:
+    """Return the angles, in degrees, from w_i and from w_j to their decision boundary, in the plane of the two.
+
+    The boundary ``w_i . x = w_j . x`` leans toward the shorter vector; at equal length it lies in the middle.
+
+    >>> boundary_angles(Head(np.array([[1.0, 0.0], [0.0, 1.0]])), 0, 1)
+    (45.0, 45.0)
+    """
+    a, b = (to_numpy(head.weight)[k].astype(np.float64) for k in (i, j))
+    length, other = np.linalg.norm(a), np.linalg.norm(b)
+    between = np.arccos(np.clip(a @ b / (length * other), -1, 1))
+    # |a| cos(t) = |b| cos(between - t)
+    angle = np.arctan2(length - other * np.cos(between), other * np.sin(between))
+    return float(np.degrees(angle)), float(np.degrees(between - angle))
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A head fitted to the features it is judged on, its error there, and how far from converged it is."""
+
+    head: Head
+    error: float
+    loss: float
+    gradient: float
+    steps: int
+
+
+def oracle_head(
+    features: Array,
+    labels: Array,
+    classes: int,
+    *,
+    start: Head | None = None,
+    decay: float = 0.0,
+    steps: int = 2000,
+    tolerance: float = 1e-5,
+) -> Oracle:
+    """Return the best linear head for given features: its error bounds what any adjustment of the head can reach.
+
+    This minimizes mean cross entropy + decay/2 ||W||^2 by L-BFGS.
+
+    Args:
+        features, labels, classes: [N, d], [N] and K.
+        start: the head to begin with; zeros if None.
+        decay: weight decay.
+        steps, tolerance: fitting stops after so many steps, or when no entry of the gradient exceeds the tolerance.
+
+    >>> oracle_head(np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1], 2, decay=0.1).error
+    0.0
+    """
+    x, y = to_numpy(features).astype(np.float64), check_labels(labels, classes)
+    weight = np.zeros((classes, x.shape[1])) if start is None else to_numpy(start.weight).astype(np.float64)
+    rows = np.arange(len(y))
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        w = flat.reshape(weight.shape)
+        scores = x @ w.T
+        scores -= scores.max(axis=1, keepdims=True)
+        probability = np.exp(scores)
+        total = probability.sum(axis=1, keepdims=True)
+        value = (np.log(total[:, 0]) - scores[rows, y]).mean() + decay / 2 * (flat @ flat)
+        probability /= total
+        probability[rows, y] -= 1
+        return float(value), (probability.T @ x / len(y) + decay * w).ravel()
+
+    flat, value, gradient, taken = _lbfgs(loss, weight.ravel(), steps, tolerance)
+    head = Head(flat.reshape(weight.shape))
+    wrong = float((head.logits(x).argmax(axis=1) != y).mean())
+    return Oracle(head=head, error=wrong, loss=value, gradient=float(np.abs(gradient).max()), steps=taken)
+
+
+def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20):
+    """Minimize by two-loop recursion with a backtracking line search (Nocedal and Wright, Algorithms 7.4 and 3.1)."""
+    value, gradient = loss(at)
+    pairs: list[tuple[np.ndarray, np.ndarray, float]] = []
+    step = 0
+    for step in range(1, steps + 1):
+        if np.abs(gradient).max() <= tolerance:
+            return at, value, gradient, step - 1
+        direction, alphas = gradient.copy(), []
+        for s, z, rho in reversed(pairs):
+            alphas.append(rho * (s @ direction))
+            direction -= alphas[-1] * z
+        if pairs:
+            s, z, rho = pairs[-1]
+            direction *= 1 / (rho * (z @ z))
+        for (s, z, rho), alpha in zip(pairs, reversed(alphas), strict=True):
+            direction += s * (alpha - rho * (z @ direction))
+        slope, length = -(gradient @ direction), 1.0 if pairs else 1 / max(1.0, float(np.linalg.norm(gradient)))
+        while True:
+            new = at - length * direction
+            new_value, new_gradient = loss(new)
+            if new_value <= value + 1e-4 * length * slope or length < 1e-12:
+                break
+            length /= 2
+        s, z = new - at, new_gradient - gradient
+        if s @ z > 1e-12 * (z @ z):
+            pairs = [*pairs[-(memory - 1) :], (s, z, 1 / (s @ z))]
+        if length < 1e-12:
+            break
+        at, value, gradient = new, new_value, new_gradient
+    return at, value, gradient, step
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.divide(x, norms, out=np.zeros_like(x), where=norms > 0) if not np.isnan(norms).any() else x / norms

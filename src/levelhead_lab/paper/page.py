@@ -1,0 +1,232 @@
+"""The page "Reproduction": setup, tables, claims, figures and cost, all written from what was measured."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from levelhead.choice.snapshot import Snapshot
+from levelhead.core.warnings import quiet
+
+from . import beyond_tables, figure_beyond, figures, markdown
+from .cells import Record, load_records
+from .claims import CLAIMS
+from .figure_style import Drawn
+from .record import whole_snapshots
+from .tables import DATA_TITLES, REPEATED, repeated_methods, table1_columns, tables
+from .trainings import trainings
+
+
+def write(
+    results: str | Path,
+    page: str | Path,
+    images: str | Path,
+    snapshots: Mapping[str, Snapshot] | None = None,
+    *,
+    records: str | Path | None = None,
+    readme: str | Path | None = None,
+    say: Callable[[str], None] = print,
+) -> list[Path]:
+    """Fill every place of the page and draw its figures; return the pictures written.
+
+    Args:
+        results, snapshots, say: as in `figures.write`.
+        page: Markdown with a place for each name of `places`, and for `epochs`, `past-frontier`, `figures` and the two
+            figures beyond the paper.
+        images: folder of the pictures, next to or below the page.
+        records: folder of the records; `records/` in results if None.
+        readme: Markdown with a place `reproduction`, for the headline table.
+    """
+    found = load_records(records or Path(results) / "records")
+    measured = {
+        "epochs": _from_json(Path(results) / "epochs.json", beyond_tables.epochs_table),
+        "past-frontier": _from_json(Path(results) / "past_frontier.json", beyond_tables.past_frontier_table),
+    }
+    for name, text in {**places(found), **measured}.items():
+        markdown.fill(Path(page), name, f"\n{text}\n")
+    if readme is not None:
+        markdown.fill(Path(readme), "reproduction", markdown.headline_table(found))
+    epochs = _read_json(Path(results) / "epochs.json") or []
+    beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
+        "frontier": ("The recipe frontier at a glance", lambda: figure_beyond.draw_frontier(found)),
+        "epochs": ("WVN epoch by epoch", lambda: figure_beyond.draw_epochs(epochs)),
+    }
+    written = []
+    for name, (title, draw) in beyond.items():
+        pictures, text = figures.write_figure(name, title, draw, Path(images), page=page, say=say)
+        markdown.fill(Path(page), f"{name}-figure", f"\n{text}\n")
+        written += pictures
+    return written + figures.write(results, images, snapshots, page=page, records=found, say=say)
+
+
+def draw_figures(
+    results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
+) -> tuple[dict[str, Any], str]:
+    """Draw every figure and fill in the page, if it exists; return what was written, as JSON and as text."""
+    if not any(results.glob("*.json")):
+        raise FileNotFoundError(f"{results}: no records; expected a folder with a .json file per network")
+    networks = whole_snapshots(results.parent / "networks")
+    with quiet():
+        if page.is_file():
+            readme = page.parent.parent / "README.md"  # of this project; another's has no such place
+            written = write(
+                results.parent,
+                page,
+                pictures,
+                networks,
+                say=say,
+                records=results,
+                readme=readme if markdown.has_place(readme, "reproduction") else None,
+            )
+        else:
+            written = figures.write(results.parent, pictures, networks, records=load_records(results), say=say)
+    found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
+    filled = f"; {page} is filled" if page.is_file() else ""
+    return found, f"{len(written)} pictures in {pictures}{filled}"
+
+
+def places(records: Sequence[Record]) -> dict[str, str]:
+    """Return the content of each place of the page, except the figures."""
+    sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
+    return {
+        "setup": setup_table(),
+        "cost": cost_table(records),
+        "claims": claims_table(records),
+        "table1-cifar10": markdown.table1(records, "cifar10"),
+        "table1-cifar100": markdown.table1(records, "cifar100"),
+        "table2": markdown.table2(records),
+        "table3": markdown.table3(records),
+        "readings": beyond_tables.readings_table(records),
+        "frontier-published": beyond_tables.published_table(),
+        **{
+            f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
+            for table in ("table1", "table2", "table3")
+        },
+        "beyond": _joined(markdown.post_hoc_table(records, same, method) for same in sets for method in REPEATED),
+        **{table: other_recipe_tables(records, table) for table in ("strong", "frontier")},
+    }
+
+
+def other_recipe_tables(records: Sequence[Record], table: str) -> str:
+    """Return what a table of another recipe has, and every adjustment of its networks."""
+    columns, methods = tables()[table]["columns"], repeated_methods(table)
+    return _joined(
+        [
+            beyond_tables.other_recipe_table(records, columns, methods),
+            *(
+                markdown.post_hoc_table(records, [column for column in columns if f"/{data}:" in column], method)
+                for data in ("cifar10", "cifar100")
+                for method in methods
+            ),
+        ]
+    )
+
+
+def claims_table(records: Sequence[Record]) -> str:
+    """Return the claims as Markdown: outcome, number and rule of each, then those that did not reproduce."""
+    judged = {claim: claim(records) for claim in CLAIMS}
+    found = [finding for finding in judged.values() if finding]
+    without = [
+        claim.__name__.replace("_", " ").replace("rs ", "RS ").replace("wvn", "WVN")
+        for claim, finding in judged.items()
+        if not finding
+    ]
+    if not found:
+        return "No claim has its records yet."
+    rows = [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found]
+    lines = [markdown.markdown_table(["the paper", "we see", "number", "rule"], rows)]
+    for outcome, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
+        short = [f for f in found if f.outcome == outcome]
+        lines += [
+            "",
+            f"{title}:" if short else f"{title}: none.",
+            *([""] * bool(short)),
+            *(f"- {f.says} We saw: {f.seen}." for f in short),
+        ]
+    if without:
+        lines += ["", f"Not judged yet, because records are missing: {', '.join(without)}."]
+    return "\n".join(lines)
+
+
+def setup_table() -> str:
+    """Return how each data set is trained, from the planned trainings."""
+    every = [t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)]
+    specs = [{spec.data: spec for spec in every}[data] for data in DATA_TITLES]
+    recipes = [spec.resolve_recipe() for spec in specs]
+    epochs = [dict.fromkeys(one.resolve_recipe().epochs for one in every if one.data == spec.data) for spec in specs]
+    stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
+    rows = [
+        ("network", [spec.resolve_net() for spec in specs]),
+        ("first layer", [stems[spec.stem] for spec in specs]),
+        ("recipe", [one.name for one in recipes]),
+        ("epochs", [", ".join(map(str, one)) for one in epochs]),
+    ]
+    for key in (
+        "batch",
+        "lr",
+        "momentum",
+        "weight_decay",
+        "schedule",
+        "milestones",
+        "lr_decay",
+        "warmup",
+        "pad",
+        "flip",
+    ):
+        values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
+        rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
+    return markdown.markdown_table(["", *DATA_TITLES.values()], rows)
+
+
+def cost_table(records: Sequence[Record]) -> str:
+    """Return how many networks were trained, on which device, and each run's share of the device's hours."""
+    if not records:
+        return "No network has a record yet."
+    rows = [
+        (title, _spent(these))
+        for data, title in DATA_TITLES.items()
+        if (these := [r for r in records if r["column"].split("/")[-1].split(":")[0] == data])
+    ]
+    devices = ", ".join(sorted({str(r["device"]) for r in records}))
+    versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
+    table = markdown.markdown_table(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
+    there = {record.get("name") for record in records}
+    planned = (
+        ("Table 1", trainings("table1")),
+        ("Table 2", trainings("table2")),
+        ("the stronger recipe", trainings("strong")),
+        ("the recipe frontier", trainings("frontier")),
+    )
+    present = [
+        f"{sum(training.name in there for training in wanted)} of {len(wanted)} of {title}" for title, wanted in planned
+    ]
+    return (
+        f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
+        f"time. Networks that have a record so far: {', '.join(present)}; a cell without one is empty."
+    )
+
+
+def _from_json(path: Path, table: Callable[[Any], str]) -> str:
+    """Return the table of what a file holds, which a module of this room wrote."""
+    found = _read_json(path)
+    return "Not measured." if found is None else table(found)
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part) or "No such network has a record yet."
+
+
+def _spent(records: Sequence[Record]) -> list[str]:
+    epochs = sum(record["identity"]["recipe"]["epochs"] for record in records)
+    return [str(len(records)), f"{epochs:,}", f"{sum(record['seconds'] for record in records) / 3600:.2f}"]
+
+
+def _setting_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,139 @@
+"""One trained network as a compact record: what the tables and figures read, and nothing else."""
+
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from levelhead.choice.snapshot import Snapshot
+from levelhead.choice.tune import match_prior
+from levelhead.core import measure
+from levelhead.core.array import to_numpy
+from levelhead.core.head import Head
+from levelhead.rules import adjust
+from levelhead.rules.rule import Shift
+
+from . import geometry, post_hoc
+from .cells import GRID
+
+SHIPPED_COLUMN = "cifar10:100"
+
+
+def make_record(
+    snapshot: Snapshot, log: list[dict[str, Any]], facts: dict[str, Any], *, top: int | None = None
+) -> dict[str, Any]:
+    """Return the record of one run, at most 20 KB as JSON.
+
+    Args:
+        snapshot: with the splits `train` and `test`, and `held-out` for a companion run.
+        log: a dict per epoch, with at least `epoch`, `test_error` and `norms`.
+        facts: what the record begins with: spec, seed, versions, hardware, seconds.
+        top: a k for which top-k errors are recorded too.
+    """
+    labels, logits = snapshot.labels["test"], snapshot.logits("test")
+    path = post_hoc.path_on_test(snapshot)
+    best, zero = path.best("error"), path.at(0.0)
+    return {
+        **facts,
+        "n_train": int(snapshot.counts.sum()),
+        "n_test": len(labels),
+        "error": _share(zero.error),
+        "balanced_error": _share(zero.balanced_error),
+        "best_epoch": _best_epoch(log),
+        "best_on_test": post_hoc.errors_at(path, best.gamma),
+        "match_prior": post_hoc.errors_at(
+            path, match_prior(logits, snapshot.counts, rule="rescale", bootstrap=0).gamma
+        ),
+        Shift.name: post_hoc.shift_errors(snapshot),
+        "held_out": post_hoc.chosen_on_hold_out(snapshot) if "held-out" in snapshot.labels else None,
+        "nearest_mean_error": post_hoc.nearest_mean_error(snapshot) if "train" in snapshot.labels else None,
+        "oracle": post_hoc.oracle_error(snapshot),
+        "curve": [_share(path.at(float(g)).error) for g in GRID],
+        "recall": _list(zero.class_accuracy),
+        "recall_at_best": _list(best.class_accuracy),
+        "negative_share": _share(measure.negative_share(logits, labels)),
+        "norms": _list(to_numpy(snapshot.head.norms)),
+        "norms_over_epochs": _norms_over_epochs(log),
+        "geometry": _geometry(snapshot),
+        "top": None if top is None else _top(logits, labels, snapshot, top),
+    }
+
+
+def shipped_snapshots() -> dict[str, Snapshot]:
+    """Return the two networks that come with the package by method: `baseline` and `wvn`, CIFAR-10 at ratio 100.
+
+    Each has its head, the counts, and the features of the test images, as `project_to_head` makes them. Their logits
+    are those of the whole networks, which are in the repository (`whole_snapshots`).
+    """
+    with as_file(files("levelhead_lab.paper")) as folder:
+        return whole_snapshots(folder)
+
+
+def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
+    """Return the networks of a folder by method, with all features of their training and test images.
+
+    Args:
+        folder: `results/networks` in a clone; where it is missing, nothing is returned.
+    """
+    paths = {method: Path(folder) / f"cifar10-100-{method}.safetensors" for method in ("baseline", "wvn")}
+    return {method: Snapshot.load(path) for method, path in paths.items() if path.is_file()}
+
+
+def project_to_head(snapshot: Snapshot) -> Snapshot:
+    """Return the same classifier in as few features as it has classes, for the test images alone.
+
+    ``W = R^T Q`` with orthonormal rows of Q, so that ``W h = R^T (Q h)``: logits, norms and angles of the weight
+    vectors stay as they are. What is lost is the part of a feature that the head does not see.
+
+    >>> whole = Snapshot(Head(np.array([[0.0, 3.0, 4.0]] * 2)), [2, 1], {"test": [[1.0, 2.0, 3.0]]}, {"test": [0]})
+    >>> small = project_to_head(whole)
+    >>> small, small.logits("test").round(4).tolist(), small.head.norms.round(4).tolist()
+    (Snapshot(2 classes of 2 to 1 training samples, head [2, 2]; test 1), [[18.0, 18.0]], [5.0, 5.0])
+    """
+    head = snapshot.head.numpy()
+    q, r = np.linalg.qr(np.asarray(head.weight, np.float64).T)
+    features = (np.asarray(snapshot.features["test"], np.float64) @ q).astype(np.float32)
+    labels = snapshot.labels["test"].astype(np.uint8)
+    projected = Head(r.T.astype(np.float32), head.bias, head.names)
+    return Snapshot(projected, snapshot.counts, {"test": features}, {"test": labels}, snapshot.meta)
+
+
+def _geometry(snapshot: Snapshot) -> dict[str, Any]:
+    classes = snapshot.head.classes
+    splits = {
+        name: (snapshot.features[name], snapshot.labels[name]) for name in ("train", "test") if name in snapshot.labels
+    }
+    found: dict[str, Any] = {
+        f"sigma_{name}": _list(geometry.angular_sigma(*split, classes), 2) for name, split in splits.items()
+    }
+    if "train" in splits:
+        found["center_gap"] = _list(geometry.center_gap(splits["train"], splits["test"], classes), 2)
+    return found
+
+
+def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> dict[str, Any]:
+    """Return the top-k error up to gamma = 1: the first 101 points of the grid."""
+    scaled = (logits * adjust.factors(snapshot.counts, float(gamma)) for gamma in GRID[:101])
+    return {"k": k, "curve": [_share(measure.error(scores, labels, k=k)) for scores in scaled]}
+
+
+def _best_epoch(log: list[dict[str, Any]]) -> dict[str, Any] | None:
+    row = min((r for r in log if r.get("test_error") is not None), key=lambda r: r["test_error"], default=None)
+    return None if row is None else {"epoch": row["epoch"], "error": _share(row["test_error"])}
+
+
+def _norms_over_epochs(log: list[dict[str, Any]], rows: int = 25) -> dict[str, list]:
+    """Return the norms at up to `rows` epochs, evenly spaced; of more than 20 classes, every fifth."""
+    kept = [log[i] for i in sorted({round(i) for i in np.linspace(0, len(log) - 1, rows)})] if log else []
+    kept = [row for row in kept if row.get("norms")]
+    every = 5 if kept and len(kept[0]["norms"]) > 20 else 1
+    return {"epochs": [row["epoch"] for row in kept], "norms": [_list(row["norms"][::every], 3) for row in kept]}
+
+
+def _share(value: float) -> float:
+    return round(float(value), 6)
+
+
+def _list(values: Any, digits: int = 4) -> list[float | None]:
+    return [None if np.isnan(x) else round(float(x), digits) for x in np.asarray(values)]

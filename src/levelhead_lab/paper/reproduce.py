@@ -1,0 +1,270 @@
+"""Train the networks that the tables lack, and write a record of each as soon as it is trained."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from levelhead.core import atomic
+from levelhead.core.choices import PaperTable
+from levelhead.core.cores import usable_cores
+from levelhead.core.errors import Advice, LevelheadError, check_choice
+from levelhead.core.warnings import quiet
+from levelhead.show.progress import EpochProgress, epoch_progress
+
+from ..runs.run import check_device, run_packed
+from ..runs.run_folder import Run
+from ..runs.signals import exit_with_parent, graceful_stop, interrupts_blocked
+from ..runs.workers import run_tasks
+from .record import make_record
+from .trainings import TABLES, Training, trainings
+
+TableExecutor = Literal["local", "ray"]
+SECONDS_PER_IMAGE = {"resnet32": 7.0e-6, "resnet18-64": 57e-6}  # on one H200, from the records
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """What a table is to be trained with."""
+
+    root: Path | None = None  # folder of the data sets; not needed where nothing is missing
+    only: Sequence[str] = ()  # the cells wanted, as in `trainings`
+    seeds: int = 3  # of the repeated rows
+    results: Path = Path("results/records")  # folder of the records
+    runs: Path = Path("runs")  # folder of all runs
+    slots: int = 16  # runs that share a device
+    minutes: float | None = None  # no new run is started after these
+    executor: TableExecutor = "local"  # one device of this machine, or `ray`, every GPU of a Ray cluster
+    dry_run: bool = False  # only list what is missing
+    unofficial: bool = False  # accept data files with another md5
+
+    def __post_init__(self) -> None:
+        check_choice("executor", self.executor, get_args(TableExecutor))
+        for name in ("seeds", "slots"):
+            if getattr(self, name) < 1:
+                raise LevelheadError(f"expected at least 1, got {getattr(self, name)}", parameter=name)
+        if self.minutes is not None and not self.minutes >= 0:
+            raise LevelheadError(f"expected at least 0 minutes, got {self.minutes}", parameter="minutes")
+        if self.root is not None and not self.dry_run and not self.root.is_dir():
+            raise FileNotFoundError(f"{self.root}: no such folder; expected the folder of the data sets")
+
+
+def reproduce_table(
+    table: PaperTable, options: ReproduceOptions, *, say: Callable[[str], None], show: bool = False
+) -> tuple[dict[str, Any], str]:
+    """Train what a table lacks, unless it is a dry run; return what is missing, as JSON and as text."""
+    check_choice("table", table, TABLES)
+    root, results = options.root, options.results
+    wanted = trainings(
+        table, root=root and str(root), seeds=options.seeds, only=options.only, unofficial=options.unofficial
+    )
+    before = left = missing(wanted, results)
+    if before and not options.dry_run:
+        if root is None:
+            raise LevelheadError(
+                f"{table} lacks {len(before)} networks, and the data sets are needed to train them",
+                advice=Advice("root", None, "to name their folder"),
+            )
+        until = None if options.minutes is None else 60 * options.minutes
+        with (
+            graceful_stop(
+                lambda: f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record", say
+            ),
+            epoch_progress(show=show) as report,
+        ):
+            train_missing(
+                before,
+                results,
+                options.runs,
+                slots=options.slots,
+                executor=options.executor,
+                until=until,
+                say=say,
+                report=report,
+            )
+        left = missing(wanted, results)
+        if left and until is None:
+            raise LevelheadError(
+                f"{len(left)} of {len(before)} networks were not trained, for the reasons above; run "
+                "the same command again to resume"
+            )
+    found = {
+        "table": table,
+        "trainings": len(wanted),
+        "missing": [training.name for training in left],
+        "minutes": round(expected_seconds(left) / 60, 1),
+    }
+    lines = [f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min" for training in left]
+    rest = f"the others take about {found['minutes']:g} minutes on one H200" if left else "nothing to train"
+    lines += [f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; {rest}"]
+    return found, "\n".join(lines)
+
+
+def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
+    """Return the trainings without a record."""
+    return [training for training in wanted if not Path(results, f"{training.name}.json").is_file()]
+
+
+def expected_seconds(wanted: Sequence[Training]) -> float:
+    """Return the seconds that trainings take on one H200."""
+    return sum(training.images * SECONDS_PER_IMAGE[training.spec.resolve_net()] for training in wanted)
+
+
+def train_missing(
+    wanted: Sequence[Training],
+    results: str | Path,
+    runs: str | Path = "runs",
+    *,
+    slots: int = 16,
+    executor: TableExecutor = "local",
+    device: str = "cuda",
+    until: float | None = None,
+    say: Callable[[str], None] = print,
+    report: EpochProgress | None = None,
+) -> int:
+    """Train those without a record, as many at a time as fit; return the number of records written.
+
+    Args:
+        wanted: the trainings, the most valuable first.
+        results, slots, executor: as in `ReproduceOptions`.
+        runs: folder of the runs, which a cluster shares; finished runs are not trained again.
+        until: seconds after which no new run is started.
+        say: called with a line for each group of runs that has ended.
+        report: called with the record of each epoch of a run on this machine, its column as `title`.
+    """
+    results, began = Path(results), time.monotonic()
+    results.mkdir(parents=True, exist_ok=True)
+    todo = missing(wanted, results)
+    total, images = sum(training.images for training in todo), 0
+    train = partial(_train_group, runs=Path(runs).absolute(), slots=slots, device=device)
+    if executor == "local":  # or else it is sent to other machines
+        for spec in {training.spec.data: training.spec for training in todo}.values():
+            spec.load()  # before any training, so that data or a device that are missing are named at once
+        if todo:
+            check_device(device)
+        train = partial(train, say=say, report=report)
+    where = "here" if executor == "local" else "ray"
+    trained = run_tasks(group_trainings(todo, slots), train, where=where, until=until, device=device)
+    with closing(trained), _record_makers(max(1, usable_cores() - 2)) as others:
+        records = []  # made on other cores while the next runs train
+        for ended in trained:
+            group, seconds = ended.task, ended.seconds
+            names = ", ".join(dict.fromkeys(training.column for training in group))
+            if ended.status == "lost":
+                say(f"{names}: a worker was lost; its unfinished runs, of {len(group)}, will be started again")
+                continue
+            of_group = sum(training.images for training in group)
+            done = [(training, Run.of(training.spec, runs)) for training in group]
+            with interrupts_blocked():
+                records += [
+                    others.submit(keep_record, training, run, seconds * training.images / of_group, results)
+                    for training, run in done
+                    if run.finished
+                ]
+            images += of_group
+            left = (total - images) / images * (time.monotonic() - began)
+            say(
+                f"{names}: {len(group)} runs in {seconds:.0f} s; {len(todo) - len(records)} left, about "
+                f"{left:.0f} s{ended.error and f'; {ended.error}'}"
+            )
+        for made in records:
+            made.result()
+    if len(records) < len(todo):
+        say(
+            f"stopped after {time.monotonic() - began:.0f} s with {len(todo) - len(records)} to go; run the same "
+            "command again to resume"
+        )
+    return len(records)
+
+
+@contextmanager
+def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Start processes that make records. On Ctrl-C they begin no new one; those are made when the command resumes.
+
+    Each computes with one thread: with as many threads as cores each, they would starve the training next to them.
+    """
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ |= dict.fromkeys(names, "1")  # each process reads them when it starts, at its first task
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=exit_with_parent) as others:
+        try:
+            yield others
+        except KeyboardInterrupt:
+            others.shutdown(cancel_futures=True)
+            raise
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _train_group(
+    group: list[Training],
+    *,
+    runs: Path,
+    slots: int,
+    device: str,
+    say: Callable[[str], None] = print,
+    report: EpochProgress | None = None,
+) -> None:
+    """Train one group; a run that diverges does not stop the others."""
+    tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
+    run_packed(
+        [training.spec for training in group],
+        runs,
+        slots=slots,
+        device=device,
+        half=True,
+        evaluate_early=False,
+        say=say,
+        report=tell,
+    )
+
+
+def keep_record(training: Training, run: Run, seconds: float, results: Path) -> None:
+    """Make the record of a finished run, and write it."""
+    keys = ("identity", "seed", "versions", "device", "counts")
+    facts = {
+        "name": training.name,
+        "column": training.column,
+        "method": training.spec.method,
+        "hold_out": training.spec.hold_out,
+        "seconds": round(seconds, 1),
+        **{key: run.facts[key] for key in keys},
+        "data_sha256": run.facts.get("split_sha256"),
+    }
+    with quiet():  # the record itself says what the warnings would
+        record = make_record(run.snapshot, run.log, facts, top=5 if training.spec.data == "tiny-imagenet" else None)
+    write_record(results / f"{training.name}.json", record)
+
+
+def write_record(path: Path, content: dict[str, Any]) -> None:
+    """Write a record atomically, one line per key: small, and readable in a diff."""
+    rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
+    atomic.write(path, "{\n" + ",\n".join(rows) + "\n}\n")
+
+
+def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
+    """Return the groups that are trained together, the most valuable first.
+
+    A group has at most `slots` runs, those of a column together. Runs on the same data are stacked; others, such as
+    runs that hold some of it out, are trained next to them.
+    """
+    columns: dict[str, list[Training]] = {}
+    for training in wanted:
+        columns.setdefault(training.column, []).append(training)
+    order = {training.name: i for i, training in enumerate(wanted)}
+    chunks = [same[at : at + slots] for same in columns.values() for at in range(0, len(same), slots)]
+    found: list[list[Training]] = []
+    for chunk in sorted(chunks, key=lambda chunk: order[chunk[0].name]):
+        if found and len(found[-1]) + len(chunk) <= slots:  # one column does not fill the device
+            found[-1] += chunk
+        else:
+            found.append(chunk)
+    return found

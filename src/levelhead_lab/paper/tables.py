@@ -1,0 +1,54 @@
+"""The paper's tables as published: columns, rows and numbers, from tables.toml."""
+
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+DATA_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
+DATA_SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest count, classes
+REPEATED = ("baseline", "wvn")  # rows with several seeds, and a companion run that holds out 10 % to choose gamma
+SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each equals where all counts are equal
+    "over-sample": "baseline",
+    "under-sample": "baseline",
+    "re-weighting": "baseline",
+    "class-balanced": "baseline",
+    "ldam-drw": "ldam",
+}
+
+
+@cache
+def tables() -> dict[str, Any]:
+    """Return tables.toml: columns, rows and published numbers of every table."""
+    return tomllib.loads(files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
+
+
+def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list[str]:
+    """Return Table 1's columns, such as `cifar10:100`, of one data set or both, with or without the balanced ones."""
+    found = [column for column in tables()["table1"]["columns"] if data in (None, column.split(":")[0])]
+    return [column for column in found if not (imbalanced and column.endswith(":1"))]
+
+
+def repeated_methods(table: str) -> Sequence[str]:
+    """Return the rows of a table with several seeds and a companion run.
+
+    >>> repeated_methods("strong")
+    ('baseline', 'wvn')
+    """
+    return tables()[table].get("methods", REPEATED)
+
+
+def column_title(column: str) -> str:
+    """Return a column in words, such as `CIFAR-10, ratio 100`."""
+    data, ratio = column.split(":")
+    return f"{DATA_TITLES[data]}, ratio {ratio}"
+
+
+def official_sha256(column: str, hold_out: float) -> dict[str, str] | None:
+    """Return the sha256 of each split of a column, as the official files give it; None where it is not known.
+
+    >>> sorted(official_sha256("strong/cifar10:100", 0.1))
+    ['held-out', 'test', 'train']
+    """
+    return tables()["sha256"].get(f"{column.rpartition('/')[2]}{'/held' if hold_out else ''}")

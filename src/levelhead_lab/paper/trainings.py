@@ -1,0 +1,127 @@
+"""The trainings that each table of the paper needs, the most valuable first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, get_args
+
+from levelhead.core import counts
+from levelhead.core.choices import PaperTable
+from levelhead.core.errors import LevelheadError
+from levelhead.methods import METHODS
+
+from ..runs.spec import Spec
+from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, repeated_methods, tables
+
+TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
+HOLD_OUT = 0.1
+RELEASED_COLUMNS = ("cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10")  # the columns of `wvn-released`
+
+
+@dataclass(frozen=True)
+class Training:
+    """One network to train for a table: its spec and its column."""
+
+    column: str
+    spec: Spec
+
+    @property
+    def name(self) -> str:
+        """The name of its record."""
+        return f"{self.spec.title}{'-held' if self.spec.hold_out else ''}-{self.spec.key}"
+
+    @property
+    def images(self) -> int:
+        """The training images it goes through, which is what it costs."""
+        profile = counts.step if self.spec.profile == "step" else counts.long_tail
+        n = profile(*DATA_SIZES[self.spec.data], self.spec.ratio)
+        balanced = {"under-sample": n.min(), "under-sample-once": n.min(), "over-sample-largest": n.max()}
+        per_epoch = balanced[self.spec.method] * len(n) if self.spec.method in balanced else n.sum()
+        return int(per_epoch * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
+
+
+def trainings(
+    table: PaperTable,
+    *,
+    root: str | None = None,
+    seeds: int = 3,
+    only: Sequence[str] = (),
+    dtype: str = "bfloat16",
+    unofficial: bool = False,
+) -> list[Training]:
+    """Return every training that a table needs, once.
+
+    RS needs no training of its own, and on a balanced set some rows equal the baseline.
+
+    Args:
+        table: `table1`, `table2`, `table3`, whose networks are among Table 1's, `readings` of its sampling rows, or a
+            stronger recipe: `strong`, `frontier`.
+        only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns such as `cifar10:*`, if any.
+        root, seeds, unofficial: folder of the data sets; seeds of the repeated rows; accept files with another md5.
+        dtype: dtype of the activations.
+    """
+    (columns, rows), repeated = _columns_and_rows(table), repeated_methods(table)
+    found = [
+        Training(column, replace(_spec(column, row, seed, hold_out, root, dtype), unofficial=unofficial))
+        for seed in range(seeds)
+        for row in sorted(rows, key=lambda row: row not in repeated)
+        for column in columns
+        for hold_out in ((0.0, HOLD_OUT) if row in repeated and seed == 0 else (0.0,))
+        if _needed(column, row, seed, hold_out, repeated)
+    ]
+    for cell in only:
+        if not any(_matches(training, cell) for training in found):
+            columns = dict.fromkeys(training.column for training in found)
+            methods = dict.fromkeys(training.spec.method for training in found)
+            raise LevelheadError(
+                f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, and * matches anything; the "
+                f"columns are {', '.join(columns)}; the methods are {', '.join(methods)}",
+                parameter="only",
+            )
+    return [t for t in found if not only or any(_matches(t, cell) for cell in only)]
+
+
+def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
+    """Return a table's columns and the methods that are trained in them."""
+    if table in ("strong", "frontier"):
+        return tables()[table]["columns"], list(repeated_methods(table))
+    if table == "readings":
+        return tables()[table]["columns"], [name for row in tables()[table]["rows"] for name in row["readings"]]
+    if table == "table3":  # its columns end in the network: cifar10:100:wvn
+        return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
+    rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
+    return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
+
+
+def _needed(column: str, row: str, seed: int, hold_out: float, repeated: Sequence[str]) -> bool:
+    if row == "wvn-released" and column not in RELEASED_COLUMNS:
+        return False
+    if column.endswith(":1"):
+        return row not in SAME_WHEN_BALANCED and seed == 0 and not hold_out
+    return seed == 0 or (row in repeated and column not in tables()["table2"]["columns"])
+
+
+def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None, dtype: str) -> Spec:
+    recipe, _, rest = column.rpartition("/")
+    data, *profile, ratio = rest.split(":")
+    shape: Any = profile[0] if profile else "long-tail"
+    ours: dict[str, Any] = {"recipe": recipe or None}
+    if data == "tiny-imagenet":  # what the paper leaves open for Table 2 and we chose: recipe, stem and epochs
+        table = tables()["table2"]
+        ours = {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
+    return Spec(
+        data,
+        root=root,
+        method=method,
+        profile="given" if ratio == "1" else shape,
+        ratio=float(ratio),
+        hold_out=hold_out,
+        seed=seed,
+        engine="fast",
+        dtype=dtype,  # type: ignore[arg-type]
+        **ours,
+    )
+
+
+def _matches(training: Training, cell: str) -> bool:
+    return fnmatchcase(training.column, cell) or fnmatchcase(f"{training.column}:{training.spec.method}", cell)

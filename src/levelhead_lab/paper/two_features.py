@@ -1,0 +1,62 @@
+"""Networks with two features, whose decision boundaries can be drawn exactly."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from levelhead.methods import METHODS
+
+from ..lab.data import Data, imbalance
+from ..lab.features import snapshot
+from ..lab.load import digits
+from ..lab.nets import Net, build
+from ..lab.preprocess import Preprocess
+from ..lab.recipe import find_recipe
+from ..lab.train import fit
+
+
+def train_two_features(
+    *, classes: int = 4, ratio: float = 20.0, seeds: int = 5, epochs: int | None = None
+) -> dict[str, Any]:
+    """Train the baseline and WVN with two features on a long tail of the first few of scikit-learn's digits.
+
+    The body of the network `digits` is followed by a linear map to two features, and the head has no bias: class i
+    gets the sector of the plane in which ``w_i . f`` is largest. Two classes would show nothing: the gradients of the
+    cross entropy in the w_i add up to zero and weight decay shrinks their sum, so two weight vectors end as (-w, w),
+    of equal length at any imbalance.
+
+    Returns:
+        A dict for JSON: `counts`, and for `baseline` and `wvn` the `weights` [seeds, K, 2], and the first seed's
+        `features` [N, 2] and `labels` [N] of the test set, rounded.
+    """
+    torch.set_num_threads(1)
+    schedule, data = find_recipe("digits").stretched_to(epochs), _long_tail(classes, ratio)
+    found: dict[str, Any] = {"data": "digits", "ratio": ratio, "seeds": seeds, "counts": data.counts.tolist()}
+    for name in ("baseline", "wvn"):
+        kept = []
+        for seed in range(seeds):
+            body = build("digits", data.classes, shape=data.shape, seed=seed).body
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                net = Net(nn.Sequential(body, nn.Linear(64, 2)), nn.Linear(2, data.classes, bias=False))
+            fit(net, data, schedule, METHODS[name], seed=seed)
+            kept.append(snapshot(net, data, Preprocess(schedule, data)))
+        found[name] = {
+            "weights": [_rounded(one.head.weight, 4) for one in kept],
+            "features": _rounded(kept[0].features["test"], 2),
+            "labels": kept[0].labels["test"].tolist(),
+        }
+    return found
+
+
+def _rounded(values: Any, digits: int) -> list:
+    return np.round(np.asarray(values, np.float64), digits).tolist()
+
+
+def _long_tail(classes: int, ratio: float) -> Data:
+    """Return the first classes of the digits, cut to a long tail."""
+    data = digits()
+    train, test = (split[np.flatnonzero(split.labels < classes)] for split in (data.train, data.test))
+    return imbalance(Data(data.name, data.names[:classes], train, test), "long-tail", ratio=ratio)

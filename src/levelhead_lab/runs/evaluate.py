@@ -1,0 +1,136 @@
+"""A trained head before and after an adjustment, measured on the test set; gamma is chosen without it."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from levelhead.choice.snapshot import Snapshot
+from levelhead.choice.tune import tune
+from levelhead.choice.tuned import Tuned
+from levelhead.core.array import to_plain
+from levelhead.core.counts import resolve
+from levelhead.core.errors import Advice, LevelheadError
+from levelhead.core.head import Head, check_finite
+from levelhead.core.measure import Measures, measure
+from levelhead.core.warnings import quiet
+from levelhead.methods.method import Method
+from levelhead.methods.rs import rescale_head
+from levelhead.methods.tau_norm import tau_normalize_head
+from levelhead.rules.rule import RULES, Rescale, Strengths, Tau, find_path_rule
+from levelhead.rules.strength import finite_number
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """A snapshot's head before and after an adjustment, measured on the test set."""
+
+    rule: str
+    names: tuple[str, ...]  # [K], of the classes
+    counts: np.ndarray  # [K], of the training samples
+    gamma: float
+    tuned: Tuned | None  # how gamma was chosen on held-out samples; None where it was given
+    head: Head  # after the adjustment
+    before: Measures
+    after: Measures
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the head, ready for JSON."""
+        return {
+            "names": list(self.names),
+            "counts": self.counts.tolist(),
+            "rule": self.rule,
+            "gamma": self.gamma,
+            "tuned": None if self.tuned is None else self.tuned.to_dict(),
+            "before": _to_json(self.before),
+            "after": _to_json(self.after),
+        }
+
+    def text(self, *, most: int = 20) -> str:
+        """Return a table for people: errors, groups and, if there are at most `most`, classes."""
+        a, b = self.before, self.after
+        worst = (
+            f"worst recall ({self.names[a.worst_class]}; {self.names[b.worst_class]})",
+            a.worst_recall,
+            b.worst_recall,
+        )
+        groups = [(f"recall of {group}-shot classes", a.groups[group], b.groups[group]) for group in a.groups]
+        classes = [
+            (f"recall of {name} ({n} in training)", *recalls)
+            for name, n, *recalls in zip(self.names, self.counts, a.recall, b.recall, strict=True)
+        ]
+        rows = [
+            (f"error (n = {a.n})", a.error, b.error),
+            ("balanced error", a.balanced_error, b.balanced_error),
+            worst,
+            *groups,
+            *(classes if len(classes) <= most else []),
+        ]
+        width, adjusted = max(len(title) for title, *_ in rows), f"with {RULES[self.rule].title}"
+        last = max(13, len(adjusted) + 2)
+        lines = [f"{'test set':{width}}{'as trained':>13}{adjusted:>{last}}"]
+        lines += [f"{title:{width}}{_share_text(x):>13}{_share_text(y):>{last}}" for title, x, y in rows]
+        given = f"gamma = {self.gamma:g}, as given" if self.gamma else "gamma = 0: the head is as trained"
+        tuned = [] if self.tuned is None else [str(self.tuned), *(f"warning: {line}" for line in self.tuned.warnings)]
+        return "\n".join([*lines, "", *(tuned or [given])])
+
+
+def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Rescale.name) -> Evaluation:
+    """Measure a head on the test set before and after an adjustment. Without a gamma, `held-out` samples choose it."""
+    made = find_path_rule(rule)
+    tuned, head, counts = None, snapshot.head, snapshot.counts
+    if gamma is None:
+        if "held-out" not in snapshot.features:
+            raise LevelheadError(
+                "this run was trained without held-out samples to choose gamma on",
+                advice=Advice("gamma", None, "to set its strength"),
+            )
+        with quiet():  # tuned.warnings has them
+            tuned = tune(
+                snapshot.logits("held-out"),
+                snapshot.labels["held-out"],
+                counts,
+                rule=rule,
+                norms=head.norms,
+                names=head.names,
+            )
+        gamma = tuned.gamma
+    leveled = made.amounts(
+        check_finite(head), resolve(counts, head.classes), Strengths(finite_number("gamma", gamma))
+    ).head(head)
+    before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
+    return Evaluation(
+        rule=rule,
+        names=tuple(head.names or map(str, range(head.classes))),
+        counts=counts,
+        gamma=float(gamma),
+        tuned=tuned,
+        head=leveled,
+        before=before,
+        after=after,
+    )
+
+
+def rule_for(method: Method) -> str:
+    """Return the rule that levels what a method trained: its own or, if it has none, RS."""
+    if method.adjust is tau_normalize_head:
+        return Tau.name
+    if method.adjust not in (None, rescale_head):
+        raise LevelheadError(
+            f"method {method.name}: its adjust is neither RS nor tau-normalization, so its strength "
+            "cannot be chosen here; train without it, and apply it to the head of the run's snapshot"
+        )
+    return Rescale.name
+
+
+def _share_text(share: float) -> str:
+    """Return a share in percent; NaN is the recall of a class without test samples."""
+    return "none in test" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def _to_json(measures: Measures) -> dict[str, Any]:
+    return {
+        key: [None if math.isnan(x) else x for x in value] if isinstance(value, list) else value
+        for key, value in to_plain(measures).items()
+    }

@@ -1,0 +1,139 @@
+"""The trained network with its leveled head, exported as .safetensors and, where onnx is installed, .onnx."""
+
+import json
+import tempfile
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from levelhead.core import atomic
+from levelhead.core.errors import LevelheadError, in_file
+from levelhead.core.head import Head
+from levelhead.files.rescale import rescale_file
+from levelhead.io.safetensors_file import read_header
+from levelhead.io.text import parse_json
+
+from ..lab.nets import build
+from .run_folder import MODEL_KEY
+
+
+class Classifier(nn.Module):
+    """A network from raw images, uint8 [N, C, H, W], to logits [N, K]: normalization, body and a linear head.
+
+    The facts (net, head, shape, mean, std, ...) are those in the metadata of a run's model.safetensors.
+    """
+
+    def __init__(self, facts: dict[str, Any], *, bias: bool = False):
+        super().__init__()
+        channels = [len(facts["mean"]), 1, 1]
+        net = build(
+            facts["net"],
+            len(facts["names"]),
+            head="linear",
+            shape=tuple(facts["shape"]),
+            shortcut=facts["shortcut"],
+            stem=facts["stem"],
+        )
+        self.unit_features = facts["head"] == "cosine"
+        self.register_buffer("mean", 255 * torch.tensor(facts["mean"]).reshape(channels))
+        self.register_buffer("std", 255 * torch.tensor(facts["std"]).reshape(channels))
+        self.body, self.head = net.body, nn.Linear(net.head.in_features, len(facts["names"]), bias=bias)  # type: ignore
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.body((images.to(self.mean.dtype) - self.mean) / self.std)  # type: ignore[operator]
+        return self.head(F.normalize(features) if self.unit_features else features)
+
+
+def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
+    """Return a run's network with the given head, and the facts of the network."""
+    path = run_folder / "model.safetensors"
+    facts = _facts(path)
+    if facts is None:
+        raise LevelheadError(f"{path}: expected a network that `levelhead train` wrote")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
+    except RuntimeError as error:  # torch's, of a file that the disk does not give
+        raise LevelheadError(f"{path}: cannot be read ({str(error).splitlines()[0]}); try again") from None
+    model = Classifier(facts, bias=head.bias is not None)
+    parts = {"head.weight": head.weight} | ({} if head.bias is None else {"head.bias": head.bias})
+    weights |= {name: torch.as_tensor(x, dtype=torch.float32) for name, x in parts.items()}
+    model.load_state_dict({**weights, "mean": model.mean, "std": model.std})  # type: ignore[arg-type]
+    return model.float().eval(), facts
+
+
+def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any]) -> list[Path]:
+    """Write leveled.safetensors and, where onnx is installed, leveled.onnx into a run's folder.
+
+    They are what `levelhead rescale` makes of the network with its head as trained, and hold its note of the
+    adjustment: rule, gamma, counts. With a gamma of 0 nothing is adjusted or noted.
+    """
+    model, facts = classifier(run_folder, head)
+    metadata = {MODEL_KEY: json.dumps({**facts, "adjusted": adjusted})}
+    made = {".safetensors": to_bytes({k: v.contiguous() for k, v in model.state_dict().items()}, metadata)}
+    if find_spec("onnx") is not None:
+        made[".onnx"] = _to_onnx(model, facts["shape"])
+    return [_write_adjusted(run_folder / f"leveled{suffix}", content, adjusted) for suffix, content in made.items()]
+
+
+def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any]) -> Path:
+    """Write a model file with its head adjusted."""
+    if adjusted["gamma"] == 0:
+        atomic.write(path, content)
+        return path
+    with tempfile.TemporaryDirectory() as folder:
+        trained = Path(folder) / path.name
+        trained.write_bytes(content)
+        rescale_file(
+            trained,
+            path,
+            adjusted["counts"],
+            gamma=adjusted["gamma"],
+            rule=adjusted["rule"],
+            head="logits" if path.suffix == ".onnx" else "head",  # the output that it feeds, or its layer
+            original=False,
+            force=True,
+        )
+    return path
+
+
+def load(path: str | Path) -> Classifier:
+    """Load the module of a leveled.safetensors, ready to classify uint8 images."""
+    facts = _facts(Path(path))
+    if facts is None or "adjusted" not in facts:
+        raise LevelheadError(f"{path}: expected a leveled.safetensors that `levelhead train` wrote")
+    tensors = from_bytes(Path(path).read_bytes())
+    try:
+        model = Classifier(facts, bias="head.bias" in tensors)
+        model.load_state_dict(tensors)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise LevelheadError(f"{path}: its network is not as it was written ({reason}); copy it again") from None
+    return model.eval()
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    """Return the facts of the network in a file, after checking that the file is sound; None if it has none."""
+    note = read_header(path).metadata.get(MODEL_KEY)
+    with in_file(path):
+        facts = None if note is None else parse_json(note)
+    return facts if isinstance(facts, dict) else None
+
+
+def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
+    example, axes = torch.zeros(2, *shape, dtype=torch.uint8), {"images": {0: "n"}, "logits": {0: "n"}}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # by the exporter that needs no other package
+        file = Path(folder) / "model.onnx"
+        torch.onnx.export(
+            model, (example,), file, dynamo=False, input_names=["images"], output_names=["logits"], dynamic_axes=axes
+        )
+        return file.read_bytes()

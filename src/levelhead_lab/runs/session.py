@@ -1,0 +1,246 @@
+"""The training of one run: its folder is locked and checked, its log and its result are written."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from safetensors.torch import save as to_bytes
+
+from levelhead._version import __version__
+from levelhead.core import atomic
+from levelhead.core.errors import LevelheadError
+from levelhead.files.digest import file_sha256
+from levelhead.show.progress import EpochProgress
+
+from ..lab.data import Data
+from ..lab.features import errors, snapshot
+from ..lab.nets import build, parameter_count
+from ..lab.preprocess import Preprocess
+from ..lab.train import State, check_last_batch, stages
+from . import checkpoint
+from .run_folder import MODEL_KEY, Run
+from .spec import Spec
+
+MOST_THREADS = 1024  # torch crashes with more than the system gives
+
+
+class TrainingSession:
+    """A spec's network and the folder it is trained in. Nothing in the folder changes before `begin`.
+
+    Hold `lock_folder` from `begin` on. Under torchrun only one process writes. The other options are those of `run`.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        spec: Spec,
+        data: Data,
+        device: torch.device,
+        *,
+        writes: bool = True,
+        half: bool = False,
+        report: EpochProgress | None = None,
+    ):
+        self.run, self.folder, self.spec, self.data = run, run.path, spec, data
+        self.device, self.writes, self.half, self.report = device, writes, half, report
+        dtype = torch.float32 if spec.dtype == "bfloat16" else getattr(torch, spec.dtype)  # master weights
+        self.recipe, self.method = spec.resolve_recipe(), spec.resolve_method()
+        self.net = build(
+            spec.resolve_net(),
+            data.classes,
+            head=self.method.head,
+            shape=data.shape,
+            shortcut=spec.shortcut,
+            stem=spec.stem,
+            seed=spec.seed,
+        ).to(device, dtype)
+        self.preprocess = Preprocess(self.recipe, data, dtype)
+        check_last_batch(self.net, data, self.recipe, self.method, seed=spec.seed)
+        self.epochs = stages(self.recipe, self.method)[-1].end
+        self.began = time.monotonic()
+
+    def begin(self, say: Callable[[str], None] = print) -> None:
+        """Write spec.json or, where there is one, check that it agrees and take over its number of threads."""
+        if (self.folder / "spec.json").is_file():
+            check_same(self.run, self.spec, self.data)
+            facts = _complete_facts(self.run)
+            if self.device.type == "cpu":  # the order of sums, and so their rounding, depends on the number of threads
+                torch.set_num_threads(facts["threads"])
+            for name, now in (("torch", version("torch")), ("levelhead", __version__)):
+                before = facts.get("versions", {}).get(name, now)
+                if before != now:
+                    say(
+                        f"{self.folder}: begun with {name} {before}, resumed with {now}: the result may differ in its "
+                        "last bits"
+                    )
+        elif self.writes:
+            atomic.write(self.folder / "spec.json", json.dumps(self._describe(), indent=2).encode())
+
+    def _describe(self) -> dict[str, Any]:
+        """Return the content of spec.json."""
+        spec, data, packages = self.spec, self.data, ("torch", "numpy", "safetensors")
+        return {
+            "spec": spec.to_dict(),
+            "identity": spec.identity(),
+            "seed": spec.seed,
+            "versions": {
+                "levelhead": __version__,
+                "python": platform.python_version(),
+                **{package: version(package) for package in packages},
+            },
+            "machine": platform.machine(),
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "threads": torch.get_num_threads(),
+            "memory_format": "channels_last",
+            "counts": data.counts.tolist(),
+            "names": list(data.names),
+            "shape": list(data.shape),
+            "sizes": {title: len(part) for title, part in data.splits.items()},
+            "data_sha256": data.sha256,
+            "split_sha256": {title: part.sha256 for title, part in data.splits.items()},
+        }
+
+    def resume_from(self, start: State | None) -> None:
+        """Resume from a State: keep the records of the epochs before it and remove files that are half written.
+
+        Newer checkpoints, damaged or of another engine, are removed too: they would be taken for the newest.
+        """
+        if start is not None:
+            self._check_weights(start)
+        done = [] if start is None else [record for record in self.run.log if record["epoch"] <= start.epoch]
+        if start is not None and len(done) != start.epoch:
+            raise LevelheadError(
+                f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} "
+                "epochs before the last checkpoint; move the folder away to train again"
+            )
+        spent = done[-1].get("seconds") if done else 0.0
+        if not isinstance(spent, int | float):
+            raise LevelheadError(
+                f"{self.folder / 'log.jsonl'}: damaged, its last epoch has no seconds; move the folder away to train "
+                "again"
+            )
+        checkpoint.remove_newer(self.folder, start)
+        for scratch in self.folder.glob("*.tmp"):
+            scratch.unlink()
+        atomic.write(self.folder / "log.jsonl", "".join(json.dumps(record) + "\n" for record in done).encode())
+        self.began = time.monotonic() - spent
+
+    def _check_weights(self, start: State) -> None:
+        """Raise LevelheadError if a State is of another network, as after an update of the package it comes from."""
+        here, there = ({name: x.shape for name, x in found.items()} for found in (self.net.state_dict(), start.weights))
+        for name in {**here, **there}:
+            if here.get(name) != there.get(name):
+                raise LevelheadError(
+                    f"{self.folder}: its checkpoints are of another network ({name} differs); train with the versions "
+                    "in its spec.json, or move the folder away to train again"
+                )
+
+    def end_epoch(self, record: dict[str, Any]) -> None:
+        """Log an epoch, with its errors on held-out and test samples if the engine has not measured them."""
+        if "test_error" not in record:
+            record = record | {f"{title}_error": e for title, e in errors(self.net, self.data, self.preprocess).items()}
+        record = record | {"of": self.epochs, "seconds": round(time.monotonic() - self.began, 3)}
+        try:
+            with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(
+                f"{self.folder}: cannot write the log ({error.strerror}); make room and run the same command "
+                "again to resume"
+            ) from error
+        if self.report is not None:
+            self.report(record)
+
+    def finish(self) -> None:
+        """Write the network, the snapshot and, last, the result."""
+        seconds, net = round(time.monotonic() - self.began, 3), self.net
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
+        facts = {
+            "levelhead": __version__,
+            "net": self.spec.resolve_net(),
+            "head": self.method.head,
+            "shortcut": self.spec.shortcut,
+            "stem": self.spec.stem,
+            "shape": self.data.shape,
+            "method": self.spec.trained_as,
+            "counts": self.data.counts.tolist(),
+            "names": list(self.data.names),
+            "mean": self.preprocess.mean,
+            "std": self.preprocess.std,
+        }
+        meta = {"spec": self.spec.to_dict(), "seconds": seconds}
+        result = {
+            key: value for key, value in self.run.log[-1].items() if key.endswith("error") or key in ("epoch", "loss")
+        }
+        result |= {"seconds": seconds, "parameters": parameter_count(net)}
+        try:
+            atomic.write(self.folder / "model.safetensors", to_bytes(weights, {MODEL_KEY: json.dumps(facts)}))
+            kept = snapshot(net, self.data, self.preprocess, meta=meta, half=self.half)
+            kept.save(self.folder / "snapshot.safetensors")
+            result["sha256"] = {
+                name: file_sha256(self.folder / name) for name in ("model.safetensors", "snapshot.safetensors")
+            }
+            atomic.write(self.folder / "done.json", json.dumps(result, indent=2).encode())
+        except OSError as error:
+            raise OSError(
+                f"{self.folder}: trained, but the result cannot be written ({error.strerror}); make room and "
+                "run the same command again"
+            ) from error
+
+
+def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
+    """Raise LevelheadError if a finished run has other settings, other data or damaged files.
+
+    Two image folders may have the same name, and a folder may hold other images today: data are compared unless they
+    are official.
+    """
+    official = spec.official and not _complete_facts(run)["spec"].get("unofficial")
+    check_same(run, spec, None if official else data or spec.load())
+    run.check_files()
+    for key in ("epoch", "seconds", "parameters"):
+        if not isinstance(run.result.get(key), int | float):
+            raise LevelheadError(
+                f"{run.path / 'done.json'}: damaged, it has no {key}; move the folder away to train again"
+            )
+
+
+def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
+    """Raise LevelheadError if the folder holds a run with other settings or, where data are given, on other data."""
+    facts, asked = _complete_facts(run), spec.identity()
+    stated = facts["identity"]
+    key = next((key for key in {**stated, **asked} if stated.get(key) != asked.get(key)), None)
+    what_to_do = "choose another name for the new run, or move this folder away"
+    if key is not None:
+        raise LevelheadError(
+            f"{run.path}: a run with other settings is here: its {key} is {stated.get(key)!r}, not "
+            f"{asked.get(key)!r}; {what_to_do}"
+        )
+    if data is not None and data.sha256 != facts["data_sha256"]:
+        raise LevelheadError(
+            f"{run.path}: a run with the same settings on other data is here (it had "
+            f"{facts['sizes']}; now images or labels differ); {what_to_do}"
+        )
+
+
+def _complete_facts(run: Run) -> dict[str, Any]:
+    """Return the content of spec.json; raise LevelheadError if what resuming needs is missing."""
+    facts = run.facts
+    threads = facts.get("threads")
+    sound = {
+        **{key: isinstance(facts.get(key), dict) for key in ("spec", "identity", "sizes")},
+        "versions": isinstance(facts.get("versions", {}), dict),
+        "data_sha256": isinstance(facts.get("data_sha256"), str),
+        "threads": type(threads) is int and 1 <= threads <= MOST_THREADS,
+    }
+    for key in (key for key, holds in sound.items() if not holds):
+        raise LevelheadError(
+            f"{run.path / 'spec.json'}: damaged, it has no {key} that can be used; move the folder away to train again"
+        )
+    return facts

@@ -1,0 +1,181 @@
+"""A spec: everything that decides what a training computes, as one value with an identity."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from levelhead.core.choices import Profile, TrainingDtype, TrainingEngine
+from levelhead.core.errors import LevelheadError
+from levelhead.io.fields import convert_fields_
+from levelhead.methods.lookup import method_file, method_named
+from levelhead.methods.method import Method
+
+from ..lab.data import Data, check_share, hold_out, imbalance
+from ..lab.load import OFFICIAL, load
+from ..lab.recipe import Recipe, find_recipe
+
+DEFAULTS = {  # data -> (network, recipe); the last is for the user's own images
+    "cifar10": ("resnet32", "kim2020"),
+    "cifar100": ("resnet32", "kim2020"),
+    "tiny-imagenet": ("resnet18-64", "kim2020-64"),
+    "digits": ("digits", "digits"),
+    "": ("resnet32", "images"),
+}
+
+_load_once = lru_cache(maxsize=1)(load)  # the columns of a table are parts of one data set
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to train, on what, and how."""
+
+    data: str  # `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or .npz file
+    root: str | None = None  # folder of the official files of the first three
+    method: str = "baseline"  # a name in `METHODS`, with or without `+rs`, or FILE.py:NAME
+    profile: Profile = "given"  # for this and the next three, see `lab.data.imbalance`
+    ratio: float = 1.0
+    subset: str | int | None = None  # see `resolve_subset`
+    largest: int | None = None
+    counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None = None  # to keep, in class order or (class, n)
+    hold_out: float = 0.0  # share of each class held out of training, on which gamma is chosen
+    size: int = 32  # to which the images of a folder are resized
+    skip_bad: bool = False  # leave unreadable images of a folder out
+    unofficial: bool = False  # accept CIFAR files with another md5, such as a part of them
+    net: str | None = None  # for this and the next two, see `lab.nets.build`; the usual network of the data if None
+    shortcut: Literal["A", "B"] = "B"
+    stem: Literal["small", "half", "imagenet"] = "small"
+    recipe: str | None = None  # a preset or a .toml file; the usual recipe of the data if None
+    epochs: int | None = None  # length to which the recipe is stretched or shortened; its own if None
+    seed: int = 0  # of initial weights, batches and crops
+    engine: TrainingEngine = "auto"  # `plain`, `fast` (made for CUDA), or `auto`: fast where that is available
+    dtype: TrainingDtype = "float32"  # bfloat16 needs the fast engine
+
+    def __post_init__(self) -> None:
+        convert_fields_(self, but="counts")  # checked when the classes are known
+        check_seed(self.seed)
+        check_share(self.hold_out)
+        if self.epochs is not None and self.epochs < 1:
+            raise LevelheadError(f"expected at least 1 epoch, got {self.epochs}", parameter="epochs")
+        if self.profile == "given" and self.ratio != 1:
+            raise LevelheadError(f"{self.ratio:g} needs the profile 'long-tail' or 'step'", parameter="ratio")
+        if self.profile == "given" and self.largest is not None:
+            raise LevelheadError("needs a ratio, and the profile 'long-tail' or 'step'", parameter="largest")
+        if self.profile == "given" and self.counts is None and self.subset not in (None, "first"):
+            raise LevelheadError("needs a profile or counts to choose the samples for", parameter="subset")
+
+    @property
+    def title(self) -> str:
+        """The run's name for people, without the key."""
+        data = Path(self._data_name).stem
+        shape = "" if self.profile == "given" else f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
+        return f"{data}{shape}-{self.trained_as.split('/')[-1].replace('.py:', '-')}-{self.seed}"
+
+    @property
+    def _data_name(self) -> str:
+        """The name of the data or, for a path, of its file or folder, however the path is written."""
+        name = Path(self.data).name
+        return Path(self.data).resolve().name if name in ("", "..") else name
+
+    @property
+    def trained_as(self) -> str:
+        """The method's name without its adjustment after training: Baseline and Baseline+RS are one run."""
+        if ".py" in self.method:
+            return self.method.removesuffix("+rs")
+        return self.resolve_method().trained_as or self.method
+
+    def resolve_method(self) -> Method:
+        """Return the method."""
+        return method_named(self.method)
+
+    def resolve_net(self) -> str:
+        """Return the network's name."""
+        return DEFAULTS.get(self.data, DEFAULTS[""])[0] if self.net is None else self.net
+
+    def resolve_recipe(self) -> Recipe:
+        """Return the recipe, stretched or shortened to the epochs asked for."""
+        return find_recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).stretched_to(self.epochs)
+
+    def resolve_subset(self) -> str | int:
+        """Return which samples are kept: the `first` in file order, or those drawn by a seed.
+
+        Files of one's own may be sorted by what they show, so that the first n of them are not a sample.
+        """
+        if self.subset is not None:
+            return self.subset
+        whole = self.profile == "given" and self.counts is None
+        return "first" if whole or self.data in (*OFFICIAL, "digits") else 0
+
+    def load(self) -> Data:
+        """Return the data, made imbalanced, with its held-out part."""
+        read = _load_once if self.data in OFFICIAL else load
+        whole = read(self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial)
+        named = self.counts is not None and isinstance(self.counts[0], tuple)
+        part = imbalance(
+            whole,
+            self.profile,
+            ratio=self.ratio,
+            subset=self.resolve_subset(),
+            largest=self.largest,
+            counts=dict(self.counts) if named else self.counts,  # type: ignore[arg-type]
+        )
+        return hold_out(part, self.hold_out)
+
+    @property
+    def official(self) -> bool:
+        """Whether the name alone identifies the data, so that they need not be read."""
+        return self.data in (*OFFICIAL, "digits") and not self.unofficial
+
+    @property
+    def data_key(self) -> tuple[Any, ...]:
+        """What `load` depends on: specs with equal keys train on the same data."""
+        return (
+            self.data,
+            self.root,
+            self.profile,
+            self.ratio,
+            self.resolve_subset(),
+            self.largest,
+            self.counts,
+            self.hold_out,
+            self.size,
+            self.skip_bad,
+            self.unofficial,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as run folders hold them: `counts` is written as `wanted`, its first name."""
+        return {"wanted" if name == "counts" else name: value for name, value in asdict(self).items()}
+
+    def identity(self) -> dict[str, Any]:
+        """Return everything that decides the numbers of this run and nothing else: no paths, no adjustment."""
+        facts = self.to_dict()
+        for key in ("root", "skip_bad", "unofficial", "epochs"):
+            del facts[key]
+        facts |= {
+            "data": self._data_name,
+            "net": self.resolve_net(),
+            "method": Path(self.trained_as).name,
+            "recipe": asdict(self.resolve_recipe()),
+            "subset": self.resolve_subset(),
+        }
+        newer = {"cutout": 0, "augment": "none", "average": 0.0}  # left out, as in runs older than these fields
+        for field, default in newer.items():
+            if facts["recipe"][field] == default:
+                del facts["recipe"][field]
+        if ".py" in self.method:
+            facts["method_sha256"] = hashlib.sha256(method_file(self.trained_as)[0].read_bytes()).hexdigest()
+        return json.loads(json.dumps(facts))
+
+    @property
+    def key(self) -> str:
+        """The first eight hex digits of the identity's hash."""
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def check_seed(seed: int) -> None:
+    """Raise LevelheadError unless torch takes the seed."""
+    if not 0 <= seed < 2**64:
+        raise LevelheadError(f"expected a seed from 0 to 2**64 - 1, got {seed}", parameter="seed")

@@ -1,0 +1,51 @@
+"""The page of a run: its snapshot and its log as the subject of a report."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from levelhead.core.errors import LevelheadError, in_file
+from levelhead.report.open import with_sha256
+from levelhead.report.subject import Subject, of_snapshot
+
+from .run_folder import Run
+
+
+def of_run(folder: Path, **given: Any) -> Subject:
+    """Return the subject of a finished run: its snapshot and its log.
+
+    Args:
+        folder, given: what `levelhead train` wrote; gamma, rule, tuned and bootstrap, as in `of_snapshot`.
+
+    Returns:
+        The subject, for `write`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from levelhead import Head, Snapshot
+    >>> with TemporaryDirectory() as folder:
+    ...     test = {"test": np.eye(3) + 1}, {"test": np.arange(3)}
+    ...     Snapshot(Head(np.eye(3)), np.array([90, 30, 10]), *test).save(f"{folder}/snapshot.safetensors")
+    ...     for name in ("spec.json", "done.json"):
+    ...         _ = Path(folder, name).write_text('{"data": "digits"}')
+    ...     of_run(Path(folder), gamma=0.5).facts["data"]
+    'digits'
+    """
+    run = Run.open(folder)
+    made = run.facts
+    spec, versions = made.get("spec", made), made.get("versions", {})
+    if not isinstance(spec, dict) or not isinstance(versions, dict):
+        raise LevelheadError(f"{folder / 'spec.json'}: damaged; move the folder away to train again")
+    facts = {key: str(spec[key]) for key in ("data", "method", "ratio", "net", "recipe", "seed") if spec.get(key)}
+    facts |= {f"trained with {key}": str(value) for key, value in versions.items()}
+    snapshot, log = run.snapshot, run.log
+    with in_file(folder):
+        subject = of_snapshot(
+            snapshot,
+            title=folder.name,
+            log=log,
+            model=str(folder / "model.safetensors"),
+            facts=facts | with_sha256({"snapshot": folder / "snapshot.safetensors"}),
+            **given,
+        )
+    return replace(subject, files={"run": str(folder)})

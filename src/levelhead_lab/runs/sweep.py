@@ -1,0 +1,204 @@
+"""Many specs, each trained once: in local processes, packed on one GPU, or on a Ray cluster.
+
+A grid of specs is a TOML file whose keys are those of a `Spec`. A list stands for each of its values in turn:
+
+    data = "digits"
+    method = ["baseline", "wvn", "ldam-drw"]
+    ratio = [10, 50]
+    seed = [0, 1, 2]
+    hold_out = 0.1
+"""
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from levelhead.core.choices import Executor
+from levelhead.core.errors import LevelheadError, check_choice
+from levelhead.io.text import parse_toml
+from levelhead.io.text import read as read_text
+
+from .evaluate import evaluate, rule_for
+from .run import run, run_packed
+from .run_folder import Run
+from .session import check_finished
+from .signals import graceful_stop
+from .spec import Spec
+from .workers import Where, run_tasks
+
+_WHERE: dict[Executor, Where] = {"local": "processes", "packed": "here", "ray": "ray"}
+
+
+def read_grid(path: str | Path) -> list[Spec]:
+    """Read the specs of a grid; the last key varies fastest. A ratio implies the profile long-tail."""
+    try:
+        grid = parse_toml(read_text(path))
+    except ValueError as error:
+        raise LevelheadError(f"{path}: not TOML: {error}") from None
+    known = [field.name for field in fields(Spec) if field.name != "counts"]
+    for key, value in grid.items():
+        if key not in known:
+            raise LevelheadError(f"{path}: unknown key {key!r}; the keys are {', '.join(known)}")
+        if value == []:
+            raise LevelheadError(f"{path}: {key} has no values; give one, or leave it out")
+    if "data" not in grid:
+        raise LevelheadError(f'{path}: expected data = ..., such as "digits" or a folder of images')
+    if "ratio" in grid:
+        grid.setdefault("profile", "long-tail")
+    values = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
+    if "ratio" not in grid and any(profile != "given" for profile in values.get("profile", ())):
+        raise LevelheadError(f"{path}: profile: needs a ratio")
+    try:
+        specs = [Spec(**dict(zip(values, one, strict=True))) for one in product(*values.values())]
+        for spec in specs:
+            spec.identity()  # finds its method and its recipe
+        return specs
+    except ValueError as error:
+        raise LevelheadError(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a spec: its run, and the error if it could not be trained."""
+
+    spec: Spec
+    run: Run
+    error: str | None = None
+
+
+def sweep(
+    specs: Sequence[Spec],
+    runs: str | Path = "runs",
+    *,
+    executor: Executor = "local",
+    workers: int = 2,
+    tries: int = 3,
+    report: Callable[[Spec, str], None] | None = None,
+    options: dict[str, Any] | None = None,
+) -> list[Outcome]:
+    """Train every spec that is not finished; return one Outcome per spec, in order.
+
+    Specs that share a training (Baseline and Baseline+RS) are trained once. A spec that fails does not stop the others,
+    except that packed specs all fail if one of them cannot be started.
+
+    Args:
+        specs, workers: what to train, and how many at a time.
+        runs: the folder of all runs; for a cluster, one that all of its machines share.
+        executor: `local` (as many processes as workers, which share the cores), `packed` (the fast engine on one GPU,
+            workers at a time), or `ray` (the cluster this process is connected to, the one RAY_ADDRESS names, or a new
+            local one).
+        tries: how often a spec is started before the loss of its worker counts as failure.
+        report: called with a spec and `finished`, `failed` or `lost`, when that happens to it.
+        options: further arguments of `run`, such as save_every.
+    """
+    check_choice("executor", executor, _WHERE)
+    if workers < 1:
+        raise LevelheadError(f"expected at least 1 worker, got {workers}", parameter="workers")
+    if tries < 1:
+        raise LevelheadError(f"expected at least 1 try, got {tries}", parameter="tries")
+    options, folder = options or {}, Path(runs).absolute()
+    found = [Run.of(spec, runs) for spec in specs]
+    unfinished, errors = _find_unfinished(specs, found)
+    if executor == "packed":
+        groups, train = [unfinished], partial(run_packed, runs=folder, slots=workers, **options)
+    else:
+        threads = max(1, multiprocessing.cpu_count() // workers) if executor == "local" else None
+        groups, train = [[s] for s in unfinished], partial(_train, runs=folder, threads=threads, options=options)
+    ends = run_tasks(groups, train, where=_WHERE[executor], workers=workers, tries=tries, device=options.get("device"))
+    with closing(ends):
+        for end in ends:
+            for spec in end.task:
+                one, status = Run.of(spec, runs), end.status
+                if status == "failed" and one.finished:  # packed with the one that failed
+                    status = "finished"
+                if status == "failed":
+                    errors[one] = end.error
+                if report is not None:
+                    report(spec, status)
+    return [Outcome(spec, one, errors.get(one)) for spec, one in zip(specs, found, strict=True)]
+
+
+def _find_unfinished(specs: Sequence[Spec], found: Sequence[Run]) -> tuple[list[Spec], dict[Run, str]]:
+    """Return the specs to train, one per run, and what is wrong with finished runs."""
+    first: dict[Run, Spec] = {}
+    errors: dict[Run, str] = {}
+    for spec, one in zip(specs, found, strict=True):
+        other = first.setdefault(one, spec)
+        if Path(other.data).absolute() != Path(spec.data).absolute():
+            raise LevelheadError(f"{other.data} and {spec.data} would be one run, {one.path.name}; rename one of them")
+    for one, spec in first.items():
+        try:
+            if one.finished:
+                check_finished(one, spec)
+        except (ValueError, OSError) as error:
+            errors[one] = str(error)
+    return [spec for one, spec in first.items() if not one.finished], errors
+
+
+def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[str, Any]) -> None:
+    if threads is not None:
+        torch.set_num_threads(threads)
+    for spec in group:
+        run(spec, runs, **options)
+
+
+def sweep_grid(
+    path: Path, runs: Path, *, executor: Executor, workers: int, say: Callable[[str], None]
+) -> tuple[dict[str, Any], str]:
+    """Train what a grid lacks, evaluate all of it, and return the result for programs, and the same for people."""
+    specs, done = read_grid(path), 0
+    for spec in specs:
+        rule_for(spec.resolve_method())  # raises an error if there is none
+
+    def report(spec: Spec, status: str) -> None:
+        nonlocal done
+        done += status != "lost"
+        say(f"{spec.title}: {status} ({done} of at most {len(specs)})")
+
+    def summary() -> str:
+        found = {Run.of(spec, runs) for spec in specs}
+        return f"{sum(one.finished for one in found)} of {len(found)} runs are finished"
+
+    with graceful_stop(summary, say):
+        outcomes = sweep(specs, runs, executor=executor, workers=workers, report=report)
+    failed = [outcome for outcome in outcomes if outcome.error]
+    for outcome in failed:
+        say(f"{outcome.spec.title}: {outcome.error}")
+    if len(failed) == len(outcomes):
+        raise LevelheadError(f"none of the {len(outcomes)} runs could be trained; the first: {failed[0].error}")
+    rows = [sweep_row(outcome) for outcome in outcomes if not outcome.error]
+    return {"rows": rows, "failed": [outcome.spec.title for outcome in failed]}, _table(rows)
+
+
+def sweep_row(outcome: Outcome) -> dict[str, Any]:
+    """Return a finished run's errors on its test set: as trained and, if it has held-out samples, leveled."""
+    snapshot, spec = outcome.run.snapshot, outcome.spec
+    found = evaluate(
+        snapshot, gamma=None if "held-out" in snapshot.features else 0.0, rule=rule_for(spec.resolve_method())
+    )
+    leveled = None if found.tuned is None else found.after.error
+    return {
+        "run": str(outcome.run.path),
+        "method": spec.method,
+        "ratio": spec.ratio,
+        "seed": spec.seed,
+        "error": found.before.error,
+        "gamma": found.gamma,
+        "leveled_error": leveled,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    width = max(len(row["run"]) for row in rows)
+    lines = [f"{'run':{width}}{'as trained':>13}{'gamma':>8}{'leveled':>11}"]
+    for row in rows:
+        after = "" if row["leveled_error"] is None else f"{row['gamma']:>8.2f}{100 * row['leveled_error']:>9.1f} %"
+        lines.append(f"{row['run']:{width}}{100 * row['error']:>11.1f} %{after}")
+    return "\n".join(lines)

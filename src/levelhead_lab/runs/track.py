@@ -1,0 +1,105 @@
+"""Records of epochs sent to TensorBoard, MLflow or Weights & Biases."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+from levelhead.core.choices import Tracker
+from levelhead.core.errors import LevelheadError, check_choice
+from levelhead.core.extras import install_command
+from levelhead.show.progress import EpochProgress
+
+from .spec import Spec
+
+Log = Callable[[dict[str, float], int], None]  # called with metrics and their epoch
+Start = Callable[[], tuple[Log, Callable[[str], None]]]  # returns how to log, and how to end with a status
+
+
+@contextmanager
+def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochProgress]:
+    """Give a function to be called with each epoch's record. Tracking starts with the first: a finished run has none.
+
+    TensorBoard's files are in the run's folder, MLflow's in the store that MLFLOW_TRACKING_URI names. Those of
+    wandb are in the run's folder too, and sent to its server unless WANDB_MODE is offline.
+    """
+    if kind is None:
+        yield lambda record: None
+        return
+    check_choice("track", kind, get_args(Tracker))
+    start = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}[kind](folder, spec)
+    started = None
+
+    def track(record: dict[str, Any]) -> None:
+        nonlocal started
+        started = started or start()
+        metrics = {key: value for key, value in record.items() if key in ("loss", "lr") or key.endswith("_error")}
+        metrics |= {"norm_largest": max(record["norms"]), "norm_smallest": min(record["norms"])}
+        started[0](metrics, record["epoch"])
+
+    status = "FAILED"
+    try:
+        yield track
+        status = "FINISHED"
+    finally:
+        if started is not None:
+            started[1](status)
+
+
+def _tensorboard(folder: Path, spec: Spec) -> Start:
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError:
+        raise ImportError(f"the tracker tensorboard needs TensorBoard: {install_command('tensorboard')}") from None
+
+    def start() -> tuple[Log, Callable[[str], None]]:
+        writer = SummaryWriter(str(folder / "tensorboard"))
+
+        def log(metrics: dict[str, float], epoch: int) -> None:
+            for key, value in metrics.items():
+                writer.add_scalar(key, value, epoch)
+            writer.flush()
+
+        return log, lambda status: writer.close()
+
+    return start
+
+
+def _mlflow(folder: Path, spec: Spec) -> Start:
+    try:
+        import mlflow  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ImportError(f"the tracker mlflow needs MLflow: {install_command('mlflow')}") from None
+    try:
+        mlflow.MlflowClient().search_experiments(max_results=1)
+    except mlflow.MlflowException as error:
+        reason = " ".join(error.message.split())
+        raise LevelheadError(
+            f"{mlflow.get_tracking_uri()} does not accept runs ({reason}); set the variable "
+            "MLFLOW_TRACKING_URI to a server or sqlite:///FILE.db",
+            parameter="track",
+        ) from None
+
+    def start() -> tuple[Log, Callable[[str], None]]:
+        mlflow.start_run(run_name=folder.name)
+        mlflow.log_params({key: value for key, value in spec.to_dict().items() if value is not None})
+        return lambda metrics, epoch: mlflow.log_metrics(metrics, step=epoch), mlflow.end_run
+
+    return start
+
+
+def _wandb(folder: Path, spec: Spec) -> Start:
+    try:
+        import wandb  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ImportError(f"the tracker wandb needs Weights & Biases: {install_command('wandb')}") from None
+
+    def start() -> tuple[Log, Callable[[str], None]]:
+        facts = {key: value for key, value in spec.to_dict().items() if value is not None}
+        run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "levelhead"), name=folder.name, dir=folder, config=facts
+        )
+        return lambda metrics, epoch: run.log(metrics, step=epoch), lambda status: run.finish(status != "FINISHED")
+
+    return start

@@ -1,0 +1,183 @@
+"""The body of `levelhead train`: train, evaluate with and without leveling, and write the leveled model."""
+
+import math
+import os
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from levelhead.core.choices import Profile, Tracker
+from levelhead.core.errors import LevelheadError
+from levelhead.io.counts_file import read_counts
+from levelhead.show.progress import epoch_progress
+
+from ..lab.data import Data
+from ..lab.train import stages
+from . import checkpoint
+from .evaluate import evaluate, rule_for
+from .export import export
+from .run import run
+from .run_folder import Run
+from .session import MOST_THREADS
+from .signals import graceful_stop
+from .spec import Spec
+from .track import tracker
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of a training that do not change the trained network."""
+
+    name: str | None = None  # the first part of the run's folder; made from the spec if None
+    gamma: float | None = None  # strength of RS; chosen on the held-out samples if None
+    anyway: bool = False  # level the model also where the gain of the chosen gamma is uncertain
+    track: Tracker | None = None  # where to log every epoch too
+    threads: int | None = None  # of the CPU; torch's own choice if None
+    show: bool = True  # draw a progress bar on a terminal
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
+            raise LevelheadError(f"expected 1 to {MOST_THREADS} threads, got {self.threads}", parameter="threads")
+        if self.gamma is not None and not math.isfinite(self.gamma):
+            raise LevelheadError(f"expected a finite gamma, got {self.gamma}", parameter="gamma")
+
+
+def imbalance_fields(
+    *, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None, subset: str | None
+) -> dict[str, Any]:
+    """Return the fields of a Spec that say which samples to keep; `counts` is a file."""
+    if ratio is not None and counts is not None:
+        raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
+    if ratio is None:
+        if profile != "long-tail":
+            raise LevelheadError("needs a ratio", parameter="profile")
+        if largest is not None:
+            raise LevelheadError("needs a ratio", parameter="largest")
+        if counts is None and subset not in (None, "first"):
+            raise LevelheadError("needs a ratio or counts", parameter="subset")
+    kept = None
+    if counts is not None:
+        found = read_counts(counts)
+        if len(found) == 0:
+            raise LevelheadError(f"{counts}: expected one count per class, got none")
+        kept = tuple(found.items() if isinstance(found, dict) else np.asarray(found, object).tolist())
+    return {
+        "profile": "given" if ratio is None else profile,
+        "ratio": 1.0 if ratio is None else ratio,
+        "largest": largest,
+        "counts": kept,
+        "subset": int(subset) if subset and subset.isdecimal() else subset,
+    }
+
+
+def data_text(data: Data, most: int = 8) -> str:
+    """Return what is trained on, in lines of at most 80 columns: the classes by their counts, of many the ends alone.
+
+    Args:
+        data: the samples of a training.
+        most: how many classes are named.
+
+    >>> from levelhead_lab.lab.data import Split
+    >>> samples = Split(np.zeros((3, 1, 8, 8), np.uint8), np.array([0, 0, 1]))
+    >>> print(data_text(Data("pets", ("cat", "dog"), samples, samples)))
+    pets: 2 classes, 3 training images (2 of cat, 1 of dog), 3 test
+    """
+    order = sorted(range(len(data.names)), key=lambda i: -data.counts[i])
+    each = [f"{data.counts[i]:,} of {data.names[i]}" for i in order]
+    if len(each) > most:
+        each = [*each[: most // 2], "...", *each[-most // 2 :]]
+    others = ", ".join(f"{len(part):,} {title}" for title, part in data.splits.items() if title != "train")
+    text = f"{data.name}: {len(order)} classes, {len(data.train):,} training images ({', '.join(each)}), {others}"
+    return "\n".join(textwrap.wrap(text, 80, break_on_hyphens=False))
+
+
+def train_and_evaluate(
+    spec: Spec,
+    runs: str | Path = "runs",
+    options: TrainOptions | None = None,
+    *,
+    say: Callable[[str], None] = print,
+    option: Callable[[str], str] = str,
+) -> tuple[dict[str, Any], str]:
+    """Train a spec, choose gamma on its held-out samples, write leveled.safetensors and leveled.onnx.
+
+    Return the result for programs, and the same for people; under torchrun, empty except in the first process.
+
+    Args:
+        spec, runs, options: what to train, the folder of all runs, and what does not change the trained network.
+        say: called with lines for people.
+        option: returns what people pass for a parameter: its name or, on the command line, its option.
+    """
+    options = options or TrainOptions()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    rule_for(spec.resolve_method())  # raises an error if there is none
+    first = os.environ.get("RANK", "0") == "0"
+    folder = Run.of(spec, runs, options.name).path
+
+    def summary() -> str:
+        total = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
+        return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
+
+    with graceful_stop(summary, say if first else lambda line: None):
+        shown = options.show and first and sys.stderr.isatty()  # asked here: a bar of an older rich says no for it
+        with (
+            epoch_progress(show=options.show and first) as draw,
+            tracker(options.track if first else None, folder, spec) as log,
+        ):
+
+            def report(record: dict[str, Any]) -> None:
+                draw(record)
+                log(record)
+
+            def show_data(data: Data) -> None:
+                if shown:
+                    say(data_text(data))
+
+            trained = run(spec, runs, name=options.name, report=report, on_batch=draw, on_data=show_data, say=say)
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+        if not first:
+            return {}, ""
+        return evaluate_and_export(trained, spec, options.gamma, anyway=options.anyway, option=option)
+
+
+def evaluate_and_export(
+    trained: Run, spec: Spec, gamma: float | None = None, *, anyway: bool = False, option: Callable[[str], str] = str
+) -> tuple[dict[str, Any], str]:
+    """Evaluate a finished run before and after leveling, and write the leveled model.
+
+    Where gamma was chosen and the interval of its gain holds 0, the model is written as trained, unless `anyway`.
+    """
+    rule, snapshot, facts = rule_for(spec.resolve_method()), trained.snapshot, trained.result
+    not_chosen = gamma is None and "held-out" not in snapshot.features
+    found = evaluate(snapshot, gamma=0.0 if not_chosen else gamma, rule=rule)
+    uncertain = found.tuned is not None and not found.tuned.worthwhile and not anyway
+    written = 0.0 if uncertain else found.gamma
+    adjusted = {"rule": rule, "gamma": written, "counts": snapshot.counts.tolist()}
+    files = [str(file) for file in export(trained.path, snapshot.head, adjusted=adjusted)]
+    result = {"run": str(trained.path), **facts, **found.to_dict(), "leveled": written != 0, "files": files}
+    lines = [
+        f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
+        "",
+        found.text(),
+        "",
+    ]
+    if not_chosen:
+        lines.append(
+            "no samples were held out to choose gamma on, so the head is as trained; pass "
+            f"{option('gamma')} to set its strength, or train another network with {option('hold_out')} 0.1"
+        )
+    if uncertain and found.gamma:
+        lines.append(
+            "no certain gain, so the model is written as trained; pass "
+            f"{option('anyway')} to level it all the same: nothing is trained again"
+        )
+    return result, "\n".join([*lines, f"the {'leveled ' * bool(written)}model: {', '.join(files)}"])

@@ -1,0 +1,192 @@
+"""Tasks given to workers: this process, local processes, or a Ray cluster.
+
+If a worker is lost, its task is the next to be started, so it must be possible to start a task twice. It is for a run,
+which resumes from its checkpoints, and whose lock is free once its process is gone.
+
+Workers that are local processes ignore Ctrl-C and end with the process that started them.
+"""
+
+import multiprocessing
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from levelhead.core.errors import LevelheadError
+from levelhead.core.extras import install_command
+
+from .signals import exit_with_parent, interrupts_blocked
+
+Task = TypeVar("Task")
+Where = Literal["here", "processes", "ray"]
+Answer = tuple[float, str]  # the seconds a task took, and its error in one line
+
+
+@dataclass(frozen=True)
+class TaskEnd(Generic[Task]):
+    """A task that its worker has finished or failed, or that was lost with its worker and will be started again."""
+
+    task: Task
+    status: Literal["finished", "failed", "lost"]
+    seconds: float = 0.0
+    error: str = ""
+
+
+def run_tasks(
+    tasks: Iterable[Task],
+    do: Callable[[Task], Any],
+    *,
+    where: Where,
+    workers: int | None = None,
+    tries: int = 3,
+    until: float | None = None,
+    device: str | None = None,
+) -> Generator[TaskEnd[Task], None, None]:
+    """Do every task, in order, as many at a time as there are workers; yield each as it ends.
+
+    A task that fails does not stop the others. However the generator is left, workers still busy are told to stop.
+
+    Args:
+        tasks, do: what to do, and what does one of them: a function that other processes can import.
+        where: `here` (this process, one at a time), `processes` (one per task: a crash does not end the others), or
+            `ray` (the cluster this process is connected to, the one RAY_ADDRESS names, or a new local one).
+        workers: how many at a time; if None one per core or, on Ray, one per GPU or core of the cluster.
+        tries: how often a task is started before the loss of its worker counts as failure.
+        until: seconds after which no more tasks are started.
+        device: on Ray, `cuda` takes a GPU per task, `cpu` none, and None a GPU if the cluster has any.
+
+    >>> [(end.task, end.status, end.error) for end in run_tasks(["4", "four"], int, where="here")]
+    [('4', 'finished', ''), ('four', 'failed', "invalid literal for int() with base 10: 'four'")]
+    """
+    began = time.monotonic()
+    pool = _ThisProcess() if where == "here" else _Processes(workers) if where == "processes" else _Ray(workers, device)
+    waiting, busy = deque((task, 1) for task in tasks), {}
+    try:
+        while True:
+            while waiting and len(busy) < pool.workers and (until is None or time.monotonic() - began <= until):
+                task, attempt = waiting.popleft()
+                busy[pool.start(do, task)] = task, attempt
+            if not busy:
+                return
+            worker, answer = pool.first_to_end(list(busy))
+            task, attempt = busy.pop(worker)
+            if answer is None and attempt < tries:
+                waiting.appendleft((task, attempt + 1))
+                yield TaskEnd(task, "lost")
+            else:
+                seconds, error = answer or (0.0, f"its worker was lost {attempt} times")
+                yield TaskEnd(task, "failed" if error else "finished", seconds, error)
+    finally:
+        pool.stop(list(busy))
+
+
+def _do_task(do: Callable[[Any], Any], task: Any, folder: Path | None = None) -> Answer:
+    if folder is not None and folder.is_dir():  # on a shared disk, a relative path means the same as here
+        os.chdir(folder)
+    began, error = time.monotonic(), ""
+    try:
+        do(task)
+    except Exception as wrong:  # whatever it is, it ends this task alone
+        kind = "" if isinstance(wrong, ValueError | OSError) else f"{type(wrong).__name__}: "
+        error = " ".join(f"{kind}{wrong}".split()) or type(wrong).__name__
+        if len(error) > 2000:
+            error = f"{error[:1000]} ... ({len(error) - 2000:,} characters left out) ... {error[-1000:]}"
+    return time.monotonic() - began, error
+
+
+# A pool has a number of workers. It starts a task and returns its worker; of the busy workers, it returns the first to
+# end with its answer, which is None if the worker was lost; and it stops the workers that are still busy.
+
+
+class _ThisProcess:
+    workers = 1
+
+    def start(self, do, task) -> Callable[[], Answer]:
+        return partial(_do_task, do, task)
+
+    def first_to_end(self, busy: list[Callable[[], Answer]]) -> tuple[Any, Answer | None]:
+        return busy[0], busy[0]()
+
+    def stop(self, busy: list[Any]) -> None:
+        """Do nothing: the task has ended, or raised."""
+
+
+class _Processes:
+    def __init__(self, workers: int | None):
+        self.workers = workers or multiprocessing.cpu_count()
+        self.context = multiprocessing.get_context("spawn")
+
+    def start(self, do, task) -> tuple[Any, Any]:
+        ours, theirs = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=_send_answer, args=(theirs, do, task), daemon=True)
+        with interrupts_blocked():
+            process.start()
+        theirs.close()
+        return process, ours
+
+    def first_to_end(self, busy: list[tuple[Any, Any]]) -> tuple[Any, Answer | None]:
+        ended = wait([end for process, ours in busy for end in (process.sentinel, ours)])
+        process, ours = next(worker for worker in busy if worker[0].sentinel in ended or worker[1] in ended)
+        try:
+            answer = ours.recv() if ours.poll() else None  # first: a worker cannot exit before its answer is read
+        except (EOFError, OSError):  # it exited in the middle of its answer
+            answer = None
+        process.join()
+        return (process, ours), answer if process.exitcode == 0 else None
+
+    def stop(self, busy: list[tuple[Any, Any]]) -> None:
+        for process, _ in busy:
+            process.terminate()
+        for process, _ in busy:
+            process.join(10)
+            process.kill()
+
+
+def _send_answer(answer, do, task) -> None:
+    exit_with_parent()
+    try:
+        answer.send(_do_task(do, task))
+    except SystemExit:  # told to stop, and cleaned up: leave at once, as torch takes seconds to shut down
+        os._exit(1)
+
+
+class _Ray:
+    def __init__(self, workers: int | None, device: str | None):
+        try:
+            import ray
+        except ImportError:
+            raise ImportError(f"the executor ray needs Ray: {install_command('ray')}") from None
+        if not ray.is_initialized():
+            ray.init(include_dashboard=False, log_to_driver=False)
+        resources = ray.cluster_resources()
+        gpu = "GPU" in resources if device is None else device.startswith("cuda")
+        available = int(resources.get("GPU" if gpu else "CPU", 0))
+        if not available:
+            raise LevelheadError(
+                f"this Ray cluster has no {'GPU' if gpu else 'CPU'}; connect to one that has "
+                "(RAY_ADDRESS), or use the executor local"
+            )
+        self.ray, self.workers = ray, workers or available
+        self.task: Any = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_do_task)
+
+    def start(self, do, task) -> Any:
+        return self.task.remote(do, task, Path.cwd())
+
+    def first_to_end(self, busy: list[Any]) -> tuple[Any, Answer | None]:
+        worker = self.ray.wait(busy, num_returns=1)[0][0]
+        try:
+            return worker, self.ray.get(worker)
+        except self.ray.exceptions.RayTaskError as error:  # the task could not even be started there
+            return worker, (0.0, str(error).strip().splitlines()[-1])
+        except self.ray.exceptions.RayError:
+            time.sleep(0.5)  # the news that a machine is gone may take a moment to reach the others
+            return worker, None
+
+    def stop(self, busy: list[Any]) -> None:
+        for task in busy:
+            self.ray.cancel(task, force=True)

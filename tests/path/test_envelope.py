@@ -1,0 +1,45 @@
+"""Changes of predictions: the same in float32 and float64, and of some samples as of all."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from levelhead.path.envelope import compute_envelope
+from levelhead.rules.rule import find_path_rule
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_float32_logits_change_where_the_same_numbers_in_float64_do(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(12):
+        classes = int(rng.integers(2, 60))
+        logits = (rng.normal(size=(20, classes)) * 10 ** rng.uniform(-2, 2) + rng.normal()).astype(np.float32)
+        logits[:3] = [[0], [1], [-1]]
+        logits = np.round(logits) if seed % 3 == 0 else logits
+        counts = rng.choice([1, 5, 25, 125, 1000, 7, 10**5], classes) if seed % 2 else rng.integers(1, 1000, classes)
+        rule, reach = (
+            find_path_rule(("rescale", "shift")[seed // 2 % 2]).direction(counts),
+            ((0.0, 2.0), (-1.0, 1.0), (0.5, 4.0))[seed % 3],
+        )
+        narrow, wide = (compute_envelope(x, rule, reach) for x in (logits, logits.astype(np.float64)))
+        assert np.array_equal(narrow.start, wide.start)
+        tables = [np.stack([x.gamma, x.sample, x.new_class, x.old_class]) for x in (narrow, wide)]
+        narrow_table, wide_table = (table[:, np.lexsort(table[::-1])] for table in tables)
+        assert np.array_equal(narrow_table, wide_table)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_changes_of_some_samples_give_their_mismatch(seed):
+    rng = np.random.default_rng(seed)
+    classes = int(rng.integers(2, 9))
+    logits = np.round(2 * rng.normal(size=(60, classes)), 1 if seed % 2 else 9)  # ties, or none
+    whole = compute_envelope(logits, find_path_rule("shift").direction(rng.integers(1, 100, classes)), (0.0, 2.0))
+    rows = np.flatnonzero(rng.random(60) < 0.7)
+    some = whole.take(rows)
+    weights, prior = rng.random(len(rows)), rng.dirichlet(np.ones(classes))
+    for changes in (some, replace(some)):  # with what was sorted for all samples, and sorted anew
+        curve = changes.mismatch(prior, weights)
+        for gamma in curve.gammas:
+            shares = np.bincount(whole.predictions(gamma)[rows], weights / weights.sum(), classes)
+            assert curve.at(gamma) == pytest.approx(np.abs(shares - prior).sum() / 2, abs=1e-12)

@@ -1,0 +1,40 @@
+"""The Triton kernel in Triton's own interpreter, which runs without a GPU: the same intervals as numpy's."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import numpy as np, torch
+from levelhead import gamma_path
+from levelhead.path.intervals_triton import prepare
+
+rng = np.random.default_rng(1)
+CASES = (40, "float32", (0, 2)), (70, "bfloat16", (-1, 3)), (3, "float16", (0.5, 7))
+for rule in ("shift", "rescale"):
+    for classes, dtype, reach in CASES:
+        x, y = 2 * rng.normal(size=(21, classes)) + 1, rng.integers(0, classes, 21)
+        x[np.arange(21), y] += rng.choice([0, 2, 4], 21)
+        x[:5], x[5:8], x[8:10], x[10, ::2], x[12] = np.round(x[:5]), 0, -1, 1e-40, 1
+        x[11] *= 1e-30
+        x[13] *= 1e3
+        logits = torch.from_numpy(x).to(getattr(torch, dtype))
+        counts = rng.choice([1, 3, 5, 25, 125, 10**6], classes)
+        path = gamma_path(logits, y, counts, rule=rule, range=reach, engine="numpy")
+        logits[-1, 0] = torch.nan
+        found = prepare(logits, path.labels, path.rule, path.range, block=64, approximate=False)()
+        for end, ours in zip((path.lo, path.hi), (part.numpy() for part in found), strict=True):
+            assert np.isnan(ours[-1])
+            np.testing.assert_allclose(ours[:-1], end[:-1], rtol=2e-15, atol=1e-300)
+            assert ((ours[:-1] == 0) == (end[:-1] == 0)).all()
+"""
+
+
+@pytest.mark.slow
+def test_the_kernel_gives_the_intervals_of_numpy():
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
