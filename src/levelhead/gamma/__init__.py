@@ -26,7 +26,7 @@
 - rule: the rules, and checks of their parameters
 - envelope, envelope_walk: every change of every prediction over gamma, and how they are found
 - engines, intervals: the interval of gammas on which each sample is right
-- intervals_numba, intervals_torch, intervals_triton: the same, faster or on a GPU
+- intervals_torch, intervals_triton: the same with torch, and on a GPU
 - top_k: several such intervals, for top-k and for a kept bias
 - bootstrap, merge: weights of samples, resamples and their curves; paths joined
 - partial, frame, partial_bytes: `Partial`, a summary of a shard that adds up; its grid; as bytes
