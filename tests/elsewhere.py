@@ -1,12 +1,14 @@
 """A plugin of pytest for a machine where not all is installed: what lacks a package is skipped, and counted.
 
-`on_another_machine.sh` loads it; `make test` does not, and there a missing package is an error. A test or file counts as
-lacking a package if it ends with an error that names a module which is not installed. The package itself is not
-installed either: its metadata, which messages read, are written to a folder of their own.
+`on_another_machine.sh` loads it; `make test` does not, and there a missing package is an error. A test or file lacks a
+package if it fails with the name of a module that is not installed. The package itself is not installed either: its
+metadata, which messages read, are written to a folder of their own.
 """
 
+import atexit
 import os
 import re
+import shutil
 import sys
 import tempfile
 import tomllib
@@ -20,18 +22,29 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NAMED = re.compile(r"No module named '(\w+)|this needs (\w+): pip install|(?:requires|install) (?:the )?`?(\w+)")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ASKED_FOR = "|".join(
+    re.match(r"[\w-]+", each)[0] for asked in PROJECT["optional-dependencies"].values() for each in asked
+)
+NAMED = re.compile(rf"No module named '(\w+)|this needs (\w+): pip install|\brequires (?:the )?`?({ASKED_FOR})\b")
 
 
 def missing_package(text: str) -> str:
-    """Return the first module that a text says is needed and that is not installed, or nothing."""
+    """Return the first package that an error says is needed and that is not installed, or nothing.
+
+    >>> missing_package("ModuleNotFoundError: No module named 'nowhere.at_all'")
+    'nowhere'
+    >>> missing_package("No module named 'elsewhere', which is ours"), missing_package("requires a GPU")
+    ('', '')
+    """
     names = (next(filter(None, found)) for found in NAMED.findall(text))
-    return next((name for name in names if name not in ("levelhead", "tests") and not find_spec(name)), "")
+    others = (name for name in names if name not in ("levelhead", "tests") and not [*ROOT.glob(f"tests/**/{name}.py")])
+    return next((name for name in others if find_spec(name) is None), "")
 
 
 def skip_if_lacking(report: Any, path: Path) -> None:
-    """Make a failed report one of a skip, if it failed for want of a package."""
-    if report.failed and "Error" in report.longreprtext and (name := missing_package(report.longreprtext)):
+    """Make a report of a failure one of a skip, if a package is missing."""
+    if report.failed and (name := missing_package(report.longreprtext)):
         report.outcome, report.longrepr = "skipped", (str(path), 0, f"Skipped: {name} is not installed")
 
 
@@ -64,15 +77,16 @@ def pytest_configure() -> None:
     try:
         version("levelhead")
     except PackageNotFoundError:
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        about = {}
-        exec((ROOT / "src/levelhead/_version.py").read_text(encoding="utf-8"), about)
-        lines = ["Metadata-Version: 2.4", "Name: levelhead", f"Version: {about['__version__']}"]
-        lines += [f"Requires-Dist: {each}" for each in project["dependencies"]]
-        for extra, wanted in project["optional-dependencies"].items():
-            lines += [f"Provides-Extra: {extra}", *(f"Requires-Dist: {each}; extra == '{extra}'" for each in wanted)]
+        from levelhead import __version__
+
+        lines = ["Metadata-Version: 2.4", "Name: levelhead", f"Version: {__version__}"]
+        lines += [f"Requires-Dist: {each}" for each in PROJECT["dependencies"]]
+        for extra, asked in PROJECT["optional-dependencies"].items():
+            lines += [f"Provides-Extra: {extra}", *(f"Requires-Dist: {each}; extra == '{extra}'" for each in asked)]
         site = Path(tempfile.mkdtemp(prefix="levelhead-"))
-        (site / f"levelhead-{about['__version__']}.dist-info").mkdir()
-        (site / f"levelhead-{about['__version__']}.dist-info" / "METADATA").write_text("\n".join(lines) + "\n\n")
+        atexit.register(shutil.rmtree, site)
+        about = site / f"levelhead-{__version__}.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("\n".join(lines) + "\n\n", encoding="utf-8")
         sys.path.append(str(site))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(site)]))
