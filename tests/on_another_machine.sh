@@ -1,6 +1,6 @@
 #!/bin/sh
 # Run what can run without installing anything, on a machine with Python, torch, pytest and hypothesis: the quick tests,
-# the numbers of `make trust` and, on a GPU, the kernels. What lacks a package is skipped. Needs neither network nor git.
+# the numbers of `make trust` and, on a GPU, the kernels. What lacks a package is skipped. Needs no network and no git.
 #
 #     sh tests/on_another_machine.sh [PYTHON]
 #
@@ -12,11 +12,11 @@ work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 failed=
 
-part() { # NAME COMMAND...: run a command, show the end of what it prints, and all of it if it fails
+part() { # NAME COMMAND...: run a command; say how it ended, and show all that it printed if it failed
     name=$1
     shift
     if "$@" >"$work/out" 2>&1; then
-        echo "$name: passed: $(tail -n 1 "$work/out")"
+        echo "$name: passed, $(wc -l <"$work/out") lines, the last: $(tail -n 1 "$work/out")"
     else
         cat "$work/out"
         echo "$name: FAILED"
@@ -27,13 +27,15 @@ part() { # NAME COMMAND...: run a command, show the end of what it prints, and a
 
 spread=
 if "$python" -c "import xdist" 2>/dev/null; then
-    spread="-n $("$python" -c "import os; print(len(os.sched_getaffinity(0)))") --dist loadfile --no-loadscope-reorder"
+    cores=$("$python" -c "from levelhead.core.cores import usable_cores; print(usable_cores())")
+    spread="-n $cores --dist loadfile --no-loadscope-reorder"
 fi
 uname -sm
-"$python" -c "import platform, numpy, torch; print('python', platform.python_version(), 'numpy', numpy.__version__, 'torch', torch.__version__)"
+"$python" -c "import numpy, sys, torch; print('python', sys.version.split()[0], 'numpy', numpy.__version__, torch.__version__)"
 # shellcheck disable=SC2086  # several words, or none
-part "quick tests" "$python" -m pytest -p tests.elsewhere -p no:cacheprovider -m "not slow" -v --no-header --tb=short $spread
-part "numbers" "$python" -m tests.trust --profile quick --only right_numbers --results "$work/trust.json" --page "$work/trust.md"
+part "quick tests" "$python" -m pytest -p tests.elsewhere -p no:cacheprovider $spread -m "not slow" -v --tb=short
+part "numbers" "$python" -m tests.trust --profile quick --only right_numbers \
+    --results "$work/trust.json" --page "$work/trust.md"
 if "$python" -c "import sys, torch, triton; sys.exit(not torch.cuda.is_available())" 2>/dev/null; then
     part "kernels" "$python" tests/lab/check_kernels.py
     part "augmentation" "$python" tests/lab/check_augment.py
