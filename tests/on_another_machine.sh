@@ -31,7 +31,7 @@ if "$python" -c "import xdist" 2>/dev/null; then
     spread="-n $cores --dist loadfile --no-loadscope-reorder"
 fi
 uname -sm
-"$python" -c "import numpy, sys, torch; print('python', sys.version.split()[0], 'numpy', numpy.__version__, torch.__version__)"
+"$python" -c "import numpy, sys, torch; print(sys.version.split()[0], numpy.__version__, torch.__version__)"
 # shellcheck disable=SC2086  # several words, or none
 part "quick tests" "$python" -m pytest -p tests.elsewhere -p no:cacheprovider $spread -m "not slow" -v --tb=short
 part "numbers" "$python" -m tests.trust --profile quick --only right_numbers \
