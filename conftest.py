@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,22 +63,6 @@ if sys.version_info < (3, 11, 8) or (3, 12) <= sys.version_info < (3, 12, 2):
         return parse_alone
 
     ast.parse = without_collection(ast.parse)
-
-# Lightning, timm and transformers import torchvision if it is installed. Its wheels are built for CUDA: where their
-# compiled operators do not load, the import needs two of them declared. No test calls them.
-torchvision = find_spec("torchvision")
-
-if torchvision is not None and torchvision.origin is not None:
-    import torch
-
-    try:
-        for library in Path(torchvision.origin).parent.glob("_C*.so"):
-            torch.ops.load_library(library)
-    except OSError:
-        for name in ("nms", "qnms"):
-            if not hasattr(torch.ops.torchvision, name):  # this file may be read twice by one process
-                schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-                torch.library.define(f"torchvision::{name}", schema)
 
 # The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their checks.
 collect_ignore = ["src/levelhead/_moved.py", "tests/lab/check_augment.py", "tests/lab/check_kernels.py"]

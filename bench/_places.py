@@ -148,9 +148,6 @@ def second_time(kind: Literal["loaded", "file", "adapter"], folder: Path) -> str
 
 
 def timm_model(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    from _small_models import from_timm
-
-    from_timm()
     model = library("timm").create_model(name, num_classes=3, **options)
     for p in model.parameters():
         if not p.any():
@@ -159,9 +156,6 @@ def timm_model(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def torchvision_model(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    from _small_models import from_timm
-
-    from_timm()
     return library("torchvision.models").get_model(name, weights=None, **options), {"x": torch.randn(1, 3, 64, 64)}
 
 

@@ -202,7 +202,6 @@ def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
 
 def timm_cases(per_family: int = 4) -> Iterator[tuple[str, Callable[[], Case]]]:
     """Yield the smallest models of every family, by their names."""
-    from_timm()
     import timm
 
     order = (
@@ -261,18 +260,6 @@ def timm_case(name: str) -> Case:
             except Exception as error:
                 failures.append(f"{options | fixed}: {type(error).__name__}: {error}")
     raise ValueError(" | ".join(dict.fromkeys(" ".join(text.split())[:120] for text in failures[::-1])))
-
-
-def from_timm() -> None:
-    """Let timm import a torchvision without compiled operators: it needs only their names."""
-    for op in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, op):
-            library = torch.library.Library("torchvision", "FRAGMENT")
-            library.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            _LIBRARIES.append(library)
-
-
-_LIBRARIES: list[torch.library.Library] = []  # an operator lives as long as its library
 
 
 def check_size(build: Callable[[], nn.Module]) -> None:

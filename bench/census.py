@@ -34,7 +34,7 @@ from typing import Any
 import torch
 from _places import PLACES
 from _places import judge as judge_place
-from _small_models import K, from_timm, logits, timm_cases, transformers_cases
+from _small_models import K, logits, timm_cases, transformers_cases
 from torch import nn
 
 import levelhead as lh
@@ -117,7 +117,6 @@ def main() -> None:
         sys.exit(take_places(Path(args.out)))
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_DATA, (5 << 30, 5 << 30))
-    from_timm()
     part, parts = map(int, args.part.split("/"))
     cases = [case for case in [*transformers_cases(), *timm_cases()] if any(word in case[0] for word in args.only)]
     done = json.loads(Path(args.out).read_text())["models"] if args.resume else {}
@@ -140,7 +139,6 @@ def main() -> None:
 
 def take_places(out: Path) -> bool:
     """Judge every place of the table, add the result to the file and to docs/places.md; return whether one is wrong."""
-    from_timm()
     rows = {}
     for place in PLACES:
         with TemporaryDirectory() as folder:

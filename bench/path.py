@@ -10,7 +10,7 @@ error and the balanced error over gamma: the path at every gamma, the grid at 10
 
 import os
 
-THREADS = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"
+THREADS = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is loaded
 
 import argparse  # noqa: E402
@@ -38,10 +38,7 @@ RESULTS = Path(__file__).parent.parent / "results"
 # plainly on CIFAR-10-LT, CIFAR-100-LT, ImageNet-LT and iNaturalist 2018.
 SIGNAL = {10: 4.62, 100: 4.6, 1000: 6.35, 8142: 8.68}
 GRID = np.linspace(0, 2, 101)
-TARGETS = {
-    "numpy": {(10_000, 10): 15, (10_000, 100): 15, (50_000, 1000): 15},
-    "numba": {(10_000, 100): 30, (50_000, 1000): 60, (50_000, 8142): 100},
-}
+TARGETS = {"numpy": {(10_000, 10): 15, (10_000, 100): 15, (50_000, 1000): 15}}
 
 
 @contextmanager
@@ -245,7 +242,7 @@ def stream(gigabytes: float) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     versions = {}
-    for name in ("numpy", "numba", "torch", "scikit-learn"):
+    for name in ("numpy", "torch", "scikit-learn"):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
@@ -270,9 +267,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     given = parser.parse_args()
     result: dict[str, Any] = {"machine": machine(), "command": "python " + " ".join(["bench/path.py", *sys.argv[1:]])}
-    engines = ["numpy"] + ["numba"] * (result["machine"]["numba"] is not None)
-    sizes = [(10_000, 10), (10_000, 100), (50_000, 1000), (50_000, 8142)][: 2 if given.quick else 4]
-    result["against_grid"] = against_grid(sizes, engines, given.repeats)
+    sizes = list(TARGETS["numpy"])[: 2 if given.quick else None]
+    result["against_grid"] = against_grid(sizes, ["numpy"], given.repeats)
     result["against_sklearn"] = against_sklearn(5000 if given.quick else 50_000, given.repeats)
     result["bootstrap"] = bootstrap(10_000, 3)
     result["stream"] = stream(0.2 if given.quick else 4)

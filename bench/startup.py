@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-HEAVY = ("torch", "sklearn", "numba", "onnx", "rich", "matplotlib")
+HEAVY = ("torch", "sklearn", "onnx", "rich", "matplotlib")
 LIMITS = {"import levelhead": 0.150, "levelhead --help": 0.300}
 COMPLETION = {"_LEVELHEAD_COMPLETE": "complete_bash", "COMP_WORDS": "levelhead tune --ru", "COMP_CWORD": "2"}
 

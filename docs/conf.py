@@ -17,7 +17,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # its default needs TensorFlow
 import reference  # noqa: E402
 from sphinx.errors import ExtensionError  # noqa: E402
 
-import conftest  # noqa: E402, F401  lets lightning and transformers import whichever torchvision is there
+import conftest  # noqa: E402, F401  one thread, and no garbage collection in the middle of ast.parse
 import levelhead  # noqa: E402
 
 project, author, release = "levelhead", "the levelhead developers", levelhead.__version__

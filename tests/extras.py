@@ -71,16 +71,6 @@ levelhead("tune --logits logits.npy --labels labels.npy --counts counts.json -o 
 assert open("curve.png", "rb").read(4) == b"\\x89PNG"
 """,
     ),
-    "fast": (
-        (),
-        """
-import numpy as np, levelhead as lh
-data = np.load("logits.npy"), np.load("labels.npy"), [1000, 300, 90, 30]
-compiled, plain = (lh.gamma_path(*data, engine=engine) for engine in ("numba", "numpy"))
-assert np.array_equal(compiled.gammas, plain.gammas)
-assert np.array_equal(compiled.error, plain.error)
-""",
-    ),
     "parquet": (
         (),
         """

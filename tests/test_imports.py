@@ -37,11 +37,10 @@ LOOSE = {"__init__.py", "__main__.py", "_moved.py", "_version.py"}
 NEEDS = {"core": {"numpy"}, "show": {"numpy"}, "rules": {"numpy"}, "path": {"numpy"}, "io": {"numpy", "safetensors"}}
 NEEDS |= {"choice": {"numpy", "safetensors"}, "labels": {"numpy"}}
 OPTIONAL = {  # imported only when used
-    "path/intervals_numba.py": {"numba"},
     "path/intervals_torch.py": {"torch"},
     "path/intervals_triton.py": {"torch", "triton"},
 }
-HEAVY = ("torch", "sklearn", "numba", "onnx", "onnxruntime", "matplotlib", "typer", "jinja2", "pandas", "transformers")
+HEAVY = ("torch", "sklearn", "onnx", "onnxruntime", "matplotlib", "typer", "jinja2", "pandas", "transformers")
 
 
 def module_of(path: Path) -> str:
@@ -183,7 +182,7 @@ def test_the_first_rooms_need_numpy_and_safetensors_only():
         outside = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"levelhead"}
         allowed = NEEDS[room_of(module)] | OPTIONAL.get(path.relative_to(SOURCE / "levelhead").as_posix(), set())
         wrong += [f"{module} imports {name}" for name in outside - allowed]
-        wrong += [f"{module} imports {name}" for name in names if re.search(r"intervals_(numba|torch)\b", name)]
+        wrong += [f"{module} imports {name}" for name in names if re.search(r"intervals_torch\b", name)]
     assert wrong == []
 
 
@@ -211,11 +210,11 @@ def test_a_private_name_from_elsewhere_would_be_seen():
 
 def test_what_runs_at_import_is_told_from_what_does_not():
     code = (
-        "try:\n    import numba\nexcept ImportError:\n    pass\nif TYPE_CHECKING:\n    import torch\n"
+        "try:\n    import pandas\nexcept ImportError:\n    pass\nif TYPE_CHECKING:\n    import torch\n"
         "class A:\n    import jinja2\n    def f(self):\n        import onnx\n"
     )
     tree = at_import(ast.parse(code))
-    assert {name for _, name in imports(tree, "levelhead")} == {"numba", "jinja2"}
+    assert {name for _, name in imports(tree, "levelhead")} == {"pandas", "jinja2"}
 
 
 def test_each_room_says_what_it_is_for_and_lists_its_modules():

@@ -32,8 +32,6 @@ def wait_for(ranks: list[int]) -> int:
 if __name__ == "__main__":
     script, meet = sys.argv[1:]
     sys.path[0] = str(Path(script).parent)
-    if "conftest.py" in Path(script).read_text():  # which makes torchvision work, before it is imported
-        runpy.run_path(str(Path(__file__).parents[1] / "conftest.py"))
     exec(compile(imports_of(Path(script)), script, "exec"), {"__name__": "__main__"})
     ranks = []
     for rank in range(2):

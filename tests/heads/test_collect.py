@@ -40,7 +40,10 @@ def by_hand(model):
 
 
 def same(found, truth):
-    return found.gamma == truth.gamma and found.n == truth.n and np.array_equal(found.curve.values, truth.curve.values)
+    """Return whether two choices are equal, but for the last bits of a product: those depend on the size of a batch."""
+    gammas = np.linspace(0.003, 1.997, 101)
+    curves = [one.curve.at(gammas) for one in (found, truth)]
+    return found.n == truth.n and np.allclose(found.gamma, truth.gamma, atol=1e-6) and np.allclose(*curves, atol=1e-9)
 
 
 def test_choice_is_that_of_logits_collected_by_hand(model):

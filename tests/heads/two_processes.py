@@ -32,7 +32,7 @@ def check(shard: int, warm: bool, nested: bool) -> None:
         expected = whole(x) * FACTORS
         assert torch.allclose(model(x), expected, atol=1e-5), (shard, warm)
         adjusted.restore()
-        assert torch.equal(model(x), whole(x)), (shard, warm)
+        assert torch.allclose(model(x), whole(x), atol=1e-6), (shard, warm)
     head = read(model, classes=5)
     assert torch.equal(head.weight, whole[2].weight)
     write(model, lh.rescale(head, COUNTS, gamma=0.5))

@@ -4,7 +4,6 @@ An evaluation of 249 samples in batches of 20 ends unevenly: samples that one pr
 """
 
 import os
-import runpy
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
@@ -59,7 +58,6 @@ if __name__ == "__main__":
     meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}  # not used: the processes meet in a file
     os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "HF_HUB_OFFLINE": "1", **meeting}
     sys.path.insert(0, str(HERE))
-    runpy.run_path(str(HERE.parents[1] / "conftest.py"))  # for torchvision
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(rank), world_size=2)
     check()
     dist.barrier()

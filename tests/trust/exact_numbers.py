@@ -20,8 +20,6 @@ from collections.abc import Callable
 from decimal import Decimal, getcontext
 from fractions import Fraction
 from functools import lru_cache
-from importlib.util import find_spec
-from platform import machine
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +32,6 @@ from levelhead.rules.direction import Direction
 from levelhead.rules.rule import find_path_rule
 
 getcontext().prec = 60
-NUMBA = find_spec("numba") is not None
 SMALLEST = Fraction(5e-323)  # ten floats above 0, between which crossings are rounded
 EPS = np.finfo(np.float64).eps
 NICE = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0)
@@ -223,7 +220,6 @@ def engines_found(
     wide = logits.astype(np.float32) if logits.dtype == np.float16 else logits
     found = {
         "numpy": (find_right(logits, labels, rule, range, engine="numpy"), 1),
-        **({"numba": (find_right(logits, labels, rule, range, engine="numba"), 1)} if NUMBA else {}),
         "torch": (find_right(torch.from_numpy(logits), labels, rule, range, engine="torch"), 1),
         "top-1 by pieces": (find_pieces(wide, labels, rule, range, 1), 1),
     }
@@ -234,11 +230,6 @@ def engines_found(
     if k > 3:
         found["top-3"] = (find_right(logits, labels, rule, range, 3), 3)
     return found
-
-
-def _nearly_equal(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether numbers differ in their last places at most, as those of numba do on x86-64."""
-    return a.shape == b.shape and np.allclose(a, b, rtol=1e-14, atol=0)
 
 
 def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) -> dict[str, int]:
@@ -263,12 +254,11 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     at = np.concatenate([[0.0], rng.choice(NICE, 2), rng.choice(TINY, 1), some, rng.uniform(*reach, gammas)])
     at = np.concatenate([at, -at[1:4]]).clip(*reach)[:gammas]
     wrong: dict[str, int] = {}
-    for engine in [one for one in ("numba", "top-1 by pieces", "shards") if one in found]:
+    for engine in ("top-1 by pieces", "shards"):
         (sample, low, high), _ = found[engine]
         some = low <= high
-        same = _nearly_equal if engine == "numba" and machine() in ("x86_64", "AMD64") else np.array_equal
-        if not (np.array_equal(sample[some], np.flatnonzero(lo <= hi)) and same(low[some], lo[lo <= hi])
-                and same(high[some], hi[lo <= hi])):  # fmt: skip
+        if not (np.array_equal(sample[some], np.flatnonzero(lo <= hi)) and np.array_equal(low[some], lo[lo <= hi])
+                and np.array_equal(high[some], hi[lo <= hi])):  # fmt: skip
             wrong[f"{engine}: other bits than numpy"] = 1
     pairs = undecided = 0
     with np.errstate(all="ignore"):

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from .board import Budget, Found, Row, lacking
-from .exact_numbers import FAMILIES, NUMBA, check_family
+from .exact_numbers import FAMILIES, check_family
 
 TARGET = 10_000_000
-NO_NUMBA = "without numba, which is not installed there"
 
 
 def check(budget: Budget) -> Found:
@@ -32,7 +31,7 @@ def check(budget: Budget) -> Found:
 
 
 def lacks(done: dict[str, Any]) -> str:
-    return "; ".join(filter(None, [lacking(done["pairs"], TARGET, "pairs"), "" if NUMBA else NO_NUMBA]))
+    return lacking(done["pairs"], TARGET, "pairs")
 
 
 ROW = Row(

@@ -9,7 +9,6 @@ EXTRAS = {
     "sklearn": "sklearn",
     "onnx": "onnx",
     "matplotlib": "plot",
-    "numba": "fast",
     "pyarrow": "parquet",
     "PIL": "images",
     "lightning": "lightning",

@@ -6,7 +6,7 @@
 - grid: intervals of gamma
 - envelope, envelope_walk: every change of every prediction over gamma, and how they are found
 - engines, intervals: the interval of gammas on which each sample is right
-- intervals_numba, intervals_torch, intervals_triton: the same, faster or on a GPU
+- intervals_torch, intervals_triton: the same on a GPU
 - top_k: several such intervals, for top-k and for a kept bias
 - bootstrap, folds, merge: weights of samples, resamples and parts of them; paths joined
 - chunks: logits read chunk by chunk

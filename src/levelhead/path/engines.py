@@ -1,18 +1,15 @@
 """Finding where each sample is right, chunk by chunk, with the engine that fits the logits."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any, Literal, get_args
+from warnings import warn
 
 import numpy as np
 
-from ..core.array import Array, check_finite_rows, is_torch, to_numpy
+from ..core.array import Array, is_torch, to_numpy
 from ..core.cores import usable_cores
 from ..core.counts import check_labels
 from ..core.errors import LevelheadError, check_choice
-from ..core.extras import install_command
 from ..core.measure import Kind
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
@@ -20,7 +17,7 @@ from .chunks import read_chunks
 from .intervals import TabulatedRule, find_intervals, shard_intervals
 from .top_k import Pieces, find_pieces
 
-Engine = Literal["auto", "numpy", "numba", "torch"]
+Engine = Literal["auto", "numpy", "torch"]
 Intervals = tuple[np.ndarray, np.ndarray]  # lo [N], hi [N]
 _MANY_NUMBERS = 1 << 26  # N times K, from which on threads share the rows
 
@@ -39,7 +36,7 @@ def find_right(
 ) -> Pieces:
     """Return (sample [M], lo [M], hi [M]): the intervals of gamma on which each sample is among the first k.
 
-    The engine `auto` is torch for a tensor on an accelerator, numba, if installed, from 2^28 numbers on, or else numpy.
+    The engine `auto` is torch for a tensor on an accelerator, or else numpy.
     """
     if not (isinstance(k, int | np.integer) and 1 <= k < len(rule.ratios)):
         raise LevelheadError(f"expected a whole number from 1 to {len(rule.ratios) - 1}, got {k}", parameter="k")
@@ -50,10 +47,6 @@ def find_right(
 
         lo, hi = find_intervals_torch(logits, labels, rule, range, kind=kind, progress=progress)
         return np.arange(len(labels)), lo, hi
-    if engine == "numba":
-        from .intervals_numba import find_intervals_numba as find_in_block
-    else:
-        find_in_block = find_intervals
     if shard is not None and not single:
         raise LevelheadError(
             "shards are merged for top-1 without a kept bias; give the logits of all classes", parameter="shard"
@@ -61,7 +54,7 @@ def find_right(
     table, pieces = None, []
     threads = usable_cores() if np.prod(logits.shape) >= _MANY_NUMBERS else 1
     classes, true = (None, None) if shard is None else _check_shard(shard, logits, len(rule.ratios))
-    for first, chunk in read_chunks(logits, kind=kind, check=engine != "numba", whole=shard is None, progress=progress):
+    for first, chunk in read_chunks(logits, kind=kind, whole=shard is None, progress=progress):
         rows, sample = slice(first, first + len(chunk)), np.arange(len(chunk))
         if not single:
             sample, lo, hi = find_pieces(chunk, labels[rows], rule, range, k)
@@ -69,30 +62,22 @@ def find_right(
             lo, hi = shard_intervals(chunk, labels[rows], rule, range, classes, true[rows])
         else:
             table = table or TabulatedRule.of(rule, range, chunk.dtype)
-            lo, hi = _find_in_parts(find_in_block, chunk, labels[rows], rule, table, threads)
-            if engine == "numba" and np.isnan(hi).any():
-                check_finite_rows(chunk, first)  # raises, naming the row
+            lo, hi = _find_in_parts(chunk, labels[rows], rule, table, threads)
         pieces.append((sample + first, lo, hi))
     sample, lo, hi = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     return sample, lo, hi
 
 
 def _find_in_parts(
-    find: Callable[..., Intervals],
-    chunk: np.ndarray,
-    labels: np.ndarray,
-    rule: Direction,
-    table: TabulatedRule,
-    threads: int,
+    chunk: np.ndarray, labels: np.ndarray, rule: Direction, table: TabulatedRule, threads: int
 ) -> Intervals:
     """Return lo and hi of a chunk, a part of its rows in each thread."""
     if threads == 1:
-        return find(chunk, labels, rule, table)
+        return find_intervals(chunk, labels, rule, table)
     rows = np.array_split(np.arange(len(chunk)), threads)
     parts = [slice(some[0], some[-1] + 1) for some in rows if len(some)]
-    tables = [replace(table, moves=table.moves.copy()) for _ in parts]  # numba writes into its table
     with ThreadPoolExecutor(threads) as pool:
-        found = list(pool.map(lambda part, own: find(chunk[part], labels[part], rule, own), parts, tables))
+        found = list(pool.map(lambda part: find_intervals(chunk[part], labels[part], rule, table), parts))
     lo, hi = (np.concatenate(ends) for ends in zip(*found, strict=True))
     return lo, hi
 
@@ -112,13 +97,14 @@ def _check_shard(shard: tuple[Any, Any], logits: Array, size: int) -> tuple[np.n
 
 
 def _choose_engine(engine: Engine, logits: Array) -> Engine:
+    if engine == "numba":
+        warn("engine 'numba' is gone and runs 'numpy'; levelhead 0.2 refuses it", DeprecationWarning, stacklevel=4)
+        engine = "numpy"
     check_choice("engine", engine, get_args(Engine))
     if engine == "torch" and not is_torch(logits):
         raise LevelheadError("'torch' needs a tensor, got an array; use 'numpy'", parameter="engine")
-    if engine == "numba" and find_spec("numba") is None:
-        raise LevelheadError(f"'numba' needs numba; {install_command('fast')}", parameter="engine")
     if engine != "auto":
         return engine
     if is_torch(logits) and logits.device.type not in ("cpu", "mps"):  # mps has no float64
         return "torch"
-    return "numba" if np.prod(logits.shape) >= 1 << 28 and find_spec("numba") is not None else "numpy"
+    return "numpy"

@@ -12,10 +12,9 @@ the sample is right if and only if ``lo <= gamma <= hi``. A sample that is never
 (`Curve.plateau`, `Curve.middle`) is 0, or a gamma away from every change. There an argmax of the adjusted logits in
 float64 gives the same predictions, unless the logits are so large that float64 loses what gamma adds to them.
 
-A crossing is right to about three units in its last place, given the float64 slopes. The engines numpy, numba, top-k
-and shards compute it by the same operations, so they give the same bits, but for numba on x86-64: there, under rules
-that multiply, its crossings were seen to differ from numpy's in some bits. `tests/trust/exact_numbers.py` compares all
-engines with exact arithmetic.
+A crossing is right to about three units in its last place, given the float64 slopes. The engines numpy, top-k and
+shards compute it by the same operations of numpy; torch may differ in the last bits. `tests/trust/exact_numbers.py`
+compares all engines with exact arithmetic.
 """
 
 from dataclasses import dataclass

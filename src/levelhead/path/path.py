@@ -254,9 +254,8 @@ def gamma_path(
         bias: [K], a bias within the logits that is kept as the weights are scaled: ``(l_k - b_k) r_k^gamma + b_k``.
         counts, rule, range, target, norms, names, kind, ignore_index: as in `tune`; the range need not hold 0.
         shard: (classes [k], true-class logits [N]) if the columns are only these classes, for `merge_classes`.
-        engine: `numpy`, `numba` (extra `fast`), `torch` (on the tensor's device) or `auto`. The first two give the same
-            bits; torch, and numba on x86-64, may differ in the last bits of a gamma at which a sample changes, but not
-            where scores tie at 0.
+        engine: `numpy`, `torch` (on the tensor's device) or `auto`. The two may differ in the last bits of a gamma at
+            which a sample changes, but not where scores tie at 0.
         progress: called with (rows done, rows in all).
 
     Returns:

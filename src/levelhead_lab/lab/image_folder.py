@@ -113,7 +113,7 @@ def _check_one_folder_per_class(path: Path, names: tuple[str, ...]) -> None:
 def _check_every_class_has_images(path: Path, names: tuple[str, ...]) -> None:
     for i, name in enumerate(names):
         if not _images(path / name):
-            others = Counter(Path(file).suffix or file for file in os.listdir(path / name))
+            others = Counter(Path(file).suffix or file for file in sorted(os.listdir(path / name)))
             got = ", ".join(f"{n} of {suffix}" for suffix, n in others.most_common(3))
             raise LevelheadError(
                 f"{path}: {title(i, names)} has no training image; expected files such as "
