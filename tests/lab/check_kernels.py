@@ -1,4 +1,7 @@
-"""The kernels of stacked convolution and batch norm against torch in float64; run by test_fit_many.py."""
+"""The kernels of stacked convolution and batch norm against torch in float64; run by test_fit_many.py.
+
+check_kernels.py [PRECISION ...]: all of them if none is named
+"""
 
 import itertools
 import sys
@@ -7,10 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from levelhead.lab import conv_norm, nets, stacked
+from levelhead.lab.precision import PRECISIONS
 
 torch.backends.cudnn.allow_tf32 = False  # what torch finds is the truth here
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LARGE = DEVICE == "cuda"  # the interpreter is slow
+FARTHEST = {"float32": 2e-6, "tf32": 2e-3, "float16": 2e-3} | ({"bfloat16": 1.5e-2} if LARGE else {})  # or has none
 
 
 def reference(x, residual, w, gamma, beta, mean, var, stride, relu):
@@ -27,8 +32,9 @@ def difference(found, expected):
     return ((found.double() - expected).norm() / expected.norm()).item()
 
 
-def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtype):
+def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, precision):
     """Return relative differences: of the result, running statistics, the form for evaluation, and every gradient."""
+    dtype, products = precision.storage, precision.products
     make = lambda *shape: torch.randn(*shape, device=DEVICE)  # noqa: E731
     half = -(-size // stride)
     x = make(runs, batch, size, size, inputs).to(dtype)
@@ -45,17 +51,18 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
     var += 1
     mean64, var64 = mean.double(), var.double()
     side_stream = stacked.SideStream(x.device)
-    out, again = conv_norm.FusedConvNorm.apply(*ours, mean, var, w, stride, relu, 1e-5, 0.1, side_stream)
+    out, again = conv_norm.FusedConvNorm.apply(*ours, mean, var, w, stride, relu, 1e-5, 0.1, products, side_stream)
     expected = reference(*theirs, mean64, var64, stride, relu)
     towards, also = make(*out.shape).to(dtype), make(*x.shape).to(dtype)
     # where the two signs differ, so do the gradients of relu: compare on the same mask
-    sure = torch.ones_like(out) if dtype == torch.float32 else ((expected > 0) == (out > 0)).to(dtype)
+    sure = torch.ones_like(out) if precision.name == "float32" else ((expected > 0) == (out > 0)).to(dtype)
     pick = lambda leaves: [t for t in leaves if t is not None and t.requires_grad]  # noqa: E731
     towards = towards * sure
     got = torch.autograd.grad([out, again][: 1 + learned], pick(ours), [towards, also][: 1 + learned])
     side_stream.join()
     want = torch.autograd.grad((expected * towards.double()).sum() + (theirs[0] * also.double()).sum(), pick(theirs))
-    plain, _ = conv_norm.convolve(seen, w, stride=stride, affine=(gamma, beta), residual=extra, relu=relu)
+    how = {"stride": stride, "products": products}
+    plain, _ = conv_norm.convolve(seen, w, affine=(gamma, beta), residual=extra, relu=relu, **how)
     y = torch.stack(
         [
             F.conv2d(a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1), stride=stride, padding=side // 2)
@@ -89,7 +96,8 @@ def check_network(shortcut):
 
 def main():
     torch.manual_seed(0)
-    for shortcut in ("A", "B"):
+    names = sys.argv[1:] or list(FARTHEST)
+    for shortcut in ("A", "B") if "float32" in names else ():
         found = check_network(shortcut)
         print(f"network with shortcut {shortcut}: {found:.1e}", flush=True)
         if not found < 1e-4:
@@ -104,15 +112,13 @@ def main():
         (16, 32, 1, 2, False, False),
     ]
     worst = {}
-    for (inputs, outputs, side, stride, residual, relu), dtype in itertools.product(
-        layers,
-        [torch.float32, torch.bfloat16 if LARGE else torch.float16],  # the interpreter has no bfloat16
-    ):
+    for layer, name in itertools.product(layers, names):
+        inputs, outputs, side, stride, *_ = layer
         for size in (31, 32) if LARGE else (5, 6):  # with an even size, pixels are computed in pairs
-            found = check(2, 9 if LARGE else 2, size, inputs, outputs, side, stride, residual, relu, dtype)
-            print(inputs, outputs, side, stride, size, dtype, " ".join(f"{value:.1e}" for value in found))
-            if not max(found) < {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}[dtype]:
-                worst[inputs, outputs, side, stride, size, dtype] = max(found)
+            found = check(2, 9 if LARGE else 2, size, *layer, PRECISIONS[name])
+            print(inputs, outputs, side, stride, size, name, " ".join(f"{value:.1e}" for value in found), flush=True)
+            if not max(found) < FARTHEST[name]:
+                worst[inputs, outputs, side, stride, size, name] = max(found)
     sys.exit(f"too far from torch: {worst}" if worst else 0)
 
 

@@ -14,6 +14,7 @@ import torch
 from levelhead.lab import data, features, load, nets, pack, preprocess, recipe, stacked, train
 from levelhead.lab.fit_many import _packs, fit_many
 from levelhead.lab.job import Job
+from levelhead.lab.precision import Precision
 from levelhead.methods import METHODS
 
 pytestmark = pytest.mark.slow  # each trains networks
@@ -285,6 +286,39 @@ def test_networks_without_a_stacked_form_are_recognized(digits):
     imagenet = nets.build("resnet18-64", 10, stem="imagenet")
     with pytest.raises(stacked.UnstackableError, match=r"body\.0 is not a plain 1x1 or 3x3 convolution"):
         stacked.StackedNets(imagenet, 2, torch.device("cpu"), torch.float32, kernels=False)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_scaling_gradients_changes_nothing_but_their_range(digits, slots):
+    scaled = Precision("scaled", torch.float64, largest_gradient=2.0**40)
+    names = ["baseline", "ldam"]
+    found = [
+        fit_many(
+            [job(digits, name, seed) for seed, name in enumerate(names)],
+            slots=slots,
+            device="cpu",
+            dtype=precision,
+            stacked=slots > 1,
+        )
+        for precision in (scaled, torch.float64)
+    ]
+    for ours, theirs in zip(*found, strict=True):
+        assert largest_difference(ours.weights, theirs.weights) < 1e-12
+
+
+def test_float16_learns_what_float64_learns(digits):
+    losses = {}
+    for dtype in (torch.float16, torch.float64):
+        records = losses[dtype] = []
+        fit_many(
+            [job(digits, "wvn", seed) for seed in (0, 1)],
+            slots=2,
+            device="cpu",
+            dtype=dtype,
+            stacked=True,
+            on_epoch=lambda _, record, records=records: records.append(record["loss"]),
+        )
+    np.testing.assert_allclose(losses[torch.float16], losses[torch.float64], rtol=0.04)
 
 
 def test_zero_slots_are_refused(digits):

@@ -13,6 +13,7 @@ trivial_augment: fourteen operations on images, one per sample of a batch
 augment_kernel: all of a sample's augmentation at once, in Triton
 fit_many: the fast engine, for many trainings at once
 job: one training of the fast engine
+precision: what the fast engine rounds, and how
 pack: runs that take the same steps, as captured CUDA graphs
 batch_marks: how many batches of an epoch are done
 net_rows: the parameters of several networks as matrices

@@ -18,6 +18,7 @@ from ..files.digest import file_sha256
 from ..lab.data import Data
 from ..lab.features import errors, snapshot
 from ..lab.nets import build, parameter_count
+from ..lab.precision import PRECISIONS
 from ..lab.preprocess import Preprocess
 from ..lab.train import State, check_last_batch, stages
 from ..show.progress import EpochProgress
@@ -47,7 +48,7 @@ class TrainingSession:
     ):
         self.run, self.folder, self.spec, self.data = run, run.path, spec, data
         self.device, self.writes, self.half, self.report = device, writes, half, report
-        dtype = torch.float32 if spec.dtype == "bfloat16" else getattr(torch, spec.dtype)  # master weights
+        dtype = PRECISIONS[spec.dtype].weights
         self.recipe, self.method = spec.resolve_recipe(), spec.resolve_method()
         self.net = build(
             spec.resolve_net(),
