@@ -4,7 +4,11 @@ check_kernels.py [PRECISION ...]: all of them if none is named
 """
 
 import itertools
+import multiprocessing
+import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 
 import torch
 import torch.nn.functional as F
@@ -94,6 +98,13 @@ def check_network(shortcut):
     return max(difference(views[0][name], views[1][name].double()) for name in views[0])
 
 
+def check_named(task):
+    """Return a task, a precision with a layer and a size of images, and its differences."""
+    name, layer, size = task
+    torch.manual_seed(0)
+    return task, check(2, 9 if LARGE else 2, size, *layer, PRECISIONS[name])
+
+
 def main():
     torch.manual_seed(0)
     names = sys.argv[1:] or list(FARTHEST)
@@ -111,14 +122,20 @@ def main():
         (1, 16, 3, 1, False, True),
         (16, 32, 1, 2, False, False),
     ]
+    sizes = (31, 32) if LARGE else (5, 6)  # with an even size, pixels are computed in pairs
+    tasks = list(itertools.product(names, layers, sizes))
     worst = {}
-    for layer, name in itertools.product(layers, names):
-        inputs, outputs, side, stride, *_ = layer
-        for size in (31, 32) if LARGE else (5, 6):  # with an even size, pixels are computed in pairs
-            found = check(2, 9 if LARGE else 2, size, *layer, PRECISIONS[name])
-            print(inputs, outputs, side, stride, size, name, " ".join(f"{value:.1e}" for value in found), flush=True)
+    with ExitStack() as stack:
+        each = map(check_named, tasks)
+        if LARGE:  # most of the time goes to compiling
+            workers = min(len(tasks), max(1, (os.cpu_count() or 2) - 2))
+            spawn = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(workers, mp_context=spawn))
+            each = pool.map(check_named, tasks)
+        for (name, layer, size), found in each:
+            print(name, *layer, size, " ".join(f"{value:.1e}" for value in found), flush=True)
             if not max(found) < FARTHEST[name]:
-                worst[inputs, outputs, side, stride, size, name] = max(found)
+                worst[name, *layer, size] = max(found)
     sys.exit(f"too far from torch: {worst}" if worst else 0)
 
 
