@@ -1,8 +1,8 @@
-"""Find the fastest tiles of the training kernels: `python bench/tiles.py OUT.json`, on a CUDA GPU, in about a minute.
+"""Find the fastest tiles of the training kernels: `python bench/tiles.py OUT.json [PRECISION]`, on a CUDA GPU.
 
 The kernels of each layer of ResNet-32 (16 runs, batches of 128) are timed with every tile of a set. They are compiled
-first, by as many processes as there are cores. The fastest, with its time and that of the tile in `conv_norm`, goes to
-OUT.json.
+first, by as many processes as there are cores, in about a minute. The fastest, with its time and that of the tile in
+`conv_norm`, goes to OUT.json.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import triton  # type: ignore[import-not-found]
 
 from levelhead_lab.fast import conv_norm
 from levelhead_lab.fast.conv_norm import Tile
+from levelhead_lab.fast.precision import find_precision
 
 RUNS, BATCH = 16, 128
 SIZES = {4: 32, 16: 32, 32: 16, 64: 8}  # of the images, by input channels
-TABLES = {"forward": conv_norm.FORWARD_TILES, "backward": conv_norm.BACKWARD_TILES, "weight": conv_norm.WEIGHT_TILES}
+PRECISION = find_precision(sys.argv[2] if len(sys.argv) > 2 else "bfloat16")
+TABLES = conv_norm._tiles(PRECISION.storage, PRECISION.products)._asdict()
 
 
 def candidates(kind: str, inputs: int) -> list[Tile]:
@@ -40,12 +42,16 @@ def candidates(kind: str, inputs: int) -> list[Tile]:
 def layer(kind: str, inputs: int) -> Callable[[], object]:
     """Return a call of a kernel with the tensors of a layer."""
     size, outputs = SIZES[inputs], max(16, inputs)
-    x, g = (torch.randn(RUNS, BATCH, size, size, c, device="cuda").bfloat16() for c in (inputs, outputs))
-    weight = torch.randn(RUNS, 3, 3, 3 if inputs == 4 else inputs, outputs, device="cuda").bfloat16()
+    filters = RUNS, 3, 3, 3 if inputs == 4 else inputs, outputs
+    x, g, weight = (
+        torch.randn(shape, device="cuda").to(PRECISION.storage)
+        for shape in (*((RUNS, BATCH, size, size, c) for c in (inputs, outputs)), filters)
+    )
+    how = {"stride": 1, "products": PRECISION.products}
     return {
-        "forward": lambda: conv_norm.convolve(x, weight, stride=1, statistics=True),
-        "backward": lambda: conv_norm.input_gradient(g, weight, x.shape, stride=1, add=x),
-        "weight": lambda: conv_norm.weight_gradient(x, g, shape=weight.shape, stride=1),
+        "forward": lambda: conv_norm.convolve(x, weight, statistics=True, **how),
+        "backward": lambda: conv_norm.input_gradient(g, weight, x.shape, add=x, **how),
+        "weight": lambda: conv_norm.weight_gradient(x, g, shape=weight.shape, **how),
     }[kind]
 
 

@@ -1,17 +1,26 @@
-"""The kernels of stacked convolution and batch norm against torch in float64; run by test_fit_many.py."""
+"""The kernels of stacked convolution and batch norm against torch in float64; run by test_fit_many.py.
+
+check_kernels.py [PRECISION ...]: all of them if none is named
+"""
 
 import itertools
+import multiprocessing
+import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 
 import torch
 import torch.nn.functional as F
 
 from levelhead_lab.fast import conv_norm, stacked
+from levelhead_lab.fast.precision import PRECISIONS
 from levelhead_lab.lab import nets
 
 torch.backends.cudnn.allow_tf32 = False  # what torch finds is the truth here
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LARGE = DEVICE == "cuda"  # the interpreter is slow
+FARTHEST = {"float32": 2e-6, "tf32": 2e-3, "float16": 2e-3} | ({"bfloat16": 1.5e-2} if LARGE else {})  # or has none
 
 
 def reference(x, residual, w, gamma, beta, mean, var, stride, relu):
@@ -28,8 +37,9 @@ def difference(found, expected):
     return ((found.double() - expected).norm() / expected.norm()).item()
 
 
-def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtype):
+def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, precision):
     """Return relative differences: of the result, running statistics, the form for evaluation, and every gradient."""
+    dtype, products = precision.storage, precision.products
     make = lambda *shape: torch.randn(*shape, device=DEVICE)  # noqa: E731
     half = -(-size // stride)
     x = make(runs, batch, size, size, inputs).to(dtype)
@@ -46,17 +56,18 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, dtyp
     var += 1
     mean64, var64 = mean.double(), var.double()
     side_stream = stacked.SideStream(x.device)
-    out, again = conv_norm.FusedConvNorm.apply(*ours, mean, var, w, stride, relu, 1e-5, 0.1, side_stream)
+    out, again = conv_norm.FusedConvNorm.apply(*ours, mean, var, w, stride, relu, 1e-5, 0.1, products, side_stream)
     expected = reference(*theirs, mean64, var64, stride, relu)
     towards, also = make(*out.shape).to(dtype), make(*x.shape).to(dtype)
     # where the two signs differ, so do the gradients of relu: compare on the same mask
-    sure = torch.ones_like(out) if dtype == torch.float32 else ((expected > 0) == (out > 0)).to(dtype)
+    sure = torch.ones_like(out) if precision.name == "float32" else ((expected > 0) == (out > 0)).to(dtype)
     pick = lambda leaves: [t for t in leaves if t is not None and t.requires_grad]  # noqa: E731
     towards = towards * sure
     got = torch.autograd.grad([out, again][: 1 + learned], pick(ours), [towards, also][: 1 + learned])
     side_stream.join()
     want = torch.autograd.grad((expected * towards.double()).sum() + (theirs[0] * also.double()).sum(), pick(theirs))
-    plain, _ = conv_norm.convolve(seen, w, stride=stride, affine=(gamma, beta), residual=extra, relu=relu)
+    how = {"stride": stride, "products": products}
+    plain, _ = conv_norm.convolve(seen, w, affine=(gamma, beta), residual=extra, relu=relu, **how)
     y = torch.stack(
         [
             F.conv2d(a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1), stride=stride, padding=side // 2)
@@ -88,9 +99,17 @@ def check_network(shortcut):
     return max(difference(views[0][name], views[1][name].double()) for name in views[0])
 
 
+def check_named(task):
+    """Return a task, a precision with a layer and a size of images, and its differences."""
+    name, layer, size = task
+    torch.manual_seed(0)
+    return task, check(2, 9 if LARGE else 2, size, *layer, PRECISIONS[name])
+
+
 def main():
     torch.manual_seed(0)
-    for shortcut in ("A", "B"):
+    names = sys.argv[1:] or list(FARTHEST)
+    for shortcut in ("A", "B") if "float32" in names else ():
         found = check_network(shortcut)
         print(f"network with shortcut {shortcut}: {found:.1e}", flush=True)
         if not found < 1e-4:
@@ -104,16 +123,20 @@ def main():
         (1, 16, 3, 1, False, True),
         (16, 32, 1, 2, False, False),
     ]
+    sizes = (31, 32) if LARGE else (5, 6)  # with an even size, pixels are computed in pairs
+    tasks = list(itertools.product(names, layers, sizes))
     worst = {}
-    for (inputs, outputs, side, stride, residual, relu), dtype in itertools.product(
-        layers,
-        [torch.float32, torch.bfloat16 if LARGE else torch.float16],  # the interpreter has no bfloat16
-    ):
-        for size in (31, 32) if LARGE else (5, 6):  # with an even size, pixels are computed in pairs
-            found = check(2, 9 if LARGE else 2, size, inputs, outputs, side, stride, residual, relu, dtype)
-            print(inputs, outputs, side, stride, size, dtype, " ".join(f"{value:.1e}" for value in found))
-            if not max(found) < {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}[dtype]:
-                worst[inputs, outputs, side, stride, size, dtype] = max(found)
+    with ExitStack() as stack:
+        each = map(check_named, tasks)
+        if LARGE:  # most of the time goes to compiling
+            workers = min(len(tasks), max(1, (os.cpu_count() or 2) - 2))
+            spawn = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(workers, mp_context=spawn))
+            each = pool.map(check_named, tasks)
+        for (name, layer, size), found in each:
+            print(name, *layer, size, " ".join(f"{value:.1e}" for value in found), flush=True)
+            if not max(found) < FARTHEST[name]:
+                worst[name, *layer, size] = max(found)
     sys.exit(f"too far from torch: {worst}" if worst else 0)
 
 

@@ -15,6 +15,7 @@ from levelhead.methods import METHODS
 from levelhead_lab.fast import pack, stacked
 from levelhead_lab.fast.fit_many import _packs, fit_many
 from levelhead_lab.fast.job import Job
+from levelhead_lab.fast.precision import Precision
 from levelhead_lab.lab import data, features, load, nets, preprocess, recipe, train
 
 pytestmark = pytest.mark.slow  # each trains networks
@@ -286,6 +287,39 @@ def test_networks_without_a_stacked_form_are_recognized(digits):
     imagenet = nets.build("resnet18-64", 10, stem="imagenet")
     with pytest.raises(stacked.UnstackableError, match=r"body\.0 is not a plain 1x1 or 3x3 convolution"):
         stacked.StackedNets(imagenet, 2, torch.device("cpu"), torch.float32, kernels=False)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_scaling_gradients_changes_nothing_but_their_range(digits, slots):
+    scaled = Precision("scaled", torch.float64, largest_gradient=2.0**40)
+    names = ["baseline", "ldam"]
+    found = [
+        fit_many(
+            [job(digits, name, seed) for seed, name in enumerate(names)],
+            slots=slots,
+            device="cpu",
+            dtype=precision,
+            stacked=slots > 1,
+        )
+        for precision in (scaled, torch.float64)
+    ]
+    for ours, theirs in zip(*found, strict=True):
+        assert largest_difference(ours.weights, theirs.weights) < 1e-12
+
+
+def test_float16_learns_what_float64_learns(digits):
+    losses = {}
+    for dtype in (torch.float16, torch.float64):
+        records = losses[dtype] = []
+        fit_many(
+            [job(digits, "wvn", seed) for seed in (0, 1)],
+            slots=2,
+            device="cpu",
+            dtype=dtype,
+            stacked=True,
+            on_epoch=lambda _, record, records=records: records.append(record["loss"]),
+        )
+    np.testing.assert_allclose(losses[torch.float16], losses[torch.float64], rtol=0.04)
 
 
 def test_zero_slots_are_refused(digits):

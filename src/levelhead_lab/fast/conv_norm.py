@@ -20,27 +20,64 @@ class Tile(NamedTuple):
     tiles: int = 1  # of a convolution, one after the other
     rows: int = 1  # of the filter, of a weight gradient
     stages: int = 1  # of the pipeline of loads
+    keep: bool = True  # whether a convolution keeps its whole filter, or loads it step by step
 
 
-# The fastest on an H200, by input channels (bench/tiles.py), but for a second where it needs half the memory.
-FORWARD_TILES = {
-    4: Tile(128, 2, 4, tiles=4, stages=2),
-    16: Tile(64, 2, 4, tiles=4),
-    32: Tile(64, 2, 4, tiles=4),
-    64: Tile(128, 1, 4, tiles=4),
-}
-BACKWARD_TILES = {16: Tile(128, 2, 8, tiles=4), 32: Tile(128, 2, 8, tiles=4), 64: Tile(128, 1, 8, tiles=4)}
-WEIGHT_TILES = {
-    4: Tile(128, 2, 4, rows=3, stages=3),
-    16: Tile(64, 2, 4, rows=3, stages=3),
-    32: Tile(32, 1, 4, rows=3, stages=3),
-    64: Tile(128, 1, 4),
-}
+class Tiles(NamedTuple):
+    """The tiles of the three products of a layer, by input channels."""
+
+    forward: dict[int, Tile]
+    backward: dict[int, Tile]
+    weight: dict[int, Tile]
+
+
+# The fastest on an H200 (bench/tiles.py), but for a second where it needs half the memory.
+TILES = Tiles(
+    forward={
+        4: Tile(128, 2, 4, tiles=4, stages=2),
+        16: Tile(64, 2, 4, tiles=4),
+        32: Tile(64, 2, 4, tiles=4),
+        64: Tile(128, 1, 4, tiles=4),
+    },
+    backward={16: Tile(128, 2, 8, tiles=4), 32: Tile(128, 2, 8, tiles=4), 64: Tile(128, 1, 8, tiles=4)},
+    weight={
+        4: Tile(128, 2, 4, rows=3, stages=3),
+        16: Tile(64, 2, 4, rows=3, stages=3),
+        32: Tile(32, 1, 4, rows=3, stages=3),
+        64: Tile(128, 1, 4),
+    },
+)
+# Numbers of float32 take twice the memory: more warps, and pixels one by one.
+TF32_TILES = Tiles(
+    forward={
+        4: Tile(128, 2, 4, tiles=4),
+        16: Tile(128, 2, 8, tiles=4),
+        32: Tile(128, 1, 8, tiles=4),
+        64: Tile(128, 1, 8, stages=3, keep=False),
+    },
+    backward={16: Tile(128, 2, 8, tiles=4), 32: Tile(128, 1, 8, tiles=4), 64: Tile(128, 1, 8, stages=3, keep=False)},
+    weight={4: Tile(64, 2, 4, rows=3), 16: Tile(64, 2, 4, rows=3), 32: Tile(32, 1, 4, rows=3), 64: Tile(64, 1, 8)},
+)
+# Three products for one split each factor in two, which takes twice the registers.
+FLOAT32_TILES = Tiles(
+    forward={
+        4: Tile(128, 2, 8, keep=False),
+        16: Tile(128, 2, 8, stages=3, keep=False),
+        32: Tile(128, 1, 8, stages=3, keep=False),
+        64: Tile(128, 1, 8, stages=3, keep=False),
+    },
+    backward={
+        16: Tile(128, 2, 8, stages=3, keep=False),
+        32: Tile(128, 1, 8, stages=3, keep=False),
+        64: Tile(128, 1, 8, stages=3, keep=False),
+    },
+    weight={4: Tile(64, 2, 4, rows=3), 16: Tile(32, 2, 4, rows=3), 32: Tile(32, 1, 8, rows=3), 64: Tile(32, 1, 8)},
+)
 PROGRAMS = {4: 528, 16: 264, 32: 264, 64: 264}  # that share the pixels of a weight gradient
 
 
 def convolve(
-    x: Tensor, weight: Tensor, *, stride: int, statistics: bool = False,
+    x: Tensor, weight: Tensor, *, stride: int, products: str = "tf32x3", statistics: bool = False,
     affine: tuple[Tensor, Tensor] | None = None, residual: Tensor | None = None, relu: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Convolve x [R, B, H, W, C] of each run with its own weights, padded to keep the size (divided by the stride).
@@ -48,13 +85,14 @@ def convolve(
     Args:
         weight: [R, k, k, C, C'], contiguous except for its first stride; x is contiguous. It may have more channels
             than the weight, if they are 0: 4 are read faster than 3.
+        products: how float32 is multiplied, see `Precision`.
         statistics: also sum every channel and its square, tile by tile: [R, 2, C', tiles], the second result.
         affine: (scale, shift), each [R, C'], applied to the result before it is stored; then residual, then relu.
     """
     runs, batch, height, width, inputs = x.shape
     side, outputs = weight.shape[1], weight.shape[4]
     y = x.new_empty(runs, batch, -(-height // stride), -(-width // stride), outputs)
-    tile = _fit(FORWARD_TILES[_kind(inputs)], side, stride, width, x.dtype)
+    tile = _fit(_tiles(x.dtype, products).forward[_kind(inputs)], side, stride, width)
     pixels = y[0, ..., 0].numel()
     blocks = triton.cdiv(pixels, tile.size * tile.span * tile.tiles)
     partial = torch.empty(runs, 2, outputs, blocks if statistics else 0, device=x.device)
@@ -65,18 +103,21 @@ def convolve(
         HEIGHT=height, WIDTH=width, OUT_HEIGHT=y.shape[2], OUT_WIDTH=y.shape[3],
         SIDE=side, STRIDE=stride, BACKWARD=False, COLUMNS=2 * tile.span if tile.span > 1 else 1,
         PADDED=_padded(inputs, tile.span), SPAN=tile.span, TILE=tile.size, TILES=tile.tiles, STATISTICS=statistics,
-        AFFINE=affine is not None, RESIDUAL=residual is not None, RELU=relu,
-        num_warps=tile.warps, num_stages=tile.stages,
+        AFFINE=affine is not None, RESIDUAL=residual is not None, RELU=relu, PRODUCTS=products,
+        KEEP_FILTER=tile.keep, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return y, partial
 
 
-def input_gradient(g: Tensor, weight: Tensor, shape: torch.Size, *, stride: int, add: Tensor | None = None) -> Tensor:
+def input_gradient(
+    g: Tensor, weight: Tensor, shape: torch.Size, *, stride: int, products: str = "tf32x3", add: Tensor | None = None
+) -> Tensor:
     """Return the gradient of `convolve`'s x, of that shape, from g [R, B, H', W', C'], plus `add`."""
     runs, _, height, width, inputs = g.shape
     side, outputs = weight.shape[1], weight.shape[3]
     out = g.new_empty(shape)
-    pixels, tile = out[0, ..., 0].numel(), _fit(BACKWARD_TILES[inputs], side, stride, shape[3], g.dtype)
+    tile = _fit(_tiles(g.dtype, products).backward[inputs], side, stride, shape[3])
+    pixels = out[0, ..., 0].numel()
     blocks = triton.cdiv(pixels, tile.size * tile.span * tile.tiles)
     kernels.convolve_kernel[(blocks, runs)](
         g, weight, out, out, out, out, out if add is None else add, pixels, weight.stride(0), blocks,
@@ -84,17 +125,17 @@ def input_gradient(g: Tensor, weight: Tensor, shape: torch.Size, *, stride: int,
         HEIGHT=height, WIDTH=width, OUT_HEIGHT=shape[2], OUT_WIDTH=shape[3],
         SIDE=side, STRIDE=stride, BACKWARD=True, COLUMNS=2 * tile.span if tile.span > 1 else 1,
         PADDED=_padded(inputs, tile.span), SPAN=tile.span, TILE=tile.size, TILES=tile.tiles,
-        STATISTICS=False, AFFINE=False, RESIDUAL=add is not None, RELU=False,
-        num_warps=tile.warps, num_stages=tile.stages,
+        STATISTICS=False, AFFINE=False, RESIDUAL=add is not None, RELU=False, PRODUCTS=products,
+        KEEP_FILTER=tile.keep, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
 
 
-def weight_gradient(x: Tensor, g: Tensor, *, shape: torch.Size, stride: int) -> Tensor:
+def weight_gradient(x: Tensor, g: Tensor, *, shape: torch.Size, stride: int, products: str = "tf32x3") -> Tensor:
     """Return the gradient of `convolve`'s weight, of that shape, [R, k, k, C, C'], in float32."""
     runs, _, height, width, inputs = x.shape
     side, outputs, kind = shape[1], shape[4], _kind(inputs)
-    pixels, tile = g[0, ..., 0].numel(), _fit(WEIGHT_TILES[kind], side, stride, width, x.dtype, 16)
+    pixels, tile = g[0, ..., 0].numel(), _fit(_tiles(x.dtype, products).weight[kind], side, stride, width)
     columns, rows, count = 4 if side == 3 else 1, tile.rows if side == 3 else 1, pixels // tile.span
     splits = max(1, min(triton.cdiv(count, 4 * tile.size), PROGRAMS[kind] * rows // (runs * side)))
     per_split = triton.cdiv(triton.cdiv(count, splits), tile.size) * tile.size
@@ -104,8 +145,8 @@ def weight_gradient(x: Tensor, g: Tensor, *, shape: torch.Size, stride: int) -> 
         x, g, partial, pixels, splits, per_split,
         INPUTS=inputs, OUTPUTS=outputs, HEIGHT=height, WIDTH=width, OUT_HEIGHT=g.shape[2], OUT_WIDTH=g.shape[3],
         SIDE=side, STRIDE=stride, COLUMNS=columns, PADDED=_padded(inputs, columns // 2),
-        SPAN=tile.span, TILE=tile.size, ROWS=rows, num_warps=tile.warps,
-        num_stages=1 if x.dtype == torch.float32 else tile.stages,
+        SPAN=tile.span, TILE=tile.size, ROWS=rows, PRODUCTS=products, num_warps=tile.warps,
+        num_stages=tile.stages,
     )  # fmt: skip
     gradient = torch.empty(shape, device=x.device)
     kernels.sum_splits_kernel[(triton.cdiv(gradient[0].numel(), 256), runs)](
@@ -115,19 +156,20 @@ def weight_gradient(x: Tensor, g: Tensor, *, shape: torch.Size, stride: int) -> 
     return gradient
 
 
-def _fit(tile: Tile, side: int, stride: int, width: int, dtype: torch.dtype, least: int = 64) -> Tile:
-    """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1.
+def _tiles(dtype: torch.dtype, products: str) -> Tiles:
+    """Return the tables for activations of a dtype."""
+    return {"tf32": TF32_TILES, "tf32x3": FLOAT32_TILES}[products] if dtype == torch.float32 else TILES
 
-    In float32 it is half as large and alone: a filter that stays for the next tile takes more memory than there is.
-    """
+
+def _fit(tile: Tile, side: int, stride: int, width: int) -> Tile:
+    """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1."""
     fits = side == 3 and stride == 1 and width % 2 == 0
-    tile = tile if fits else tile._replace(size=tile.size * tile.span, span=1, tiles=1)
-    return tile._replace(size=max(tile.size // 2, least), tiles=1) if dtype == torch.float32 else tile
+    return tile if fits else tile._replace(size=tile.size * tile.span, span=1, tiles=1)
 
 
 def _kind(inputs: int) -> int:
     """Return the key of the tile tables."""
-    return inputs if inputs in FORWARD_TILES else 16
+    return inputs if inputs in TILES.forward else 16
 
 
 def _padded(inputs: int, span: int) -> int:
@@ -157,9 +199,10 @@ class FusedConvNorm(torch.autograd.Function):
         relu,
         eps,
         momentum,
+        products,
         side_stream,
     ):
-        y, partial = convolve(x, cast_filters, stride=stride, statistics=True)
+        y, partial = convolve(x, cast_filters, stride=stride, products=products, statistics=True)
         runs, channels, pixels, blocks = len(y), y.shape[4], y[0, ..., 0].numel(), partial.shape[3]
         mean, inverse, scale, shift = torch.empty(4, runs, channels, device=x.device)
         kernels.norm_kernel[(channels, runs)](
@@ -174,6 +217,7 @@ class FusedConvNorm(torch.autograd.Function):
         )  # fmt: skip
         ctx.save_for_backward(x, cast_filters, y, out if residual is not None else None, mean, inverse, scale, shift)
         ctx.stride, ctx.relu, ctx.residual, ctx.side_stream = stride, relu, residual is not None, side_stream
+        ctx.products = products
         ctx.set_materialize_grads(False)
         return out, x.view_as(x)
 
@@ -200,8 +244,9 @@ class FusedConvNorm(torch.autograd.Function):
             masked, y, scale, shift, a, b, gradient, pixels,
             CHANNELS=channels, PIXELS=tile, RELU=relu and not store_masked, num_warps=4,
         )  # fmt: skip
-        weight_grad = ctx.side_stream(bind(weight_gradient, shape=cast_filters.shape, stride=ctx.stride), x, gradient)
+        how = {"stride": ctx.stride, "products": ctx.products}
+        weight_grad = ctx.side_stream(bind(weight_gradient, shape=cast_filters.shape, **how), x, gradient)
         x_grad = None
         if ctx.needs_input_grad[0]:
-            x_grad = input_gradient(gradient, cast_filters, x.shape, stride=ctx.stride, add=add)
-        return x_grad, masked if ctx.residual else None, weight_grad, gamma_gradient, beta_gradient, *[None] * 8
+            x_grad = input_gradient(gradient, cast_filters, x.shape, add=add, **how)
+        return x_grad, masked if ctx.residual else None, weight_grad, gamma_gradient, beta_gradient, *[None] * 9

@@ -28,6 +28,7 @@ from ..lab.preprocess import has_kernels
 from ..lab.train import State, divergence, stages
 from .job import Job
 from .pack import Pack
+from .precision import Precision, find_precision
 from .stacked import is_stackable
 
 OnJobEpoch = Callable[[int, dict[str, Any]], None]
@@ -52,7 +53,7 @@ def fit_many(
     *,
     slots: int = 8,
     device: str | torch.device = "cuda",
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: Precision | torch.dtype = torch.bfloat16,
     compiled: bool | None = None,
     stacked: bool | None = None,
     evaluate_early: bool = True,
@@ -67,7 +68,7 @@ def fit_many(
     Args:
         jobs: what to train; those with the same data, recipe and epoch length are stacked.
         slots: how many runs share the device.
-        dtype: of activations: bfloat16, float32 or float64. Weights are kept in float32 or better.
+        dtype: of activations, or one of `precision.PRECISIONS`. Weights are kept in float32 or better.
         compiled: whether unstacked networks go through torch.compile; None for yes on CUDA.
         stacked: whether networks of one architecture become one; None for yes where the kernels run, on CUDA.
         evaluate_early: measure errors on the evaluation splits from the first epoch on. Otherwise they are measured
@@ -86,7 +87,8 @@ def fit_many(
     device = torch.device(device)
     if slots < 1:
         raise LevelheadError(f"expected at least 1, got {slots}", parameter="slots")
-    kernels = has_kernels(device, dtype)
+    precision = find_precision(dtype)
+    kernels = has_kernels(device, precision.storage)
     stacked = kernels if stacked is None else stacked
     compiled = device.type == "cuda" if compiled is None else compiled
     waiting = deque(_packs(jobs, lambda job: slots if stacked and is_stackable(job.net, kernels=kernels) else 1))
@@ -115,7 +117,7 @@ def fit_many(
                     members,
                     on_device[id(data)],
                     device,
-                    dtype,
+                    precision,
                     compiled=compiled,
                     stacked=stacked,
                     evaluate_early=evaluate_early,

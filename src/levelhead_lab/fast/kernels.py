@@ -8,8 +8,8 @@ A convolution is an implicit matrix product, one filter row at a time. With few 
 are computed as one pixel with twice the outputs. The 4 pixels of a row that they depend on are adjacent in memory and
 read once, as [TILE, 4 * inputs]; the weights [4 * inputs, 2 * outputs] hold the filter at two places, and zeros
 elsewhere. PADDED is the number of input channels, padded to a power of two. Sums are float32 and added in a fixed
-order: the same inputs give the same bits. For float32 activations the products are float32 too, each made of three tf32
-products.
+order: the same inputs give the same bits. PRODUCTS says how float32 activations are multiplied: "tf32x3" makes a
+product that is float32 too of three tf32 products, "tf32" takes one.
 """
 
 import triton  # type: ignore[import-not-found]
@@ -18,7 +18,7 @@ import triton.language as tl  # type: ignore[import-not-found]
 
 @triton.jit
 def _load_inputs(
-    x, p, inside, i, j0: tl.constexpr,
+    x, p, inside, i, j0,
     INPUTS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, GROUPS: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
@@ -30,7 +30,7 @@ def _load_inputs(
     mask = ((row >= 0) & (row < HEIGHT) & inside)[:, None] & (column >= 0) & (column < WIDTH)
     if INPUTS < PADDED:
         mask = mask & (k % PADDED < INPUTS)[None, :]
-    if j0 + COLUMNS > SIDE + SPAN - 1:
+    if (SIDE + SPAN - 1) % COLUMNS != 0:
         mask = mask & (j0 + k // PADDED < SIDE + SPAN - 1)[None, :]
     at = ((p // (GROUPS * OUT_HEIGHT) * HEIGHT + row) * WIDTH)[:, None] + column
     return tl.load(x + at * INPUTS + (k % PADDED)[None, :], mask=mask, other=0.0)
@@ -38,7 +38,7 @@ def _load_inputs(
 
 @triton.jit
 def _load_filter(
-    w, i: tl.constexpr, j0: tl.constexpr,
+    w, i, j0,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, BACKWARD: tl.constexpr,
     COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
@@ -56,51 +56,73 @@ def _load_filter(
 
 
 @triton.jit
+def _load_step(
+    x, p, inside, step,
+    INPUTS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, BACKWARD: tl.constexpr,
+    COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """Load the inputs of one step of a product; a row of the filter has STEPS of them."""
+    if BACKWARD and STRIDE == 2:  # only where this weight of the filter met a pixel of x
+        margin: tl.constexpr = (SIDE - 1) // 2
+        row = (p // OUT_WIDTH) % OUT_HEIGHT + (margin - step // STEPS)
+        column = p % OUT_WIDTH + (margin - step % STEPS)
+        mask = inside & (row % 2 == 0) & (column % 2 == 0) & (row >= 0) & (column >= 0)
+        row, column = row // 2, column // 2
+        mask = mask & (row < HEIGHT) & (column < WIDTH)
+        at = (p // (OUT_WIDTH * OUT_HEIGHT) * HEIGHT + row) * WIDTH + column
+        k = tl.arange(0, COLUMNS * PADDED)
+        return tl.load(x + (at * INPUTS)[:, None] + k[None, :], mask=mask[:, None], other=0.0)
+    else:
+        return _load_inputs(x, p, inside, step // STEPS, step % STEPS * COLUMNS, INPUTS, HEIGHT, WIDTH,
+                            OUT_HEIGHT, OUT_WIDTH // SPAN, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["pixels", "blocks"])
 def convolve_kernel(
     x, w, y, partial, scale, shift, residual, pixels, w_stride, blocks,
     INPUTS: tl.constexpr, FILTER_INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, BACKWARD: tl.constexpr,
     COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
-    STATISTICS: tl.constexpr, AFFINE: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
+    STATISTICS: tl.constexpr, AFFINE: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr, PRODUCTS: tl.constexpr,
+    KEEP_FILTER: tl.constexpr,
 ):  # fmt: skip
     """Store y = conv(x, w), or with BACKWARD the gradient of its input, after the steps that the flags ask for.
 
-    A program computes TILES tiles, one after the other, with a filter that it loads once.
+    A program computes TILES tiles, one after the other, with a filter that it loads once, or step by step.
     """
     run = tl.program_id(1).to(tl.int64)
-    GROUPS: tl.constexpr = OUT_WIDTH // SPAN
     count = pixels // SPAN
-    n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED)
+    n = tl.arange(0, SPAN * OUTPUTS)
     o = n % OUTPUTS
-    margin: tl.constexpr = (SIDE - 1) // 2
     x += run * (pixels // (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH * INPUTS)
     w += run * w_stride
     STEPS: tl.constexpr = (SIDE + SPAN - 1 + COLUMNS - 1) // COLUMNS  # in a row of the filter
     filters = ()
-    for step in tl.static_range(SIDE * STEPS):
-        filters = filters + (
-            _load_filter(w, step // STEPS, step % STEPS * COLUMNS,
-                         FILTER_INPUTS, OUTPUTS, SIDE, STRIDE, BACKWARD, COLUMNS, PADDED, SPAN),
-        )  # fmt: skip
+    if KEEP_FILTER:
+        for step in tl.static_range(SIDE * STEPS):
+            filters = filters + (
+                _load_filter(w, step // STEPS, step % STEPS * COLUMNS,
+                             FILTER_INPUTS, OUTPUTS, SIDE, STRIDE, BACKWARD, COLUMNS, PADDED, SPAN),
+            )  # fmt: skip
     sums, squares = tl.zeros((TILE, SPAN * OUTPUTS), tl.float32), tl.zeros((TILE, SPAN * OUTPUTS), tl.float32)
     for number in range(TILES):
         p = (tl.program_id(0) * TILES + number) * TILE + tl.arange(0, TILE)
         inside = p < count
         total = tl.zeros((TILE, SPAN * OUTPUTS), tl.float32)
-        for step in tl.static_range(SIDE * STEPS):
-            if BACKWARD and STRIDE == 2:  # only where this weight of the filter met a pixel of x
-                row = (p // OUT_WIDTH) % OUT_HEIGHT + (margin - step // STEPS)
-                column = p % OUT_WIDTH + (margin - step % STEPS)
-                mask = inside & (row % 2 == 0) & (column % 2 == 0) & (row >= 0) & (column >= 0)
-                row, column = row // 2, column // 2
-                mask = mask & (row < HEIGHT) & (column < WIDTH)
-                at = (p // (OUT_WIDTH * OUT_HEIGHT) * HEIGHT + row) * WIDTH + column
-                tile = tl.load(x + (at * INPUTS)[:, None] + k[None, :], mask=mask[:, None], other=0.0)
-            else:
-                tile = _load_inputs(x, p, inside, step // STEPS, step % STEPS * COLUMNS, INPUTS, HEIGHT, WIDTH,
-                                    OUT_HEIGHT, GROUPS, SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
-            total = tl.dot(tile, filters[step], total, input_precision="tf32x3")
+        if KEEP_FILTER:
+            for step in tl.static_range(SIDE * STEPS):
+                tile = _load_step(x, p, inside, step, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH,
+                                  SIDE, STRIDE, BACKWARD, COLUMNS, PADDED, SPAN, STEPS)  # fmt: skip
+                total = tl.dot(tile, filters[step], total, input_precision=PRODUCTS)
+        else:  # a loop that is not unrolled: the parts of all factors at once are more than there are registers
+            for step in range(SIDE * STEPS):
+                tile = _load_step(x, p, inside, step, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH,
+                                  SIDE, STRIDE, BACKWARD, COLUMNS, PADDED, SPAN, STEPS)  # fmt: skip
+                part = _load_filter(w, step // STEPS, step % STEPS * COLUMNS,
+                                    FILTER_INPUTS, OUTPUTS, SIDE, STRIDE, BACKWARD, COLUMNS, PADDED, SPAN)  # fmt: skip
+                total = tl.dot(tile, part, total, input_precision=PRODUCTS)
         at = (run * count + p)[:, None] * (SPAN * OUTPUTS) + n[None, :]
         if STATISTICS:
             stored = tl.where(inside[:, None], total.to(y.dtype.element_ty).to(tl.float32), 0.0)
@@ -120,13 +142,14 @@ def convolve_kernel(
         tl.store(partial + block + OUTPUTS * blocks, square)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels", "splits", "per_split"])
 def weight_gradient_kernel(
     x, g, partial, pixels, splits, per_split,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr,
     COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """Store x^T g over one split of the pixels, for ROWS filter rows: [COLUMNS * INPUTS, SPAN * OUTPUTS] each."""
     split, first = tl.program_id(0) // (SIDE // ROWS), tl.program_id(0) % (SIDE // ROWS)
@@ -143,14 +166,14 @@ def weight_gradient_kernel(
         gradient = tl.load(g + p[:, None] * (SPAN * OUTPUTS) + n[None, :], mask=inside[:, None], other=0.0)
         tile = _load_inputs(x, p, inside, first, 0, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, GROUPS,
                             SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
-        total = tl.dot(tl.trans(tile), gradient, total, input_precision="tf32x3")
+        total = tl.dot(tl.trans(tile), gradient, total, input_precision=PRODUCTS)
         if ROWS == 3:
             tile = _load_inputs(x, p, inside, 1, 0, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, GROUPS,
                                 SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
-            second = tl.dot(tl.trans(tile), gradient, second, input_precision="tf32x3")
+            second = tl.dot(tl.trans(tile), gradient, second, input_precision=PRODUCTS)
             tile = _load_inputs(x, p, inside, 2, 0, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, GROUPS,
                                 SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
-            third = tl.dot(tl.trans(tile), gradient, third, input_precision="tf32x3")
+            third = tl.dot(tl.trans(tile), gradient, third, input_precision=PRODUCTS)
     row: tl.constexpr = COLUMNS * INPUTS * SPAN * OUTPUTS
     where = (k // PADDED * INPUTS + k % PADDED)[:, None] * (SPAN * OUTPUTS) + n[None, :]
     at = partial + ((run * splits + split) * SIDE + first) * row + where
@@ -161,7 +184,7 @@ def weight_gradient_kernel(
         tl.store(at + 2 * row, third, mask=used)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def sum_splits_kernel(
     partial, gradient, splits,
     INPUTS: tl.constexpr, FILTER_INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr,
@@ -184,7 +207,7 @@ def sum_splits_kernel(
     tl.store(gradient + run * size + n, total, mask=n < size)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "blocks"])
 def norm_kernel(
     partial, gamma, beta, running_mean, running_var, mean, inverse, scale, shift,
     n, blocks, rows_stride, statistics_stride, eps, momentum,
@@ -212,7 +235,7 @@ def norm_kernel(
     tl.store(running_var + old, (1 - momentum) * tl.load(running_var + old) + momentum * variance * (n / (n - 1)))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels"])
 def apply_kernel(
     y, scale, shift, residual, out, pixels,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
@@ -231,7 +254,7 @@ def apply_kernel(
     tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels", "blocks"])
 def gradient_sums_kernel(
     g, out, y, mean, scale, shift, masked, partial, pixels, blocks,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr, TILES: tl.constexpr, RELU: tl.constexpr, STORE_MASKED: tl.constexpr,
@@ -264,7 +287,7 @@ def gradient_sums_kernel(
     tl.store(partial + block + CHANNELS * blocks, tl.sum(product, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "blocks"])
 def norm_gradient_kernel(
     partial, mean, inverse, scale, gamma_gradient, beta_gradient, a, b, n, blocks,
     CHANNELS: tl.constexpr, BLOCKS: tl.constexpr,
@@ -287,7 +310,7 @@ def norm_gradient_kernel(
     tl.store(b + at, -factor * sum_g / n - slope * tl.load(mean + at))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels"])
 def apply_gradient_kernel(
     g, y, scale, shift, a, b, gradient, pixels,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RELU: tl.constexpr,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..lab.nets import CosineHead, Net
 from ..lab.recipe import Recipe
+from .precision import Precision, find_precision
 
 
 class NetRows:
@@ -23,14 +24,13 @@ class NetRows:
     filter_axes = (0, 2, 3, 1)  # the order in which a row stores the axes of filters [C', C, k, k]
     eval_pixels = 2**21  # evaluated at a time, over all runs: 512 images of 64x64
 
-    def __init__(self, net: Net, runs: int, device: torch.device, dtype: torch.dtype):
-        self.runs, self.dtype = runs, dtype
+    def __init__(self, net: Net, runs: int, device: torch.device, precision: Precision | torch.dtype):
+        self.runs, self.precision = runs, find_precision(precision)
         self.is_cosine, self.any_cosine = torch.zeros(runs, 1, 1, dtype=torch.bool, device=device), False  # the heads
-        wide = torch.promote_types(dtype, torch.float32)
         learned = {name: self._to_row_axes(p) for name, p in net.named_parameters()}
         measured = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
         self.rows, self.momentum, self.statistics = (
-            torch.zeros(runs, sum(part.numel() for part in parts.values()), device=device, dtype=wide)
+            torch.zeros(runs, sum(part.numel() for part in parts.values()), device=device, dtype=self.precision.weights)
             for parts in (learned, learned, measured)
         )
         self.shapes = [{name: part.shape for name, part in parts.items()} for parts in (learned, learned, measured)]
@@ -121,8 +121,10 @@ class SingleNet(NetRows):
     and evaluation are too rare to be worth compiling for each of their shapes.
     """
 
-    def __init__(self, net: Net, device: torch.device, dtype: torch.dtype, *, compiled_batch: int | None):
-        super().__init__(net, 1, device, dtype)
+    def __init__(
+        self, net: Net, device: torch.device, precision: Precision | torch.dtype, *, compiled_batch: int | None
+    ):
+        super().__init__(net, 1, device, precision)
         self.net = copy.deepcopy(net).to(device, self.rows.dtype)
         for name, p in self.net.named_parameters():
             p.data = self._from_row_axes(self.parameter_views[name][0])
@@ -131,8 +133,9 @@ class SingleNet(NetRows):
         self.leaves, self.compiled_batch = list(self.net.parameters()), compiled_batch
         self.head = self.net.get_parameter("head.weight")
         self.compiled_body = torch.compile(self.net.body, dynamic=False) if compiled_batch else self.net.body
-        half = dtype in (torch.bfloat16, torch.float16)
-        self.autocast = torch.autocast(device.type, dtype, cache_enabled=False) if half else nullcontext()
+        storage = self.precision.storage
+        half = storage in (torch.bfloat16, torch.float16)
+        self.autocast = torch.autocast(device.type, storage, cache_enabled=False) if half else nullcontext()
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
         self.net.train(training)

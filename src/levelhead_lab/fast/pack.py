@@ -26,6 +26,7 @@ from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, st
 from .batch_marks import BatchMarks
 from .job import Job
 from .net_rows import NetRows, SingleNet, sgd_
+from .precision import Precision, find_precision
 from .row_means import RowMeans
 from .stacked import StackedNets, is_stackable
 
@@ -51,7 +52,7 @@ class Pack:
         members: list[tuple[int, Job]],
         splits: dict[str, tuple[Tensor, Tensor]],
         device: torch.device,
-        dtype: torch.dtype,
+        precision: Precision | torch.dtype,
         *,
         compiled: bool,
         stacked: bool,
@@ -66,13 +67,14 @@ class Pack:
         self.marks = BatchMarks(on_batch, self.stream)
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
         self.initial_heads = torch.stack([job.net.get_parameter("head.weight").detach() for job in self.jobs])
-        kernels = has_kernels(device, dtype)
+        storage = find_precision(precision).storage
+        kernels = has_kernels(device, storage)
         with self._on_stream():
             if stacked and (len(members) > 1 or is_stackable(first.net, kernels=kernels)):
-                self.nets: NetRows = StackedNets(first.net, len(members), device, dtype, kernels=kernels)
+                self.nets: NetRows = StackedNets(first.net, len(members), device, precision, kernels=kernels)
             else:
                 batch = first.recipe.batch if compiled else None
-                self.nets = SingleNet(first.net, device, dtype, compiled_batch=batch)
+                self.nets = SingleNet(first.net, device, precision, compiled_batch=batch)
             self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.nets, SingleNet) else sgd_
             self.means = RowMeans(self.nets, first.recipe)
             for run, job in enumerate(self.jobs):
@@ -80,7 +82,7 @@ class Pack:
                     job.net.load_state_dict(job.start.weights)
                 self.nets.load(run, job.net, job.start and job.start.momentum)
                 self.means.load(run, job.start.mean if job.start is not None else {})
-            self.preprocess = Preprocess(first.recipe, first.data, dtype)
+            self.preprocess = Preprocess(first.recipe, first.data, storage)
             self.eval_splits = [name for name in splits if name != "train"]
             columns = 2 + len(self.eval_splits) + first.data.classes  # loss, training error, other errors, norms
             self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
@@ -224,16 +226,30 @@ class Pack:
             features = nets.features(x, training=not stage.head_only)
         logits = nets.logits(features)
         losses = self._losses(logits, labels)
-        learning = [nets.head] if stage.head_only else nets.leaves
-        gradients = torch.autograd.grad(losses.mean(dim=1).sum(), learning)
+        gradient = self._gradient(losses.mean(dim=1).sum(), features)
         with torch.no_grad():
             columns = nets.head_columns if stage.head_only else slice(None)
             rows, momentum = nets.rows[:, columns], nets.momentum[:, columns]
-            gradient = gradients[0].reshape(len(self.jobs), -1) if stage.head_only else nets.gradient_rows(gradients)
             self._project("before")
             self.sgd_(rows, momentum, gradient, lr, recipe)
             self._project("after")
             return losses.detach(), logits.argmax(dim=-1) != labels
+
+    def _gradient(self, loss: Tensor, features: Tensor) -> Tensor:
+        """Return the gradient of what is learned, as rows. Behind the features it is scaled, if the precision asks."""
+        nets = self.nets
+        if self.now[0].head_only:
+            return torch.autograd.grad(loss, nets.head)[0].reshape(len(self.jobs), -1)
+        if nets.precision.largest_gradient is None:
+            return nets.gradient_rows(torch.autograd.grad(loss, nets.leaves))
+        named = dict(zip(nets.parameter_views, nets.leaves, strict=True))
+        heads = {name: leaf for name, leaf in named.items() if name.startswith("head.")}
+        body = {name: leaf for name, leaf in named.items() if name not in heads}
+        of_features, *of_heads = torch.autograd.grad(loss, [features, *heads.values()])
+        scale = nets.precision.gradient_scale(of_features)
+        of_body = torch.autograd.grad(features, list(body.values()), of_features * scale[..., None])
+        found = dict(zip((*body, *heads), (*of_body, *(g * scale[..., None] for g in of_heads)), strict=True))
+        return nets.gradient_rows([found[name] for name in named]) / scale
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the losses [R, B]. Runs with the same loss are one batch to it, as it gives one value per sample."""

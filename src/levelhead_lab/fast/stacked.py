@@ -11,6 +11,7 @@ from levelhead.core.errors import LevelheadError
 
 from ..lab.nets import GlobalMean, Net, PadShortcut, ResidualBlock
 from .net_rows import NetRows
+from .precision import Precision
 
 KERNEL_CHANNELS = (16, 32, 64)  # for which the kernels are made; with more, cuDNN is good and one network fills the GPU
 
@@ -45,7 +46,8 @@ class SideStream:
 class StackedConvNorm:
     """``relu(norm(conv(x)) + residual)`` of R runs: filters [R, k, k, C, C'], the rest [R, C'].
 
-    `cast_filters` are the filters in the precision of activations. `side_stream` is where the kernels put work that can
+    `cast_filters` are the filters in the dtype of activations, and `products` says how the kernels multiply float32.
+    `side_stream` is where the kernels put work that can
     wait; None is plain torch.
     """
 
@@ -58,6 +60,7 @@ class StackedConvNorm:
     stride: int
     eps: float
     momentum: float
+    products: str
     side_stream: SideStream | None
 
     def __call__(
@@ -86,13 +89,13 @@ class StackedConvNorm:
                 relu,
                 self.eps,
                 self.momentum,
+                self.products,
                 self.side_stream,
             )
         scale = self.gamma * torch.rsqrt(self.running_var + self.eps)
         affine = scale, self.beta - self.running_mean * scale
-        return conv_norm.convolve(
-            x, self.cast_filters, stride=self.stride, affine=affine, residual=residual, relu=relu
-        )[0], x
+        how = {"stride": self.stride, "products": self.products}
+        return conv_norm.convolve(x, self.cast_filters, affine=affine, residual=residual, relu=relu, **how)[0], x
 
     def _one_run(self, run: int, x: Tensor, residual: Tensor | None, relu: bool, training: bool) -> Tensor:
         filters = self.filters[run].permute(3, 2, 0, 1).to(x.dtype)
@@ -116,7 +119,7 @@ class UnstackableError(LevelheadError):
 
 
 class StackedNets(NetRows):
-    """R networks made of convolutions, batch norms and relus, with the architecture of `net`; `dtype` of activations.
+    """R networks made of convolutions, batch norms and relus, with the architecture of `net`, in a precision.
 
     `kernels` are the fused ones of Triton; without them, plain torch gives the same numbers on any device, run by run.
     """
@@ -124,9 +127,9 @@ class StackedNets(NetRows):
     filter_axes = (2, 3, 1, 0)  # as the kernels read them
     eval_pixels = 2**24  # narrow networks: 16384 images of 32x32
 
-    def __init__(self, net: Net, runs: int, device: torch.device, dtype: torch.dtype, *, kernels: bool):
-        super().__init__(net, runs, device, dtype)
-        self.cast_rows = self.rows.to(dtype) if dtype != self.rows.dtype else self.rows
+    def __init__(self, net: Net, runs: int, device: torch.device, precision: Precision | torch.dtype, *, kernels: bool):
+        super().__init__(net, runs, device, precision)
+        self.cast_rows = self.rows.to(self.precision.storage)  # the rows themselves where that is their dtype
         self.side_stream = SideStream(device) if kernels else None
         self.layers = list(self._layers(net.body))
 
@@ -204,6 +207,7 @@ class StackedNets(NetRows):
             stride=conv.stride[0],
             eps=norm.eps,
             momentum=norm.momentum or 0.0,
+            products=self.precision.products,
             side_stream=self.side_stream,
         )
 

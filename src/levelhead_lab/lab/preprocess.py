@@ -17,8 +17,9 @@ MOST_KERNEL_PIXELS = 4096  # of an image, which the augmentation's kernel holds 
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether the Triton kernels run on this device, in this precision."""
-    return device.type == "cuda" and dtype in (torch.bfloat16, torch.float32) and find_spec("triton") is not None
+    """Return whether the Triton kernels run on this device, for activations of this dtype."""
+    narrow = dtype in (torch.float16, torch.bfloat16, torch.float32)
+    return device.type == "cuda" and narrow and find_spec("triton") is not None
 
 
 class Preprocess:

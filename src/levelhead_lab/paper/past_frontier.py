@@ -74,6 +74,7 @@ def try_all(
     import torch
 
     from ..fast.fit_many import fit_many
+    from ..fast.precision import PRECISIONS
     from ..lab.train import State
 
     loaded = {spec.data_key: spec.load() for spec in specs}
@@ -101,7 +102,7 @@ def try_all(
                 mean.add(state.weights)
 
     began = time.monotonic()
-    dtype = getattr(torch, specs[0].dtype)
+    dtype = PRECISIONS[specs[0].dtype]
     ends = fit_many(jobs, slots=slots, device=device, dtype=dtype, evaluate_early=False, on_save=keep, save_every=2.0)
     seconds = round(time.monotonic() - began, 1)
     named = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else str(device)

@@ -37,6 +37,7 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
     import torch
 
     from ..fast.fit_many import fit_many
+    from ..fast.precision import PRECISIONS
     from ..lab import nets
     from ..lab.features import features
     from ..lab.preprocess import Preprocess
@@ -67,7 +68,7 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
         logits = nets.head_of(copies[i]).numpy().logits(seen)
         found[i]["epochs"].append({"epoch": state.epoch, **errors_by_rule(logits, test.labels, datas[i].counts)})
 
-    dtype = getattr(torch, specs[0].dtype)
+    dtype = PRECISIONS[specs[0].dtype]
     fit_many(jobs, slots=slots, device=device, dtype=dtype, evaluate_early=False, on_save=measure, save_every=0.0)
     return found
 

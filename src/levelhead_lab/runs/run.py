@@ -14,6 +14,7 @@ import torch.distributed as dist
 from levelhead.core.errors import LevelheadError
 from levelhead.show.progress import EpochProgress
 
+from ..fast.precision import PRECISIONS
 from ..lab.data import Data
 from ..lab.train import OnBatch, State, fit
 from . import checkpoint
@@ -73,9 +74,10 @@ def run(
             save_every=save_every,
             half=half,
         )[0]
-    if spec.dtype == "bfloat16":
+    if not PRECISIONS[spec.dtype].plain:
         raise LevelheadError(
-            "the plain engine trains in float32 or float64; bfloat16 needs the fast engine, on CUDA", parameter="dtype"
+            f"the plain engine trains in float32 or float64; {spec.dtype} needs the fast engine, on CUDA",
+            parameter="dtype",
         )
     session = TrainingSession(found, spec, data, place, writes=writes, half=half, report=report)
     show_data(data)
@@ -183,7 +185,7 @@ def run_packed(
                 jobs,
                 slots=slots,
                 device=device,
-                dtype=getattr(torch, dtype),
+                dtype=PRECISIONS[dtype],
                 evaluate_early=evaluate_early,
                 on_epoch=lambda i, record, part=part: part[i].end_epoch(record),
                 on_batch=(lambda i, *batch, part=part: on_batch_of[id(part[i])](*batch)) if on_batch_of else None,

@@ -17,6 +17,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.files.digest import file_sha256
 from levelhead.show.progress import EpochProgress
 
+from ..fast.precision import PRECISIONS
 from ..lab.data import Data
 from ..lab.features import errors, snapshot
 from ..lab.nets import build, parameter_count
@@ -48,7 +49,7 @@ class TrainingSession:
     ):
         self.run, self.folder, self.spec, self.data = run, run.path, spec, data
         self.device, self.writes, self.half, self.report = device, writes, half, report
-        dtype = torch.float32 if spec.dtype == "bfloat16" else getattr(torch, spec.dtype)  # master weights
+        dtype = PRECISIONS[spec.dtype].weights
         self.recipe, self.method = spec.resolve_recipe(), spec.resolve_method()
         self.net = build(
             spec.resolve_net(),

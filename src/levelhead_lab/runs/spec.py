@@ -51,7 +51,7 @@ class Spec:
     epochs: int | None = None  # length to which the recipe is stretched or shortened; its own if None
     seed: int = 0  # of initial weights, batches and crops
     engine: TrainingEngine = "auto"  # `plain`, `fast` (made for CUDA), or `auto`: fast where that is available
-    dtype: TrainingDtype = "float32"  # bfloat16 needs the fast engine
+    dtype: TrainingDtype = "float32"  # see `lab.precision`; all but float32 and float64 need the fast engine
 
     def __post_init__(self) -> None:
         convert_fields_(self, but="counts")  # checked when the classes are known
