@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .choice.chunked import tune_chunks
     from .choice.compare import Comparison, compare
-    from .choice.partial import Partial
     from .choice.priors import PriorEstimate, estimate_prior
     from .choice.snapshot import Snapshot
     from .choice.tune import cross_fit, match_prior, tune
@@ -58,7 +58,6 @@ __all__ = [
     "NegativeLogitsWarning",
     "NeverPredictedWarning",
     "NormWarning",
-    "Partial",
     "PrecisionWarning",
     "PriorEstimate",
     "PriorWarning",
@@ -85,6 +84,7 @@ __all__ = [
     "shift_logits",
     "tau_normalize",
     "tune",
+    "tune_chunks",
 ]
 
 _HOMES = {  # module: the public names that it defines
@@ -93,10 +93,10 @@ _HOMES = {  # module: the public names that it defines
     "core.head": ("Head",),
     "core.warnings": tuple(name for name in __all__ if name.endswith("Warning")),
     "choice.compare": ("Comparison", "compare"),
-    "choice.partial": ("Partial",),
-    "path.path": ("GammaPath", "gamma_path"),
+    "choice.chunked": ("tune_chunks",),
+    "path.path": ("GammaPath",),
     "choice.priors": ("PriorEstimate", "estimate_prior"),
-    "_moved": ("tune",),
+    "_moved": ("gamma_path", "tune"),
     "choice.tune": ("cross_fit", "match_prior"),
     "choice.tuned": ("Tuned",),
     "heads.adjust": ("adjust",),
@@ -116,6 +116,8 @@ def __getattr__(name: str) -> Any:
         from .core.study import from_the_study
 
         value = from_the_study("paper.geometry")
+    elif name == "rules":
+        value = import_module(".rules", __name__)
     elif name in _MODULES:
         value = import_module(f".core.{name}", __name__)
     elif name in _HOME:
@@ -123,6 +125,8 @@ def __getattr__(name: str) -> Any:
 
         with naming_what_is_missing():
             value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    elif name == "Partial":
+        raise AttributeError("levelhead.Partial and the files it wrote are gone: tune again with lh.tune_chunks")
     else:
         raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
     globals()[name] = value

@@ -8,7 +8,7 @@ import numpy as np
 from ..core.array import Array, as_array
 from ..core.counts import Counts, resolve
 from ..core.measure import Kind, check_shape
-from ..path.envelope import compute_envelope
+from ..path.envelope_walk import compute_envelope
 from ..rules.checks import target_prior
 from ..rules.rule import Rescale, find_path_rule
 from ..show.progress import StageProgress

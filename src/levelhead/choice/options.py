@@ -12,8 +12,8 @@ from ..core.choices import Criterion
 from ..core.curve import METRICS, Metric
 from ..core.errors import LevelheadError, check_choice
 from ..core.measure import Kind
-from ..path.bootstrap import check_replicates
 from ..path.metrics import ERRORS, RECALLS, check_cost_given
+from ..path.resample import check_replicates
 from ..rules.checks import check_range
 from ..rules.rule import RULES
 from ..show.progress import RowProgress, StageProgress

@@ -8,6 +8,7 @@ class_names: labels that are names of classes
 positions: labels of tokens and pixels
 measure: errors, recalls and calibration of predictions
 temperature: the scale of scores
+kept_rows: what is left of logits that were read in chunks
 errors: `LevelheadError`, and the checks that several rooms share
 warnings: the warning classes
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from .array import Array, to_numpy
 from .cores import usable_cores
+from .kept_rows import KeptRows
 from .measure import Kind, check_logits
 from .tables import SCRATCH
 
@@ -124,11 +125,23 @@ def _slopes(
     return sum(slope for slope, _ in found), sum(bend for _, bend in found)
 
 
+def most_rows(classes: int) -> int:
+    """Return how many rows are enough."""
+    return min(_MOST_ROWS, max(_LEAST_ROWS, _MOST_NUMBERS // classes))
+
+
+def pick_rows(n: int, classes: int) -> np.ndarray:
+    """Return the rows of logits [n, K] that a temperature is fitted on, ascending: all, or a sample of many."""
+    if n <= (most := most_rows(classes)):
+        return np.arange(n)
+    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+
 def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return logits [n, K] and labels [n] of all samples or, of many, as many as are enough; and their rows, [n]."""
-    rows = np.arange(len(labels))
-    most = min(_MOST_ROWS, max(_LEAST_ROWS, _MOST_NUMBERS // logits.shape[1]))
-    if len(rows) > most:
-        rows = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
-    some = logits[rows] if len(rows) < len(labels) else logits
+    if isinstance(logits, KeptRows):
+        rows, some = logits.rows, logits.values
+    else:
+        rows = pick_rows(*logits.shape)
+        some = logits[rows] if len(rows) < len(labels) else logits
     return check_logits(to_numpy(some), kind=kind).astype(np.float64), labels[rows], rows
