@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core.array import as_array
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, named
 from ..core.measure import Kind, are_log_probabilities
 from ..core.temperature import fit_scale, some_rows
 from ..path.chunks import read_chunks
@@ -259,10 +259,8 @@ def _unlabelled_changes(path: GammaPath, options: TuneOptions) -> Envelope:
         raise LevelheadError(
             f"expected logits [M, {len(path.counts)}], got shape {list(unlabelled.shape)}", parameter="unlabelled"
         )
-    try:
+    with named("unlabelled"):
         return predicted_changes(unlabelled, path, options)
-    except LevelheadError as error:
-        raise LevelheadError(error.message, parameter="unlabelled", advice=error.advice) from None
 
 
 def quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ from ..choice.tune import tune_with
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import describe_sources, write_tuned
 from ..core.choices import Criterion, Kind, Metric, RuleRequest
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, named
 from ..core.per_class import without_repeats
 from ..core.warnings import quiet
 from ..io import arrays
@@ -64,10 +64,8 @@ class TuneRequest:
             return None
         pairs = [(name, _number(value)) for name, _, value in (given.rpartition("=") for given in self.floors)]
         if all(name for name, _ in pairs):
-            try:
+            with named("floors"):
                 return without_repeats(pairs)
-            except LevelheadError as error:
-                raise LevelheadError(error.message, parameter="floors") from None
         if len(pairs) > 1:
             raise LevelheadError(
                 f"expected one recall for all classes, or CLASS=RECALL each time, got {', '.join(self.floors)}",

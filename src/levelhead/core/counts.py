@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from .array import described, to_numpy
-from .background import leave_alone
 from .choices import Missing
 from .errors import Advice, LevelheadError, check_choice
-from .per_class import as_mapping, in_order, listed, title
+from .per_class import as_mapping, find_classes, in_order, listed, title
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
@@ -157,7 +156,7 @@ def resolve(
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
     if background is not None:
-        values = leave_alone(values, background, names)
+        values = _leave_alone(values, background, names)
     with np.errstate(invalid="ignore"):
         valid = (values > 0) & (values <= 2**53) & (values == np.floor(values))
     for i in np.flatnonzero(~valid).tolist():
@@ -167,6 +166,46 @@ def resolve(
     if not values.any():
         raise LevelheadError("every class has a count of 0")
     return np.where(values == 0, values.max(), values)
+
+
+def check_left_alone(
+    scale: np.ndarray | None, offset: np.ndarray | None, background: int | str | None, names: Sequence[str] | None
+) -> None:
+    """Raise LevelheadError if an adjustment would change the background.
+
+    Scale and offset, [K], are what each class is multiplied by and moved by; None where it is not.
+    """
+    if background is None:
+        return
+    alone = find_background(background, max(len(each) for each in (scale, offset) if each is not None), names)
+    if (scale is not None and scale[alone] != 1) or (offset is not None and offset[alone] != 0):
+        raise LevelheadError(
+            f"{title(alone, names)} would change: the choice was made without a background; tune with it",
+            parameter="background",
+        )
+
+
+def find_background(background: int | str, classes: int, names: Sequence[str] | None) -> int:
+    """Return the index of the background, which is given by index or by known name.
+
+    >>> find_background("nothing", 2, ["nothing", "car"])
+    0
+    """
+    try:
+        if isinstance(background, bool):
+            raise LevelheadError(f"got {background}")
+        return find_classes([background], classes, names, what="class")[0]
+    except LevelheadError as error:
+        raise LevelheadError(f"expected the index or the name of one class ({error})", parameter="background") from None
+
+
+def _leave_alone(values: np.ndarray, background: int | str, names: Sequence[str] | None) -> np.ndarray:
+    """Return counts with that of the background replaced by the largest of the others, which no rule changes."""
+    alone = find_background(background, len(values), names)
+    others = np.delete(values, alone)
+    if not len(others):
+        raise LevelheadError("expected a class next to the background, got none", parameter="background")
+    return np.where(np.arange(len(values)) == alone, others.max(), values)
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:

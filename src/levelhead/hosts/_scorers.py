@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.choices import Metric
+from ..core.curve import Metric, metric_name
 
 _MACRO: dict[str, tuple | None] = {
     "average": ("macro",),
@@ -12,14 +12,14 @@ _MACRO: dict[str, tuple | None] = {
     "zero_division": ("warn", 0),
 }  # None: any value, it is not used
 _BALANCED: dict[str, tuple | None] = {"adjusted": (False,)}
-_FUNCTIONS: dict[tuple[str, str], tuple[Metric, dict[str, tuple | None]]] = {
-    ("sklearn", "accuracy_score"): ("error", {"normalize": (True,)}),
-    ("sklearn", "balanced_accuracy_score"): ("balanced_error", _BALANCED),
-    ("sklearn", "recall_score"): ("balanced_error", _MACRO),
-    ("sklearn", "f1_score"): ("macro_f1", _MACRO),
-    ("sklearn", "matthews_corrcoef"): ("mcc", {}),
-    ("sklearn", "cohen_kappa_score"): ("kappa", {"weights": (None,), "labels": (None,)}),
-    ("imblearn", "geometric_mean_score"): ("g_mean", {"average": ("multiclass",), "correction": (0, 0.0)}),
+_FUNCTIONS: dict[tuple[str, str], tuple[str, dict[str, tuple | None]]] = {  # what `metric_name` knows, and its settings
+    ("sklearn", "accuracy_score"): ("accuracy", {"normalize": (True,)}),
+    ("sklearn", "balanced_accuracy_score"): ("balanced_accuracy", _BALANCED),
+    ("sklearn", "recall_score"): ("recall_macro", _MACRO),
+    ("sklearn", "f1_score"): ("f1_macro", _MACRO),
+    ("sklearn", "matthews_corrcoef"): ("matthews_corrcoef", {}),
+    ("sklearn", "cohen_kappa_score"): ("cohen_kappa", {"weights": (None,), "labels": (None,)}),
+    ("imblearn", "geometric_mean_score"): ("geometric_mean", {"average": ("multiclass",), "correction": (0, 0.0)}),
 }
 
 
@@ -38,8 +38,8 @@ def exact_metric(scorer: Any, held_out: np.ndarray, classes: int) -> Metric | No
     """
     function, given = getattr(scorer, "_score_func", None), getattr(scorer, "_kwargs", {})
     package = str(getattr(function, "__module__", "")).partition(".")[0]
-    metric, allowed = _FUNCTIONS.get((package, getattr(function, "__name__", "")), (None, {}))
-    if metric is None or getattr(scorer, "_sign", 0) != 1 or getattr(scorer, "_response_method", "") != "predict":
+    called, allowed = _FUNCTIONS.get((package, getattr(function, "__name__", "")), (None, {}))
+    if called is None or getattr(scorer, "_sign", 0) != 1 or getattr(scorer, "_response_method", "") != "predict":
         return None
     if allowed is _MACRO and given.get("average") != "macro":
         return None
@@ -49,6 +49,7 @@ def exact_metric(scorer: Any, held_out: np.ndarray, classes: int) -> Metric | No
             value is one or (type(value) is type(one) and value == one) for one in values
         ):
             return None
+    metric = metric_name(called)
     whole = len(np.unique(held_out)) == classes
     alone = metric in ("error", "mcc", "kappa") or allowed is _BALANCED
     return metric if whole or alone else None
