@@ -66,12 +66,11 @@ def preload() -> None:
     for name in ("torch._dynamo", "onnx.reference", "onnxruntime", "sklearn.datasets", "pyarrow.parquet", "PIL.Image"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    import levelhead
-
-    for module in pkgutil.walk_packages(levelhead.__path__, "levelhead."):
-        if not module.name.startswith(WITHOUT):
-            with contextlib.suppress(ImportError):  # an extra that is not installed
-                importlib.import_module(module.name)
+    for package in ("levelhead", "levelhead_lab"):
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not module.name.startswith(WITHOUT):
+                with contextlib.suppress(ImportError):  # an extra that is not installed
+                    importlib.import_module(module.name)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the memory that it shares with this process
 
