@@ -48,7 +48,7 @@ class Mean:
 
     def add(self, state: "dict[str, Tensor]") -> None:
         """Take in the state after another epoch; counters stay those of the first."""
-        from levelhead_lab.lab.average import add_to_means_
+        from levelhead_lab.lab.train import add_to_means_
 
         self.count += 1
         self.values = self.values or {name: x.detach().cpu().clone() for name, x in state.items()}
@@ -124,9 +124,8 @@ def _variants(job: "Job", weights: dict[str, Mean], device: str) -> Iterator[tup
     """Yield each variant of a trained network with the logits of the test images."""
     import torch
 
-    from levelhead_lab.lab.features import features
     from levelhead_lab.lab.nets import head_of
-    from levelhead_lab.lab.preprocess import Preprocess
+    from levelhead_lab.lab.preprocess import Preprocess, features
 
     net, test = deepcopy(job.net).to(device), job.data.splits["test"]
     preprocess = Preprocess(job.recipe, job.data, torch.float32)

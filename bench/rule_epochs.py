@@ -39,8 +39,7 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
     from levelhead_lab.fast.fit_many import fit_many
     from levelhead_lab.fast.precision import PRECISIONS
     from levelhead_lab.lab import nets
-    from levelhead_lab.lab.features import features
-    from levelhead_lab.lab.preprocess import Preprocess
+    from levelhead_lab.lab.preprocess import Preprocess, features
     from levelhead_lab.lab.train import State
 
     loaded = {spec.data_key: spec.load() for spec in specs}

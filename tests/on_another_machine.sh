@@ -37,8 +37,8 @@ part "quick tests" "$python" -m pytest -p tests.elsewhere -p no:cacheprovider $s
 part "numbers" "$python" -m bench.trust --profile quick --only right_numbers \
     --results "$work/trust.json" --page "$work/trust.md"
 if "$python" -c "import sys, torch, triton; sys.exit(not torch.cuda.is_available())" 2>/dev/null; then
-    part "kernels" "$python" tests/lab/check_kernels.py
-    part "augmentation" "$python" tests/lab/check_augment.py
+    part "kernels" "$python" tests/fast/check_kernels.py
+    part "augmentation" "$python" tests/fast/check_augment.py
 else
     echo "kernels: not run, no GPU"
 fi

@@ -27,7 +27,8 @@ import numpy as np
 
 COUNTS = [400, 100, 25, 4]
 # Need Triton; other people's trainers, which no command imports; runs the command.
-WITHOUT = ("levelhead_lab.fast.kernels", "levelhead_lab.fast.conv_norm", "levelhead.hosts", "levelhead.__main__")
+WITHOUT = ("levelhead_lab.fast.kernels", "levelhead_lab.fast.conv_norm", "levelhead_lab.lab.augment_kernel")
+WITHOUT += ("levelhead.hosts", "levelhead.__main__")
 WRITTEN = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")  # on a page
 
 

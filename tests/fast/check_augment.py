@@ -4,8 +4,8 @@ import itertools
 import sys
 
 import torch
-from levelhead_lab.fast.augment_kernel import augment
 
+from levelhead_lab.lab.augment_kernel import augment
 from levelhead_lab.lab.epoch_plan import EpochPlan
 from levelhead_lab.lab.preprocess import crop_flip, cut_out, standardize
 from levelhead_lab.lab.trivial_augment import MAGNITUDE_BINS, OPERATIONS, make_tables, trivial_augment
