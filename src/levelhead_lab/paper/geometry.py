@@ -7,8 +7,12 @@ import numpy as np
 from levelhead.core.array import Array, to_numpy
 from levelhead.core.counts import check_labels
 from levelhead.core.head import Head
-from levelhead.core.norms import norm_follows_count as norm_follows_count
-from levelhead.core.norms import rank_correlation as rank_correlation
+from levelhead.core.norms import norm_follows_count, rank_correlation
+
+__all__ = [
+    "Oracle", "angular_sigma", "boundary_angles", "center_gap", "centers", "norm_follows_count", "oracle_head",
+    "rank_correlation", "relative_norms",
+]  # fmt: skip
 
 
 def relative_norms(head: Head) -> np.ndarray:
