@@ -16,10 +16,9 @@ import levelhead as lh
 from levelhead.show.plot import headless, save
 from levelhead.show.style import ACCENT, INK, SOFT
 from levelhead_lab.lab.data import Data, hold_out, imbalance
-from levelhead_lab.lab.features import snapshot
 from levelhead_lab.lab.load import digits
 from levelhead_lab.lab.nets import build
-from levelhead_lab.lab.preprocess import Preprocess
+from levelhead_lab.lab.preprocess import Preprocess, snapshot
 from levelhead_lab.lab.recipe import find_recipe
 from levelhead_lab.lab.train import fit
 from levelhead_lab.paper.markdown import fill, markdown_table

@@ -79,9 +79,8 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
     """Train the baseline and WVN on long-tailed digits, and level each with a gamma chosen on held-out samples."""
     import torch
 
-    from .lab.features import snapshot
     from .lab.nets import build
-    from .lab.preprocess import Preprocess
+    from .lab.preprocess import Preprocess, snapshot
     from .lab.train import fit
 
     check_seed(seed)

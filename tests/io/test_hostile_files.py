@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.trust import fuzz_data
 from levelhead import LevelheadError
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned_json import read_choice
@@ -19,8 +20,6 @@ from levelhead.io import arrays, numpy_file, text
 from levelhead.io.counts_file import read_counts
 from levelhead.io.names_file import read_names
 from levelhead.io.samples import read
-
-from ..trust import fuzz_data
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 

@@ -2,10 +2,13 @@
 
 Everything random is drawn from (seed, epoch, step). A training that was stopped anywhere and resumed from its State
 therefore takes the same steps: bit for bit on a CPU with the same number of threads.
+
+Weights are averaged over the last epochs where the recipe asks for it (Izmailov et al., Averaging Weights Leads to
+Wider Optima and Better Generalization, 2018), and the batch statistics too, instead of being measured again.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +22,6 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.head import Head
 from levelhead.methods.method import Method
 
-from .average import add_to_means_, numbers_of, take_mean_
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
 from .nets import Net, head_of
@@ -182,6 +184,31 @@ def _project_(net: Net, method: Method, order: str) -> None:
     if method.project is not None and method.order == order:
         weight = net.head.weight
         weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
+
+
+@torch.no_grad()
+def add_to_means_(means: Iterable[Tensor], values: Iterable[Tensor], count: int) -> None:
+    """Take another value into each mean, of which it is number `count`; the first replaces what is there.
+
+    >>> mean = torch.zeros(1)
+    >>> for count, value in enumerate((1.0, 2.0, 6.0), 1):
+    ...     add_to_means_([mean], [torch.tensor([value])], count)
+    >>> mean.item()
+    3.0
+    """
+    for mean, value in zip(means, values, strict=True):
+        mean.lerp_(value, 1 / count)
+
+
+def numbers_of(net: Net) -> dict[str, Tensor]:
+    """Return the parameters and statistics of a network by name, without its counters."""
+    return {name: x for name, x in net.state_dict().items() if x.is_floating_point()}
+
+
+def take_mean_(net: Net, mean: dict[str, Tensor], method: Method) -> None:
+    """Copy the mean to the network; unit weight vectors, whose mean is shorter, are made unit vectors again."""
+    net.load_state_dict({**net.state_dict(), **mean})
+    _project_(net, method, "after")
 
 
 def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:

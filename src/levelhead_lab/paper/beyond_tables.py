@@ -92,7 +92,7 @@ def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
     """Return what RS and the shift reach at three epochs of each training: the best without them, with RS, the last.
 
     Args:
-        runs: what `rule_epochs.measure_epochs` returned.
+        runs: what `bench/rule_epochs.py` measured.
     """
     rows = []
     for run in runs:
@@ -134,7 +134,7 @@ def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
     """Return what variants of longer trained networks reach: strength from unlabelled images, and best on test.
 
     Args:
-        runs: what `past_frontier.try_all` returned.
+        runs: what `bench/past_frontier.py` measured.
     """
     rows: list[tuple[str, list[str]]] = [
         ("alone", [f"{100 * _variant(run, 'as trained')['error']:.2f}" for run in runs])

@@ -12,7 +12,7 @@ from levelhead.rules.rule import Shift
 from .beyond_tables import shift_cell
 from .cells import Record, cell
 from .figure_style import BASELINE, GRAY, GREEN, LIGHT, WVN, Drawn, MissingSource, panels, set_title
-from .rule_epochs import STRENGTHS
+from .post_hoc import RESCALE_STRENGTHS
 from .tables import DATA_TITLES, tables
 
 SOURCE = "gamma from a hold-out"
@@ -76,7 +76,7 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
     """Draw the errors of WVN after every epoch, and RS's over epochs and gammas, a row for each ratio.
 
     Args:
-        runs: what `rule_epochs.measure_epochs` returned.
+        runs: what `bench/rule_epochs.py` measured.
     """
     every = {(run["ratio"], run["method"]): run["epochs"] for run in runs}
     ratios = [ratio for ratio, method in every if method == "wvn"]
@@ -106,13 +106,12 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
         )
         left.grid(axis="y", color=LIGHT, lw=0.5)
         grid = 100 * np.array([row["rescale"]["curve"] for row in epochs]).T
-        gammas = STRENGTHS["rescale"]
         seen = right.imshow(
             grid, origin="lower", interpolation="nearest", aspect="auto", cmap="viridis", vmax=np.quantile(grid, 0.8),
-            extent=(number[0] - 0.5, number[-1] + 0.5, gammas[0], gammas[-1]),
+            extent=(number[0] - 0.5, number[-1] + 0.5, RESCALE_STRENGTHS[0], RESCALE_STRENGTHS[-1]),
         )  # fmt: skip
         right.plot(number, [row["rescale"]["gamma"] for row in epochs], color="white", lw=1)
-        right.set(ylabel="gamma", ylim=(gammas[0], gammas[-1]))
+        right.set(ylabel="gamma", ylim=(RESCALE_STRENGTHS[0], RESCALE_STRENGTHS[-1]))
         bar = figure.colorbar(seen, ax=right, pad=0.02)
         bar.ax.tick_params(labelsize=8)
         bar.outline.set_visible(False)

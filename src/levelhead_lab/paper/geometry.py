@@ -10,6 +10,11 @@ from levelhead.core.counts import Counts, check_labels, resolve
 from levelhead.core.head import Head
 from levelhead.core.head import rank_correlation as rank_correlation
 
+__all__ = [
+    "Oracle", "angular_sigma", "boundary_angles", "center_gap", "centers", "norm_follows_count", "oracle_head",
+    "rank_correlation", "relative_norms",
+]  # fmt: skip
+
 
 def relative_norms(head: Head) -> np.ndarray:
     """Return each weight vector's length over the longest one's, [K].

@@ -19,7 +19,7 @@ from . import geometry
 
 RANGES: dict[str, tuple[float, float]] = {Rescale.name: (0.0, 2.0), Tau.name: (0.0, 4.0), Shift.name: (0.0, 4.0)}
 SHIFTS = np.linspace(0.0, 4.0, 101)  # the strengths of every curve of a shift in a record
-RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # the gammas of RS tried before a shift
+RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # the gammas of RS tried before a shift, and epoch by epoch
 
 
 def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:

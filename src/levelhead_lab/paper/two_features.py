@@ -9,10 +9,9 @@ from torch import nn
 from levelhead.methods import METHODS
 
 from ..lab.data import Data, imbalance
-from ..lab.features import snapshot
 from ..lab.load import digits
 from ..lab.nets import Net, build
-from ..lab.preprocess import Preprocess
+from ..lab.preprocess import Preprocess, snapshot
 from ..lab.recipe import find_recipe
 from ..lab.train import fit
 

@@ -27,7 +27,8 @@ import numpy as np
 
 COUNTS = [400, 100, 25, 4]
 # Need Triton; other people's trainers, which no command imports; runs the command.
-WITHOUT = ("levelhead_lab.fast.kernels", "levelhead_lab.fast.conv_norm", "levelhead.hosts", "levelhead.__main__")
+WITHOUT = ("levelhead_lab.fast.kernels", "levelhead_lab.fast.conv_norm", "levelhead_lab.lab.augment_kernel")
+WITHOUT += ("levelhead.hosts", "levelhead.__main__")
 WRITTEN = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")  # on a page
 
 
@@ -66,12 +67,11 @@ def preload() -> None:
     for name in ("torch._dynamo", "onnx.reference", "onnxruntime", "sklearn.datasets", "pyarrow.parquet", "PIL.Image"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    import levelhead
-
-    for module in pkgutil.walk_packages(levelhead.__path__, "levelhead."):
-        if not module.name.startswith(WITHOUT):
-            with contextlib.suppress(ImportError):  # an extra that is not installed
-                importlib.import_module(module.name)
+    for package in ("levelhead", "levelhead_lab"):
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not module.name.startswith(WITHOUT):
+                with contextlib.suppress(ImportError):  # an extra that is not installed
+                    importlib.import_module(module.name)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the memory that it shares with this process
 

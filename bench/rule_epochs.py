@@ -1,6 +1,6 @@
 """Measure RS and the shift after every epoch of a training, on the test set: what the choice of the epoch is worth.
 
-python -m levelhead_lab.paper.rule_epochs FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
+python bench/rule_epochs.py FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
 """
 
 import json
@@ -15,17 +15,17 @@ import numpy as np
 from levelhead.core import atomic
 from levelhead.path.path import gamma_path
 from levelhead.rules.rule import Rescale, Shift
-
-from ..runs.spec import Spec
+from levelhead_lab.paper.post_hoc import RESCALE_STRENGTHS
+from levelhead_lab.runs.spec import Spec
 
 if TYPE_CHECKING:
-    from ..fast.job import Job
-    from ..lab.data import Data
-    from ..lab.recipe import Recipe
+    from levelhead_lab.fast.job import Job
+    from levelhead_lab.lab.data import Data
+    from levelhead_lab.lab.recipe import Recipe
 
 COLUMNS = ("cifar10:100", "cifar10:10")
 TRAINED = ("baseline", "wvn", "wvn-released")  # as trained plainly, and the two orders of WVN's step
-STRENGTHS: dict[str, np.ndarray] = {Rescale.name: np.linspace(0.0, 1.0, 21), Shift.name: np.linspace(0.0, 4.0, 21)}
+STRENGTHS: dict[str, np.ndarray] = {Rescale.name: RESCALE_STRENGTHS, Shift.name: np.linspace(0.0, 4.0, 21)}
 
 
 def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 16) -> list[dict[str, Any]]:
@@ -36,12 +36,11 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
     """
     import torch
 
-    from ..fast.fit_many import fit_many
-    from ..fast.precision import PRECISIONS
-    from ..lab import nets
-    from ..lab.features import features
-    from ..lab.preprocess import Preprocess
-    from ..lab.train import State
+    from levelhead_lab.fast.fit_many import fit_many
+    from levelhead_lab.fast.precision import PRECISIONS
+    from levelhead_lab.lab import nets
+    from levelhead_lab.lab.preprocess import Preprocess, features
+    from levelhead_lab.lab.train import State
 
     loaded = {spec.data_key: spec.load() for spec in specs}
     datas = [loaded[spec.data_key] for spec in specs]
@@ -75,8 +74,8 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
 
 def make_job(spec: Spec, data: "Data", recipe: "Recipe") -> "Job":
     """Return the training of a spec from its first step, by this recipe."""
-    from ..fast.job import Job
-    from ..lab import nets
+    from levelhead_lab.fast.job import Job
+    from levelhead_lab.lab import nets
 
     method = spec.resolve_method()
     net = nets.build(spec.resolve_net(), data.classes, head=method.head, shape=data.shape, seed=spec.seed)

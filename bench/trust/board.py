@@ -178,9 +178,9 @@ def write_page(results: Mapping[str, Mapping[str, Any]], page: Path) -> None:
 
 HEAD = """# Trust: what is promised, attacked, measured
 
-<!-- `make trust` writes this page from results/trust.json; edit tests/trust/board.py, not this file. -->
+<!-- `make trust` writes this page from results/trust.json; edit bench/trust/board.py, not this file. -->
 
-Each promise is attacked by a program in `tests/trust/`. `make trust` runs all of them and writes this page (the full
+Each promise is attacked by a program in `bench/trust/`. `make trust` runs all of them and writes this page (the full
 profile, hours); `make trust PROFILE=quick` takes minutes, and `make test` holds the same checks with small numbers. How
 to report what breaks one of these promises: `SECURITY.md`.
 """

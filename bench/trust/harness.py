@@ -1,6 +1,6 @@
 """What all fuzzers share: the loops, the account of what happened, what is kept of a failure, and the command line.
 
-    python -m tests.trust.fuzz_onnx --executions 100000 --seed 1     # or --seconds 300
+    python -m bench.trust.fuzz_onnx --executions 100000 --seed 1     # or --seconds 300
 
 prints one JSON line: executions, how many files were read, how many refused by a documented error, and tracebacks: any
 other error, a message of several lines or without the file's name, and a result that another library contradicts. An

@@ -1,6 +1,6 @@
 """The supply chain: versions pinned, the build's too, a reason for each dependency, and a bill of materials.
 
-    python -m tests.trust.supply_chain [--sbom FILE]
+    python -m bench.trust.supply_chain [--sbom FILE]
 
 ends with 1 and lists what is wrong; `make check` runs it.
 

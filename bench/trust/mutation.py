@@ -1,4 +1,4 @@
-"""Tests would notice: bugs are put into core, gamma and files, one at a time, and a test must fail.
+"""Tests would notice: bugs are put into the rooms of ROOMS, one at a time, and a test must fail.
 
 The tests are collected once. Each is run once to see which lines it reaches. A mutant lives in a fork of that process:
 the functions in memory get the changed code, and the tests that reach the changed line are run, the shortest first. A
@@ -35,8 +35,8 @@ from .reached_lines import Reached, reach_lines, read_reached
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "levelhead"
-ROOMS = ("core", "gamma", "files")
-TESTS = ("core", "show", "gamma", "files", "io", "heads", "cli")  # whose tests are run
+ROOMS = ("core", "rules", "path", "choice", "labels", "files")
+TESTS = (*ROOMS, "show", "io", "heads", "cli")  # whose tests are run
 TARGET = 85
 FIRST, SECOND = 4.0, 20.0  # seconds of tests that a mutant meets at first, and after all others if it survives these
 MOST_IMPORTED = 60  # tests that a mutant outside of functions meets
@@ -193,7 +193,7 @@ class _Loop:
         self.caches = []
         gc.unfreeze()  # conftest.py has frozen what was there when all tests were collected
         for one in gc.get_objects():
-            if type(one) is FunctionType and one.__code__.co_filename.startswith(str(SOURCE)):
+            if type(one) is FunctionType and one.__code__.co_filename.startswith(f"{SOURCE}/"):
                 code = one.__code__
                 self.functions.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(one)
             elif type(one) is functools._lru_cache_wrapper and str(one.__module__).startswith("levelhead"):
@@ -340,7 +340,9 @@ def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Pa
     sys.dont_write_bytecode = True
     # The pytest around this one reads a module that it was given by name itself, and would not see the changed code.
     sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, AssertionRewritingHook)]
-    for name in [name for name in sys.modules if name.split(".")[0] in ("levelhead", "tests")]:
+    for name in [
+        name for name in sys.modules if name.split(".")[0] in ("levelhead", "levelhead_lab", "tests", "bench")
+    ]:
         del sys.modules[name]
     if mutant is not None:
         code = compile(mutate(path.read_text(encoding="utf-8"), mutant), str(path), "exec")
@@ -364,7 +366,7 @@ def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Pa
 
 
 def main() -> None:
-    """Print what happens to the mutants of a file: python -m tests.trust.mutation src/levelhead/core/head.py [LINE]"""
+    """Print what happens to the mutants of a file: python -m bench.trust.mutation src/levelhead/core/head.py [LINE]"""
     path, lines = Path(sys.argv[1]).resolve(), {int(word) for word in sys.argv[2:]}
     chosen = [(path, one) for one in find_mutants(path.read_text()) if not lines or one.line in lines]
     import pytest
@@ -382,7 +384,7 @@ def main() -> None:
 
 ROW = Row(
     "tests would notice",
-    "mutation testing on core, gamma and files: each mutant against the doctests and tests that reach its line",
+    f"mutation testing on {', '.join(ROOMS)}: each mutant against the doctests and tests that reach its line",
     f"{TARGET} % of mutants killed, survivors listed",
     check,
     lacks,

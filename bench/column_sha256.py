@@ -1,19 +1,17 @@
 """Write the sha256 of the data of every column into tables.toml, from the official files.
 
-python -m levelhead_lab.paper.column_sha256 FOLDER_OF_THE_DATA_SETS
+python bench/column_sha256.py FOLDER_OF_THE_DATA_SETS
 """
 
 import sys
 from pathlib import Path
 
 from levelhead.core import atomic
+from levelhead_lab import paper
+from levelhead_lab.paper.trainings import trainings
 
-from .trainings import trainings
-
-_TABLES_FILE = Path(__file__).with_name("tables.toml")
-_MARK = (
-    "# The sha256 of the images and labels of every column, written by levelhead_lab.paper.column_sha256.\n[sha256]\n"
-)
+_TABLES_FILE = Path(paper.__file__).with_name("tables.toml")
+_MARK = "# The sha256 of the images and labels of every column, written by bench/column_sha256.py.\n[sha256]\n"
 
 
 def column_digests(root: str | Path) -> dict[str, dict[str, str]]:

@@ -41,7 +41,7 @@ def reach_lines(items: list[Any], out: Path, source: Path) -> None:
     """Run tests and write, for each that passes, its seconds and the lines of `source` that it reaches."""
     from _pytest.runner import runtestprotocol
 
-    begin, seen = str(source), set[tuple[str, int]]()
+    begin, seen = f"{source}/", set[tuple[str, int]]()
 
     def trace_lines(frame: FrameType, event: str, _: Any) -> Any:
         seen.add((frame.f_code.co_filename, frame.f_lineno))

@@ -1,6 +1,6 @@
 """Rows of the scoreboard in many processes: each does a part, with its own seeds, and writes what it found as it goes.
 
-    python -m tests.trust.workers ROW PART PARTS PROFILE SECONDS FOLDER
+    python -m bench.trust.workers ROW PART PARTS PROFILE SECONDS FOLDER
 
 is one of those processes. It writes FOLDER/ROW-PART.json every few seconds, so that nothing is lost if it is killed,
 and what a failure was found with to FOLDER/kept-PART.
@@ -45,7 +45,7 @@ def run_split(
     words = [budget.profile, str(budget.seconds), str(folder)]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.trust.workers", name, str(i), str(parts), *words],
+            [sys.executable, "-m", "bench.trust.workers", name, str(i), str(parts), *words],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """Run rows of the scoreboard, and write results/trust.json and docs/trust.md.
 
-python -m tests.trust [--profile quick|full] [--only ROW ...] [--minutes M] [--workers N --folder DIR]
+python -m bench.trust [--profile quick|full] [--only ROW ...] [--minutes M] [--workers N --folder DIR]
 """
 
 import argparse

@@ -16,7 +16,7 @@ from levelhead_lab.fast import pack, stacked
 from levelhead_lab.fast.fit_many import _packs, fit_many
 from levelhead_lab.fast.job import Job
 from levelhead_lab.fast.precision import Precision
-from levelhead_lab.lab import data, features, load, nets, preprocess, recipe, train
+from levelhead_lab.lab import data, load, nets, preprocess, recipe, train
 
 pytestmark = pytest.mark.slow  # each trains networks
 
@@ -40,7 +40,7 @@ def by_plain_loop(job):
     how = preprocess.Preprocess(job.recipe, job.data, torch.float64)
 
     def on_epoch(state, record):
-        records.append(record | {f"{title}_error": e for title, e in features.errors(net, job.data, how).items()})
+        records.append(record | {f"{title}_error": e for title, e in preprocess.errors(net, job.data, how).items()})
 
     train.fit(net, job.data, job.recipe, job.method, seed=job.seed, on_epoch=on_epoch)
     return net, records

@@ -1,6 +1,6 @@
 """Try to go past the recipe `frontier` on long-tailed CIFAR: longer, averaged, with other batch statistics, mirrored.
 
-python -m levelhead_lab.paper.past_frontier FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
+python bench/past_frontier.py FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
 """
 
 import json
@@ -14,22 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from rule_epochs import make_job
 
 from levelhead.choice.tune import match_prior
 from levelhead.core import atomic
 from levelhead.path.path import gamma_path
-
-from ..lab.recipe import Recipe, find_recipe
-from ..runs.spec import Spec
-from .post_hoc import RANGES, errors_at
-from .rule_epochs import make_job
+from levelhead_lab.lab.recipe import Recipe, find_recipe
+from levelhead_lab.paper.post_hoc import RANGES, errors_at
+from levelhead_lab.runs.spec import Spec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..fast.job import Job
-    from ..lab.data import Data
-    from ..lab.nets import Net
+    from levelhead_lab.fast.job import Job
+    from levelhead_lab.lab.data import Data
+    from levelhead_lab.lab.nets import Net
 
 TRIED_COLUMNS = ("cifar10:100", "cifar100:100")
 EPOCHS = 800  # twice those of `frontier`
@@ -49,7 +48,7 @@ class Mean:
 
     def add(self, state: "dict[str, Tensor]") -> None:
         """Take in the state after another epoch; counters stay those of the first."""
-        from ..lab.average import add_to_means_
+        from levelhead_lab.lab.train import add_to_means_
 
         self.count += 1
         self.values = self.values or {name: x.detach().cpu().clone() for name, x in state.items()}
@@ -73,9 +72,9 @@ def try_all(
     """
     import torch
 
-    from ..fast.fit_many import fit_many
-    from ..fast.precision import PRECISIONS
-    from ..lab.train import State
+    from levelhead_lab.fast.fit_many import fit_many
+    from levelhead_lab.fast.precision import PRECISIONS
+    from levelhead_lab.lab.train import State
 
     loaded = {spec.data_key: spec.load() for spec in specs}
     jobs, facts = [], []
@@ -125,9 +124,8 @@ def _variants(job: "Job", weights: dict[str, Mean], device: str) -> Iterator[tup
     """Yield each variant of a trained network with the logits of the test images."""
     import torch
 
-    from ..lab.features import features
-    from ..lab.nets import head_of
-    from ..lab.preprocess import Preprocess
+    from levelhead_lab.lab.nets import head_of
+    from levelhead_lab.lab.preprocess import Preprocess, features
 
     net, test = deepcopy(job.net).to(device), job.data.splits["test"]
     preprocess = Preprocess(job.recipe, job.data, torch.float32)
@@ -160,10 +158,9 @@ def level_statistics_(
     import torch
 
     from levelhead.methods import METHODS
-
-    from ..fast.fit_many import copy_to
-    from ..lab.epoch_plan import draw_plan
-    from ..lab.preprocess import Preprocess
+    from levelhead_lab.fast.fit_many import copy_to
+    from levelhead_lab.lab.epoch_plan import draw_plan
+    from levelhead_lab.lab.preprocess import Preprocess
 
     device, preprocess = next(net.parameters()).device, Preprocess(recipe, data, torch.float32)
     images, _ = copy_to(device, data.train)

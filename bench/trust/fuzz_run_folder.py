@@ -13,8 +13,8 @@ from levelhead_lab.runs.export import export, load
 from levelhead_lab.runs.run import run as train
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
+from tests.layouts import write_small_npz
 
-from ..layouts import write_small_npz
 from .harness import drive, main
 from .mutators import damage_bytes, damage_json
 
