@@ -8,7 +8,6 @@
 - skl2onnx: a converter that writes those classifiers as ONNX
 - predictor: any function that gives scores, such as a native booster, with them adjusted
 - _callback: what the callbacks share, with a choice made on the evaluation of a training
-- _tune_at_end, _model_card: that choice; a section about leveling in a model card
 - _training_labels, _trackers: counts from a trainer's data; what leveling did, for trackers
 - _base_classifier, _folds: what the classifiers share, with the scores of any classifier; the folds of a tuning
 - _scorers: which scorers are exact; the choice on out-of-fold scores, and `summary_`, what is known after it
