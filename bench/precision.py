@@ -27,7 +27,6 @@ from pathlib import Path
 import torch
 from _compile_ahead import compile_ahead
 
-from levelhead import gamma_path
 from levelhead.methods import METHODS
 from levelhead.path.path import gamma_path
 from levelhead_lab.fast import conv_norm, fit_many, stacked

@@ -17,9 +17,8 @@ with naming_what_is_missing():
     from lightning.pytorch import Callback, LightningModule, Trainer
     from torch.utils.data import DistributedSampler
 
-    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
+    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback, Gather, one_loader
     from ._trackers import PAGE, LevelOutcome
-    from ._tune_at_end import one_loader
 
 
 class WVNCallback(BaseWVNCallback, Callback):
@@ -135,7 +134,7 @@ def _validation_batches(trainer: Trainer) -> Any:
     return loader if limit == float("inf") or limit >= len(loader) else islice(loader, int(limit))
 
 
-def _gather_function(trainer: Trainer) -> Any:
+def _gather_function(trainer: Trainer) -> Gather | None:
     """Return the function that joins what all processes have collected; None where each has all samples.
 
     Lightning deals samples out in turn, and repeats the first ones until all processes have equally many.

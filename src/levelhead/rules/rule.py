@@ -5,7 +5,7 @@ class: its exact path, its choice, its page and its files follow from that.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -107,6 +107,15 @@ class Rule:
             chosen: the strengths.
         """
         raise NotImplementedError
+
+    def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
+        """Return what it does to scores [N, K] that come from no head; counts [K] of what the model was trained on.
+
+        >>> RULES["rescale"].on_scores(np.array([400, 100]), Strengths(0.5)).scale
+        array([1., 2.])
+        """
+        rows = Head(np.ones((len(counts), 1)))
+        return replace(self.amounts(rows, counts, chosen), smoothing=chosen.smoothing)
 
     def refuses(self, head: Head, counts: np.ndarray | None) -> str | None:
         """Return why it cannot adjust a head, or None."""
@@ -308,6 +317,9 @@ class RescaleThenShift(PerClass):
         """Return what both strengths do to each class."""
         rarity = counts.max() / counts
         return Adjustment(rarity**gamma, second * np.log(rarity) + 0.0)
+
+    def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
+        return self.adjustment(counts, chosen.gamma, chosen.second or 0.0)
 
 
 @dataclass(frozen=True, eq=False)
