@@ -19,8 +19,7 @@ from .hdf5 import hdf5_arrays
 from .keras_config import head_in_config
 from .keras_weights import find_keras_layers
 from .spans import LocatedHead, Span
-from .zip import Archive
-from .zip_note import complete_zip, note_in_zip
+from .zip import Archive, complete_zip, note_in_zip
 
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"
 

@@ -20,13 +20,12 @@ from ..core.errors import LevelheadError, in_file
 from ..core.extras import install_command
 from ..core.regular_file import check_regular_file
 from ..heads.candidates import list_layers
+from ..heads.notes import NOTE, Note, note_entries, note_from
 from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format
-from .note import NOTE, Note, note_entries, note_from
 from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, heads_of, node_of_weight, unused_name
-from .onnx_ml import classifier_key, classifier_layer, classifier_names
-from .onnx_parts import tensors, texts
+from .onnx_parts import classifier_key, classifier_layer, classifier_names, tensors, texts
 from .protobuf import Splice, field, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 

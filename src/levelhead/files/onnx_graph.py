@@ -10,8 +10,7 @@ from typing import Any
 
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
-from .onnx_ml import classifier_key
-from .onnx_parts import graphs
+from .onnx_parts import classifier_key, graphs
 from .protobuf import Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.

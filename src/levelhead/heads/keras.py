@@ -117,6 +117,12 @@ class KerasModel:
         assert not grown
         return partial(_restore, [(v, _numpy(v)) for layer in layers.values() for v in _variables(layer)])
 
+    def notes(self) -> list[Mapping[str, Any]]:
+        return []  # Keras has no config of its own to leave one in
+
+    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
+        return lambda: None
+
     def write(self, path: str, module: Any, head: Head) -> None:
         """Put a head into a module: its variables stay the layer's own."""
         if (head.bias is None) != (module.bias is None):

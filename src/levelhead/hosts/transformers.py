@@ -15,7 +15,7 @@ with naming_what_is_missing():
     import torch
     from transformers import TrainerCallback
 
-    from ..heads.config_note import drop_note, extend_note
+    from ..heads.notes import drop_note, extend_note
     from ..heads.torch import unwrap
     from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
     from ._model_card import facts_of, write_card
