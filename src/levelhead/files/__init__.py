@@ -12,7 +12,7 @@ describe: their results as text
 locate: the table of formats, and the head in a file of any of them
 format: what the formats have in common
 safetensors, onnx, state_dict, keras, keras_weights: one format each
-keras_config, hdf5: the graph of a Keras model as data; where the arrays of an HDF5 file lie
+hdf5: where the arrays of an HDF5 file lie
 onnx_graph, onnx_parts, protobuf, zip: what ONNX, Keras and state dicts are made of
 find: the head among the tensors of a file, by name and shape
 spans: a head as byte ranges of a file

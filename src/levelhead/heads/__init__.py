@@ -12,7 +12,7 @@ layers: the linear layers of a torch module that a forward pass runs
 probe: a forward pass that proves it
 editable: whether a layer can be changed in place
 keras: a Keras model as a place; read and write its head
-keras_find: which layer of a Keras model is its head
+graph: the walk from an output of a model back to its linear layers, for ONNX and Keras
 sklearn: read and write the head of a scikit-learn classifier
 collect: the logits and labels of a torch model over a loader
 """
