@@ -33,10 +33,9 @@ if TYPE_CHECKING:
         RangeWarning,
         ScaleWarning,
     )
-    from .heads.adjust import adjust
     from .heads.adjusted import Adjusted
-    from .heads.find import find_head
-    from .heads.in_place import adjust_, rescale_
+    from .heads.apply import adjust, adjust_, rescale_
+    from .heads.torch_find import find_head
     from .hosts.torch import WVN, normalize_
     from .methods import METHODS
     from .path.path import GammaPath, gamma_path
@@ -99,10 +98,9 @@ _HOMES = {  # module: the public names that it defines
     "_moved": ("tune",),
     "choice.tune": ("cross_fit", "match_prior"),
     "choice.tuned": ("Tuned",),
-    "heads.adjust": ("adjust",),
     "heads.adjusted": ("Adjusted",),
-    "heads.find": ("find_head",),
-    "heads.in_place": ("adjust_", "rescale_"),
+    "heads.apply": ("adjust", "adjust_", "rescale_"),
+    "heads.torch_find": ("find_head",),
     "hosts.torch": ("WVN", "normalize_"),
     "choice.snapshot": ("Snapshot",),
     "methods": ("METHODS",),

@@ -33,15 +33,6 @@ HEAD_PAIRS = (
     ("cls_classifier", "distillation_classifier"),
     ("classifier", "classifier_distill"),
 )
-# Layers of Keras: which are linear, and what may follow a head without undoing the scaling of its columns.
-KERAS_LINEAR = ("Dense", "Conv1D", "Conv2D", "Conv3D")
-KERAS_HARMLESS = (
-    "Activation", "Softmax", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "Flatten", "Reshape", "Permute",
-    "UpSampling1D", "UpSampling2D", "AveragePooling1D", "AveragePooling2D", "GlobalAveragePooling1D",
-    "GlobalAveragePooling2D", "GlobalAveragePooling3D", "Identity",
-)  # fmt: skip
-KERAS_SUMS = ("Add", "Average")
-KERAS_ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
 
 
 def list_layers(layers: Iterable[tuple[str, Sequence[int]]], most: int = 8) -> str:

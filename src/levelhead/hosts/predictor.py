@@ -20,7 +20,7 @@ from ..core.counts import Counts
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
 from ..core.measure import Kind, check_logits, log_softmax
-from ..heads.adjust import apply_choice
+from ..heads.apply import apply_choice
 from ..rules.adjustment import smooth_votes
 from ..rules.rule import RULES
 

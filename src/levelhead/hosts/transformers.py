@@ -22,7 +22,7 @@ with naming_what_is_missing():
     from transformers import TrainerCallback
 
     from ..heads.adjusted import Adjusted
-    from ..heads.config_note import drop_note, extend_note
+    from ..heads.notes import drop_note, extend_note
     from ..heads.torch import unwrap
     from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback, Gather, one_loader
     from ._trackers import Trackers, tensorboard_folder

@@ -10,7 +10,7 @@ from levelhead.core import measure
 from levelhead.core.array import to_numpy
 from levelhead.core.head import Head
 from levelhead.core.warnings import quiet
-from levelhead.heads.adjust import adjust as apply_tuned
+from levelhead.heads.apply import adjust as apply_tuned
 from levelhead.path.path import GammaPath, gamma_path
 from levelhead.rules import adjust
 from levelhead.rules.rule import Rescale, Shift, Tau, find_path_rule
