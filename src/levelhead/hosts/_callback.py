@@ -90,9 +90,6 @@ class EvalTuning:
     _norms: np.ndarray | None = field(default=None, init=False)
     _likely: int | None = field(default=None, init=False)  # K, as far as counts or labels tell it
 
-    def __post_init__(self) -> None:
-        check_choice("metric", self.metric, METRICS)
-
     def start(self, model: nn.Module, training: Any) -> None:
         """Check the head, and know the counts: as given, or from the labels of what training draws from."""
         counted = count_training_labels(training) if self.given is None else self.given
@@ -232,6 +229,7 @@ class BaseLevelCallback:
         scores: BatchScores | None = None,
         page: str | Path | None = None,
     ) -> None:
+        check_choice("metric", metric, METRICS)
         if tune is not None:
             check_choice("tune", tune, ("eval",))
         if (tuned is None) == (tune is None):

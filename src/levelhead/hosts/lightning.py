@@ -167,12 +167,7 @@ def _log(logger: Any, outcome: LevelOutcome, step: int) -> None:
 
 
 class RescaleCallback(BaseRescaleCallback, LevelCallback):
-    """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``.
-
-    Checkpoints of the fit are written before RS. They hold the head as it was trained, so that training can resume from
-    them, and `trainer.test(ckpt_path="best")` tests the head before RS. The module in memory, and whatever is saved of
-    it from then on (`trainer.save_checkpoint`), has the leveled head. The next `fit` starts from the head before RS.
-    Counts or a layer that do not fit the model are an error before the first step.
+    """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
 
     Args:
         counts: training samples of each class: a list, {class: n}, or labels to be counted.

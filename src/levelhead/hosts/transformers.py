@@ -213,12 +213,7 @@ def _section(adjusted: Adjusted, tuned: Tuned | str | Path) -> str:
 
 
 class RescaleCallback(BaseRescaleCallback, LevelCallback):
-    """Rescale the head once, when `train` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``.
-
-    RS comes after every checkpoint of the training, and after `load_best_model_at_end` has loaded the best one.
-    Checkpoints hold the head as it was trained, so that training can resume from them. The model in memory, and what
-    `trainer.save_model` writes, has the leveled head. The next `train` starts from the head before RS. Counts or a
-    layer that do not fit the model are an error before the first step.
+    """Rescale the head once, when `train` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
 
     Args:
         counts: training samples of each class: a list, {class: n} (by name where the config has names), or labels.
