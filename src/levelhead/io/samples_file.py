@@ -19,7 +19,7 @@ from ..core.per_class import as_mapping, check_names, in_order, listed
 from ..core.regular_file import Stamp, check_regular_file, check_unchanged
 from . import arrays
 from .per_class_file import is_inline, read_counts
-from .table import TABLE_SUFFIXES, Layout, columns_called, find_columns
+from .table import TABLE_SUFFIXES, columns_called, find_columns
 
 Source = str | Path  # FILE or FILE:KEY
 NAME_ARRAYS = ("names", "classes", "class_names")  # what an array of class names is called in a file of several
@@ -83,12 +83,12 @@ def read(
         say(remark)
     if label_column is not None:
         if labels is not None:
-            raise LevelheadError(
-                "expected a column of the logits' table or a file of labels, got both", parameter="labels"
-            )
+            both = "expected a column of the logits' table or a file of labels, got both"
+            raise LevelheadError(both, parameter="labels")
         labels = scores.label
-    names = _class_names(scores)
-    classes = scores.values.shape[1]
+    names, classes = scores.names, scores.values.shape[1]
+    if names is not None and len(names) != classes:
+        raise LevelheadError(f"expected {classes} class names, one per class, got {len(names)}", parameter="names")
     background = None if background is None else find_background(background, classes, names)
     alone = f"name the logits alone: {logits}:logits"
     found: dict[str, np.ndarray] = {}
@@ -199,7 +199,7 @@ def _read_scores(source: Source, names: Sequence[str] | None, label_column: str 
         if len(table.columns) == 1:  # lists of logits
             check_shape(table.columns[0].shape)
             return _Scores(source, table.columns[0], None if names is None else list(names))
-        classes = _number_of_classes(counts)
+        classes = len(counts) if isinstance(counts, Mapping) else None  # a list may also be of labels
         known = names if names is not None else _keys_in_order(counts, table.titles)
         if label_column is not None:
             table.column(label_column)  # there is one
@@ -214,16 +214,11 @@ def _read_scores(source: Source, names: Sequence[str] | None, label_column: str 
         remarks.append(f"labels are the column {label!r} of {source}")
     if layout.ignored:
         ignored = "is not a class and is" if len(layout.ignored) == 1 else "are not classes and are"
-        remarks.append(
-            f"{source}: {listed(layout.ignored)} {ignored} ignored; its classes are {_shown(layout, table.titles)}"
-        )
+        shown = listed([table.titles[i] for i in layout.logits]) if table.titles else f"its {values.shape[1]} columns"
+        remarks.append(f"{source}: {listed(layout.ignored)} {ignored} ignored; its classes are {shown}")
     label_path = None if label is None else Path(f"{path}:{label}")
     own = list(names) if names is not None else layout.names
     return _Scores(source, values, own, label_path, tuple(remarks))
-
-
-def _shown(layout: Layout, titles: list[str] | None) -> str:
-    return listed([titles[i] for i in layout.logits]) if titles else f"its {len(layout.logits)} columns"
 
 
 def _names_next_to(source: Source, classes: int) -> list[str] | None:
@@ -237,18 +232,6 @@ def _names_next_to(source: Source, classes: int) -> list[str] | None:
     return None
 
 
-def _class_names(scores: _Scores) -> list[str] | None:
-    """Return the names of the classes, checked; None if nothing says them."""
-    if scores.names is None:
-        return None
-    classes = scores.values.shape[1]
-    if len(scores.names) != classes:
-        raise LevelheadError(
-            f"expected {classes} class names, one per class, got {len(scores.names)}", parameter="names"
-        )
-    return scores.names
-
-
 def _keys_in_order(counts: Counts, titles: list[str] | None) -> list[str] | None:
     """Return the classes of {class: n}, in the order of the columns called so; None if there are no such columns."""
     keys = [str(key) for key in counts] if isinstance(counts, Mapping) else []
@@ -256,29 +239,10 @@ def _keys_in_order(counts: Counts, titles: list[str] | None) -> list[str] | None
     return None if places is None else [key for _, key in sorted(zip(places, keys, strict=True))]
 
 
-def _number_of_classes(counts: Counts) -> int | None:
-    """Return K, if counts say it: a list may also be of labels."""
-    return len(counts) if isinstance(counts, Mapping) else None
-
-
-def _class_indices(labels: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
-    """Return labels as class indices; class names are looked up among the names of the classes."""
-    if labels.size == 0:
-        raise LevelheadError("expected a label for each row of the logits, got none")
-    if not are_names(labels):
-        return labels
-    if names is None:
-        raise LevelheadError(
-            f"labels are names ({str(labels.flat[0])!r}), but class names are not known here; give class indices, or "
-            "logits as .csv or .parquet with one title per class",
-            advice=Advice("names", None, "to list the classes in the order of the logits' columns"),
-        )
-    return index_labels(labels, names)
-
-
 def _read_labels(
     source: Source, scores: _Scores, names: Sequence[str] | None, say: Callable[[str], None]
 ) -> np.ndarray:
+    """Return labels as class indices; names are looked up among the names of the classes."""
     labels, rows = arrays.read(source, wanted="labels"), len(scores.values)
     if labels.shape == (rows + 1,) and arrays.may_begin_with_a_title(source):
         is_text = labels.dtype.kind == "U"
@@ -287,7 +251,17 @@ def _read_labels(
             say(f"{source}: the first line, 0, is read as a title, because {scores.source} has one row less ({rows})")
         labels = labels[1:] if is_title else labels
     with in_file(source):
-        return _class_indices(labels, names)
+        if labels.size == 0:
+            raise LevelheadError("expected a label for each row of the logits, got none")
+        if not are_names(labels):
+            return labels
+        if names is None:
+            raise LevelheadError(
+                f"labels are names ({str(labels.flat[0])!r}), but class names are not known here; give class indices, "
+                "or logits as .csv or .parquet with one title per class",
+                advice=Advice("names", None, "to list the classes in the order of the logits' columns"),
+            )
+        return index_labels(labels, names)
 
 
 def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, background: int | None) -> np.ndarray:
@@ -295,12 +269,8 @@ def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, b
     counts, logits = (read_counts(source) if given else source), scores.values
     where = source if given and not is_inline(source) else "counts"
     classes = logits.shape[1]
-    if (
-        not isinstance(counts, dict)
-        and getattr(counts, "ndim", 1) == 1
-        and len(counts) < classes
-        and not _texts(counts)
-    ):
+    one_row = not isinstance(counts, dict) and getattr(counts, "ndim", 1) == 1
+    if one_row and len(counts) < classes and not (len(counts) > 0 and are_names(counts)):
         numbered = len(logits) > 1 and np.array_equal(logits[:, 0], np.arange(len(logits)))
         index = ", of which the first is 0, 1, 2, ...: is it an index?" if numbered else ""
         if len(logits) == len(counts):
@@ -311,10 +281,6 @@ def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, b
         )
     with in_file(where):
         return resolve(counts, classes, names=names, background=background)
-
-
-def _texts(counts: Counts) -> bool:
-    return len(counts) > 0 and are_names(counts)
 
 
 def _same_values(values: np.ndarray, get: Callable[[Any], np.ndarray], source: Any) -> bool:

@@ -100,12 +100,11 @@ def read_parquet(path: Path) -> Table:
         columns = [_from_arrow(name, table.column(i)) for i, name in enumerate(table.column_names)]
     except (LevelheadError, MemoryError):
         raise
-    except (arrow.ArrowException, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
-        raise LevelheadError(f"not a sound .parquet file ({_first_line(error)})") from None
-    except OSError as error:
-        if error.errno is not None:
+    except (arrow.ArrowException, ValueError, TypeError, LookupError, OverflowError, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # the system's
             raise
-        raise LevelheadError(f"not a sound .parquet file ({_first_line(error)})") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise LevelheadError(f"not a sound .parquet file ({reason})") from None
     if not columns:
         raise LevelheadError("the file has no columns")
     if not len(columns[0]):
@@ -361,10 +360,6 @@ def _from_arrow(name: str, column: Any) -> np.ndarray:
     if values.dtype.kind == "O" and not isinstance(first, str | bytes):
         return np.array([float(value) for value in values.tolist()])  # decimals
     return values.astype(str)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _parquet_modules(path: Path) -> tuple[Any, Any]:
