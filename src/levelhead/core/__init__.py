@@ -2,7 +2,8 @@
 
 head: `Head`, the last linear layer of a classifier; what its norms say, and what rounding it can change
 counts: training samples of each class, and a class that every rule leaves alone
-measure: errors, recalls and calibration of predictions; the scale of scores
+measure: errors, recalls and calibration of predictions
+logits: logits checked, told from probabilities, and their temperature
 curve: step functions of gamma, and the names of metrics
 labels: labels that are names of classes, or of tokens and pixels
 per_class: one value per class, given by class, and names of classes

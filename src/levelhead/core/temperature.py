@@ -1,2 +1,2 @@
-from .measure import fit_scale as fit_scale
-from .measure import some_rows as some_rows
+from .logits import fit_scale as fit_scale
+from .logits import some_rows as some_rows

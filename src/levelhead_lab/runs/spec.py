@@ -10,8 +10,8 @@ from typing import Any, Literal
 from levelhead.core.choices import Profile, TrainingDtype, TrainingEngine
 from levelhead.core.errors import LevelheadError
 from levelhead.io.fields import convert_fields_
-from levelhead.methods.lookup import method_file, method_named
 from levelhead.methods.method import Method
+from levelhead.methods.table import method_file, method_named
 
 from ..lab.data import Data, check_share, hold_out, imbalance
 from ..lab.load import OFFICIAL, load
