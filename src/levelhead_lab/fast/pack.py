@@ -350,11 +350,6 @@ def _do_nothing() -> None:
 class BatchMarks:
     """Tells how many batches are done: on a CPU at once, on CUDA when the events behind them have happened.
 
-    Args:
-        report: called with the epoch, from 1 on, how many of its batches are done, and how many there are; None to
-            mark nothing.
-        stream: of CUDA, on which batches are queued; None on a CPU, where they are done when they are marked.
-
     >>> marks = BatchMarks(lambda *record: print(record), None)
     >>> marks.add(0, 16, 40)
     (1, 16, 40)

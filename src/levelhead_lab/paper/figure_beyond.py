@@ -11,7 +11,7 @@ from levelhead.rules.rule import Shift
 
 from .beyond_tables import shift_cell
 from .cells import Record, cell
-from .figure_style import BASELINE, GRAY, GREEN, LIGHT, WVN, Drawn, MissingSource, panels, set_title
+from .figure_style import BASELINE, GRAY, GREEN, LIGHT, WVN, Drawn, MissingSource, panels, set_legend, set_title
 from .post_hoc import RESCALE_STRENGTHS
 from .tables import DATA_TITLES, tables
 
@@ -63,7 +63,7 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
         panel.plot([], [], "--", color=GRAY, lw=1)[0],
     ]
     labels = [*(METHODS[method].title for method in methods), "as trained", "RS", "shift", "lowest published"]
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=8.5)
+    set_legend(figure, handles, labels, ncols=4)
     return Drawn(
         figure,
         f"Test error under the recipe frontier, mean over seeds ({drawn} networks): as trained, and after RS and the "
@@ -73,11 +73,7 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
 
 
 def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
-    """Draw the errors of WVN after every epoch, and RS's over epochs and gammas, a row for each ratio.
-
-    Args:
-        runs: what `bench/rule_epochs.py` measured.
-    """
+    """Draw the errors of WVN after every epoch, and RS's over epochs and gammas, a row for each ratio."""
     every = {(run["ratio"], run["method"]): run["epochs"] for run in runs}
     ratios = [ratio for ratio, method in every if method == "wvn"]
     if not ratios:
@@ -120,7 +116,7 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
     for panel in axes[-1]:
         panel.set_xlabel("epoch")
     labels = [*lines, "RS, order as released", "WVN+RS, published", "RS on the best epoch as trained"]
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)
+    set_legend(figure, handles, labels, ncols=3)
     return Drawn(
         figure,
         f"Test error of WVN on {DATA_TITLES['cifar10']} after every epoch since the rate first fell, a network a row; "

@@ -42,16 +42,8 @@ def draw_boundary(sources: Sources) -> Drawn:
         recall = right[y == counts.argmin()].mean()
         style.set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}")
     handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
-    figure.legend(
-        handles,
-        [f"digit {k}, {n} samples" for k, n in enumerate(counts)],
-        frameon=False,
-        loc="outside lower center",
-        ncols=len(counts),
-        fontsize=8.5,
-        handletextpad=0.1,
-        columnspacing=1.2,
-    )
+    labels = [f"digit {k}, {n} samples" for k, n in enumerate(counts)]
+    style.set_legend(figure, handles, labels, ncols=len(counts), at="lower", handletextpad=0.1, columnspacing=1.2)
     return Drawn(
         figure,
         f"Decision regions, weight vectors and {len(y)} test samples of networks with two features, "
@@ -176,9 +168,7 @@ def draw_tsne(sources: Sources) -> Drawn:
         style.set_title(panel, f"{split}, {len(points[split][0])} of each{marked}")
     for places in points["train"]:
         axes[0, 1].scatter(*np.array(places).T, s=9, color="#111827", marker="+", lw=0.6)
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2, fontsize=8.5
-    )
+    style.set_legend(figure, *axes[0, 0].get_legend_handles_labels(), ncols=2, at="lower")
     return Drawn(
         figure,
         f"One t-SNE map of train and test features of the most and the least frequent class "

@@ -131,13 +131,8 @@ def train_missing(
 ) -> int:
     """Train those without a record, as many at a time as fit; return the number of records written.
 
-    Args:
-        wanted: the trainings, the most valuable first.
-        results, slots, executor: as in `ReproduceOptions`.
-        runs: folder of the runs, which a cluster shares; finished runs are not trained again.
-        until: seconds after which no new run is started.
-        say: called with a line for each group of runs that has ended.
-        report: called with the record of each epoch of a run on this machine, its column as `title`.
+    The most valuable come first. No new run is started `until` seconds later; `say` gets a line for each group of runs
+    that has ended, `report` the record of each epoch of a run on this machine. For the rest see `ReproduceOptions`.
     """
     results, began = Path(results), time.monotonic()
     results.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,8 @@ from levelhead.methods.tau_norm import tau_normalize_head
 from levelhead.rules.rule import RULES, Rescale, Strengths, Tau, find_path_rule
 from levelhead.rules.strength import finite_number
 
+LEVELED_BY = {None: Rescale.name, rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what a method adjusts by
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -114,14 +116,12 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Resc
 
 def rule_for(method: Method) -> str:
     """Return the rule that levels what a method trained: its own or, if it has none, RS."""
-    if method.adjust is tau_normalize_head:
-        return Tau.name
-    if method.adjust not in (None, rescale_head):
+    if method.adjust not in LEVELED_BY:
         raise LevelheadError(
             f"method {method.name}: its adjust is neither RS nor tau-normalization, so its strength "
             "cannot be chosen here; train without it, and apply it to the head of the run's snapshot"
         )
-    return Rescale.name
+    return LEVELED_BY[method.adjust]
 
 
 def _share_text(share: float) -> str:
