@@ -27,6 +27,7 @@ WRAPPER = re.compile(
     r"((module|model|_orig_mod|base_model|net|network|ema|params|state_dict|model_state_dict|model_ema|"
     r"state_dict_ema)\.)*"
 )
+DEEPEST_NAME = max(name.count(".") for name in KNOWN_HEADS) + 1  # parts that a known name has
 NOT_HEADS = re.compile(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", re.IGNORECASE)
 
 # What a layer has next to its weight, or instead of it, and why it is then refused.
@@ -132,6 +133,12 @@ class _Tensors:
         """The layers by their names in the model, without what was put around it."""
         return {layer: _unwrapped(layer) for layer in self.weights}
 
+    @cached_property
+    def blocks(self) -> set[str]:
+        """The layers and all that is around them, by these names."""
+        parts = (name.split(".") for name in self.names.values())
+        return {".".join(one[:depth]) for one in parts for depth in range(1, min(len(one), DEEPEST_NAME) + 1)}
+
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
         """Return the layers of a head's shape: [K, d] or [K, d, 1, 1], K at least so many; never embeddings."""
         return [
@@ -153,7 +160,7 @@ class _Tensors:
         return self.candidates(rows)
 
     def has(self, block: str) -> bool:
-        return any(f"{name}.".startswith(f"{block}.") for name in self.names.values())
+        return block in self.blocks
 
     def fits(self, block: str, classes: int | None) -> bool:
         return self.has(block)
