@@ -4,7 +4,7 @@ place: `Place`, where a head is; models in memory as one
 apply: a rule applied to the head of any place; `adjust`, `adjust_`, `rescale_`
 adjusted: what was done to a model in memory, and the way back
 notes: the note about an adjustment, in files and in configs of models and adapters
-candidates: the names of heads in models
+candidates: which layer is the head by names and shapes, of modules and of files
 torch_model: a torch module as a place
 torch: read and write the head of a torch module
 torch_find: which layer of a torch module is its head

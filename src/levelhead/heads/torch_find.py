@@ -3,7 +3,8 @@
 A wrong guess would silently bend some other layer, so every doubt is an error that lists the candidates.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import jit, nn
@@ -11,7 +12,7 @@ from torch import jit, nn
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..rules.label_task import PROBLEM_TYPES
-from .candidates import HEAD_PAIRS, KNOWN_HEADS, LOGIT_SCALE
+from .candidates import HEAD_PAIRS, check_no_rivals, find_by_names, is_logit_scale
 from .layers import HARMLESS_MODULES, check_live, layer_shape, linear_layers, listing, outputs, unwrap
 from .probe import NAME_HEAD, Probe, probes_of
 
@@ -121,25 +122,62 @@ def _declared_layers(model: nn.Module, classes: int | None) -> _Layers | None:
         return None
     if all(isinstance(part, nn.Identity) for part in parts):
         raise LevelheadError("the model was built without a head: its classifier is Identity", advice=NAME_HEAD)
-    return _check_no_rivals(model, _named_layers(model, parts, classes))
+    found = _named_layers(model, parts, classes)
+    check_no_rivals(_Modules(model), list(found))
+    return found
 
 
 def _under_known_names(model: nn.Module, classes: int | None) -> _Layers | None:
     """Return the layers under names that libraries give their heads."""
-    for paths in HEAD_PAIRS:
-        parts = [_submodule(model, path) for path in paths]
-        if all(part is not None and any(True for _ in linear_layers(part)) for part in parts):
-            return _check_no_rivals(model, _named_layers(model, parts, classes))
-    last = [m for _, m in linear_layers(model)][-1:]
-    found: _Layers = {}
-    for path in KNOWN_HEADS:
-        part = _submodule(model, path)
-        inside = [] if part is None else [m for _, m in linear_layers(part)]
-        if any(outputs(m) == classes if classes is not None else m in last for m in inside):
-            found |= _named_layers(model, part, classes)
-    if len(found) > 1:
-        raise _undecided(f"more than one layer could be the head: {listing(found.items())}")
-    return _check_no_rivals(model, found) if found else None
+    return {path: model.get_submodule(path) for path in find_by_names(_Modules(model), classes)} or None
+
+
+@dataclass(frozen=True)
+class _Modules:
+    """The linear layers of a model as candidates for its head."""
+
+    model: nn.Module
+
+    pairs = HEAD_PAIRS
+
+    def rows(self, layer: str) -> int:
+        return outputs(self.model.get_submodule(layer)) or 0
+
+    def layers(self, rows: int) -> list[str]:
+        return [path for path, module in linear_layers(self.model) if outputs(module) == rows]
+
+    def has(self, block: str) -> bool:
+        return bool(self._inside(block))
+
+    def fits(self, block: str, classes: int | None) -> bool:
+        """Return whether a block has a layer of so many outputs or, if that is not known, the model's last layer."""
+        last = [module for _, module in linear_layers(self.model)][-1:]
+        return any(outputs(m) == classes if classes is not None else m in last for m in self._inside(block))
+
+    def ends(self, block: str, classes: int | None) -> list[str]:
+        return list(_named_layers(self.model, _submodule(self.model, block), classes))
+
+    def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
+        """Return whether a layer is not next to those found, and feeds a neighbor that takes K inputs."""
+        parent = layer.rpartition(".")[0]
+        if not parent or parent in {path.rpartition(".")[0] for path in found}:
+            return False
+        sizes, width = (
+            ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape"),
+            self.rows(layer),
+        )
+        neighbors = self.model.get_submodule(parent).children()
+        return any(getattr(m, size, None) in (width, (width,)) for m in neighbors for size in sizes)
+
+    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
+        listed = listing((path, self.model.get_submodule(path)) for path in rivals or found)
+        if rivals:
+            return _undecided(f"{', '.join(found)} looks like the head, but {listed} may feed the output too")
+        return _undecided(f"more than one layer could be the head: {listed}")
+
+    def _inside(self, block: str) -> list[nn.Module]:
+        part = _submodule(self.model, block)
+        return [] if part is None else [module for _, module in linear_layers(part)]
 
 
 def _proved_layers(model: nn.Module, probes: tuple[Probe, ...]) -> _Layers:
@@ -270,11 +308,11 @@ def _scale_around(model: nn.Module, path: str) -> str | None:
     rows = outputs(model.get_submodule(path))
     for block in (model.get_submodule(path.rpartition(".")[0]), model):
         for name, p in (*block._parameters.items(), *block._buffers.items()):
-            if LOGIT_SCALE.fullmatch(name) and p is not None and not nn.parameter.is_lazy(p) and p.numel() in (1, rows):
+            if p is not None and not nn.parameter.is_lazy(p) and is_logit_scale(name, p.numel(), rows):
                 return name
         for name, number in vars(block).items():
             of_number = (float,) if name == "T" else (int, float)  # a whole T is a number of steps
-            if LOGIT_SCALE.fullmatch(name) and type(number) in of_number and number != 1:
+            if type(number) in of_number and number != 1 and is_logit_scale(name, 1, rows):
                 return name
     return None
 
@@ -285,19 +323,6 @@ def _is_norm(module: nn.Module, width: int) -> bool:
     sizes = [getattr(module, size, None) for size in ("num_features", "num_channels", "normalized_shape")]
     sizes.append(None if weight is None or isinstance(weight, nn.UninitializedParameter) else tuple(weight.shape))
     return any(size in (width, (width,), [width]) for size in sizes)
-
-
-def _check_no_rivals(model: nn.Module, found: _Layers) -> _Layers:
-    """Return the same layers, if no other could feed the output next to them."""
-    size = {outputs(m) for m in found.values()}
-    rivals = [
-        (path, m)
-        for path, m in linear_layers(model)
-        if outputs(m) in size and path not in found and not _feeds_neighbor(model, path, found)
-    ]
-    if rivals:
-        raise _undecided(f"{', '.join(found)} looks like the head, but {listing(rivals)} may feed the output too")
-    return found
 
 
 def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
@@ -316,17 +341,6 @@ def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
             if isinstance(module, nn.Softmax | nn.LogSoftmax):
                 return "multiclass", "a softmax follows it"
     return PROBLEM_TYPES.get(getattr(getattr(model, "config", None), "problem_type", None))
-
-
-def _feeds_neighbor(model: nn.Module, path: str, found: _Layers) -> bool:
-    """Return whether a layer with K outputs is a hidden one whose width happens to be K: a neighbor takes K inputs."""
-    parent = path.rpartition(".")[0]
-    if not parent or parent in {p.rpartition(".")[0] for p in found}:
-        return False
-    sizes = ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape")
-    width = outputs(model.get_submodule(path))
-    neighbors = model.get_submodule(parent).children()
-    return any(getattr(m, size, None) in (width, (width,)) for m in neighbors for size in sizes)
 
 
 def _flat(layers: Any) -> list[Any]:
