@@ -13,9 +13,9 @@ from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..methods.card import changes
 from ..methods.method import Loss, Method
+from ..methods.table import method_named
 from ..path.metrics import gain_text
 from ..rules.rule import RULES
-from ..methods.table import method_named
 
 with naming_what_is_missing():
     import torch
