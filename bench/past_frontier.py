@@ -19,6 +19,7 @@ from rule_epochs import make_job
 from levelhead.choice.tune import match_prior
 from levelhead.core import atomic
 from levelhead.path.path import gamma_path
+from levelhead.rules.rule import rule_with
 from levelhead_lab.lab.recipe import Recipe, find_recipe
 from levelhead_lab.paper.post_hoc import RANGES, errors_at
 from levelhead_lab.runs.spec import Spec
@@ -184,7 +185,7 @@ def reached(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -> dict[
     found: dict[str, Any] = {}
     for rule in ("rescale", "shift"):
         path = gamma_path(logits, labels, counts, rule=rule, range=RANGES[rule])
-        matched = match_prior(logits, counts, rule=rule, range=RANGES[rule], bootstrap=0).gamma
+        matched = match_prior(logits, counts, rule=rule_with(rule, range=RANGES[rule]), bootstrap=0).gamma
         found["error"] = round(path.at(0.0).error, 6)
         best = path.best("error").gamma
         found[rule] = {"match_prior": errors_at(path, matched), "best_on_test": errors_at(path, best)}

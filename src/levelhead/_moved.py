@@ -1,40 +1,110 @@
-"""What `tune` also takes for one minor version: a model with its loader, and several labels per sample."""
+"""What has moved, for one minor version: old parameters, each with a DeprecationWarning that names the new one."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
-from typing import Any, get_args
+from typing import Any
 
-from .choice import tune as choice
+import numpy as np
+
+from .choice import compare as comparing
+from .choice import tune as choosing
+from .choice.goal import Goal
 from .core.choices import LabelTask
 from .core.class_names import names_in_config
+from .core.counts import WithBackground
 from .core.errors import LevelheadError, check_choice
 from .core.measure import are_log_probabilities
 from .core.positions import IGNORED
-from .heads.collect import collect_scores, is_module
+from .core.warnings import warn
+from .heads.collect import is_module
+from .heads.collect import scores as scores_of
 from .labels.label_inputs import check_multilabel_options
 from .labels.tune_labels import tune_labels
+from .rules.rule import AUTO, rule_with
+
+_GOAL = ("cost", "floors", "criterion")
+_RULE = ("range", "norms", "bias")
+TASKS: tuple[LabelTask, ...] = ("multiclass", "multilabel")
 
 
-@wraps(choice.tune)
+def say_moved(old: str, new: str) -> None:
+    """Warn that an old name still works, and say the new one."""
+    warn(f"{old} moved to {new}; levelhead 0.3 no longer takes it", DeprecationWarning)
+
+
+def _take_moved(options: dict[str, Any], *, default: str = AUTO) -> dict[str, Any]:
+    """Return the options with a goal for cost, floors and criterion, and a rule for range, norms and bias."""
+    goal = {name: options.pop(name) for name in _GOAL if name in options}
+    if goal:
+        say_moved(f"the parameter {next(iter(goal))}", f"metric=lh.Goal({next(iter(goal))}=...)")
+        known = options.get("metric", "balanced_error")
+        options["metric"] = replace(known, **goal) if isinstance(known, Goal) else Goal(known, **goal)
+    more = {name: options.pop(name) for name in _RULE if name in options}
+    if any(value is not None for value in more.values()):
+        name = next(name for name, value in more.items() if value is not None)
+        options["rule"] = rule_with(options.get("rule", default), **more)
+        say_moved(f"the parameter {name}", f"rule=lh.rules.{type(options['rule']).__name__}({name}=...)")
+    return options
+
+
+def _without_ignored(labels: Any, options: dict[str, Any]) -> Any:
+    """Return labels with those that an `ignore_index` names as -100, which is left out."""
+    if "ignore_index" not in options:
+        return labels
+    index = options.pop("ignore_index")
+    if index == IGNORED:
+        return labels
+    say_moved("the parameter ignore_index", "labels of -100")
+    known = np.array(labels)
+    return np.where(known == index, IGNORED, known)
+
+
+@wraps(choosing.tune)
 def tune(logits: Any, labels: Any = None, counts: Any = None, *, task: LabelTask = "multiclass", **options: Any) -> Any:
-    check_choice("task", task, get_args(LabelTask))
+    check_choice("task", task, TASKS)
+    if task == "multilabel":
+        say_moved('tune(task="multilabel")', "lh.tune_labels(logits, labels, counts)")
+        return _tune_labels(logits, labels, counts, options)
     if is_module(logits):
-        model, ignored = logits, options.get("ignore_index", IGNORED)
-        logits, labels = collect_scores(model, labels, ignore_index=ignored, progress=options.get("progress"))
+        say_moved("tune(model, loader, counts)", "lh.tune(*lh.scores(model, loader), counts)")
+        model, ignored = logits, options.pop("ignore_index", IGNORED)
+        logits, labels = scores_of(model, labels, ignore_index=ignored, progress=options.get("progress"))
         if options.get("names") is None:
             options["names"] = names_in_config(getattr(model, "config", None), logits.shape[1])
         one_logit = logits.shape[1] == 2 and not logits[:, 0].any()
         fixed = one_logit or options.get("kind") == "probabilities" or are_log_probabilities(logits)
-        if fixed and options.get("rule", "auto") == "auto":
+        if fixed and options.get("rule", AUTO) == AUTO:
             options["rule"] = "shift"  # all that fits the head, if that is one logit or a softmax follows it
-    if task == "multiclass":
-        return choice.tune(logits, labels, counts, **options)
+    labels = _without_ignored(labels, options)
+    if (background := options.pop("background", None)) is not None:
+        say_moved("the parameter background", "counts=lh.counts.with_background(counts, background)")
+        counts = WithBackground(counts, background)
+    return choosing.tune(logits, labels, counts, **_take_moved(options))
+
+
+def _tune_labels(logits: Any, labels: Any, counts: Any, options: dict[str, Any]) -> Any:
     if options.pop("background", None) is not None:
         raise LevelheadError("labels that do not compete have no background; leave it out", parameter="background")
     for name in ("range", "ignore_index"):
         options.pop(name, None)
     apart = {name: options.pop(name, None) for name in ("unlabelled", "target", "norms", "bias")}
-    check_multilabel_options(options.pop("rule", "auto"), options.pop("criterion", "guided"), **apart)
+    check_multilabel_options(options.pop("rule", AUTO), options.pop("criterion", "guided"), **apart)
     return tune_labels(logits, labels, counts, **options)
 
 
-tune.__module__ = __name__  # where pickle finds it
+def _takes_moved(function: Callable[..., Any], *, default: str = AUTO) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*given: Any, **options: Any) -> Any:
+        if "ignore_index" in options:
+            given = (given[0], _without_ignored(given[1], options), *given[2:])
+        return function(*given, **_take_moved(options, default=default))
+
+    call.__module__ = __name__  # where pickle finds it
+    return call
+
+
+cross_fit = _takes_moved(choosing.cross_fit)
+match_prior = _takes_moved(choosing.match_prior, default="rescale")
+compare = _takes_moved(comparing.compare)
+tune.__module__ = __name__

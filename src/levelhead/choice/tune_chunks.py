@@ -14,11 +14,11 @@ from ..core.errors import Advice, LevelheadError
 from ..core.measure import Kind
 from ..core.positions import flatten_positions
 from ..path.path import GammaPath
-from ..rules.rule import RULES, Shift
+from ..rules.rule import AUTO, RULES, Shift
 from .choose import kind_of_scores
 from .events import Events
 from .frame import Frame
-from .options import AUTO, TuneOptions
+from .options import TuneOptions
 from .partial import Chunks, Partial, Tally
 from .samples import HeldOut
 from .second_pass import SecondPass

@@ -13,6 +13,7 @@ from ..rules.checks import target_prior
 from . import diagnostics
 from .choose import chosen_for, guide_strength, quantiles
 from .frame import Frame
+from .goal import Goal
 from .objective import Grid
 from .options import TuneOptions
 from .partial import Partial
@@ -134,7 +135,7 @@ def plan_second_pass(
     >>> round(tune_partial(whole, TuneOptions(bootstrap=0)).gamma, 3)
     0.354
     """
-    options = TuneOptions(metric=metric, target=target, criterion=criterion, names=names)
+    options = TuneOptions(goal=Goal(metric, criterion=criterion), target=target, names=names)
     _check_options(whole.frame, options)
     return SecondPass.of(whole, class_prior(whole, options), guided=options.guided)
 

@@ -1,6 +1,7 @@
 """How many training samples each class has: counted, profiled, grouped and checked."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,29 @@ def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.nd
     return {name: np.flatnonzero(mask) for name, mask in masks.items() if mask.any()}
 
 
+@dataclass(frozen=True, eq=False)
+class WithBackground:
+    """Counts with a class that every rule leaves alone: what `with_background` returns."""
+
+    counts: Counts
+    background: int | str
+
+
+def with_background(counts: Counts, background: int | str) -> WithBackground:
+    """Return counts for `tune` with a class that every rule leaves alone, such as "no object" in detection.
+
+    Its scores stay as they are, and its count is no n_max. It is a class of the metric like the others.
+
+    Args:
+        counts: training samples of each class.
+        background: the class, by index or known name.
+
+    >>> resolve(with_background([900000, 70, 30], 0)).tolist()
+    [70, 70, 30]
+    """
+    return WithBackground(counts, background)
+
+
 def resolve(
     counts: Counts,
     classes: int | None = None,
@@ -141,6 +165,8 @@ def resolve(
     >>> resolve([900000, 70, 30], background=0).tolist()
     [70, 70, 30]
     """
+    if isinstance(counts, WithBackground):
+        counts, background = counts.counts, counts.background
     if missing is not None:
         check_choice("missing", missing, ("error", "neutral"))
     if names is not None:

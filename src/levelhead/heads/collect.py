@@ -30,7 +30,7 @@ def is_module(model: Any) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def collect_scores(
+def scores(
     model: Any,
     loader: Iterable[Any],
     *,
@@ -58,7 +58,7 @@ def collect_scores(
 
     >>> import torch
     >>> batches = [(torch.zeros(4, 8), torch.zeros(4, dtype=torch.long))] * 2
-    >>> [list(part.shape) for part in collect_scores(torch.nn.Linear(8, 3), batches)]
+    >>> [list(part.shape) for part in scores(torch.nn.Linear(8, 3), batches)]
     [[8, 3], [8]]
     """
     import torch

@@ -14,14 +14,13 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
 
 from ..choice.diagnostics import diagnose_balanced_counts, issue_warnings
-from ..choice.options import AUTO
 from ..core.counts import Counts, Missing, of, resolve
 from ..core.errors import LevelheadError
 from ..core.measure import log_softmax
 from ..core.per_class import listed
 from ..heads.sklearn import innermost
 from ..rules.adjustment import Adjustment
-from ..rules.rule import RULES, OneStrength, Rescale, Shift, Strengths, find_path_rule
+from ..rules.rule import AUTO, RULES, OneStrength, Rescale, Shift, Strengths, find_path_rule
 
 LEAST_PROBABILITY = float(np.finfo(np.float64).tiny)  # normal float
 

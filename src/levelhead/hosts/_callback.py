@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..choice.options import AUTO
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
 from ..core.array import to_numpy
@@ -24,11 +23,12 @@ from ..core.curve import METRICS, Metric
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.measure import are_log_probabilities
 from ..core.warnings import LevelheadWarning, warn
-from ..heads.collect import BatchScores, collect_scores
+from ..heads.collect import BatchScores
+from ..heads.collect import scores as scores_of
 from ..heads.editable import Editable
 from ..heads.torch import Adjusted, adjust_, check_adjust, check_rescale, find_head, read, rescale_, unwrap
 from ..heads.torch_model import TorchModel, editable_head
-from ..rules.rule import Rescale, Shift
+from ..rules.rule import AUTO, Rescale, Shift, rule_with
 from ._trackers import LevelOutcome
 from ._training_labels import count_training_labels
 from .torch import WVN, Order
@@ -110,7 +110,7 @@ class EvalTuning:
             gather: called with every batch's logits and labels, for those of other processes.
             gather_all: called with all logits and all labels of this process, for those of others.
         """
-        logits, labels = collect_scores(model, loader, scores=self.scores, gather=gather)
+        logits, labels = scores_of(model, loader, scores=self.scores, gather=gather)
         if gather_all is not None:
             logits, labels = gather_all(logits), gather_all(labels)
         layers, classes = self._layers(model), logits.shape[1]
@@ -122,10 +122,9 @@ class EvalTuning:
             logits,
             labels,
             self.counts,
-            rule=self._rule(layers, logits),
+            rule=rule_with(self._rule(layers, logits), norms=self._norms),
             metric=self.metric,
             names=_names(model, classes),
-            norms=self._norms,
         )
         return self.tuned
 

@@ -19,7 +19,7 @@ from ..core.measure import measure, recall
 from ..core.warnings import quiet
 from ..path.metrics import ERRORS
 from ..path.path import gamma_path
-from ..rules.rule import RULES, OneStrength, Strengths
+from ..rules.rule import RULES, OneStrength, Strengths, rule_with
 from ..show.html import html
 from ._folds import AdjustmentFor, ScoredFold, pool_labels, pool_scores
 
@@ -128,8 +128,7 @@ class ExactChoice:
             return cross_fit(
                 given,
                 metric=self.metric,
-                rule=self.rule,
-                range=self.range,
+                rule=rule_with(self.rule, range=self.range),
                 names=self.names,
                 kind=kind,
                 bootstrap=times,

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..choice.options import AUTO
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import choice_of
@@ -20,7 +19,7 @@ from ..core.counts import Counts
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
 from ..core.measure import Kind, check_logits, log_softmax
-from ..rules.rule import RULES, Strengths
+from ..rules.rule import AUTO, RULES, Strengths
 
 
 class RescaledPredictor:

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..choice.events import Events
 from ..choice.frame import Frame
-from ..choice.options import TuneOptions
+from ..choice.goal import Goal
+from ..choice.options import TuneOptions, rule_options
 from ..choice.partial import Partial, empty_partial
 from ..choice.second_pass import SecondPass
 from ..choice.tune_chunks import tune_in_passes
@@ -23,6 +24,7 @@ from ..core.counts import Counts
 from ..core.curve import Metric
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
+from ..rules.rule import rule_with
 from .batches import read_batch
 
 with naming_what_is_missing():
@@ -73,7 +75,17 @@ def tune_dataset(
     >>> inspect.signature(tune_dataset).parameters["exact"].default
     True
     """
-    options = TuneOptions.of(locals())
+    options = TuneOptions(
+        goal=Goal(metric, criterion=criterion),
+        target=target,
+        chosen_on=chosen_on,
+        bootstrap=bootstrap,
+        level=level,
+        rng=rng,
+        names=names,
+        kind=kind,
+        **rule_options(rule_with(rule, range=range, norms=norms)),
+    )
     head = dataset.take_batch(min(1000, batch_size or 1000), batch_format="numpy")
     some = read_batch(head, logits=logits, labels=labels)
     if not len(some[1]):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..choice.options import AUTO
 from ..choice.snapshot import Snapshot
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import read_choice
@@ -20,7 +19,7 @@ from ..io.label_samples import read_label_samples
 from ..io.safetensors_file import read_header
 from ..io.text import parse_json
 from ..io.text import read as read_text
-from ..rules.rule import RULES, find_path_rule
+from ..rules.rule import AUTO, RULES, find_path_rule
 from .labels import LabelSubject, of_labels
 from .subject import ChoiceRecord, Subject, of_logits, of_snapshot
 

@@ -336,6 +336,26 @@ class Vector(PerClass):
         return "a scale and an offset for each class"
 
 
+AUTO = "auto"  # whichever rule is best on samples that it was not fitted on
+
+
+@dataclass(frozen=True, eq=False)
+class Auto(Rule):
+    """The rule that is best on held-out samples that it was not fitted on.
+
+    Args:
+        range: of each rule's strength; its own if None.
+        norms: [K], the norms of the weight vectors, with which tau-normalization is tried too.
+        bias: [K], a bias within the logits that is kept while the weights are scaled; None if it is scaled too.
+    """
+
+    norms: Any = None
+    bias: Any = None
+
+    name = AUTO
+    title = "the best rule"
+
+
 RULES: dict[str, Rule] = {  # simplest first, as they are tried
     rule.name: rule for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector())
 }
@@ -349,6 +369,17 @@ def find_rule(name: Any) -> Rule:
     """
     check_choice("rule", name, tuple(RULES))
     return RULES[name]
+
+
+def rule_with(rule: str | Rule, *, range: Any = None, norms: Any = None, bias: Any = None) -> Rule:
+    """Return a rule, given by its name or as an object, with the settings that it takes and that are not None.
+
+    >>> rule_with("shift", range=(0, 8)).range_at()
+    (0, 8)
+    """
+    made = rule if isinstance(rule, Rule) else Auto() if rule == AUTO else find_rule(rule)
+    given = {"range": range} | ({"norms": norms, "bias": bias} if isinstance(made, Auto | OneStrength) else {})
+    return replace(made, **{name: value for name, value in given.items() if value is not None})
 
 
 def path_rules() -> tuple[str, ...]:

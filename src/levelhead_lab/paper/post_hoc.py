@@ -13,7 +13,7 @@ from levelhead.core.warnings import quiet
 from levelhead.heads.apply import adjust as apply_tuned
 from levelhead.path.path import GammaPath, gamma_path
 from levelhead.rules import adjust
-from levelhead.rules.rule import Rescale, Shift, Tau, find_path_rule
+from levelhead.rules.rule import Auto, Rescale, Shift, Tau, find_path_rule, rule_with
 
 from . import geometry
 
@@ -31,9 +31,7 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
             snapshot.logits("held-out"),
             snapshot.labels["held-out"],
             snapshot.counts,
-            rule=rule,
-            norms=norms,
-            range=reach,
+            rule=rule_with(rule, norms=norms, range=reach),
         )
         interval = None if tuned.interval is None else [round(end, 4) for end in tuned.interval]
         on_test = path_on_test(snapshot, rule)
@@ -48,9 +46,7 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
 def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
     """Return the shift's test errors: the lowest, the one at the strength that matches shares, and on `SHIFTS`."""
     path = path_on_test(snapshot, "shift")
-    matched = match_prior(
-        snapshot.logits("test"), snapshot.counts, rule="shift", range=RANGES[Shift.name], bootstrap=0
-    ).gamma
+    matched = match_prior(snapshot.logits("test"), snapshot.counts, rule=Shift(RANGES[Shift.name]), bootstrap=0).gamma
     return {
         "best_on_test": errors_at(path, path.best("error").gamma),
         "match_prior": errors_at(path, matched),
@@ -105,8 +101,7 @@ def _chosen_rule(snapshot: Snapshot) -> dict[str, Any]:
         snapshot.logits("held-out"),
         snapshot.labels["held-out"],
         snapshot.counts,
-        rule="auto",
-        norms=to_numpy(snapshot.head.norms),
+        rule=Auto(norms=to_numpy(snapshot.head.norms)),
         bootstrap=0,
     )
     logits, labels = snapshot.logits("test", apply_tuned(snapshot.head, tuned)), snapshot.labels["test"]
@@ -127,7 +122,7 @@ def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
     def tuned(gamma: float):
         scaled = held * adjust.factors(counts, gamma)
         with quiet():  # scores that RS has leveled too far look as if the counts were in reverse
-            return tune(scaled, labels["held-out"], counts, rule="shift", range=RANGES[Shift.name], bootstrap=0)
+            return tune(scaled, labels["held-out"], counts, rule=Shift(RANGES[Shift.name]), bootstrap=0)
 
     gamma, found = min(
         ((gamma, tuned(float(gamma))) for gamma in RESCALE_STRENGTHS),

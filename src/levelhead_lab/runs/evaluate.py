@@ -18,7 +18,7 @@ from levelhead.core.warnings import quiet
 from levelhead.methods.method import Method
 from levelhead.methods.rs import rescale_head
 from levelhead.methods.tau_norm import tau_normalize_head
-from levelhead.rules.rule import RULES, Rescale, Strengths, Tau, find_path_rule
+from levelhead.rules.rule import RULES, Rescale, Strengths, Tau, find_path_rule, rule_with
 from levelhead.rules.strength import finite_number
 
 LEVELED_BY = {None: Rescale.name, rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what a method adjusts by
@@ -93,8 +93,7 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Resc
                 snapshot.logits("held-out"),
                 snapshot.labels["held-out"],
                 counts,
-                rule=rule,
-                norms=head.norms,
+                rule=rule_with(rule, norms=head.norms),
                 names=head.names,
             )
         gamma = tuned.gamma
