@@ -166,16 +166,8 @@ def _train(
                 take_mean_(net, mean, method)
         state = _state(net, optimizer, epoch + 1, 0, mean)
         if on_epoch is not None:
-            on_epoch(
-                state,
-                {
-                    "epoch": epoch + 1,
-                    "lr": lr,
-                    "loss": loss / n,
-                    "train_error": wrong / n,
-                    "norms": head_of(net).norms.tolist(),
-                },
-            )
+            record = {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n}
+            on_epoch(state, {**record, "norms": head_of(net).norms.tolist()})
     return state
 
 
@@ -249,13 +241,8 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
 
 def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
     learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.SGD(
-        learning.values(),
-        lr=recipe.lr,
-        momentum=recipe.momentum,
-        nesterov=recipe.nesterov,
-        weight_decay=recipe.weight_decay,
-    )
+    options = {name: getattr(recipe, name) for name in ("lr", "momentum", "nesterov", "weight_decay")}
+    optimizer = torch.optim.SGD(learning.values(), **options)
     for name in learning.keys() & state.momentum.keys():  # the fast engine keeps those of frozen parameters too
         optimizer.state[learning[name]]["momentum_buffer"] = state.momentum[name].to(learning[name].device).clone()
     return optimizer

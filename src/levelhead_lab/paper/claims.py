@@ -254,13 +254,8 @@ def rank_finding(records: Sequence[Record], says: str, values: Values, what: str
             f"; {mean(over):.2f} with each class relative to itself on balanced data; balanced data alone, in the "
             f"same order of classes: {', '.join(f'{c:.2f}' for c in chance.values())}"
         )
-    return Finding(
-        says,
-        number,
-        seen,
-        outcome_for(number, STRONG, WEAK),
-        f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more",
-    )
+    rule = f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more"
+    return Finding(says, number, seen, outcome_for(number, STRONG, WEAK), rule)
 
 
 def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:

@@ -29,13 +29,9 @@ def draw_boundary(sources: Sources) -> Drawn:
     rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
     figure, axes = style.panels(3, height=3.0)
     colors = style.shades(len(counts))
-    for panel, name, method, head in zip(
-        axes[0],
-        ("Baseline", "WVN", f"WVN+RS, gamma = {GAMMA:g}"),
-        ("baseline", "wvn", "wvn"),
-        (*heads.values(), rescaled),
-        strict=True,
-    ):
+    drawn = [("Baseline", "baseline", heads["baseline"]), ("WVN", "wvn", heads["wvn"])]
+    drawn.append((f"WVN+RS, gamma = {GAMMA:g}", "wvn", rescaled))
+    for panel, (name, method, head) in zip(axes[0], drawn, strict=True):
         x, y = np.array(networks[method]["features"]), np.array(networks[method]["labels"])
         _sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
@@ -83,12 +79,8 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     figure, axes = style.panels(3, height=2.9, sharey=True)
     counts = found[0]["counts"]
     at = np.arange(len(counts))
-    for panel, key, name in zip(
-        axes[0],
-        ("sigma_train", "sigma_test", "center_gap"),
-        ("sigma, train", "sigma, test", "angle between centers"),
-        strict=True,
-    ):
+    names = {"sigma_train": "sigma, train", "sigma_test": "sigma, test", "center_gap": "angle between centers"}
+    for panel, (key, name) in zip(axes[0], names.items(), strict=True):
         values = np.array([r["geometry"][key] for r in found], float)
         if balanced:
             same = np.mean([r["geometry"][key] for r in balanced], axis=0)

@@ -67,15 +67,8 @@ def draw_figures(
     with quiet():
         if page.is_file():
             readme = page.parent.parent / "README.md"  # of this project; another's has no such place
-            written = write(
-                results.parent,
-                page,
-                pictures,
-                networks,
-                say=say,
-                records=results,
-                readme=readme if markdown.has_place(readme, "reproduction") else None,
-            )
+            readme = readme if markdown.has_place(readme, "reproduction") else None
+            written = write(results.parent, page, pictures, networks, say=say, records=results, readme=readme)
         else:
             written = figures.write(results.parent, pictures, networks, records=load_records(results), say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
@@ -159,18 +152,7 @@ def setup_table() -> str:
         ("recipe", [one.name for one in recipes]),
         ("epochs", [", ".join(map(str, one)) for one in epochs]),
     ]
-    for key in [
-        "batch",
-        "lr",
-        "momentum",
-        "weight_decay",
-        "schedule",
-        "milestones",
-        "lr_decay",
-        "warmup",
-        "pad",
-        "flip",
-    ]:
+    for key in SETTINGS.split():
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
     return markdown.markdown_table(["", *DATA_TITLES.values()], rows)

@@ -15,6 +15,7 @@ from levelhead.path.path import GammaPath, gamma_path
 from levelhead.rules import adjust
 from levelhead.rules.rule import Auto, Rescale, Shift, Tau, find_path_rule, rule_with
 
+from ..runs.evaluate import held_out
 from . import geometry
 
 RANGES: dict[str, tuple[float, float]] = {Rescale.name: (0.0, 2.0), Tau.name: (0.0, 4.0), Shift.name: (0.0, 4.0)}
@@ -27,12 +28,7 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
     found: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
     norms = to_numpy(snapshot.head.norms)
     for rule, reach in RANGES.items():
-        tuned = tune(
-            snapshot.logits("held-out"),
-            snapshot.labels["held-out"],
-            snapshot.counts,
-            rule=rule_with(rule, norms=norms, range=reach),
-        )
+        tuned = tune(*held_out(snapshot), rule=rule_with(rule, norms=norms, range=reach))
         interval = None if tuned.interval is None else [round(end, 4) for end in tuned.interval]
         on_test = path_on_test(snapshot, rule)
         found[rule] = {
@@ -97,13 +93,7 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
 
 def _chosen_rule(snapshot: Snapshot) -> dict[str, Any]:
     """Return the rule that the split `held-out` chooses, its strengths, and the test errors of the adjusted head."""
-    tuned = tune(
-        snapshot.logits("held-out"),
-        snapshot.labels["held-out"],
-        snapshot.counts,
-        rule=Auto(norms=to_numpy(snapshot.head.norms)),
-        bootstrap=0,
-    )
+    tuned = tune(*held_out(snapshot), rule=Auto(norms=to_numpy(snapshot.head.norms)), bootstrap=0)
     logits, labels = snapshot.logits("test", apply_tuned(snapshot.head, tuned)), snapshot.labels["test"]
     return {
         "rule": tuned.rule,

@@ -73,22 +73,13 @@ def reproduce_table(
                 advice=Advice("root", None, "to name their folder"),
             )
         until = None if options.minutes is None else 60 * options.minutes
-        with (
-            graceful_stop(
-                lambda: f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record", say
-            ),
-            epoch_progress(show=show) as report,
-        ):
-            train_missing(
-                before,
-                results,
-                options.runs,
-                slots=options.slots,
-                executor=options.executor,
-                until=until,
-                say=say,
-                report=report,
-            )
+
+        def summary() -> str:
+            return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
+
+        with graceful_stop(summary, say), epoch_progress(show=show) as report:
+            train = partial(train_missing, slots=options.slots, executor=options.executor, until=until)
+            train(before, results, options.runs, say=say, report=report)
         left = missing(wanted, results)
         if left and until is None:
             raise LevelheadError(
@@ -210,16 +201,8 @@ def _train_group(
 ) -> None:
     """Train one group; a run that diverges does not stop the others."""
     tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
-    run_packed(
-        [training.spec for training in group],
-        runs,
-        slots=slots,
-        device=device,
-        half=True,
-        evaluate_early=False,
-        say=say,
-        report=tell,
-    )
+    train = partial(run_packed, slots=slots, device=device, half=True, evaluate_early=False)
+    train([training.spec for training in group], runs, say=say, report=tell)
 
 
 def keep_record(training: Training, run: Run, seconds: float, results: Path) -> None:

@@ -89,28 +89,19 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Resc
                 advice=Advice("gamma", None, "to set its strength"),
             )
         with quiet():  # tuned.warnings has them
-            tuned = tune(
-                snapshot.logits("held-out"),
-                snapshot.labels["held-out"],
-                counts,
-                rule=rule_with(rule, norms=head.norms),
-                names=head.names,
-            )
+            tuned = tune(*held_out(snapshot), rule=rule_with(rule, norms=head.norms), names=head.names)
         gamma = tuned.gamma
     leveled = made.amounts(
         check_finite(head), resolve(counts, head.classes), Strengths(finite_number("gamma", gamma))
     ).head(head)
     before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
-    return Evaluation(
-        rule=rule,
-        names=tuple(head.names or map(str, range(head.classes))),
-        counts=counts,
-        gamma=float(gamma),
-        tuned=tuned,
-        head=leveled,
-        before=before,
-        after=after,
-    )
+    names = tuple(head.names or map(str, range(head.classes)))
+    return Evaluation(rule, names, counts, float(gamma), tuned, leveled, before, after)
+
+
+def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what gamma is chosen on: the logits and labels of the held-out samples, and the training counts."""
+    return snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts
 
 
 def rule_for(method: Method) -> str:
