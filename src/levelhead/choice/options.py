@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -129,7 +130,7 @@ def check_background(background: int | str | None, rule: str, *, summary: bool) 
     raise LevelheadError(reason, parameter="background")
 
 
-def rule_options(rule: str | Rule) -> dict[str, object]:
+def rule_options(rule: str | Rule) -> dict[str, Any]:
     """Return the options of a rule that was given by its name or as an object: rule, range, norms and bias."""
     if not isinstance(rule, Rule):
         return {"rule": rule}

@@ -8,7 +8,7 @@ from ..choice.tuned import Tuned
 from ..choice.tuned_json import choice_of
 from ..core.array import Array
 from ..core.errors import Advice, LevelheadError
-from ..heads.apply import apply_tuned, check_choice
+from ..heads.apply import apply_tuned, check_tuned
 from ..path.metrics import interval_text
 from ..show.progress import ByteProgress
 from .locate import locate_head
@@ -58,7 +58,7 @@ def adjust_file(
     choice = choice_of(tuned)
     found = locate_head(path, head=head, counts=choice.counts, names=names)
     place = InFile(found, Path(path), Path(out), original, force, progress)
-    counts = check_choice(place, choice)
+    counts = check_tuned(place, choice)
     if found.names is None and found.classes == len(choice.names or ()):
         place = replace(place, found=replace(found, given_names=choice.names))
     change, written = apply_tuned(place, choice, counts, background=background, logits=logits, again=again)

@@ -23,7 +23,7 @@ from .spans import LocatedHead, Span
 from .zip import Archive, complete_zip, note_in_zip
 
 MODELS = ("Functional", "Sequential", "Model")
-NAME_LAYER = Advice("head", None, "to name the layer")
+NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"
 
 
@@ -105,7 +105,7 @@ def head_in_config(config: Any, classes: int | None = None) -> GraphHead | None:
         if not _is_own(config, *MODELS) or "layers" not in config["config"]:
             return None
         graph = _ConfiguredGraph({(): config})
-        heads, reasons = find_keras_heads([((), *one) for one in _outputs(config)], graph.node_of, NAME_LAYER)
+        heads, reasons = find_keras_heads([((), *one) for one in _outputs(config)], graph.node_of, NAME_HEAD_LAYER)
     except LevelheadError:
         raise
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:

@@ -25,34 +25,21 @@ HALVES = {"F16": "float16", "BF16": "bfloat16"}
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
-    """What was written: the file, the way back from each changed one by its new name, and norms [K] of the first layer.
-
-    Args:
-        out, originals: where, and the way back.
-        before, after: [K], lengths of the weight vectors.
-    """
+class WrittenFile:
+    """What was written."""
 
     out: Path
-    originals: dict[str, Original]
-    before: np.ndarray
+    originals: dict[str, Original]  # the way back from each changed file, by its new name
+    before: np.ndarray  # [K], lengths of the weight vectors of the first layer
     after: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class InFile:
-    """The head of a model's file, and where the adjusted file goes.
-
-    Args:
-        found, path: the head, and the model as the caller named it.
-        out: where to write.
-        original: keep the way back next to it.
-        force: replace files that exist.
-        progress: called with the number of bytes copied since the last call.
-    """
+    """The head of a model's file, and where the adjusted file goes: as `rescale_file` has these."""
 
     found: LocatedHead
-    path: Path
+    path: Path  # of the model, as the caller named it
     out: Path
     original: bool
     force: bool
@@ -117,7 +104,7 @@ class InFile:
     def saying_where(self) -> AbstractContextManager[None]:
         return in_file(self.path)
 
-    def write(self, change: Change) -> Written:
+    def write(self, change: Change) -> WrittenFile:
         """Write the file with the new head and a note in it."""
         written: Sequence[Head | LargeHead] = change.after
         if self.large and not change.rule.needs_norms:
@@ -142,7 +129,7 @@ class InFile:
         kept = format_of(self.path).save(
             self.found, written, out, note=note, keep=self.original, force=self.force, progress=self.progress
         )
-        return Written(out, kept, *norms)
+        return WrittenFile(out, kept, *norms)
 
 
 def _check_not_lost(layer: LayerSpans, before: Head, after: Head) -> None:

@@ -19,7 +19,7 @@ from ..rules.strength import check_strength
 from ..show.progress import ByteProgress
 from .format import companion_files
 from .locate import locate_head
-from .place import InFile, Written
+from .place import InFile, WrittenFile
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ def rescale_file(
     return result(place, *apply(place, made, strength, n, bias=bias, logits=logits, again=again), chosen)
 
 
-def result(place: InFile, change: Change, written: Written, chosen: Mapping[str, Any] | None) -> RescaleResult:
+def result(place: InFile, change: Change, written: WrittenFile, chosen: Mapping[str, Any] | None) -> RescaleResult:
     """Return what was done to a file; `chosen` is what was tuned, where it was."""
     return RescaleResult(
         path=str(place.path),

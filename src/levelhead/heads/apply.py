@@ -102,7 +102,7 @@ def apply(
     return change, place.write(change)
 
 
-def check_choice(place: Place[Any], choice: Choice) -> np.ndarray:
+def check_tuned(place: Place[Any], choice: Choice) -> np.ndarray:
     """Return the counts [K] of what was tuned, after checking that it is for the head of a place. Reads no weight."""
     check_fits(place, RULES[choice.rule], choice.task)
     return choice.counts_for(place.sizes[0], place.names, place.where)
@@ -117,7 +117,7 @@ def apply_tuned(
     logits: Array | None,
     again: bool,
 ) -> tuple[Change, Written]:
-    """Adjust the head of a place by what was tuned, with the counts that `check_choice` returned."""
+    """Adjust the head of a place by what was tuned, with the counts that `check_tuned` returned."""
     return apply(
         place,
         RULES[choice.rule],
@@ -219,7 +219,7 @@ def check_adjust(
     """Check that a choice is for the model, before training, reading no weight; return its head, choice, counts."""
     choice = choice_of(tuned)
     place = _head_of(model, layer, example, len(choice.counts or ()))
-    return place, choice, check_choice(place, choice)
+    return place, choice, check_tuned(place, choice)
 
 
 def rescale_(

@@ -11,7 +11,7 @@ from typing import Any
 from ..core.choices import LabelTask
 from ..core.errors import Advice, LevelheadError
 
-DEEPEST = 400  # steps between an output and its head, with those in models inside models
+DEEPEST_WALK = 400  # steps between an output and its head, with those in models inside models
 
 # Layers of Keras: which are linear, and what may follow a head without undoing the scaling of its columns.
 KERAS_LINEAR = ("Dense", "Conv1D", "Conv2D", "Conv3D")
@@ -70,7 +70,7 @@ def layers_behind(
         if known[value] is None:
             raise LevelheadError("comes from itself")
         return known[value]
-    if _depth > DEEPEST:
+    if _depth > DEEPEST_WALK:
         raise LevelheadError("comes from too long a chain of nodes")
     known[value] = None  # until all that it comes from is known
     step, found = look(value), {}

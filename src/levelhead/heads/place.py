@@ -60,43 +60,26 @@ class Place(Protocol[Written]):
     """Where a head is: what `apply` asks of it, and how it is changed."""
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The names of its layers; more than one if they feed one output."""
-        ...
-
+    def keys(self) -> tuple[str, ...]: ...  # the names of its layers; more than one if they feed one output
     @property
-    def where(self) -> str:
-        """Its name in messages."""
-        ...
-
+    def where(self) -> str: ...  # its name in messages
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """How many rows each layer has: K."""
-        ...
-
+    def sizes(self) -> tuple[int, ...]: ...  # how many rows each layer has: K
     @property
-    def names(self) -> Sequence[str] | None: ...
+    def names(self) -> Sequence[str] | None: ...  # of the classes, where they are known
     @property
-    def task(self) -> tuple[LabelTask, str] | None:
-        """Whether samples have one of the classes or several labels, and how that is known; None if it is not."""
-        ...
-
+    def task(self) -> tuple[LabelTask, str] | None: ...  # one class or several labels, and how that is known
     @property
-    def plain(self) -> bool:
-        """Whether its logits are ``W x + b``: nothing is known to scale or bend them after it."""
-        ...
-
+    def plain(self) -> bool: ...  # whether nothing is known to scale or bend its outputs
     @property
-    def half(self) -> str | None:
-        """The dtype of its numbers, if that is half precision."""
-        ...
+    def half(self) -> str | None: ...  # the dtype of its numbers, if that is half precision
 
     def earlier(self) -> str | None:
         """Return what was done to the head before, as an error says it; None if nothing, or if it changed since."""
         ...
 
     def check_adds(self) -> None:
-        """Raise if it is known that what is added to the biases is not added to the logits."""
+        """Raise if it is known that what a rule adds to the biases is not added to the logits."""
         ...
 
     def check_takes_bias(self, key: str) -> None:
@@ -117,46 +100,32 @@ class Place(Protocol[Written]):
 
 
 class ModelInMemory(Protocol):
-    """What a library's model must tell and do, for its head to be adjusted in place."""
+    """What a library's model must tell and do, for its head to be adjusted in place. A module is one of its layers."""
 
     model: Any  # the library's own
 
-    def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
-        """Find the head's layers by path; raise if one cannot be changed without changing anything else."""
-        ...
-
-    def likely_classes(self, size: int | None) -> int | None:
-        """Return the size as the number of classes if some layer has so many outputs."""
-        ...
-
+    def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]: ...  # the head's, by path
+    def likely_classes(self, size: int | None) -> int | None: ...  # the size, if some layer has so many outputs
     def classes(self, module: Any) -> int: ...
     def task(self, path: str) -> tuple[LabelTask, str] | None: ...
     def names(self, classes: int) -> list[str] | None: ...
     def head(self, module: Any, names: Sequence[str] | None) -> Head: ...
     def half_dtype(self, module: Any) -> str | None: ...
+    def check_adds(self, layers: Mapping[str, Any], example: Any) -> None: ...
+    def check_takes_bias(self, path: str, module: Any) -> None: ...
+    def write(self, path: str, module: Any, head: Head) -> None: ...
+    def notes(self) -> Sequence[Mapping[str, Any]]: ...  # what is saved with the model about earlier adjustments
+    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]: ...  # returns the way back
+
+    def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]:
+        """Give layers their new biases, and return the way back to the values that all have now."""
+        ...
 
     def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]:
         """Return a version of what a rule changes, and its digests: as it is, and rounded to other dtypes.
 
         If the version is the same, or the first digest is one of those known, it was not changed since.
         """
-        ...
-
-    def check_adds(self, layers: Mapping[str, Any], example: Any) -> None: ...
-    def check_takes_bias(self, path: str, module: Any) -> None: ...
-
-    def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]:
-        """Give layers their new biases, and return the way back to the values that all have now."""
-        ...
-
-    def write(self, path: str, module: Any, head: Head) -> None: ...
-
-    def notes(self) -> Sequence[Mapping[str, Any]]:
-        """Return what is noted with the model about earlier adjustments."""
-        ...
-
-    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
-        """Note an adjustment where it is saved with the model; return the way back."""
         ...
 
 

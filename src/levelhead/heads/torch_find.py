@@ -65,12 +65,7 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
 
 
 def check_adds(model: nn.Module, found: _Layers, example: Any) -> None:
-    """Check that what is added to a head's biases is added to the logits: on an example, or by the layers that follow.
-
-    Args:
-        model, example: as in `find_head`.
-        found: what `find_head` returned.
-    """
+    """Check that what is added to a head's biases is added to the logits: on an example, or by the layers after it."""
     model, first = unwrap(model), next(iter(found))
     if example is not None:
         probes = probes_of(model, example, outputs(found[first]))
