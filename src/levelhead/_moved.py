@@ -5,10 +5,10 @@ from typing import Any, get_args
 
 from .choice import tune as choice
 from .core.choices import LabelTask
-from .core.class_names import names_in_config
 from .core.errors import LevelheadError, check_choice
-from .core.measure import are_log_probabilities
-from .core.positions import IGNORED
+from .core.labels import IGNORED
+from .core.logits import are_log_probabilities
+from .core.per_class import names_in_config
 from .heads.collect import collect_scores, is_module
 from .labels.label_inputs import check_multilabel_options
 from .labels.tune_labels import tune_labels

@@ -8,10 +8,9 @@ from typing import Any, get_args
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import Criterion
-from ..core.curve import METRICS, Metric
+from ..core.choices import Criterion, Kind, Metric
+from ..core.curve import METRICS
 from ..core.errors import LevelheadError, check_choice
-from ..core.measure import Kind
 from ..path.bootstrap import check_replicates
 from ..path.metrics import ERRORS, RECALLS, check_cost_given
 from ..rules.checks import check_range

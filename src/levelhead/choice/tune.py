@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import Criterion
-from ..core.class_names import names_of_columns, resolve_labels
+from ..core.choices import Criterion, Kind, Metric
 from ..core.counts import Counts, resolve
-from ..core.curve import Metric
 from ..core.errors import LevelheadError
-from ..core.measure import Kind
-from ..core.positions import IGNORED, flatten_positions, refuse_label_table
+from ..core.labels import IGNORED, flatten_positions, refuse_label_table, resolve_labels
+from ..core.per_class import names_of_columns
 from ..path.metrics import ERRORS
 from ..path.path import GammaPath
 from ..rules.rule import RULES, Shift

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .array import Array, to_numpy
-from .choices import Kind as Kind
 from .counts import Counts, check_labels, groups, resolve
 from .errors import LevelheadError
-from .logits import LARGEST_PROBABILITY as LARGEST_PROBABILITY
 from .logits import (
     are_log_probabilities,
     check_logits,

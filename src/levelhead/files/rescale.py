@@ -9,14 +9,12 @@ import numpy as np
 
 from .._version import __version__
 from ..core.array import Array, to_numpy
-from ..core.background import check_left_alone
 from ..core.choices import BiasPolicy, LabelTask, Missing
-from ..core.counts import Counts, resolve
+from ..core.counts import Counts, check_left_alone, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, in_file
-from ..core.head import Head
-from ..core.measure import check_logits
+from ..core.head import Head, rounding_flips
+from ..core.logits import check_logits
 from ..core.per_class import listed
-from ..core.precision import rounding_flips
 from ..rules.adjust import can_flip
 from ..rules.adjustment import Adjustment
 from ..rules.label_task import check_label_task

@@ -17,7 +17,7 @@ from ..choice.diagnostics import diagnose_balanced_counts, issue_warnings
 from ..choice.options import AUTO
 from ..core.counts import Counts, Missing, of, resolve
 from ..core.errors import LevelheadError
-from ..core.measure import log_softmax
+from ..core.logits import log_softmax
 from ..core.per_class import listed
 from ..heads.sklearn import innermost
 from ..rules.rule import RULES, Rescale, Shift

@@ -9,8 +9,8 @@ from torch import nn
 
 from ..choice.options import AUTO
 from ..choice.tuned import Tuned
+from ..core.choices import Metric
 from ..core.counts import Counts
-from ..core.curve import Metric
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.warnings import LevelheadWarning, warn
 from ..heads.collect import BatchScores

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.curve import Metric, metric_name
+from ..core.choices import Metric
+from ..core.curve import metric_name
 
 _MACRO: dict[str, tuple | None] = {
     "average": ("macro",),

@@ -13,11 +13,12 @@ from ..choice.options import AUTO
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
 from ..core.array import to_numpy
-from ..core.class_names import names_in_config
+from ..core.choices import Metric
 from ..core.counts import Counts, resolve
-from ..core.curve import METRICS, Metric
+from ..core.curve import METRICS
 from ..core.errors import LevelheadError, check_choice
-from ..core.measure import are_log_probabilities
+from ..core.logits import are_log_probabilities
+from ..core.per_class import names_in_config
 from ..heads.adjusted import Adjusted
 from ..heads.collect import BatchScores, collect_scores
 from ..heads.torch import read, unwrap
