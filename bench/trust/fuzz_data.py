@@ -15,11 +15,10 @@ import numpy as np
 
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned_json import choice_of
-from levelhead.core.measure import check_logits
+from levelhead.core.logits import check_logits
 from levelhead.io import arrays
-from levelhead.io.counts_file import read_counts
-from levelhead.io.names_file import read_names
-from levelhead.io.samples import read as read_samples
+from levelhead.io.per_class_file import read_counts, read_names
+from levelhead.io.samples_file import read as read_samples
 
 from .harness import drive_readers, main
 from .mutators import damage_zip

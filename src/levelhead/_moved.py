@@ -11,11 +11,11 @@ from .choice import compare as comparing
 from .choice import tune as choosing
 from .choice.goal import Goal
 from .core.choices import LabelTask
-from .core.class_names import names_in_config
 from .core.counts import WithBackground
 from .core.errors import LevelheadError, check_choice
-from .core.measure import are_log_probabilities
-from .core.positions import IGNORED
+from .core.labels import IGNORED
+from .core.logits import are_log_probabilities
+from .core.per_class import names_in_config
 from .core.warnings import warn
 from .heads.collect import is_module
 from .heads.collect import scores as scores_of

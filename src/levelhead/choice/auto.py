@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.errors import LevelheadError
-from ..core.temperature import fit_scale, some_rows
+from ..core.logits import fit_scale, some_rows
 from ..path.metrics import gain_text, shown, unmet_floors
 from ..rules.adjustment import smooth_votes
 from ..rules.rule import RULES, Unchanged

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..core.array import as_array
+from ..core.choices import Kind
 from ..core.errors import LevelheadError, named
-from ..core.measure import Kind, are_log_probabilities
-from ..core.temperature import fit_scale, some_rows
+from ..core.logits import are_log_probabilities, fit_scale, some_rows
 from ..path.chunks import read_chunks
 from ..path.envelope import Envelope, compute_envelope
 from ..path.folds import take_rows

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import Metric
-from ..core.class_names import names_of_columns, resolve_labels
+from ..core.choices import Kind, Metric
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ..core.measure import Kind
-from ..core.positions import flatten_positions
+from ..core.labels import flatten_positions, resolve_labels
+from ..core.per_class import names_of_columns
 from ..path.metrics import TITLES, gain_text, shown, value_form
 from ..rules.rule import RULES, Auto, Rescale
 from . import diagnostics

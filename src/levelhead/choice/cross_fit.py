@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ..core.cores import usable_cores
+from ..core.array import usable_cores
 from ..path.bootstrap import draw_resamples
 from ..path.chunks import read_chunks
 from ..path.folds import draw_folds

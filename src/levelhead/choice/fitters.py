@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.array import to_numpy
 from ..core.curve import Curve
-from ..core.measure import check_logits
+from ..core.logits import check_logits
 from ..path.envelope import Envelope
 from ..path.metrics import ERRORS, meets_floors, shown
 from ..rules.adjustment import smooth_votes

@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 
 from ..core.array import Array
+from ..core.choices import Kind
 from ..core.counts import Counts, resolve
 from ..core.errors import LevelheadError
-from ..core.measure import Kind
 from ..rules.checks import check_range
 from ..rules.direction import Direction
 from ..rules.rule import find_path_rule

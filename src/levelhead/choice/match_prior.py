@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.array import Array, as_array
+from ..core.choices import Kind
 from ..core.counts import Counts, resolve
-from ..core.measure import Kind, check_shape
+from ..core.logits import check_shape
 from ..path.envelope import compute_envelope
 from ..rules.checks import target_prior
 from ..rules.rule import Rescale, Rule, find_path_rule

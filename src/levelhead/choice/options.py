@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import Criterion, Metric
+from ..core.choices import Criterion, Kind, Metric
 from ..core.curve import metric_name
 from ..core.errors import LevelheadError, check_choice
-from ..core.measure import Kind
 from ..path.bootstrap import check_replicates
 from ..path.metrics import ERRORS, RECALLS
 from ..rules.checks import check_range

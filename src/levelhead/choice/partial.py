@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array, as_array
+from ..core.choices import Kind
 from ..core.counts import Counts, check_labels
 from ..core.errors import LevelheadError
-from ..core.measure import Kind, check_shape
+from ..core.logits import check_shape
 from ..path.chunks import read_chunks
 from ..path.engines import find_right
 from ..path.envelope import Envelope, compute_envelope

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from ..core.array import Array, as_array, to_numpy
-from ..core.choices import PriorMethod
+from ..core.choices import Kind, PriorMethod
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, named
-from ..core.measure import Kind, check_logits, log_softmax
+from ..core.logits import check_logits, log_softmax
 from ..core.per_class import listed, title
 from ..core.warnings import PriorWarning
 from ..path.bootstrap import draw_resamples

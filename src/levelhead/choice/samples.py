@@ -9,8 +9,7 @@ import numpy as np
 from ..core.array import Array, as_array
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import LevelheadError
-from ..core.measure import check_shape
-from ..core.temperature import fit_scale, some_rows
+from ..core.logits import check_shape, fit_scale, some_rows
 from ..path.metrics import ERRORS
 from ..path.path import GammaPath, gamma_path
 from ..rules.rule import RULES, Shift, find_path_rule

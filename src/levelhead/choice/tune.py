@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array
-from ..core.class_names import names_of_columns, resolve_labels
+from ..core.choices import Kind
 from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import LevelheadError
-from ..core.measure import Kind
-from ..core.positions import flatten_positions, refuse_label_table
+from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
+from ..core.per_class import names_of_columns
 from ..path.metrics import ERRORS
 from ..path.path import GammaPath
 from ..rules.rule import AUTO, RULES, Rule, Shift

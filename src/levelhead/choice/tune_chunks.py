@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array, as_array
-from ..core.class_names import resolve_labels
+from ..core.choices import Kind
 from ..core.counts import Counts, resolve
 from ..core.errors import Advice, LevelheadError
-from ..core.measure import Kind
-from ..core.positions import flatten_positions
+from ..core.labels import flatten_positions, resolve_labels
 from ..path.path import GammaPath
 from ..rules.rule import AUTO, RULES, Shift
 from .choose import kind_of_scores

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import Criterion
-from ..core.curve import Curve, Metric
+from ..core.choices import Criterion, Metric
+from ..core.curve import Curve
 from ..core.errors import LevelheadError
 from ..path.metrics import ERRORS
 from ..rules.checks import target_prior

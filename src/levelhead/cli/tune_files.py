@@ -17,8 +17,8 @@ from ..core.errors import LevelheadError, named
 from ..core.per_class import without_repeats
 from ..core.warnings import quiet
 from ..io import arrays
-from ..io.counts_file import target_shares
-from ..io.samples import Samples
+from ..io.per_class_file import target_shares
+from ..io.samples_file import Samples
 from ..rules.rule import Auto
 from ..show.plot import save_plot
 from ..show.progress import stage_progress

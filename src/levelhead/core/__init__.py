@@ -15,6 +15,4 @@ atomic: files replaced in one step, and temporary ones
 regular_file: files that are read, regular and unchanged
 extras: libraries that only some parts need, and how to install them
 study: the package above this one, looked up by name
-
-background, class_names, cores, norms, positions, precision, tables, temperature, temporary: former places of these
 """

@@ -157,7 +157,7 @@ def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tu
 
 
 def numeric_logits(logits: Array) -> np.ndarray:
-    """Return logits [N, K] that are numbers."""
+    """Return logits [N, K], checked to be numbers and of that shape."""
     values = to_numpy(logits)
     check_shape(values.shape)
     if values.dtype.kind not in "fiu":

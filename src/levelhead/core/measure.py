@@ -9,14 +9,37 @@ from dataclasses import dataclass
 import numpy as np
 
 from .array import Array, to_numpy
-from .choices import Kind as Kind
 from .counts import Counts, check_labels, groups, resolve
 from .errors import LevelheadError
-from .logits import LARGEST_PROBABILITY as LARGEST_PROBABILITY
-from .logits import are_log_probabilities as are_log_probabilities
-from .logits import check_logits, log_softmax, numeric_logits
-from .logits import check_shape as check_shape
-from .logits import looks_like_probabilities as looks_like_probabilities
+from .logits import (
+    are_log_probabilities,
+    check_logits,
+    check_shape,
+    log_softmax,
+    looks_like_probabilities,
+    numeric_logits,
+)
+
+__all__ = [
+    "Measures",
+    "are_log_probabilities",
+    "balanced_error",
+    "calibration_error",
+    "check_logits",
+    "check_shape",
+    "confusion",
+    "error",
+    "fit_temperature",
+    "log_softmax",
+    "looks_like_probabilities",
+    "measure",
+    "negative_log_likelihood",
+    "negative_share",
+    "precision",
+    "predict",
+    "rank",
+    "recall",
+]
 
 
 def predict(logits: Array) -> np.ndarray:

@@ -14,14 +14,12 @@ import numpy as np
 
 from ..choice.tuned_json import Choice, choice_of
 from ..core.array import Array, to_numpy
-from ..core.background import check_left_alone
 from ..core.choices import BiasPolicy, LabelTask, Missing
-from ..core.counts import Counts, resolve
+from ..core.counts import Counts, check_left_alone, resolve
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..core.head import Head, check_finite
-from ..core.measure import check_logits
-from ..core.precision import rounding_flips
+from ..core.head import Head, check_finite, rounding_flips
+from ..core.logits import check_logits
 from ..rules.adjust import can_flip, factors
 from ..rules.adjustment import Adjustment
 from ..rules.label_task import check_label_task

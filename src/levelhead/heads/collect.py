@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.array import Array, is_torch
 from ..core.errors import LevelheadError
-from ..core.positions import IGNORED, flatten_positions
+from ..core.labels import IGNORED, flatten_positions
 from ..core.warnings import LeakageWarning, warn
 from ..show.progress import StageProgress
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ..core.choices import LabelTask
-from ..core.class_names import names_in_config
 from ..core.errors import LevelheadError
 from ..core.head import Head
+from ..core.per_class import names_in_config
 from ..rules.rule import RULES
 from .editable import Editable, check_editable, check_takes_bias, new_bias
 from .notes import leave_note, notes_about

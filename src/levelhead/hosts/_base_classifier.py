@@ -16,7 +16,7 @@ from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_
 from ..choice.diagnostics import diagnose_balanced_counts, issue_warnings
 from ..core.counts import Counts, Missing, of, resolve
 from ..core.errors import LevelheadError
-from ..core.measure import log_softmax
+from ..core.logits import log_softmax
 from ..core.per_class import listed
 from ..heads.sklearn import innermost
 from ..rules.adjustment import Adjustment

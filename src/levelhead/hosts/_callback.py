@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
 from ..core.array import to_numpy
-from ..core.class_names import names_in_config
+from ..core.choices import Metric
 from ..core.counts import Counts, resolve
-from ..core.curve import METRICS, Metric
+from ..core.curve import METRICS
 from ..core.errors import Advice, LevelheadError, check_choice
-from ..core.measure import are_log_probabilities
+from ..core.logits import are_log_probabilities
+from ..core.per_class import names_in_config
 from ..core.warnings import LevelheadWarning, warn
 from ..heads.collect import BatchScores
 from ..heads.collect import scores as scores_of

@@ -19,9 +19,8 @@ from ..choice.second_pass import SecondPass
 from ..choice.tune_chunks import tune_in_passes
 from ..choice.tuned import Tuned
 from ..core.array import Array
-from ..core.choices import Criterion, Kind
+from ..core.choices import Criterion, Kind, Metric
 from ..core.counts import Counts
-from ..core.curve import Metric
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..rules.rule import rule_with

@@ -10,6 +10,5 @@ pickle_check: what the pickle in such a file would build
 safetensors_file: the header of a safetensors file
 text: text files, JSON and TOML
 fields: dataclass fields checked by their annotations
-
-counts_file, names_file, samples, label_samples: former places of these
+counts_file: where `read_counts` was
 """

@@ -1,3 +1,14 @@
-from .per_class_file import is_inline as is_inline
-from .per_class_file import read_counts as read_counts
-from .per_class_file import target_shares as target_shares
+"""Where `read_counts` was; it is in `per_class_file`. For one minor version."""
+
+from typing import Any
+
+from ..core.warnings import warn
+
+
+def __getattr__(name: str) -> Any:
+    if name != "read_counts":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .per_class_file import read_counts
+
+    warn("levelhead.io.counts_file is now levelhead.io.per_class_file", DeprecationWarning)
+    return read_counts

@@ -14,7 +14,7 @@ from ..core.array import described
 from ..core.counts import Counts, check_labels, find_background, resolve
 from ..core.errors import Advice, LevelheadError, in_file
 from ..core.labels import are_names, index_labels
-from ..core.measure import check_shape
+from ..core.logits import check_shape
 from ..core.per_class import as_mapping, check_names, in_order, listed
 from ..core.regular_file import Stamp, check_regular_file, check_unchanged
 from . import arrays

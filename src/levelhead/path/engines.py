@@ -6,11 +6,10 @@ from warnings import warn
 
 import numpy as np
 
-from ..core.array import Array, is_torch, to_numpy
-from ..core.cores import usable_cores
+from ..core.array import Array, is_torch, to_numpy, usable_cores
+from ..core.choices import Kind
 from ..core.counts import check_labels
 from ..core.errors import LevelheadError, check_choice
-from ..core.measure import Kind
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
 from .chunks import read_chunks

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.array import SCRATCH
 from ..core.curve import ascending
-from ..core.tables import SCRATCH
 from ..rules.direction import Direction
 
 NEVER = (np.inf, -np.inf)

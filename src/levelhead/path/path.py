@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.array import Array
+from ..core.choices import Kind, Metric
 from ..core.counts import Counts, check_labels, resolve
-from ..core.curve import METRICS, Curve, Metric, Point
+from ..core.curve import METRICS, Curve, Point
 from ..core.errors import LevelheadError, check_choice
-from ..core.measure import Kind, check_shape
-from ..core.positions import IGNORED, flatten_positions
+from ..core.labels import IGNORED, flatten_positions
+from ..core.logits import check_shape
 from ..rules.checks import check_range, target_prior
 from ..rules.rule import find_path_rule
 from ..show.curve_text import sparkline

@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 
 from ..core.array import Array
+from ..core.choices import Kind
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
-from ..core.measure import Kind
 from ..rules.checks import target_prior
 from .chunks import read_chunks
 from .envelope import Envelope, compute_envelope

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..choice.tuned import Tuned
 from ..core.array import Array
+from ..core.choices import Kind
 from ..core.counts import Counts
-from ..core.measure import Kind
 from ..core.warnings import quiet
 from ..labels.label_inputs import check_label_scores, check_label_table
 from ..labels.tune_labels import tune_labels

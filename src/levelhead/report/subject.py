@@ -12,12 +12,13 @@ from ..choice.snapshot import Snapshot
 from ..choice.tune import match_prior, tune
 from ..choice.tuned import Tuned
 from ..core.array import Array, as_array
-from ..core.class_names import names_of_columns, resolve_labels
+from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
 from ..core.head import Head
-from ..core.measure import Kind
+from ..core.labels import resolve_labels
+from ..core.per_class import names_of_columns
 from ..core.warnings import quiet
 from ..path.envelope import Envelope
 from ..path.path_curves import PathCurves

@@ -7,8 +7,19 @@ import numpy as np
 from levelhead.core import head as heads
 from levelhead.core.array import Array, to_numpy
 from levelhead.core.counts import Counts, check_labels, resolve
-from levelhead.core.head import Head
-from levelhead.core.head import rank_correlation as rank_correlation
+from levelhead.core.head import Head, rank_correlation
+
+__all__ = [
+    "Oracle",
+    "angular_sigma",
+    "boundary_angles",
+    "center_gap",
+    "centers",
+    "norm_follows_count",
+    "oracle_head",
+    "rank_correlation",
+    "relative_norms",
+]
 
 __all__ = [
     "Oracle", "angular_sigma", "boundary_angles", "center_gap", "centers", "norm_follows_count", "oracle_head",

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from levelhead.core import atomic
+from levelhead.core.array import usable_cores
 from levelhead.core.choices import PaperTable
-from levelhead.core.cores import usable_cores
 from levelhead.core.errors import Advice, LevelheadError, check_choice
 from levelhead.core.warnings import quiet
 from levelhead.show.progress import EpochProgress, epoch_progress

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from levelhead.core.choices import Profile, Tracker
 from levelhead.core.errors import LevelheadError
-from levelhead.io.counts_file import read_counts
+from levelhead.io.per_class_file import read_counts
 from levelhead.show.progress import epoch_progress
 
 from ..lab.data import Data

@@ -1,1 +1,0 @@
-from .array import usable_cores as usable_cores

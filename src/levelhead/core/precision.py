@@ -1,1 +1,0 @@
-from .head import rounding_flips as rounding_flips

@@ -1,1 +1,0 @@
-from .array import SCRATCH as SCRATCH

@@ -1,1 +1,0 @@
-from .atomic import scratch as scratch

@@ -1,1 +1,0 @@
-from .samples_file import read_label_samples as read_label_samples

@@ -1,1 +1,0 @@
-from .per_class_file import read_names as read_names
