@@ -338,7 +338,7 @@ def one_loader(loaders: Any) -> Any:
     if loaders is None or isinstance(loaders, list | tuple):
         count = len(loaders or ())
         raise LevelheadError(
-            f"expected one evaluation set to tune on, got {count or 'none'}; tune with lh.tune(model, loader, counts) "
+            f"expected one evaluation set to tune on, got {count or 'none'}; tune with lh.tune(*lh.scores(model, loader), counts) "
             "and apply with lh.adjust_",
             parameter="tune",
         )

@@ -178,7 +178,7 @@ def label_code(subject: LabelSubject) -> dict[str, str]:
     if subject.tuned_file:
         what, before = json.dumps(subject.tuned_file), ""
     else:
-        what, before = "tuned", 'tuned = lh.tune(logits, labels, counts, task="multilabel")    # those of this page\n'
+        what, before = "tuned", "tuned = lh.tune_labels(logits, labels, counts)    # those of this page\n"
         apply = f"{label_tune_command(subject.files, subject.choice)}\n{apply}"
     return {"command": apply, "python": f"import levelhead as lh\n\n{before}adjusted = lh.adjust_(model, {what}){UNDO}"}
 
