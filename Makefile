@@ -41,7 +41,7 @@ check: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m tests.trust.supply_chain --sbom $(VENV)/sbom.json
+	$(BIN)/python -m bench.trust.supply_chain --sbom $(VENV)/sbom.json
 
 # Offline; runs the gallery; a warning is an error. GALLERY=0 leaves the examples unrun. The pages: docs/_build/html.
 docs: $(VENV)/docs
@@ -72,7 +72,7 @@ census: $(VENV)/test
 # each row after five, ARGS='--only kills' runs one row.
 PROFILE ?= full
 trust: $(VENV)/test
-	$(BIN)/python -m tests.trust --profile $(PROFILE) $(ARGS)
+	$(BIN)/python -m bench.trust --profile $(PROFILE) $(ARGS)
 
 # Debian keeps venv in a package of its own; where it is missing and we may, it is installed.
 $(BIN)/python:

@@ -65,7 +65,7 @@ if sys.version_info < (3, 11, 8) or (3, 12) <= sys.version_info < (3, 12, 2):
     ast.parse = without_collection(ast.parse)
 
 # The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their checks.
-collect_ignore = ["src/levelhead/_moved.py", "tests/lab/check_augment.py", "tests/lab/check_kernels.py"]
+collect_ignore = ["src/levelhead/_moved.py", "tests/fast/check_augment.py", "tests/fast/check_kernels.py"]
 if not find_spec("triton"):
     collect_ignore += [
         "src/levelhead/path/intervals_triton.py",

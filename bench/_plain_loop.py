@@ -18,8 +18,7 @@ from levelhead.methods import METHODS
 from levelhead_lab.lab import nets
 from levelhead_lab.lab.data import Data
 from levelhead_lab.lab.epoch_plan import EpochPlan, draw_plan
-from levelhead_lab.lab.features import errors
-from levelhead_lab.lab.preprocess import Preprocess
+from levelhead_lab.lab.preprocess import Preprocess, errors
 from levelhead_lab.lab.recipe import Recipe
 
 

@@ -3,8 +3,8 @@
     python bench/_run_all.py [NAME ...]
 
 Without names, all are run, and their times go to results/bench.json. Studies of quality take longer and are run by
-themselves: tuning, decisions, calibration, multilabel, snapshots, kill and census. So are train and tiles, which need
-a GPU.
+themselves: tuning, decisions, calibration, multilabel, snapshots, kill, census, rule_epochs and past_frontier. So are
+train and tiles, which need a GPU.
 """
 
 from __future__ import annotations

@@ -1,20 +1,25 @@
 """Where the time of a tuning goes: the seconds of each stage, by itself, as the thread that waits for it sees them."""
 
 import importlib
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
+from types import FunctionType
 from typing import Any
 
-STAGES = {  # what each is: where it is called
-    "exact path": (("held_out", "gamma_path"),),
-    "changes of predictions": (("path_predictions", "compute_envelope"), ("match_prior", "compute_envelope")),
-    "folds of all rules": (("auto", "cross_fit_rules"), ("compare", "cross_fit_rules")),
-    "replicates": (("choose", "draw_replicates"), ("match_prior", "choose_by_shares")),
-    "temperatures": (("choose", "temperature_at"), ("held_out", "fit_scale")),
-    "curves of all rules": (("auto", "list_candidates"),),
-    "checks of the samples": (("tune", "_diagnose_logits"), ("compare", "diagnose_counts")),
+STAGES = {  # of each function of levelhead, wherever it is called
+    "gamma_path": "exact path",
+    "compute_envelope": "changes of predictions",
+    "cross_fit_rules": "folds of all rules",
+    "draw_replicates": "replicates",
+    "choose_by_shares": "replicates",
+    "temperature_at": "temperatures",
+    "fit_scale": "temperatures",
+    "list_candidates": "curves of all rules",
+    "_diagnose_logits": "checks of the samples",
+    "diagnose_counts": "checks of the samples",
 }
 
 
@@ -39,9 +44,14 @@ def watched() -> Iterator[dict[str, float]]:
 
         return call
 
-    for stage, places in STAGES.items():
-        for module, name in places:
-            home = importlib.import_module(f"levelhead.gamma.{module}")
+    for name in ("tune", "compare"):  # and, with them, all that choices call
+        importlib.import_module(f"levelhead.choice.{name}")
+    modules = [module for name, module in sys.modules.items() if name.startswith("levelhead.")]
+    for name, stage in STAGES.items():
+        homes = [module for module in modules if isinstance(vars(module).get(name), FunctionType)]
+        if not homes:
+            raise LookupError(f"no module of levelhead has a function {name}: correct STAGES")
+        for home in homes:
             kept.append((home, name, getattr(home, name)))
             setattr(home, name, timed(stage, getattr(home, name)))
     start = time.perf_counter()

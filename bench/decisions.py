@@ -28,7 +28,7 @@ from _decision_sets import PACKAGE, SHA256
 import levelhead as lh
 from levelhead.choice.tuned import Tuned
 from levelhead.core import atomic
-from levelhead.core.curve import Metric
+from levelhead.core.choices import Metric
 from levelhead.rules.rule import find_path_rule
 
 ROOT = Path(__file__).parent.parent

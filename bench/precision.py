@@ -26,14 +26,14 @@ from pathlib import Path
 
 import torch
 from _compile_ahead import compile_ahead
-from levelhead.gamma.path import gamma_path
 
 from levelhead.methods import METHODS
+from levelhead.path.path import gamma_path
 from levelhead_lab.fast import conv_norm, fit_many, stacked
 from levelhead_lab.fast.job import Job
 from levelhead_lab.fast.precision import PRECISIONS
-from levelhead_lab.lab import data, features, load, nets
-from levelhead_lab.lab.preprocess import Preprocess
+from levelhead_lab.lab import data, load, nets
+from levelhead_lab.lab.preprocess import Preprocess, features
 from levelhead_lab.lab.recipe import Recipe, find_recipe
 
 RATIO, TRUTH = 100, "float32"
@@ -115,7 +115,7 @@ def train(cifar: data.Data, recipe: Recipe, method: str, name: str, seeds: list[
 def measure(job: Job) -> dict[str, float]:
     """Return the errors of a trained network on test, in %, with the strengths that are best there."""
     test, net = job.data.test, job.net.cuda()
-    seen = features.features(net, test, Preprocess(job.recipe, job.data, torch.float32), batch=2500)
+    seen = features(net, test, Preprocess(job.recipe, job.data, torch.float32), batch=2500)
     logits = nets.head_of(net).numpy().logits(seen)
     found = {}
     for column, rule, top in (("RS", "rescale", 2.0), ("shift", "shift", 4.0)):

@@ -30,7 +30,7 @@ from levelhead.methods import METHODS
 from levelhead_lab.fast import fit_many
 from levelhead_lab.fast.job import Job
 from levelhead_lab.fast.pack import Pack
-from levelhead_lab.lab import data, features, load, nets, preprocess, recipe
+from levelhead_lab.lab import data, load, nets, preprocess, recipe
 
 RATIO = 100
 
@@ -297,7 +297,7 @@ def save(job: Job, path: Path, precision: str) -> None:
         "engine": "fast",
         "dtype": precision,
     }
-    kept = features.snapshot(job.net, job.data, preprocess.Preprocess(job.recipe, job.data), meta=meta, half=True)
+    kept = preprocess.snapshot(job.net, job.data, preprocess.Preprocess(job.recipe, job.data), meta=meta, half=True)
     replace(kept, labels={title: y.astype(np.uint8) for title, y in kept.labels.items()}).save(path)
 
 

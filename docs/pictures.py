@@ -16,12 +16,12 @@ import levelhead as lh
 from levelhead.show.plot import headless, save
 from levelhead.show.style import ACCENT, INK, SOFT
 from levelhead_lab.lab.data import Data, hold_out, imbalance
-from levelhead_lab.lab.features import snapshot
 from levelhead_lab.lab.load import digits
 from levelhead_lab.lab.nets import build
-from levelhead_lab.lab.preprocess import Preprocess
+from levelhead_lab.lab.preprocess import Preprocess, snapshot
 from levelhead_lab.lab.recipe import find_recipe
 from levelhead_lab.lab.train import fit
+from levelhead_lab.paper import geometry
 from levelhead_lab.paper.markdown import fill, markdown_table
 from levelhead_lab.paper.record import whole_snapshots
 
@@ -32,7 +32,7 @@ COOL = "#0f766e"
 
 def main() -> None:
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore", lh.LevelheadWarning)
+    warnings.simplefilter("ignore", lh.warnings.LevelheadWarning)
     real = whole_snapshots(HERE.parent / "results" / "networks")["baseline"]
     data = hold_out(imbalance(digits(), "long-tail", ratio=50), 0.2)
     plain = [train(data, "baseline", seed) for seed in SEEDS]
@@ -80,7 +80,7 @@ def draw_boundary() -> None:
         for row, color, name in zip(head.weight, (INK, ACCENT), ("frequent", "rare"), strict=True):
             axes.annotate("", row, (0, 0), arrowprops={"arrowstyle": "-|>", "color": color, "lw": 2})
             axes.text(*(row + 0.08 * row / np.linalg.norm(row)), name, color=color, va="bottom", ha="center")
-        angles = lh.geometry.boundary_angles(head, 0, 1)
+        angles = geometry.boundary_angles(head, 0, 1)
         axes.set(
             title=f"{title}: {angles[0]:.0f}° and {angles[1]:.0f}° to the boundary",
             xlim=(-0.6, 2.6),
@@ -99,7 +99,7 @@ def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
     marks = zip(trained.items(), ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":")), strict=True)
     for (name, snapshots), (color, marker, line) in marks:
-        lengths = np.array([lh.geometry.relative_norms(one.head) for one in snapshots])
+        lengths = np.array([geometry.relative_norms(one.head) for one in snapshots])
         axes.errorbar(
             snapshots[0].counts,
             lengths.mean(axis=0),
@@ -211,21 +211,21 @@ def new_head(features: np.ndarray, labels: np.ndarray, classes: int) -> lh.Head:
     """Fit a linear head to features, with the weight decay that is best on half of them when fitted on the others."""
 
     def trial(decay: float) -> float:
-        head = lh.geometry.oracle_head(features[::2], labels[::2], classes, decay=decay).head
+        head = geometry.oracle_head(features[::2], labels[::2], classes, decay=decay).head
         return lh.measure.error(head.logits(features[1::2]), labels[1::2])
 
-    return lh.geometry.oracle_head(features, labels, classes, decay=min((1e-4, 1e-3, 1e-2), key=trial)).head
+    return geometry.oracle_head(features, labels, classes, decay=min((1e-4, 1e-3, 1e-2), key=trial)).head
 
 
 def norms_in_words(real: lh.Snapshot, plain: list[lh.Snapshot], adam: list[lh.Snapshot]) -> str:
     follow = {
-        name: [lh.geometry.norm_follows_count(one.head, one.counts) for one in some]
+        name: [geometry.norm_follows_count(one.head, one.counts) for one in some]
         for name, some in (("SGD", plain), ("Adam", adam))
     }
     return (
         f"In the ResNet-32 above, the weight vector of the most frequent class is {_ratio(real):.2f} times as long "
         f"as that of the rarest, and the rank correlation of length with count is "
-        f"{lh.geometry.norm_follows_count(real.head, real.counts):.2f}. The picture is of small networks on "
+        f"{geometry.norm_follows_count(real.head, real.counts):.2f}. The picture is of small networks on "
         f"digits, {plain[0].counts[0]} to {plain[0].counts[-1]} training images per class, {len(plain)} seeds: "
         f"under SGD with momentum the ratio is {_span([_ratio(one) for one in plain])} and the correlation "
         f"{_span(follow['SGD'])}; under Adam {_span([_ratio(one) for one in adam])} and {_span(follow['Adam'])}."

@@ -44,7 +44,7 @@ for size in sizes:
     for _ in range(draws):
         drawn = np.concatenate([rng.choice(own, size, replace=False) for own in pool])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", lh.LevelheadWarning)
+            warnings.simplefilter("ignore", lh.warnings.LevelheadWarning)
             rows.append((size, lh.tune(logits[drawn], digits.target[drawn], counts, rule="rescale", bootstrap=500)))
 
 print(f"{'images per class':>16} {'gamma':>7} {'its interval':>16} {'promised gain':>28} {'error on test':>15}")

@@ -121,7 +121,7 @@ for name, gamma, before, after in rows:
 # %%
 # What ``RescaleCallback(counts, gamma=...)`` would have done at the end of ``train`` can be done to
 # a trained model at any time. AdamW is the Trainer's optimizer, and under Adam the norms of a head
-# need not follow the counts; where they fall as counts grow, ``lh.tune(..., norms=...)`` warns.
+# need not follow the counts; where they fall as counts grow, ``lh.tune(..., rule=lh.rules.Auto(norms=...))`` warns.
 # ``rule="auto"`` compares the rules on the held-out logits, and ``LevelCallback(tuned)`` or
 # ``lh.adjust_(model, tuned)`` applies what it chose.
 

@@ -38,7 +38,8 @@ def missing_package(text: str) -> str:
     ('', '')
     """
     names = (next(filter(None, found)) for found in NAMED.findall(text))
-    others = (name for name in names if name not in ("levelhead", "tests") and not [*ROOT.glob(f"tests/**/{name}.py")])
+    ours = ("levelhead", "levelhead_lab", "tests", "bench")
+    others = (name for name in names if name not in ours and not [*ROOT.glob(f"tests/**/{name}.py")])
     return next((name for name in others if find_spec(name) is None), "")
 
 

@@ -27,18 +27,18 @@ part() { # NAME COMMAND...: run a command; say how it ended, and show all that i
 
 spread=
 if "$python" -c "import xdist" 2>/dev/null; then
-    cores=$("$python" -c "from levelhead.core.cores import usable_cores; print(usable_cores())")
+    cores=$("$python" -c "from levelhead.core.array import usable_cores; print(usable_cores())")
     spread="-n $cores --dist loadfile --no-loadscope-reorder"
 fi
 uname -sm
 "$python" -c "import numpy, sys, torch; print(sys.version.split()[0], numpy.__version__, torch.__version__)"
 # shellcheck disable=SC2086  # several words, or none
-part "quick tests" "$python" -m pytest -p tests.elsewhere -p no:cacheprovider $spread -m "not slow" -v --tb=short
-part "numbers" "$python" -m tests.trust --profile quick --only right_numbers \
+part "quick tests" "$python" -m pytest -p tests.elsewhere -p no:cacheprovider -p no:benchmark $spread -m "not slow" -v --tb=short
+part "numbers" "$python" -m bench.trust --profile quick --only right_numbers \
     --results "$work/trust.json" --page "$work/trust.md"
 if "$python" -c "import sys, torch, triton; sys.exit(not torch.cuda.is_available())" 2>/dev/null; then
-    part "kernels" "$python" tests/lab/check_kernels.py
-    part "augmentation" "$python" tests/lab/check_augment.py
+    part "kernels" "$python" tests/fast/check_kernels.py
+    part "augmentation" "$python" tests/fast/check_augment.py
 else
     echo "kernels: not run, no GPU"
 fi

@@ -15,7 +15,7 @@ hook = lh.WVN(optimizer, model.fc)  # WVN: one line next to the optimizer
 @trainer.on(Events.COMPLETED)
 def level(engine):
     hook.remove()
-    engine.state.tuned = tuned = lh.tune(model, DataLoader(held_out, batch_size=256), counts)
+    engine.state.tuned = tuned = lh.tune(*lh.scores(model, DataLoader(held_out, batch_size=256)), counts)
     engine.state.metrics["level_gain"] = tuned.gain
     if tuned.worthwhile:
         lh.adjust_(model, tuned)

@@ -29,7 +29,8 @@ lh.normalize_(average)  # before validate(model_ema, ...): an average of unit ve
 
 # After train.py: timm.create_model(..., checkpoint_path="model_best.pth.tar") and timm's own validation loader.
 model = average.module
-tuned = lh.tune(model, ((as_images(x), y) for x, y in DataLoader(held_out, batch_size=100)), counts)
+batches = ((as_images(x), y) for x, y in DataLoader(held_out, batch_size=100))
+tuned = lh.tune(*lh.scores(model, batches), counts)
 if tuned.worthwhile:
     lh.adjust_(model, tuned)
 print(tuned)

@@ -10,126 +10,120 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from . import rules
+    from .choice import priors as priors
     from .choice.chunked import tune_chunks
-    from .choice.compare import Comparison, compare
-    from .choice.priors import PriorEstimate, estimate_prior
-    from .choice.snapshot import Snapshot
+    from .choice.compare import Comparison as Comparison
+    from .choice.compare import compare
+    from .choice.goal import Goal
+    from .choice.snapshot import Snapshot as Snapshot
     from .choice.tune import cross_fit, match_prior, tune
     from .choice.tuned import Tuned
     from .core import counts, measure
+    from .core import warnings as warnings
     from .core.errors import LevelheadError
     from .core.head import Head
-    from .core.warnings import (
-        BinaryHeadWarning,
-        CountsWarning,
-        LeakageWarning,
-        LevelheadWarning,
-        MissingClassWarning,
-        NegativeLogitsWarning,
-        NeverPredictedWarning,
-        NormWarning,
-        PrecisionWarning,
-        PriorWarning,
-        RangeWarning,
-        ScaleWarning,
-    )
-    from .heads.adjust import adjust
-    from .heads.adjusted import Adjusted
-    from .heads.find import find_head
-    from .heads.in_place import adjust_, rescale_
-    from .hosts.torch import WVN, normalize_
+    from .heads.adjusted import Adjusted as Adjusted
+    from .heads.apply import adjust, adjust_
+    from .heads.apply import rescale_ as rescale_
+    from .heads.collect import scores
+    from .heads.torch_find import find_head
+    from .hosts.torch import WVN
+    from .hosts.torch import normalize_ as normalize_
+    from .labels.tune_labels import tune_labels
     from .methods import METHODS
-    from .path.path import GammaPath, gamma_path
-    from .rules.adjust import factors, normalize, rescale, shift_logits, tau_normalize
+    from .path.path import GammaPath as GammaPath
+    from .path.path import gamma_path
+    from .rules.adjust import factors as factors
+    from .rules.adjust import normalize as normalize
+    from .rules.adjust import rescale as rescale
+    from .rules.adjust import shift_logits as shift_logits
+    from .rules.adjust import tau_normalize as tau_normalize
 
 __all__ = [
     "METHODS",
     "WVN",
-    "Adjusted",
-    "BinaryHeadWarning",
-    "Comparison",
-    "CountsWarning",
-    "GammaPath",
+    "Goal",
     "Head",
-    "LeakageWarning",
     "LevelheadError",
-    "LevelheadWarning",
-    "MissingClassWarning",
-    "NegativeLogitsWarning",
-    "NeverPredictedWarning",
-    "NormWarning",
-    "PrecisionWarning",
-    "PriorEstimate",
-    "PriorWarning",
-    "RangeWarning",
-    "ScaleWarning",
-    "Snapshot",
     "Tuned",
     "adjust",
     "adjust_",
     "compare",
     "counts",
     "cross_fit",
-    "estimate_prior",
-    "factors",
     "find_head",
     "gamma_path",
-    "geometry",
     "match_prior",
     "measure",
-    "normalize",
-    "normalize_",
-    "rescale",
-    "rescale_",
-    "shift_logits",
-    "tau_normalize",
+    "rules",
+    "scores",
     "tune",
     "tune_chunks",
+    "tune_labels",
 ]
 
 _HOMES = {  # module: the public names that it defines
-    "rules.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
+    "_moved": ("compare", "cross_fit", "gamma_path", "match_prior", "tune"),
+    "choice.chunked": ("tune_chunks",),
+    "choice.compare": ("Comparison",),
+    "choice.goal": ("Goal",),
+    "choice.snapshot": ("Snapshot",),
+    "choice.tuned": ("Tuned",),
     "core.errors": ("LevelheadError",),
     "core.head": ("Head",),
-    "core.warnings": tuple(name for name in __all__ if name.endswith("Warning")),
-    "choice.compare": ("Comparison", "compare"),
-    "choice.chunked": ("tune_chunks",),
-    "path.path": ("GammaPath",),
-    "choice.priors": ("PriorEstimate", "estimate_prior"),
-    "_moved": ("gamma_path", "tune"),
-    "choice.tune": ("cross_fit", "match_prior"),
-    "choice.tuned": ("Tuned",),
-    "heads.adjust": ("adjust",),
     "heads.adjusted": ("Adjusted",),
-    "heads.find": ("find_head",),
-    "heads.in_place": ("adjust_", "rescale_"),
+    "heads.apply": ("adjust", "adjust_", "rescale_"),
+    "heads.collect": ("scores",),
+    "heads.torch_find": ("find_head",),
     "hosts.torch": ("WVN", "normalize_"),
-    "choice.snapshot": ("Snapshot",),
+    "labels.tune_labels": ("tune_labels",),
     "methods": ("METHODS",),
+    "path.path": ("GammaPath",),
+    "rules.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("counts", "measure")  # public themselves
+_MODULES = {
+    "counts": "core",
+    "measure": "core",
+    "priors": "choice",
+    "rules": "",
+    "warnings": "core",
+}  # public themselves
+_MOVED = {"PriorEstimate": "priors", "estimate_prior": "priors"}  # what has a new place, which it warns of
 
 
 def __getattr__(name: str) -> Any:
-    if name == "geometry":
-        from .core.study import from_the_study
+    from .core.extras import naming_what_is_missing
 
-        value = from_the_study("paper.geometry")
-    elif name == "rules":
-        value = import_module(".rules", __name__)
-    elif name in _MODULES:
-        value = import_module(f".core.{name}", __name__)
+    if name in _MODULES:
+        value = import_module(f".{_MODULES[name]}.{name}".replace("..", "."), __name__)
     elif name in _HOME:
-        from .core.extras import naming_what_is_missing
-
         with naming_what_is_missing():
             value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    elif name in _MOVED or name.endswith("Warning") or name == "geometry":
+        return _moved_name(name)
     elif name == "Partial":
         raise AttributeError("levelhead.Partial and the files it wrote are gone: tune again with lh.tune_chunks")
     else:
         raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
     globals()[name] = value
+    return value
+
+
+def _moved_name(name: str) -> Any:
+    """Return what had a name here, with a warning that says the new one."""
+    from .core.study import from_the_study
+    from .core.warnings import warn
+
+    place = f"lh.{_MOVED.get(name, 'warnings')}.{name}"
+    if name == "geometry":
+        place, value = "levelhead_lab.paper.geometry", from_the_study("paper.geometry")
+    elif not hasattr(home := __getattr__(_MOVED.get(name, "warnings")), name):
+        raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
+    else:
+        value = getattr(home, name)
+    warn(f"lh.{name} moved to {place}; levelhead 0.3 no longer has it here", DeprecationWarning)
     return value
 
 

@@ -1,64 +1,118 @@
-"""What `tune` and `gamma_path` also take for one minor version, each with a warning that says what to use instead."""
+"""What has moved, for one minor version: old parameters, each with a DeprecationWarning that names the new one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import wraps
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from .choice import tune as choice
+from .choice import compare as comparing
+from .choice import tune as choosing
 from .choice.chunked import tune_chunks
-from .choice.options import TuneOptions
+from .choice.goal import Goal
+from .choice.options import TuneOptions, rule_options
 from .core.array import to_numpy
 from .core.choices import LabelTask
-from .core.class_names import names_in_config
-from .core.counts import check_labels
+from .core.counts import WithBackground, check_labels
 from .core.errors import LevelheadError, check_choice
-from .core.measure import are_log_probabilities
-from .core.positions import IGNORED, flatten_positions
+from .core.labels import IGNORED
+from .core.logits import are_log_probabilities
+from .core.per_class import names_in_config
 from .core.warnings import warn
-from .heads.collect import collect_scores, is_module
+from .heads.collect import is_module
+from .heads.collect import scores as scores_of
 from .labels.label_inputs import check_multilabel_options
 from .labels.tune_labels import tune_labels
-from .path import path
-from .rules.rule import Rescale, find_path_rule
+from .path import path as paths
+from .rules.rule import AUTO, rule_with
 
-_NOT_OF_CHUNKS = ("bias", "training", "progress")
+_GOAL = ("cost", "floors", "criterion")
+_RULE = ("range", "norms", "bias")
+TASKS: tuple[LabelTask, ...] = ("multiclass", "multilabel")
 
 
-@wraps(choice.tune)
+def say_moved(old: str, new: str) -> None:
+    """Warn that an old name still works, and say the new one."""
+    warn(f"{old} moved to {new}; levelhead 0.3 no longer takes it", DeprecationWarning)
+
+
+def _take_moved(options: dict[str, Any], *, default: str = AUTO) -> dict[str, Any]:
+    """Return the options with a goal for cost, floors and criterion, and a rule for range, norms and bias."""
+    goal = {name: options.pop(name) for name in _GOAL if name in options}
+    if goal:
+        say_moved(f"the parameter {next(iter(goal))}", f"metric=lh.Goal({next(iter(goal))}=...)")
+        known = options.get("metric", "balanced_error")
+        options["metric"] = replace(known, **goal) if isinstance(known, Goal) else Goal(known, **goal)
+    more = {name: options.pop(name) for name in _RULE if name in options}
+    if any(value is not None for value in more.values()):
+        name = next(name for name, value in more.items() if value is not None)
+        options["rule"] = rule_with(options.get("rule", default), **more)
+        say_moved(f"the parameter {name}", f"rule=lh.rules.{type(options['rule']).__name__}({name}=...)")
+    return options
+
+
+def _without_ignored(labels: Any, options: dict[str, Any]) -> Any:
+    """Return labels with those that an `ignore_index` names as -100, which is left out."""
+    if "ignore_index" not in options:
+        return labels
+    index = options.pop("ignore_index")
+    if index == IGNORED:
+        return labels
+    say_moved("the parameter ignore_index", "labels of -100")
+    known = np.array(labels)
+    return np.where(known == index, IGNORED, known)
+
+
+@wraps(choosing.tune)
 def tune(logits: Any, labels: Any = None, counts: Any = None, *, task: LabelTask = "multiclass", **options: Any) -> Any:
-    check_choice("task", task, get_args(LabelTask))
-    if isinstance(logits, path.GammaPath):
-        return choice.tune_path(logits, labels if counts is None else counts, TuneOptions(**options))
-    if are_chunks(logits, alone=labels is None and not is_module(logits)):
-        warn("chunks are for levelhead.tune_chunks; levelhead 0.3 refuses them in tune", DeprecationWarning)
-        counts = labels if counts is None else counts
-        if counts is None:
-            raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
-        for name in _NOT_OF_CHUNKS:
-            if options.pop(name, None) is not None and name != "progress":
-                raise LevelheadError("needs all samples at once; leave it out", parameter=name)
-        return tune_chunks(logits, counts, **options)
+    check_choice("task", task, TASKS)
+    if isinstance(logits, paths.GammaPath):
+        return _tune_path(logits, labels if counts is None else counts, _take_moved(options))
+    if are_chunks(logits, alone=labels is None):
+        say_moved("tune(chunks, counts=counts)", "levelhead.tune_chunks(chunks, counts)")
+        return _tune_chunks(logits, labels if counts is None else counts, options)
+    if task == "multilabel":
+        say_moved('tune(task="multilabel")', "lh.tune_labels(logits, labels, counts)")
+        return _tune_labels(logits, labels, counts, options)
     if is_module(logits):
-        model, ignored = logits, options.get("ignore_index", IGNORED)
-        logits, labels = collect_scores(model, labels, ignore_index=ignored, progress=options.get("progress"))
+        say_moved("tune(model, loader, counts)", "lh.tune(*lh.scores(model, loader), counts)")
+        model, ignored = logits, options.pop("ignore_index", IGNORED)
+        logits, labels = scores_of(model, labels, ignore_index=ignored, progress=options.get("progress"))
         if options.get("names") is None:
             options["names"] = names_in_config(getattr(model, "config", None), logits.shape[1])
         one_logit = logits.shape[1] == 2 and not logits[:, 0].any()
         fixed = one_logit or options.get("kind") == "probabilities" or are_log_probabilities(logits)
-        if fixed and options.get("rule", "auto") == "auto":
+        if fixed and options.get("rule", AUTO) == AUTO:
             options["rule"] = "shift"  # all that fits the head, if that is one logit or a softmax follows it
-    if task == "multiclass":
-        return choice.tune(logits, labels, counts, **options)
-    if options.pop("background", None) is not None:
-        raise LevelheadError("labels that do not compete have no background; leave it out", parameter="background")
-    for name in ("range", "ignore_index"):
-        options.pop(name, None)
-    apart = {name: options.pop(name, None) for name in ("unlabelled", "target", "norms", "bias")}
-    check_multilabel_options(options.pop("rule", "auto"), options.pop("criterion", "guided"), **apart)
-    return tune_labels(logits, labels, counts, **options)
+    labels = _without_ignored(labels, options)
+    if (background := options.pop("background", None)) is not None:
+        say_moved("the parameter background", "counts=lh.counts.with_background(counts, background)")
+        counts = WithBackground(counts, background)
+    return choosing.tune(logits, labels, counts, **_take_moved(options))
+
+
+def _tune_path(path: paths.GammaPath, counts: Any, options: dict[str, Any]) -> Any:
+    goal, rule = Goal.of(options.pop("metric", "balanced_error")), rule_options(options.pop("rule", AUTO))
+    return choosing.tune_path(path, counts, TuneOptions(goal=goal, **rule, **options))
+
+
+def _tune_chunks(chunks: Any, counts: Any, options: dict[str, Any]) -> Any:
+    if counts is None:
+        raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
+    options.pop("progress", None)
+    if options.pop("training", None) is not None:
+        raise LevelheadError("needs all samples at once; leave it out", parameter="training")
+    if (background := options.pop("background", None)) is not None:
+        counts = WithBackground(counts, background)
+    ignored = options.pop("ignore_index", IGNORED)
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        given: Any = chunks() if callable(chunks) else chunks
+        for logits, labels in given:
+            yield logits, _without_ignored(labels, {"ignore_index": ignored})
+
+    return tune_chunks(chunks if ignored == IGNORED else read, counts, **_take_moved(options))
 
 
 def are_chunks(given: Any, *, alone: bool = False) -> bool:
@@ -83,30 +137,36 @@ def are_chunks(given: Any, *, alone: bool = False) -> bool:
     return alone and isinstance(given, Iterable) and not hasattr(given, "shape") and not hasattr(given, "__array__")
 
 
-@wraps(path.gamma_path)
+def _tune_labels(logits: Any, labels: Any, counts: Any, options: dict[str, Any]) -> Any:
+    if options.pop("background", None) is not None:
+        raise LevelheadError("labels that do not compete have no background; leave it out", parameter="background")
+    for name in ("range", "ignore_index"):
+        options.pop(name, None)
+    apart = {name: options.pop(name, None) for name in ("unlabelled", "target", "norms", "bias")}
+    check_multilabel_options(options.pop("rule", AUTO), options.pop("criterion", "guided"), **apart)
+    return tune_labels(logits, labels, counts, **options)
+
+
+def _takes_moved(function: Callable[..., Any], *, default: str = AUTO) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*given: Any, **options: Any) -> Any:
+        if "ignore_index" in options:
+            given = (given[0], _without_ignored(given[1], options), *given[2:])
+        return function(*given, **_take_moved(options, default=default))
+
+    call.__module__ = __name__  # where pickle finds it
+    return call
+
+
+@wraps(paths.gamma_path)
 def gamma_path(logits: Any, labels: Any, counts: Any, **options: Any) -> Any:
-    old = {name: options.pop(name, None) for name in ("norms", "bias", "shard", "ignore_index")}
-    norms, bias, shard, ignored = old.values()
-    for name in [name for name, value in old.items() if value is not None]:
-        warn(f"gamma_path({name}=...) goes in levelhead 0.3: {_INSTEAD[name]}", DeprecationWarning)
-    if norms is not None or bias is not None:
-        rule = find_path_rule(options.get("rule", Rescale.name))
-        options["rule"] = replace(rule, norms=norms, bias=bias)
-    if ignored is not None:
-        weights = options.get("weights")
-        logits, labels, options["weights"] = flatten_positions(logits, labels, weights, ignore_index=ignored)
+    reach, shard = options.pop("range", None), options.pop("shard", None)
+    labels, options = _without_ignored(labels, options), _take_moved(options, default="rescale")
     if shard is None:
-        return path.gamma_path(logits, labels, counts, **options)
-    whole = path.gamma_path(_of_all_classes(logits, labels, counts, shard), labels, counts, **options)
+        return paths.gamma_path(logits, labels, counts, range=reach, **options)
+    say_moved("the parameter shard", "the logits of all classes")
+    whole = paths.gamma_path(_of_all_classes(logits, labels, counts, shard), labels, counts, range=reach, **options)
     return replace(whole, logits=())
-
-
-_INSTEAD = {
-    "norms": "give rule=levelhead.rules.Tau(norms=norms)",
-    "bias": "give rule=levelhead.rules.Rescale(bias=bias)",
-    "shard": "give the logits of all classes",
-    "ignore_index": "leave out what is to be ignored",
-}
 
 
 def _of_all_classes(logits: Any, labels: Any, counts: Any, shard: tuple[Any, Any]) -> np.ndarray:
@@ -123,5 +183,7 @@ def _of_all_classes(logits: Any, labels: Any, counts: Any, shard: tuple[Any, Any
     return found
 
 
-for _function in (tune, gamma_path):
-    _function.__module__ = __name__  # where pickle finds it
+cross_fit = _takes_moved(choosing.cross_fit)
+match_prior = _takes_moved(choosing.match_prior, default="rescale")
+compare = _takes_moved(comparing.compare)
+tune.__module__ = gamma_path.__module__ = __name__

@@ -14,7 +14,7 @@ from levelhead.choice.fitters import make_fitter
 from levelhead.choice.options import TuneOptions
 from levelhead.choice.samples import HeldOut
 from levelhead.choice.tuned_json import choice_of
-from levelhead.core.temperature import fit_scale
+from levelhead.core.logits import fit_scale
 from levelhead.core.warnings import quiet
 from levelhead.rules import RULES
 

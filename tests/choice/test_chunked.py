@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 import levelhead as lh
 from levelhead.choice import fitters
 from levelhead.choice.chunked import chunk_path
-from levelhead.core import temperature
+from levelhead.core import logits as core_logits
 from levelhead.core.errors import LevelheadError
 from levelhead.core.warnings import quiet
+from levelhead.rules.rule import rule_with
 
 COUNTS = [1000, 300, 90, 30]
 NORMS = np.array([3.0, 2.0, 1.2, 0.7])
@@ -59,18 +60,22 @@ def assert_same(got: lh.Tuned, want: lh.Tuned, *, ties: bool = False) -> None:
         np.testing.assert_allclose(one.values, other.values, rtol=0, atol=1e-14 if ties else 0)
 
 
-def both(logits, labels, chunks=None, **options):
-    options = {"bootstrap": 60, **options}
+def both(logits, labels, chunks=None, *, goal=None, settings=None, counts=COUNTS, rule="auto", **options):
+    """Return the choice of chunks and that of all samples."""
+    options = {"bootstrap": 60, "rule": rule_with(rule, **(settings or {})), **options}
+    if goal is not None:
+        options["metric"] = lh.Goal(**goal)
     with quiet():
-        want = lh.tune(logits, labels, COUNTS, **options)
-        return lh.tune_chunks(cut(logits, labels) if chunks is None else chunks, COUNTS, **options), want
+        want = lh.tune(logits, labels, counts, **options)
+        return lh.tune_chunks(cut(logits, labels) if chunks is None else chunks, counts, **options), want
 
 
 @pytest.mark.parametrize("rule", ["auto", "shift", "rescale", "tau"])
 @pytest.mark.parametrize("decimals", [None, 1], ids=["any", "ties"])
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_and_rule_chooses_what_all_samples_choose(metric, decimals, rule):
-    options = {"metric": metric, "rule": rule, "norms": NORMS, "cost": COST if metric == "cost" else None}
+    options = {"goal": {"metric": metric, "cost": COST if metric == "cost" else None}, "rule": rule}
+    options["settings"] = {"norms": NORMS} if rule in ("auto", "tau") else None
     for seed in range(3):
         assert_same(*both(*samples(seed=seed, decimals=decimals), **options), ties=decimals is not None)
 
@@ -78,14 +83,14 @@ def test_every_metric_and_rule_chooses_what_all_samples_choose(metric, decimals,
 @pytest.mark.parametrize(
     "options",
     [
-        {"floors": 0.5},
-        {"floors": {2: 0.4}, "metric": "macro_f1"},
-        {"criterion": "balanced_error", "rule": "rescale"},
-        {"criterion": "balanced_error"},
+        {"goal": {"floors": 0.5}},
+        {"goal": {"floors": {2: 0.4}, "metric": "macro_f1"}},
+        {"goal": {"criterion": "balanced_error"}, "rule": "rescale"},
+        {"goal": {"criterion": "balanced_error"}},
         {"target": [0.1, 0.2, 0.3, 0.4]},
         {"target": [0.1, 0.2, 0.3, 0.4], "metric": "kappa"},
-        {"range": (-1.0, 3.0)},
-        {"background": 1},
+        {"settings": {"range": (-1.0, 3.0)}},
+        {"counts": lh.counts.with_background(COUNTS, 1)},
         {"unlabelled": samples(300, seed=9)[0]},
         {"unlabelled": samples(300, seed=9)[0], "rule": "shift"},
         {"names": list("abcd"), "level": 0.8, "rng": 5, "chosen_on": "validation"},
@@ -125,7 +130,7 @@ def test_scores_of_any_scale_have_the_range_and_the_pull_of_all_samples(rule):
 
 @pytest.mark.parametrize("rule", ["auto", "shift", "rescale"])
 def test_of_many_samples_the_rows_of_the_temperature_are_the_same(rule, monkeypatch):
-    monkeypatch.setattr(temperature, "_MOST_ROWS", 800)
+    monkeypatch.setattr(core_logits, "_MOST_ROWS", 800)
     logits, labels = samples(2000)
     logits = 3 * logits
     chunks = cut(logits, labels, [300, 9, 700])
@@ -181,10 +186,10 @@ def test_tokens_and_names_of_classes():
         want = lh.tune(logits, words, named, bootstrap=20)
         assert_same(lh.tune_chunks(cut(logits, words), named, bootstrap=20), want)
     tokens, known = logits.reshape(60, 10, 4), labels.reshape(60, 10).copy()
-    known[:, 8:] = -1
+    known[:, 8:] = -100
     with quiet():
-        want = lh.tune(tokens, known, COUNTS, ignore_index=-1, bootstrap=20)
-        got = lh.tune_chunks(cut(tokens, known, [13, 20]), COUNTS, ignore_index=-1, bootstrap=20)
+        want = lh.tune(tokens, known, COUNTS, bootstrap=20)
+        got = lh.tune_chunks(cut(tokens, known, [13, 20]), COUNTS, bootstrap=20)
     assert_same(got, want)
     assert got.n == 480
 
@@ -219,7 +224,7 @@ def test_paths_that_were_made_elsewhere_and_pickled_are_joined(rule):
         got, want = both(logits, labels, parts, rule=rule, metric=metric)
         assert_same(got, want, ties=True)
     assert_same(*both(logits, labels, [*parts[:2], *cut(logits, labels)[2:]], rule=rule), ties=True)
-    got, want = both(logits, labels, parts, rule="rescale", range=(0.0, 1.0))
+    got, want = both(logits, labels, parts, rule="rescale", settings={"range": (0.0, 1.0)})
     assert_same(got, want, ties=True)
 
 
@@ -263,9 +268,16 @@ def test_what_cannot_be_done_is_refused_by_name():
         (lambda: lh.tune_chunks([chunk], COUNTS, target="estimate", unlabelled=chunk[0]), "target: an estimate needs"),
         (lambda: lh.tune_chunks([b"levelhead partial"], COUNTS), r"tune again with lh\.tune_chunks"),
         (lambda: lh.tune_chunks([part], [4, 3, 2, 1]), "counts: they are not those"),
-        (lambda: lh.tune_chunks([part], COUNTS, range=(-1.0, 1.0)), "range: the paths of the chunks are of gamma 0 to"),
-        (lambda: lh.tune_chunks([part], COUNTS, rule="tau", norms=NORMS), "not every chunk has a path of the rule"),
+        (
+            lambda: lh.tune_chunks([part], COUNTS, rule=lh.rules.Auto(range=(-1, 1))),
+            "range: the paths of the chunks are of gamma 0 to",
+        ),
+        (
+            lambda: lh.tune_chunks([part], COUNTS, rule=lh.rules.Tau(norms=NORMS)),
+            "not every chunk has a path of the rule",
+        ),
         (lambda: lh.tune_chunks([(chunk[0][:, :3], chunk[1])], COUNTS), "expected 3 counts"),
+        (lambda: lh.tune_chunks([chunk], COUNTS, rule=lh.rules.Rescale(bias=NORMS)), "bias: a kept bias needs all"),
         (lambda: lh.tune(samples(50)[0]), "labels: expected labels"),
     ]
     for call, message in refused:
@@ -281,7 +293,7 @@ def test_partial_is_gone_and_says_what_to_do():
 
 
 def test_chunks_that_differ_when_they_are_read_again_are_refused(monkeypatch):
-    monkeypatch.setattr(temperature, "_MOST_ROWS", 150)
+    monkeypatch.setattr(core_logits, "_MOST_ROWS", 150)
     reads = iter([0, 1])
     with pytest.raises(LevelheadError, match="not the same when they were read again"):
         lh.tune_chunks(lambda: [samples(300, seed=next(reads))], COUNTS, rule="rescale")

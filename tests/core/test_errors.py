@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from levelhead.core.errors import Advice, LevelheadError, check_choice, in_file
+from levelhead.core.errors import Advice, LevelheadError, check_choice, in_file, named
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,13 @@ def test_a_file_is_named_once_and_advice_is_kept():
         in_file("c.json"),
     ):
         raise LevelheadError("no samples", advice=Advice("missing", None, "to leave it"))
+
+
+def test_a_parameter_is_named_and_the_advice_kept():
+    advice = Advice("names", None, "to say which class is which")
+    with pytest.raises(LevelheadError) as caught, named("floors"):
+        raise LevelheadError("unknown class 'cat'", parameter="names", advice=advice)
+    assert (caught.value.message, caught.value.parameter) == ("unknown class 'cat'", "floors")
+    assert caught.value.advice == advice
+    with pytest.raises(KeyError), named("floors"):
+        raise KeyError("cat")

@@ -6,7 +6,7 @@ import torch
 
 import levelhead as lh
 from levelhead import Head
-from levelhead.core.precision import rounding_flips
+from levelhead.core.head import rounding_flips
 from levelhead.rules.adjust import can_flip
 
 

@@ -23,10 +23,10 @@ from levelhead.core.warnings import quiet
 from levelhead.files.adjust import adjust_file, check_worthwhile
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import format_of, locate_head
-from levelhead.files.note import check_note
 from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
 from levelhead.heads import sklearn as sklearn_head
+from levelhead.heads.notes import check_note
 
 K, D = 5, 16
 COUNTS = np.array([1000, 300, 90, 9, 2])

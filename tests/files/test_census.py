@@ -17,7 +17,6 @@ def census():
         module = importlib.import_module("census")
     finally:
         sys.path.remove(folder)
-    module.from_timm()
     return module
 
 

@@ -270,6 +270,20 @@ def test_damaged_config_is_refused(config, tmp_path):
         inspect_file(tmp_path / "bad.keras")
 
 
+def test_a_graph_of_many_forks_is_walked_once(tmp_path):
+    """Each of 60 sums doubles the number of ways from the output to the head."""
+    i = keras.Input((8,))
+    x = L.Dense(3, name="top")(i)
+    for _ in range(60):
+        x = L.Average()([x, x])
+    model = keras.Model(i, L.Softmax()(x))
+    model.save(tmp_path / "m.keras")
+    rescale_file(tmp_path / "m.keras", tmp_path / "o.keras", [100, 25, 1], gamma=0.5)
+    lh.rescale_(model, [100, 25, 1], gamma=0.5)
+    written = keras.saving.load_model(tmp_path / "o.keras")
+    np.testing.assert_array_equal(written.get_layer("top").kernel, model.get_layer("top").kernel)
+
+
 def test_layer_of_another_package_called_dense_is_not_a_head(tmp_path):
     sequential().save(tmp_path / "m.keras")
     with zipfile.ZipFile(tmp_path / "m.keras") as saved:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.files.note import check_note, note_from
+from levelhead.heads.notes import check_note, note_from
 
 NOTE = {
     "version": "1.0",

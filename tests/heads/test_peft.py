@@ -16,7 +16,7 @@ from transformers import (
 
 import levelhead as lh
 from levelhead.files.rescale import rescale_file
-from levelhead.heads.config_note import drop_note
+from levelhead.heads.notes import drop_note
 from levelhead.heads.torch import find_head, linear_layers, read, rescale_
 
 pytestmark = pytest.mark.slow  # the libraries take seconds to import

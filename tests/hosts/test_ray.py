@@ -89,7 +89,7 @@ def test_on_a_ray_cluster_of_two_nodes_with_a_worker_killed(ray, tmp_path):
     tuned = tune_dataset(rows.map_batches(partial(kill_once, marker=str(marker))), COUNTS, batch_size=150, **WANTED)
     assert marker.exists()
     assert_same(tuned, whole_choice())
-    options = {"metric": "macro_f1", "floors": 0.3}
+    options = {"metric": lh.Goal("macro_f1", floors=0.3)}
     assert_same(tune_dataset(rows, COUNTS, batch_size=300, **WANTED, **options), whole_choice(**options))
 
 

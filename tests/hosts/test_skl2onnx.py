@@ -15,6 +15,7 @@ from sklearn.svm import LinearSVC
 
 from levelhead.hosts.skl2onnx import register
 from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
+from levelhead.rules import Strengths
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of skl2onnx, about itself
@@ -94,3 +95,14 @@ def test_frozen_classifier_and_zipmap(data):
     label, rows = run(model, x, zipmap=True)
     assert [*rows[0]] == model.classes_.tolist()
     agree(model, x, label, np.array([list(row.values()) for row in rows]))
+
+
+def test_votes_are_smoothed_as_the_choice_has_it(data):
+    x, y = data
+    model = TunedRescaledClassifierCV(RandomForestClassifier(15, random_state=0), cv=2, rule="shift").fit(x, y)
+    size = len(model.classes_)
+    scale, offset = np.linspace(0.8, 1.2, size), np.linspace(0.3, -0.1, size)
+    model.rule_, model._strengths = "vector", Strengths(1.0, scale=scale, offset=offset, smoothing=0.2)
+    votes = np.maximum(model.estimator_.predict_proba(x), model._zero)
+    np.testing.assert_allclose(model._adjusted_scores(x), np.log(votes + 0.2) * scale + offset)
+    agree(model, x, *run(model, x))

@@ -14,7 +14,9 @@ from sklearn.metrics import balanced_accuracy_score, recall_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.tree import DecisionTreeClassifier
 
+from levelhead import Head, Tuned, adjust
 from levelhead.core.measure import calibration_error, negative_log_likelihood
 from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
 
@@ -45,7 +47,7 @@ def test_the_summary_is_of_the_out_of_fold_predictions(model, tail):
     assert found.score == model.best_score_ == pytest.approx(balanced_accuracy_score(y, leveled))
     np.testing.assert_allclose(found.recall_as_trained, recall_score(y, plain, average=None))
     np.testing.assert_allclose(found.recall, recall_score(y, leveled, average=None))
-    assert (found.names, found.counts.tolist()) == (("a", "b", "c", "d"), model.counts_.tolist())
+    assert (found.names, found.counts) == (("a", "b", "c", "d"), tuple(model.counts_.tolist()))
     assert found.gain_interval[0] < found.gain < found.gain_interval[1]
     assert found.worthwhile
     assert found.doubts == ()
@@ -59,6 +61,32 @@ def test_the_summary_prints_a_line_for_each_class_and_goes_to_json(model):
     assert json.loads(json.dumps(model.summary_.to_dict()))["worthwhile"] is True
     assert "recall of a (n = " in model.summary_._repr_html_()
     assert str(pickle.loads(pickle.dumps(model)).summary_) == text
+
+
+def test_reading_the_summary_changes_neither_the_choice_nor_the_predictions(tail):
+    X, X_test, y, _ = tail
+    trees = DecisionTreeClassifier(random_state=0)  # whose probabilities are 0 and 1
+    for base, rule in ((LogisticRegression(), "shift"), (LogisticRegression(), "auto"), (trees, "auto")):
+        one, other = (TunedRescaledClassifierCV(base, cv=3, rule=rule).fit(X, y) for _ in range(2))
+        before = other.decision_function(X_test)
+        assert other.summary_.worthwhile == other.tuned_.worthwhile == one.tuned_.worthwhile
+        assert other.tuned_.to_dict() == one.tuned_.to_dict()
+        assert other.tuned_.gain_interval is not None
+        np.testing.assert_array_equal(other.decision_function(X_test), before)
+
+
+def test_the_summary_is_a_choice_that_can_be_applied(model, tail):
+    _, X_test, _, _ = tail
+    assert isinstance(model.summary_, Tuned)
+    plain = model.estimator_.decision_function(X_test)
+    leveled = adjust(Head(np.eye(4)), model.summary_).logits(plain)
+    np.testing.assert_allclose(leveled, model.decision_function(X_test))
+
+
+def test_the_old_name_of_the_summary_warns(model):
+    with pytest.deprecated_call(match="levelhead.Tuned"):
+        from levelhead.hosts.summary import LevelSummary
+    assert isinstance(model.summary_, LevelSummary)
 
 
 def test_a_choice_without_a_certain_gain_is_doubted():
@@ -75,6 +103,8 @@ def test_other_scorers_have_a_summary_without_an_interval(tail):
     assert not found.worthwhile
     assert found.gain == found.score - found.score_as_trained >= 0
     assert "f1_weighted" in str(found)
+    assert "f1_weighted over gamma" in found.report()
+    assert found.to_dict()["metric"] == "f1_weighted"
 
 
 def test_nothing_is_summarized_or_reported_before_fitting(tmp_path):

@@ -16,8 +16,8 @@ from safetensors.numpy import save_file
 
 from levelhead import LevelheadError
 from levelhead.io import numpy_file
-from levelhead.io.arrays import FORMATS, read
-from levelhead.io.table import TABLE_SUFFIXES, read_table
+from levelhead.io.arrays import FORMATS, read, read_table
+from levelhead.io.table import TABLE_SUFFIXES
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 

@@ -11,16 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.trust import fuzz_data
 from levelhead import LevelheadError
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned_json import read_choice
 from levelhead.core.counts import resolve
 from levelhead.io import arrays, numpy_file, text
-from levelhead.io.counts_file import read_counts
-from levelhead.io.names_file import read_names
-from levelhead.io.samples import read
-
-from ..trust import fuzz_data
+from levelhead.io.per_class_file import read_counts, read_names
+from levelhead.io.samples_file import read
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from levelhead.io.samples import read
+from levelhead.io.samples_file import read
 
 COUNTS = np.array([100, 30, 9])
 LABELS = np.array([0, 1, 2, 0])

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from levelhead import LevelheadError
-from levelhead.io.samples import read
-from levelhead.io.table import read_table
+from levelhead.io.arrays import read_table
+from levelhead.io.samples_file import read
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 LABELS = np.array([0, 1, 2, 0, 1, 2])

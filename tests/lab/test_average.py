@@ -10,7 +10,7 @@ import torch
 from levelhead.methods import METHODS
 from levelhead_lab.fast.fit_many import fit_many
 from levelhead_lab.fast.job import Job
-from levelhead_lab.lab import data, features, load, nets, preprocess, recipe, train
+from levelhead_lab.lab import data, load, nets, preprocess, recipe, train
 from levelhead_lab.runs import checkpoint
 from levelhead_lab.runs.spec import Spec
 
@@ -75,7 +75,7 @@ def test_the_fast_engine_averages_as_the_plain_loop_does(digits, method, stacked
         net = copy.deepcopy(job.net)
 
         def on_epoch(state, record, net=net, how=how, records=records):
-            records.append(record | {f"{title}_error": e for title, e in features.errors(net, digits, how).items()})
+            records.append(record | {f"{title}_error": e for title, e in preprocess.errors(net, digits, how).items()})
 
         train.fit(net, digits, job.recipe, job.method, seed=job.seed, on_epoch=on_epoch)
         expected.append((net, records))

@@ -1,6 +1,9 @@
 """What was tried to go past the recipe `frontier`."""
 
+import importlib
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,19 +19,21 @@ from levelhead_lab.lab.epoch_plan import draw_plan
 from levelhead_lab.lab.preprocess import Preprocess
 from levelhead_lab.lab.recipe import find_recipe
 from levelhead_lab.paper.beyond_tables import VARIANTS, past_frontier_table
-from levelhead_lab.paper.past_frontier import Mean, level_statistics_, longer_recipe, reached, try_all
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.spec import Spec
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+bench = importlib.import_module("past_frontier")
+
 
 def test_a_longer_recipe_ends_its_cosine_at_its_own_end():
-    recipe = longer_recipe(1e-3, 800)
+    recipe = bench.longer_recipe(1e-3, 800)
     assert (recipe.epochs, recipe.weight_decay, recipe.augment) == (800, 1e-3, "trivial")
     assert recipe.lr_at(400) == pytest.approx(recipe.lr / 2)
 
 
 def test_the_mean_of_states_leaves_counters_alone():
-    mean = Mean()
+    mean = bench.Mean()
     for value in (1.0, 2.0, 6.0):
         mean.add({"w": torch.tensor([value, 0.0]), "steps": torch.tensor(int(value))})
     assert mean.values is not None
@@ -40,7 +45,7 @@ def test_errors_reached_are_those_of_the_adjusted_logits():
     rng = np.random.default_rng(0)
     labels, counts = rng.integers(4, size=300), np.array([100, 40, 20, 5])
     logits = rng.normal(size=(300, 4)) + 2 * np.eye(4)[labels] + np.log(counts)
-    found = reached(logits, labels, counts)
+    found = bench.reached(logits, labels, counts)
     assert found["error"] == pytest.approx((logits.argmax(axis=1) != labels).mean(), abs=1e-6)
     for source in ("match_prior", "best_on_test"):
         moved = logits + found["shift"][source]["gamma"] * np.log(100 / counts)
@@ -56,7 +61,7 @@ def test_leveled_statistics_are_those_of_images_drawn_from_all_classes_alike(aug
     data, recipe = spec.load(), replace(find_recipe("digits"), cutout=2)
     net = nets.build("digits", data.classes, shape=data.shape, seed=0)
     before = {name: x.clone() for name, x in net.state_dict().items()}
-    level_statistics_(net, data, recipe, augmented=augmented, seed=3, batch=10_000)
+    bench.level_statistics_(net, data, recipe, augmented=augmented, seed=3, batch=10_000)
     plan = draw_plan(data.train.labels, METHODS["over-sample"], recipe, seed=3, epoch=0, progress=0.0)
     share = np.bincount(data.train.labels[plan.indices.numpy()]) / len(plan)
     assert abs(share - 1 / data.classes).max() < 0.04  # counts differ by a factor of 10, the draw does not
@@ -79,7 +84,7 @@ def test_leveled_statistics_are_those_of_images_drawn_from_all_classes_alike(aug
 def test_the_network_as_trained_is_that_of_the_run_itself(tmp_path):
     spec = Spec("digits", method="balanced-softmax", profile="long-tail", ratio=10, epochs=2)
     spec = replace(spec, engine="fast")
-    (found,) = try_all([spec], [spec.resolve_recipe()], device="cpu")
+    (found,) = bench.try_all([spec], [spec.resolve_recipe()], device="cpu")
     first = found["tried"][0]
     assert (first["weights"], first["statistics"], first["views"]) == ("last", "as trained", 1)
     trained = run(spec, tmp_path, device="cpu")

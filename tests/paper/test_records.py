@@ -1,8 +1,10 @@
 """The records that come with the source: each belongs to a planned training, is small, and is complete."""
 
 import hashlib
+import importlib
 import json
 import shutil
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +13,14 @@ import numpy as np
 import pytest
 
 from levelhead_lab.paper.cells import load_records
-from levelhead_lab.paper.column_sha256 import column_digests, write_digests
 from levelhead_lab.paper.tables import official_sha256
 from levelhead_lab.paper.trainings import TABLES, trainings
 
 from .. import layouts
 from .made import made
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+bench = importlib.import_module("column_sha256")
 RECORDS = sorted((Path(__file__).parents[2] / "results" / "records").glob("*.json"))
 
 
@@ -129,10 +132,8 @@ def test_digests_are_those_of_the_very_images_and_replace_only_their_own_lines(t
         for t in trainings("table1", only=["cifar10:10:baseline"], seeds=1)
         if not t.spec.hold_out
     ]
-    monkeypatch.setattr(
-        "levelhead_lab.paper.column_sha256.trainings", lambda table, **_: one if table == "table1" else []
-    )
-    found = column_digests(tmp_path)
+    monkeypatch.setattr(bench, "trainings", lambda table, **_: one if table == "table1" else [])
+    found = bench.column_digests(tmp_path)
     rows = np.fromfile(tmp_path / "cifar-10-batches-bin" / "test_batch.bin", np.uint8).reshape(-1, 3073)
     digest = hashlib.sha256(
         str((len(rows), 3, 32, 32)).encode() + rows[:, 1:].tobytes() + rows[:, 0].astype("<i8").tobytes()
@@ -141,5 +142,5 @@ def test_digests_are_those_of_the_very_images_and_replace_only_their_own_lines(t
     file = tmp_path / "tables.toml"
     file.write_text("[a]\nb = 1\n")
     for _ in range(2):
-        write_digests(found, file)
+        bench.write_digests(found, file)
         assert tomllib.loads(file.read_text()) == {"a": {"b": 1}, "sha256": found}

@@ -1,24 +1,30 @@
 """RS and the shift after every epoch of a training."""
 
+import importlib
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 from levelhead.rules.adjust import factors
-from levelhead_lab.paper.rule_epochs import STRENGTHS, errors_by_rule, measure_epochs
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.spec import Spec
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+bench = importlib.import_module("rule_epochs")
 
 
 def test_errors_of_both_rules_are_those_of_the_adjusted_logits():
     rng = np.random.default_rng(0)
     labels, counts = rng.integers(4, size=300), np.array([100, 40, 20, 5])
     logits = rng.normal(size=(300, 4)) + 2 * np.eye(4)[labels] + np.log(counts)
-    found = errors_by_rule(logits, labels, counts)
+    found = bench.errors_by_rule(logits, labels, counts)
     for at in (0, 7, 20):
-        scaled = logits * factors(counts, STRENGTHS["rescale"][at])
-        moved = logits + STRENGTHS["shift"][at] * np.log(100 / counts)
+        scaled = logits * factors(counts, bench.STRENGTHS["rescale"][at])
+        moved = logits + bench.STRENGTHS["shift"][at] * np.log(100 / counts)
         for rule, scores in (("rescale", scaled), ("shift", moved)):
             assert found[rule]["curve"][at] == pytest.approx((scores.argmax(axis=1) != labels).mean(), abs=1e-4)
             assert found[rule]["error"] <= found[rule]["curve"][at]
@@ -28,7 +34,7 @@ def test_errors_of_both_rules_are_those_of_the_adjusted_logits():
 @pytest.mark.slow
 def test_the_last_epoch_is_that_of_the_run_itself(tmp_path):
     spec = Spec("digits", method="wvn", profile="long-tail", ratio=10, epochs=4, engine="fast")
-    (found,) = measure_epochs([spec], device="cpu")
+    (found,) = bench.measure_epochs([spec], device="cpu")
     assert [row["epoch"] for row in found["epochs"]] == [3, 4]
     trained = run(spec, tmp_path, device="cpu")
     assert found["epochs"][-1]["error"] == pytest.approx(trained.result["test_error"], abs=1e-4)

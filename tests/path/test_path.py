@@ -345,7 +345,7 @@ def test_a_path_within_a_part_of_its_range_is_the_path_computed_there(case, high
 
 
 @pytest.mark.parametrize(
-    ("option", "instead"), [("norms", "Tau"), ("bias", "Rescale"), ("ignore_index", "leave out what is to be ignored")]
+    ("option", "instead"), [("norms", "Tau"), ("bias", "Rescale"), ("ignore_index", "labels of -100")]
 )
 def test_an_old_option_still_works_and_says_what_to_use(option, instead):
     logits, labels, counts = sample_case()

@@ -229,7 +229,7 @@ def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_is_used(spec, tmp_p
 TORCHRUN = """
 import os, sys, time
 import torch.distributed as dist
-from levelhead.runs import checkpoint
+from levelhead_lab.runs import checkpoint
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.spec import Spec
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .__main__ import ROWS
-from .board import Budget, Found, Row, run_row, verdict, write_page
+from bench.trust.__main__ import ROWS
+from bench.trust.board import Budget, Found, Row, run_row, verdict, write_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ def results(tmp_path_factory):
     """What the quick profile finds, in a process of its own: it forks."""
     place = tmp_path_factory.mktemp("trust")
     words = ["--profile", "quick", "--results", str(place / "r.json"), "--page", str(place / "p.md")]
-    command = [sys.executable, "-m", "tests.trust", *words]
+    command = [sys.executable, "-m", "bench.trust", *words]
     ended = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "CI": "1"}, check=False
     )

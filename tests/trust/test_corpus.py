@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.trust.fuzz_data import READERS
+from bench.trust.fuzz_parts import read_message
 from levelhead.core.errors import LevelheadError
 from levelhead.files.rescale import rescale_file
-
-from .fuzz_data import READERS
-from .fuzz_parts import read_message
 
 KEPT = sorted((Path(__file__).parent / "corpus").iterdir())
 

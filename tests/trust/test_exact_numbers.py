@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .exact_numbers import FAMILIES, check_family, compare_exactly
+from bench.trust.exact_numbers import FAMILIES, check_family, compare_exactly
 
 
 def test_there_are_families_enough():

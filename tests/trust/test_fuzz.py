@@ -10,7 +10,7 @@ EXECUTIONS = {"safetensors": 300, "state_dict": 40, "onnx": 60, "undo": 150, "ru
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXECUTIONS)
 def test_damaged_files_are_read_rightly_or_refused_in_one_line(name):
-    fuzzer = importlib.import_module(f".fuzz_{name}", __package__)
+    fuzzer = importlib.import_module(f"bench.trust.fuzz_{name}")
     found = fuzzer.run(executions=EXECUTIONS[name], seed=7, seconds=5)
     assert found["executions"]
     assert found["wrong"] == {}, found

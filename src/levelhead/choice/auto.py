@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.errors import LevelheadError
-from ..core.temperature import fit_scale, some_rows
+from ..core.logits import fit_scale, some_rows
 from ..path.metrics import gain_text, shown, unmet_floors
 from ..rules.adjustment import smooth_votes
 from ..rules.rule import RULES, Unchanged
@@ -55,7 +55,7 @@ def tune_auto(held_out: HeldOut, found: Sequence[diagnostics.Diagnosis]) -> Tune
     else:
         more = [diagnostics.diagnose_range_end(fits[rule].plateau, fits[rule].reach)]
         quick, none = (
-            replace(options, bootstrap=0, floors=None),
+            replace(options, bootstrap=0, goal=replace(options.goal, floors=None)),
             not RULES[rule].strengths,
         )  # such a rule is not on that path
         tuned = choose_gamma(path, quick, [*found, *more], counts=held_out.counts, none=none)

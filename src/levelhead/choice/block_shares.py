@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.cores import usable_cores
-from ..core.tables import SCRATCH
+from ..core.array import SCRATCH, usable_cores
 from ..path.envelope import Envelope
 from ..path.grid import SAME_VALUE, Grid
 from .possible import possible_by_shares

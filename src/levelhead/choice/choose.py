@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..core.array import as_array
-from ..core.errors import LevelheadError
-from ..core.measure import Kind, are_log_probabilities
-from ..core.temperature import fit_scale, some_rows
+from ..core.choices import Kind
+from ..core.errors import LevelheadError, named
+from ..core.logits import are_log_probabilities, fit_scale, some_rows
 from ..path.chunks import read_chunks
 from ..path.envelope import Envelope
 from ..path.envelope_walk import compute_envelope
@@ -258,10 +258,8 @@ def _unlabelled_changes(path: GammaPath, options: TuneOptions) -> Envelope:
         raise LevelheadError(
             f"expected logits [M, {len(path.counts)}], got shape {list(unlabelled.shape)}", parameter="unlabelled"
         )
-    try:
+    with named("unlabelled"):
         return predicted_changes(unlabelled, path, options)
-    except LevelheadError as error:
-        raise LevelheadError(error.message, parameter="unlabelled", advice=error.advice) from None
 
 
 def quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:

@@ -12,19 +12,18 @@ from zlib import crc32
 import numpy as np
 
 from ..core.array import Array, as_array, to_numpy
-from ..core.choices import Criterion, Kind
-from ..core.class_names import names_of_columns, resolve_labels
-from ..core.counts import Counts, check_labels, resolve
-from ..core.curve import Metric
-from ..core.errors import Advice, LevelheadError, check_choice
+from ..core.choices import Kind
+from ..core.counts import Counts, WithBackground, check_labels, resolve
+from ..core.errors import Advice, LevelheadError
 from ..core.kept_rows import KeptRows, RowSample
-from ..core.measure import check_logits
-from ..core.positions import IGNORED, flatten_positions, refuse_label_table
-from ..core.temperature import most_rows, pick_rows
+from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
+from ..core.logits import check_logits, most_rows, pick_rows
+from ..core.per_class import names_of_columns
 from ..path.path import GammaPath, gamma_path, join_paths
-from ..rules.rule import RULES, OneStrength, PerClass
+from ..rules.rule import AUTO, RULES, OneStrength, PerClass, Rule, rule_with
 from .cross_fit import find_winners
-from .options import AUTO, Floors, TuneOptions, check_background
+from .goal import Goal
+from .options import TuneOptions, check_background, rule_options
 from .samples import HeldOut
 from .tune import tune_held_out
 from .tuned import Tuned
@@ -56,23 +55,16 @@ def tune_chunks(
     chunks: Iterable[Chunk | ChunkPath] | Callable[[], Iterable[Chunk]],
     counts: Counts,
     *,
-    metric: Metric = "balanced_error",
-    cost: Array | None = None,
-    floors: Floors = None,
-    criterion: Criterion = "guided",
-    rule: str = AUTO,
-    range: tuple[float, float] | None = None,
-    unlabelled: Array | None = None,
+    metric: str | Goal = "balanced_error",
+    rule: str | Rule = AUTO,
     target: Array | None = None,
+    unlabelled: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
     chosen_on: str = "held-out",
     bootstrap: int = 1000,
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
-    norms: Array | None = None,
-    names: Sequence[str] | None = None,
-    kind: Kind = "logits",
-    ignore_index: int = IGNORED,
-    background: int | str | None = None,
 ) -> Tuned:
     """Choose a rule and its gamma on chunks of samples, as `tune` does on all of them at once.
 
@@ -86,9 +78,9 @@ def tune_chunks(
             bit; of more than 20,000 samples (fewer, if classes are more than 100) it is read again, for the rows that
             the temperature of the scores is fitted on. An iterator is read once, and that temperature is then of other
             rows, which may move the end of the shift's range.
-        rule: `auto`, `shift`, `rescale` or `tau`, with `norms`. `rescale+shift` and `vector` need all logits at once.
-        counts, metric, cost, floors, criterion, range, unlabelled, target, chosen_on, bootstrap, level, rng, norms,
-            names, kind, ignore_index, background: as in `tune`.
+        rule: `auto`, `shift`, `rescale` or an object of `lh.rules`. RS then shift, vector scaling and a bias that is
+            kept need all logits at once.
+        counts, metric, target, unlabelled, names, kind, chosen_on, bootstrap, level, rng: as in `tune`.
 
     Returns:
         The choice, as from `tune`.
@@ -98,37 +90,33 @@ def tune_chunks(
     0.354
     """
     options = TuneOptions(
-        metric=metric,
-        cost=cost,
-        floors=floors,
-        criterion=criterion,
-        rule=rule,
-        range=range,
-        unlabelled=unlabelled,
+        goal=Goal.of(metric),
         target=target,
+        unlabelled=unlabelled,
+        names=names,
+        kind=kind,
         chosen_on=chosen_on,
         bootstrap=bootstrap,
         level=level,
         rng=rng,
-        norms=norms,
-        names=names,
-        kind=kind,
-        background=background,
+        background=counts.background if isinstance(counts, WithBackground) else None,
+        **rule_options(rule),
     )
-    check_background(background, rule, summary=False)
+    check_background(options.background, options.rule, summary=False)
     if options.estimates_target:
-        raise LevelheadError("an estimate needs all samples at once; give what estimate_prior says", parameter="target")
+        raise LevelheadError(
+            "an estimate needs all samples at once; give what priors.estimate_prior says", parameter="target"
+        )
     with_changes = options.is_auto or (options.needs_predictions and unlabelled is None)
     again = callable(chunks) or iter(chunks) is not chunks
 
     def read() -> Iterator[Chunk | ChunkPath]:
-        return _read(chunks() if callable(chunks) else chunks, ignore_index)
+        return _read(chunks() if callable(chunks) else chunks)
 
     def path_of(chunk: Chunk | ChunkPath) -> ChunkPath:
         if isinstance(chunk, ChunkPath):
             return chunk
-        given = {"rule": rule, "range": range, "norms": norms, "names": names, "kind": kind, "background": background}
-        return chunk_path(*chunk, counts, **given, with_changes=with_changes)
+        return chunk_path(*chunk, counts, rule=rule, names=names, kind=kind, with_changes=with_changes)
 
     parts, some, given_paths = [], None, False
     for chunk in read():
@@ -144,7 +132,8 @@ def tune_chunks(
     known, classes = parts[0].names, some.values.shape[1]
     del parts
     one = next(iter(paths.values()))
-    _check_paths(paths, options, counts, known, with_changes=with_changes)
+    wanted = _rules(rule, kind, alone=isinstance(counts, WithBackground))
+    _check_paths(paths, wanted, resolve(counts, classes, names=known), options, with_changes=with_changes)
     rows, values = some.rows, some.values
     if again and not given_paths and len(rows) < some.size:
         rows = pick_rows(some.size, classes)
@@ -163,20 +152,16 @@ def chunk_path(
     labels: Array,
     counts: Counts,
     *,
-    rule: str = AUTO,
-    range: tuple[float, float] | None = None,
-    norms: Array | None = None,
+    rule: str | Rule = AUTO,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
-    ignore_index: int = IGNORED,
-    background: int | str | None = None,
     with_changes: bool = True,
 ) -> ChunkPath:
     """Return what `tune_chunks` needs to know of a chunk: on any machine, for any metric, floors, costs and target.
 
     Args:
         logits, labels: [n, K] and [n], or of tokens or pixels.
-        counts, rule, range, norms, names, kind, ignore_index, background: as they will be given to `tune_chunks`.
+        counts, rule, names, kind: as they will be given to `tune_chunks`.
         with_changes: whether to find every change of every prediction too. Without, it takes about a quarter of the
             time, and is enough for one rule with the metrics `g_mean`, `worst_recall` or, with the criterion
             `balanced_error`, an error.
@@ -189,14 +174,14 @@ def chunk_path(
     0.354
     """
     names = names_of_columns(logits, counts) if names is None else names
-    logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
+    logits, labels, _ = flatten_positions(logits, labels)
     refuse_label_table(labels)
     logits = as_array(logits)
     labels, names = resolve_labels(logits, labels, counts, names)
-    n = resolve(counts, logits.shape[1], names=names, background=background)
+    n = resolve(counts, logits.shape[1], names=names)
     paths = {}
-    for made in _rules(rule, norms, kind, background):
-        reach = range if range is not None else made.range_at(_largest_temperature(logits, kind) if made.grows else 1.0)
+    for made in _rules(rule, kind, alone=isinstance(counts, WithBackground)):
+        reach = made.range_at(_largest_temperature(logits, kind) if made.grows else 1.0)
         path = gamma_path(logits, labels, n, rule=made, range=reach, names=names, kind=kind)
         paths[made.name] = replace(path, logits=(), changes=path.envelope if with_changes else None)
     found = next(iter(paths.values())).labels
@@ -218,22 +203,26 @@ def join_chunks(parts: Sequence[ChunkPath]) -> dict[str, GammaPath]:
     return found
 
 
-def _rules(rule: str, norms: Array | None, kind: Kind, background: int | str | None) -> list[OneStrength]:
-    """Return the rules of one strength to try, each with what it needs."""
-    check_choice("rule", rule, (AUTO, *RULES))
+def _rules(rule: str | Rule, kind: Kind, *, alone: bool) -> list[OneStrength]:
+    """Return the rules of one strength to try, each with what it needs; `alone` if a class is left alone."""
+    asked = rule_with(rule)
+    settings = rule_options(asked)
+    norms, reach = settings.get("norms"), settings.get("range")
+    if settings.get("bias") is not None:
+        raise LevelheadError("a kept bias needs all samples at once; leave it out", parameter="bias")
     able = [one for one in RULES.values() if isinstance(one, OneStrength)]
-    if rule != AUTO and rule not in [one.name for one in able]:
+    if asked.name == AUTO:
+        able = [one for one in able if not (one.needs_norms and norms is None)]
+        able = [one for one in able if one.follows_counts or not alone]
+        able = [one for one in able if not (one.multiplies and kind == "probabilities")]
+    elif isinstance(asked, OneStrength):
+        able = [asked]
+    else:
         known = ", ".join(repr(one.name) for one in able)
         raise LevelheadError(
-            f"expected 'auto', {known}, got {rule!r}, which needs all samples at once", parameter="rule"
+            f"expected 'auto', {known}, got {asked.name!r}, which needs all samples at once", parameter="rule"
         )
-    if rule == AUTO:
-        able = [one for one in able if not (one.needs_norms and norms is None)]
-        able = [one for one in able if one.follows_counts or background is None]
-        able = [one for one in able if not (one.multiplies and kind == "probabilities")]
-    else:
-        able = [one for one in able if one.name == rule]
-    return [replace(one, norms=norms if one.needs_norms else None) for one in able]
+    return [replace(one, range=reach, norms=norms if one.needs_norms else None) for one in able]
 
 
 def _largest_temperature(logits: Array, kind: Kind) -> float:
@@ -248,7 +237,7 @@ def _smallest(lots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     return few, lots[few]
 
 
-def _read(chunks: Iterable[Any], ignore_index: int) -> Iterator[Chunk | ChunkPath]:
+def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:
     """Yield each chunk as logits [n, K] and labels [n], small ones together; empty ones are left out."""
     waiting: list[tuple[np.ndarray, np.ndarray]] = []
     for chunk in chunks:
@@ -256,7 +245,7 @@ def _read(chunks: Iterable[Any], ignore_index: int) -> Iterator[Chunk | ChunkPat
             yield chunk
             continue
         _check_chunk(chunk)
-        logits, labels, _ = flatten_positions(*chunk, ignore_index=ignore_index)
+        logits, labels, _ = flatten_positions(*chunk)
         plain = isinstance(logits, np.ndarray) and logits.ndim == 2 and np.ndim(labels) == 1
         if waiting and not (plain and (logits.dtype, logits.shape[1]) == _form(waiting[0][0])):
             yield _together(waiting)
@@ -298,22 +287,25 @@ def _check_chunk(chunk: Any) -> None:
 
 
 def _check_paths(
-    paths: Mapping[str, GammaPath], options: TuneOptions, counts: Counts, names: Any, *, with_changes: bool
+    paths: Mapping[str, GammaPath],
+    wanted: Sequence[OneStrength],
+    counts: np.ndarray,
+    options: TuneOptions,
+    *,
+    with_changes: bool,
 ) -> None:
-    """Check that paths made elsewhere have what the options ask for."""
-    wanted = {one.name: one for one in _rules(options.rule, options.norms, options.kind, options.background)}
-    for rule, made in wanted.items():
-        if rule not in paths:
-            raise LevelheadError(f"not every chunk has a path of the rule {rule!r}", parameter="rule")
-        path = paths[rule]
-        n = resolve(counts, len(path.counts), names=names, background=options.background)
-        if not np.array_equal(made.direction(n, kind=options.kind).ratios, path.rule.ratios):
-            raise LevelheadError("they are not those that the paths of the chunks were made with", parameter="counts")
+    """Check that paths, which may have been made elsewhere, have what is asked for."""
+    for rule in wanted:
+        if rule.name not in paths:
+            raise LevelheadError(f"not every chunk has a path of the rule {rule.name!r}", parameter="rule")
+        path = paths[rule.name]
         if options.kind != path.kind:
             raise LevelheadError(f"the paths of the chunks are of {path.kind}, got {options.kind!r}", parameter="kind")
-        low, high = options.range_of(rule)
-        if low < path.range[0] or (options.range is not None and high > path.range[1]):
-            known = f"the paths of the chunks are of gamma {path.range[0]:g} to {path.range[1]:g}"
+        if not np.array_equal(rule.direction(counts, kind=path.kind).ratios, path.rule.ratios):
+            raise LevelheadError("they are not those that the paths of the chunks were made with", parameter="counts")
+        low, high = path.range
+        if options.range is not None and not low <= options.range[0] < options.range[1] <= high:
+            known = f"the paths of the chunks are of gamma {low:g} to {high:g}"
             raise LevelheadError(f"{known}, got {options.range}", parameter="range")
         if with_changes and path.changes is None:
             raise LevelheadError("this needs paths of chunks that were made with_changes", parameter="chunks")

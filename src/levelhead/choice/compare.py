@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import Metric
-from ..core.class_names import names_of_columns, resolve_labels
+from ..core.choices import Kind, Metric
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ..core.measure import Kind
-from ..core.positions import IGNORED, flatten_positions
+from ..core.labels import flatten_positions, resolve_labels
+from ..core.per_class import names_of_columns
 from ..path.metrics import TITLES, gain_text, shown, value_form
-from ..rules.rule import RULES, Rescale
+from ..rules.rule import RULES, Auto, Rescale
 from . import diagnostics
 from .auto import choose_rule, make_fitters
 from .count_doubts import diagnose_counts
 from .cross_fit import CrossFitted, cross_fit_rules
-from .options import TuneOptions
+from .goal import Goal
+from .options import TuneOptions, rule_options
 from .samples import HeldOut
 
 _LEVEL = 0.95
@@ -114,16 +114,13 @@ def compare(
     labels: Array,
     counts: Counts,
     *,
-    metric: Metric = "balanced_error",
-    cost: Array | None = None,
+    metric: str | Goal = "balanced_error",
+    rule: Auto | None = None,
     target: Array | None = None,
-    norms: Array | None = None,
     repeats: int = 10,
-    range: tuple[float, float] | None = None,
     rng: np.random.Generator | int = 0,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
-    ignore_index: int = IGNORED,
 ) -> Comparison:
     """Compare the shift, RS, tau-normalization, "RS, then shift" and others on samples that each was not fitted on.
 
@@ -135,10 +132,9 @@ def compare(
         logits: [N, K] of samples the model was not trained on; or of tokens or pixels, as in `tune`.
         labels: [N]. A class needs two samples to be fitted on and judged by.
         counts, names: training samples of each class; class names, for counts given by name.
-        metric, cost, target, kind, ignore_index: as in `tune`.
-        norms: [K], weight norms of the head; without them tau-normalization is left out.
+        metric, target, kind: as in `tune`.
+        rule: ``lh.rules.Auto(norms=head.norms)``, for tau-normalization among the rules, or with a range for all.
         repeats, rng: how often the samples are dealt; a generator, or a seed.
-        range: of each rule's gamma, as in `tune`. The shift of "RS, then shift" may also be negative.
 
     Returns:
         The rules, best first, each with its gain over gamma = 0 and its distance from the best rule.
@@ -151,11 +147,10 @@ def compare(
     ('none', True)
     """
     names = names_of_columns(logits, counts) if names is None else names
-    logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
+    logits, labels, _ = flatten_positions(logits, labels)
     labels, names = resolve_labels(logits, labels, counts, names)
-    options = TuneOptions(
-        metric=metric, cost=cost, target=target, norms=norms, range=range, names=names, kind=kind, bootstrap=0
-    )
+    given = rule_options(rule or Auto())
+    options = TuneOptions(goal=Goal.of(metric), target=target, names=names, kind=kind, bootstrap=0, **given)
     held_out = HeldOut.of([(logits, labels, counts)], options)
     ((_, known, n),) = held_out.parts
     sizes = np.bincount(known, minlength=len(n))
@@ -168,7 +163,7 @@ def compare(
         [
             diagnostics.diagnose_missing_classes(sizes, names, least=2),
             diagnostics.diagnose_accuracy(objective.path.right(0.0)),
-            diagnostics.diagnose_norms(norms, n, Rescale()),
+            diagnostics.diagnose_norms(options.norms, n, Rescale()),
             *diagnose_counts(*held_out.parts[0], Rescale()),
         ]
     )

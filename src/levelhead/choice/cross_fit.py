@@ -13,10 +13,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ..core.array import Array
-from ..core.cores import usable_cores
+from ..core.array import Array, usable_cores
+from ..core.choices import Kind
 from ..core.kept_rows import KeptRows
-from ..core.measure import Kind
 from ..path.chunks import read_chunks
 from ..path.metrics import ERRORS
 from ..path.resample import class_variance, draw_folds, draw_resamples

@@ -11,8 +11,7 @@ import numpy as np
 from ..core import warnings as kinds
 from ..core.array import Array, described, to_numpy
 from ..core.errors import LevelheadError
-from ..core.head import Head
-from ..core.norms import norm_follows_count
+from ..core.head import Head, norm_follows_count
 from ..core.per_class import listed
 from ..rules.checks import check_vector
 from ..rules.rule import Rule

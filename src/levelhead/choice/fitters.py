@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.array import to_numpy
 from ..core.curve import Curve
-from ..core.measure import check_logits
+from ..core.logits import check_logits
 from ..path.envelope import Envelope
 from ..path.metrics import ERRORS, meets_floors, shown
 from ..rules.adjustment import smooth_votes
@@ -167,7 +167,7 @@ class VectorFitter:
         assert fitted.scale is not None
         assert fitted.offset is not None
         plain, after = self.scores / self.temperature, fitted.scale * self.scores + fitted.offset
-        objective = held_out.reference.objective(replace(options, floors=None))
+        objective = held_out.reference.objective(replace(options, goal=replace(options.goal, floors=None)))
         steps = np.linspace(0, 1, 41)
         losses = [objective.loss_of(((1 - step) * plain + step * after).argmax(axis=1)) for step in steps]
         starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
@@ -221,7 +221,7 @@ class VectorFitter:
         if options.metric in ERRORS and options.floors is None:
             return found
         cuts = np.cumsum([len(part) for _, part, _ in held_out.parts])[:-1]
-        options = replace(options, unlabelled=None, criterion="balanced_error")
+        options = replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
         after = PathFitter(RulePath.of(held_out.paths(Shift.name, np.split(scores, cuts)), options), options).fit(rows)
         rarity = np.log(held_out.counts.max() / held_out.counts)
         return replace(

@@ -6,17 +6,18 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.array import Array, as_array
+from ..core.choices import Kind
 from ..core.counts import Counts, resolve
-from ..core.measure import Kind, check_shape
+from ..core.logits import check_shape
 from ..path.envelope_walk import compute_envelope
 from ..rules.checks import target_prior
-from ..rules.rule import Rescale, find_path_rule
+from ..rules.rule import Rescale, Rule, find_path_rule
 from ..show.progress import StageProgress
 from . import diagnostics
 from .block_shares import choose_by_shares
 from .choose import chosen_for, kind_of_scores, quantiles
 from .objective import Grid, ShareMismatch
-from .options import TuneOptions
+from .options import TuneOptions, rule_options
 from .priors import estimate_target
 from .tuned import Tuned
 
@@ -26,12 +27,10 @@ def match_prior(
     counts: Counts,
     target: Array | None = None,
     *,
-    rule: str = "rescale",
-    range: tuple[float, float] | None = None,
+    rule: str | Rule = Rescale.name,
     bootstrap: int = 1000,
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
-    norms: Array | None = None,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
     progress: StageProgress | None = None,
@@ -45,8 +44,8 @@ def match_prior(
         logits: [N, K] of unlabelled samples, drawn as in deployment.
         target: [K] or {class: share}, prior of the classes in these samples; uniform if not given; or `estimate`, by
             EM, which takes the softmax of the logits as calibrated for the training counts (see `estimate_prior`).
-        rule: `rescale`, `tau` or `shift`.
-        counts, range, bootstrap, level, rng, norms, names, kind, progress: as in `tune`.
+        rule: `rescale`, `tau` or `shift`, or an object of `lh.rules`, as in `tune`.
+        counts, bootstrap, level, rng, names, kind, progress: as in `tune`.
 
     Returns:
         The chosen gamma with its interval and the mismatch before and after. Errors and gain are None.
@@ -55,7 +54,17 @@ def match_prior(
     >>> round(tuned.gamma, 3), tuned.mismatch
     (0.604, 0.0)
     """
-    return match_prior_with(logits, counts, TuneOptions.of(locals()))
+    options = TuneOptions(
+        target=target,
+        bootstrap=bootstrap,
+        level=level,
+        rng=rng,
+        names=names,
+        kind=kind,
+        progress=progress,
+        **rule_options(rule),
+    )
+    return match_prior_with(logits, counts, options)
 
 
 def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tuned:

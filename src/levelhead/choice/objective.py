@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.curve import Metric
+from ..core.choices import Metric
 from ..path.envelope import Envelope
 from ..path.grid import SAME_VALUE, Grid
 from ..path.metrics import ERRORS, RECALLS, MetricSteps, apply_floors

@@ -1,25 +1,23 @@
 """The options of a tuning: one record, checked where they enter."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import Criterion
-from ..core.curve import METRICS, Metric
+from ..core.choices import Criterion, Kind, Metric
+from ..core.curve import metric_name
 from ..core.errors import LevelheadError, check_choice
-from ..core.measure import Kind
-from ..path.metrics import ERRORS, RECALLS, check_cost_given
+from ..path.metrics import ERRORS, RECALLS
 from ..path.resample import check_replicates
 from ..rules.checks import check_range
-from ..rules.rule import RULES
+from ..rules.rule import AUTO, RULES, Auto, OneStrength, Rule
 from ..show.progress import RowProgress, StageProgress
+from .goal import Floors, Goal
 
-Floors = float | Mapping[Any, float] | None
-AUTO = "auto"  # as rule: whichever is best on samples that it was not fitted on
 ESTIMATE = "estimate"  # as target: from unlabelled samples
 
 
@@ -27,10 +25,7 @@ ESTIMATE = "estimate"  # as target: from unlabelled samples
 class TuneOptions:
     """The options of a tuning, checked. The parameters of `tune` explain them."""
 
-    metric: Metric = "balanced_error"
-    cost: Array | None = None
-    floors: Floors = None
-    criterion: Criterion = "guided"
+    goal: Goal = field(default_factory=Goal)
     rule: str = AUTO
     range: tuple[float, float] | None = None
     unlabelled: Array | None = None
@@ -47,22 +42,12 @@ class TuneOptions:
     background: int | str | None = None
     progress: StageProgress | None = None
 
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> "TuneOptions":
-        """Return the options among the arguments of a function, such as its `locals()`."""
-        return TuneOptions(**{field.name: given[field.name] for field in fields(TuneOptions) if field.name in given})
-
     def __post_init__(self) -> None:
-        check_choice("metric", self.metric, METRICS)
-        check_choice("criterion", self.criterion, get_args(Criterion))
         check_choice("rule", self.rule, (AUTO, *RULES))
         if not isinstance(self.chosen_on, str):
             raise LevelheadError(f"expected text, such as 'held-out', got {self.chosen_on!r}", parameter="chosen_on")
         if self.range is not None:
             object.__setattr__(self, "range", check_range(self.range, holds_zero=True))
-        if self.cost is not None and self.metric == "balanced_error":  # the default: a cost is a metric by itself
-            object.__setattr__(self, "metric", "cost")
-        check_cost_given(self.metric, self.cost)
         if self.metric in ("error", "g_mean", "worst_recall") and self.target is not None:
             weighs = "classes as they occur" if self.metric == "error" else "every class the same"
             raise LevelheadError(
@@ -80,6 +65,26 @@ class TuneOptions:
                 parameter="unlabelled",
             )
         check_replicates(self.bootstrap, self.level)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the goal."""
+        return metric_name(self.goal.metric)
+
+    @property
+    def cost(self) -> Array | None:
+        """The costs of the goal."""
+        return self.goal.cost
+
+    @property
+    def floors(self) -> Floors:
+        """The floors of the goal."""
+        return self.goal.floors
+
+    @property
+    def criterion(self) -> Criterion:
+        """The criterion of the goal."""
+        return self.goal.criterion
 
     @property
     def estimates_target(self) -> bool:
@@ -122,3 +127,11 @@ def check_background(background: int | str | None, rule: str, *, summary: bool) 
     else:
         return
     raise LevelheadError(reason, parameter="background")
+
+
+def rule_options(rule: str | Rule) -> dict[str, Any]:
+    """Return the options of a rule that was given by its name or as an object: rule, range, norms and bias."""
+    if not isinstance(rule, Rule):
+        return {"rule": rule}
+    more = {"norms": rule.norms, "bias": rule.bias} if isinstance(rule, Auto | OneStrength) else {}
+    return {"rule": rule.name, "range": rule.range} | more

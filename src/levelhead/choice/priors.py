@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from ..core.array import Array, as_array, to_numpy
-from ..core.choices import PriorMethod
+from ..core.choices import Kind, PriorMethod
 from ..core.counts import Counts, check_labels, resolve
-from ..core.errors import Advice, LevelheadError, check_choice
-from ..core.measure import Kind, check_logits, log_softmax
+from ..core.errors import Advice, LevelheadError, check_choice, named
+from ..core.logits import check_logits, log_softmax
 from ..core.per_class import listed, title
 from ..core.warnings import PriorWarning
 from ..path.resample import draw_resamples
@@ -325,15 +325,13 @@ def _bbse_estimator(
 def _check_held_out(held_out: Any, size: int, kind: Kind) -> _Labelled:
     if not isinstance(held_out, Sequence) or len(held_out) != 2:
         raise LevelheadError("expected (logits [N, K], labels [N])", parameter="held_out")
-    try:
+    with named("held_out"):
         scores = check_logits(held_out[0], kind=kind).astype(np.float64)
         if scores.shape[1] != size:
             raise LevelheadError(f"expected logits [N, {size}], got shape {list(scores.shape)}")
         labels = check_labels(held_out[1], size)
         if len(labels) != len(scores):
             raise LevelheadError(f"expected one label per row of logits, got {len(labels)} and {len(scores)} rows")
-    except LevelheadError as error:
-        raise LevelheadError(error.message, parameter="held_out", advice=error.advice) from None
     return _Labelled(scores, labels)
 
 

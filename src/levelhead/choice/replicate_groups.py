@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.tables import SCRATCH
+from ..core.array import SCRATCH
 
 LARGE_GROUP = 16  # a group of so many samples is drawn as one number, which takes about as long as to draw so many
 MOST_SAMPLES = 0.5  # if at least this share of the samples is in such groups

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.cores import usable_cores
-from ..core.tables import SCRATCH
+from ..core.array import SCRATCH, usable_cores
 from ..path.envelope import Envelope
 from ..path.grid import Grid
 from .block_shares import TABLE_NUMBERS, BlockShares, changing, group_changes, group_predictions

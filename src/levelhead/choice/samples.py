@@ -9,7 +9,7 @@ import numpy as np
 from ..core.array import Array, as_array
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ..core.temperature import fit_scale, some_rows
+from ..core.logits import fit_scale, some_rows
 from ..path.engines import check_samples
 from ..path.metrics import ERRORS
 from ..path.path import GammaPath, gamma_path

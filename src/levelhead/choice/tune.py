@@ -6,23 +6,22 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.array import Array
-from ..core.choices import Criterion
-from ..core.class_names import names_of_columns, resolve_labels
-from ..core.counts import Counts, resolve
-from ..core.curve import Metric
+from ..core.choices import Kind
+from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import LevelheadError
-from ..core.measure import Kind
-from ..core.positions import IGNORED, flatten_positions, refuse_label_table
+from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
+from ..core.per_class import names_of_columns
 from ..path.metrics import ERRORS
 from ..path.path import GammaPath
-from ..rules.rule import RULES, Shift
+from ..rules.rule import AUTO, RULES, Rule, Shift
 from ..show.progress import StageProgress
 from . import diagnostics
 from .auto import tune_auto
 from .choose import RulePath, choose_gamma
 from .count_doubts import diagnose_counts
+from .goal import Goal
 from .match_prior import match_prior, match_prior_with
-from .options import AUTO, Floors, TuneOptions, check_background
+from .options import TuneOptions, check_background, rule_options
 from .priors import estimate_target
 from .samples import HeldOut
 from .tuned import Tuned
@@ -35,25 +34,17 @@ def tune(
     labels: Array = None,
     counts: Counts | None = None,
     *,
-    metric: Metric = "balanced_error",
-    cost: Array | None = None,
-    floors: Floors = None,
-    criterion: Criterion = "guided",
-    rule: str = AUTO,
-    range: tuple[float, float] | None = None,
-    unlabelled: Array | None = None,
+    metric: str | Goal = "balanced_error",
+    rule: str | Rule = AUTO,
     target: Array | None = None,
+    unlabelled: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    training: Array | None = None,
     chosen_on: str = "held-out",
     bootstrap: int = 1000,
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
-    norms: Array | None = None,
-    bias: Array | None = None,
-    training: Array | None = None,
-    names: Sequence[str] | None = None,
-    kind: Kind = "logits",
-    ignore_index: int = IGNORED,
-    background: int | str | None = None,
     progress: StageProgress | None = None,
 ) -> Tuned:
     """Choose a rule, and the strength gamma at which its criterion is lowest, on held-out data; exact over the range.
@@ -65,35 +56,27 @@ def tune(
 
     Args:
         logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same. Or
-            of tokens [N, T, K] or pixels [N, K, H, W], with labels [N, T] or [N, H, W]; intervals then take positions
-            for independent samples and are too narrow. Chunks of samples are for `tune_chunks`.
+            of tokens [N, T, K] or pixels [N, K, H, W], with labels [N, T] or [N, H, W], of which -100 is left out;
+            intervals then take positions for independent samples and are too narrow. Chunks are for `tune_chunks`.
         labels: [N], class indices, or names that `names` or the keys of counts list in class order. A class without a
             sample is named in a warning and left neutral.
-        counts: training samples of each class, as the loss saw them: after resampling, or times the class weights.
-        range: of gamma, which must hold 0; (0, 2) if not given and, for the shift, (0, 4) or more if scores are large.
-        metric: `balanced_error`; or `error`, which weighs classes as they occur among the labels; or `macro_f1`, `mcc`,
-            `kappa` (Cohen's), `g_mean` or `worst_recall`, over the classes that have a sample.
-        cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample.
-        floors: {class: recall}, or a recall for all classes: only gammas at which no recall is below its floor.
-        criterion: `guided`, which is J above, or `balanced_error` alone; for the two errors.
+        counts: training samples of each class, as the loss saw them: after resampling, or times the class weights;
+            with `lh.counts.with_background`, of which one class is left alone.
+        metric: what the choice is to be good at, a name or a `Goal`, which has costs and floors.
         rule: `auto`, which chooses; `shift` (``l_k + gamma log r_k``, r_k = n_max / n_k), `rescale`
-            (``l_k r_k^gamma``, the paper's RS), `tau` (``l_k / ||w_k||^gamma``, with `norms`), `rescale+shift`, or
-            `vector` (``scale_k l_k + offset_k``, by log loss; its gain is cross-fitted, and gamma is 1).
-        unlabelled: [M, K], logits of deployment data, whose predicted shares are then compared with the target.
+            (``l_k r_k^gamma``, the paper's RS), `tau` (``l_k / ||w_k||^gamma``), `rescale+shift`, or `vector`
+            (``scale_k l_k + offset_k``, by log loss; its gain is cross-fitted, and gamma is 1). Or an object of
+            `lh.rules`, such as ``Tau(norms=head.norms)``, ``Shift(range=(0, 8))`` or ``Auto(norms=head.norms)``.
         target: [K] or {class: share}, prior of the classes in deployment, which weighs them in the metric. Without it,
             balanced error and shares are of a uniform prior, and all other metrics of the samples as they are. Or
             `estimate`, from the unlabelled samples, by EM as `estimate_prior` does it.
+        unlabelled: [M, K], logits of deployment data, whose predicted shares are then compared with the target.
+        names: class names, for counts given by name and for messages.
+        kind: `probabilities`, whose logarithms can be shifted but not scaled.
+        training: [M, K], training logits, for a warning if held-out rows are among them.
         chosen_on: what the data are, for the record. "test" is printed wherever the result is.
         bootstrap: replicates of the whole choice, stratified by class, for both intervals; 0 for none.
         level, rng: of the intervals; a generator, or a seed.
-        norms: [K], weight norms of the head. `tau` divides by them. `rescale` warns if they fall as counts grow.
-        bias: [K], a bias within the logits that will be kept while the weights are scaled.
-        training: [M, K], training logits, for a warning if held-out rows are among them.
-        names: class names, for counts given by name and for messages.
-        kind: `probabilities`, whose logarithms can be shifted but not scaled.
-        ignore_index: the label of tokens or pixels that are left out.
-        background: a class that every rule leaves alone, by index or name, such as "no object" in detection: its scores
-            stay as they are, and its count is no n_max. It is a class of the metric like the others.
         progress: called with (stage, how much of it is done, how much it is in all).
 
     Returns:
@@ -108,18 +91,32 @@ def tune(
     >>> 0.1 < tune(logits, labels, [1000, 200, 40], rule="rescale", bootstrap=0).gamma < 0.4
     True
     """
-    given = locals()
-    check_background(background, rule, summary=False)
+    options = TuneOptions(
+        goal=Goal.of(metric),
+        target=target,
+        unlabelled=unlabelled,
+        names=names,
+        kind=kind,
+        training=training,
+        chosen_on=chosen_on,
+        bootstrap=bootstrap,
+        level=level,
+        rng=rng,
+        background=counts.background if isinstance(counts, WithBackground) else None,
+        progress=progress,
+        **rule_options(rule),
+    )
+    check_background(options.background, options.rule, summary=False)
     if labels is None:
         raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
     _check_given(counts)
     names = names_of_columns(logits, counts) if names is None else names
-    logits, labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
+    logits, labels, _ = flatten_positions(logits, labels)
     refuse_label_table(labels)
     labels, names = resolve_labels(logits, labels, counts, names)
-    if background is not None:
-        counts = resolve(counts, logits.shape[1], names=names, background=background)
-    return _tune_parts([(logits, labels, counts)], TuneOptions.of(given | {"names": names}))
+    if options.background is not None:
+        counts = resolve(counts, logits.shape[1], names=names)
+    return _tune_parts([(logits, labels, counts)], replace(options, names=names))
 
 
 def _check_given(counts: Counts | None) -> None:
@@ -152,12 +149,8 @@ def tune_with(options: TuneOptions, logits: Array, labels: Array | None, counts:
 def cross_fit(
     folds: Sequence[tuple[Array, Array, Counts]],
     *,
-    metric: Metric = "balanced_error",
-    cost: Array | None = None,
-    floors: Floors = None,
-    criterion: Criterion = "guided",
-    rule: str = AUTO,
-    range: tuple[float, float] | None = None,
+    metric: str | Goal = "balanced_error",
+    rule: str | Rule = AUTO,
     target: Array | None = None,
     bootstrap: int = 1000,
     level: float = 0.95,
@@ -172,7 +165,7 @@ def cross_fit(
 
     Args:
         folds: (logits [N, K], labels [N], counts) of each fold, of samples its model was not trained on.
-        metric, cost, floors, criterion, rule, range, target, bootstrap, level, rng, names, kind: as in `tune`.
+        metric, rule, target, bootstrap, level, rng, names, kind: as in `tune`.
 
     Returns:
         The choice, as from `tune`, with `chosen_on` "out-of-fold".
@@ -183,7 +176,17 @@ def cross_fit(
     >>> tuned.chosen_on, tuned.n, round(tuned.gamma, 3)
     ('out-of-fold', 5, 0.354)
     """
-    options = TuneOptions.of({**locals(), "chosen_on": "out-of-fold"})
+    options = TuneOptions(
+        goal=Goal.of(metric),
+        target=target,
+        bootstrap=bootstrap,
+        level=level,
+        rng=rng,
+        names=names,
+        kind=kind,
+        chosen_on="out-of-fold",
+        **rule_options(rule),
+    )
     folds = list(folds)
     if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
         raise LevelheadError("expected at least one fold, each (logits [N, K], labels [N], counts)", parameter="folds")

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core.choices import BiasPolicy, LabelTask
-from ..core.curve import Curve, Metric
-from ..core.measure import Kind
+from ..core.choices import BiasPolicy, Kind, LabelTask, Metric
+from ..core.curve import Curve
 from ..core.per_class import listed
 from ..core.per_class import title as class_title
 from ..path.metrics import TITLES, gain_text, value_form

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..core import atomic
-from ..core.choices import BiasPolicy, LabelTask, Metric
+from ..core.choices import BiasPolicy, Kind, LabelTask, Metric
 from ..core.errors import LevelheadError, check_choice, in_file
-from ..core.measure import Kind
 from ..core.per_class import listed, proportional
 from ..core.regular_file import check_regular_file
 from ..io import arrays, text

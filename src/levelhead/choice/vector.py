@@ -22,8 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from ..core.errors import LevelheadError
-from ..core.measure import log_softmax
-from ..core.temperature import fit_scale
+from ..core.logits import fit_scale, log_softmax
 from ..path.resample import draw_folds
 
 RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift itself

@@ -77,9 +77,8 @@ def tune(
     Computes the exact error (or another metric) at every gamma, chooses rule and gamma, and estimates the gain on new
     samples.
     """
-    from ..io.label_samples import read_label_samples
-    from ..io.names_file import read_names
-    from ..io.samples import read
+    from ..io.per_class_file import read_names
+    from ..io.samples_file import read, read_label_samples
     from .outputs import check_outputs
     from .tune_files import TuneRequest, tune_files, write_choice
     from .tune_label_files import tune_label_files
@@ -153,8 +152,8 @@ def compare(
     Each rule is fitted on four fifths of the samples and judged on the rest, so that the more flexible one does not win
     by chance.
     """
-    from ..io.names_file import read_names
-    from ..io.samples import read
+    from ..io.per_class_file import read_names
+    from ..io.samples_file import read
     from .tune_files import compare_files
 
     known = None if names is None else read_names(names)
@@ -205,7 +204,7 @@ def report(
     print it.
     """
     from ..core.study import from_the_study
-    from ..io.names_file import read_names
+    from ..io.per_class_file import read_names
     from ..report import PageTable, is_records, of_file, write
     from .outputs import check_outputs, check_titles
 

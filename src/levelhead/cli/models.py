@@ -26,8 +26,7 @@ def inspect(
     from ..core.array import to_plain
     from ..files.describe import inspection_text
     from ..files.inspect import inspect_file
-    from ..io.counts_file import read_counts
-    from ..io.names_file import read_names
+    from ..io.per_class_file import read_counts, read_names
 
     known = None if names is None else read_names(names)
     seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head, names=known)
@@ -58,7 +57,7 @@ def adjust(
     from ..files.adjust import adjust_file, check_worthwhile
     from ..files.describe import rescale_text
     from ..io import arrays
-    from ..io.names_file import read_names
+    from ..io.per_class_file import read_names
     from ..show.progress import copy_progress
 
     if not anyway:
@@ -116,8 +115,7 @@ def rescale(
     from ..files.describe import rescale_text
     from ..files.rescale import given_or_tuned_gamma, rescale_file
     from ..io import arrays
-    from ..io.counts_file import read_counts
-    from ..io.names_file import read_names
+    from ..io.per_class_file import read_counts, read_names
     from ..show.progress import copy_progress
 
     scores = None if logits is None else arrays.read(logits)

@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 
 from ..choice.compare import Comparison, compare
+from ..choice.goal import Goal
 from ..choice.options import ESTIMATE, TuneOptions, check_background
 from ..choice.tune import tune_with
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import describe_sources, write_tuned
 from ..core.choices import Criterion, Kind, Metric, RuleRequest
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, named
 from ..core.per_class import without_repeats
 from ..core.warnings import quiet
 from ..io import arrays
-from ..io.counts_file import target_shares
-from ..io.samples import Samples
+from ..io.per_class_file import target_shares
+from ..io.samples_file import Samples
+from ..rules.rule import Auto
 from ..show.plot import save_plot
 from ..show.progress import stage_progress
 
@@ -64,10 +66,8 @@ class TuneRequest:
             return None
         pairs = [(name, _number(value)) for name, _, value in (given.rpartition("=") for given in self.floors)]
         if all(name for name, _ in pairs):
-            try:
+            with named("floors"):
                 return without_repeats(pairs)
-            except LevelheadError as error:
-                raise LevelheadError(error.message, parameter="floors") from None
         if len(pairs) > 1:
             raise LevelheadError(
                 f"expected one recall for all classes, or CLASS=RECALL each time, got {', '.join(self.floors)}",
@@ -86,9 +86,7 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
     with quiet(), stage_progress(samples.logits.size) as progress:
         options = TuneOptions(
             target=target,
-            metric=request.metric,
-            cost=_read(request.cost, "cost"),
-            floors=request.class_floors(),
+            goal=Goal(request.metric, _read(request.cost, "cost"), request.class_floors(), request.criterion),
             rule=request.rule,
             range=_range_up_to(request.most),
             kind=request.kind,
@@ -97,7 +95,6 @@ def tune_files(samples: Samples, request: TuneRequest) -> Tuned:
             bootstrap=request.bootstrap,
             rng=request.seed,
             progress=progress,
-            criterion=request.criterion,
             unlabelled=_read(request.unlabelled),
             training=_read(request.training),
             background=request.background,
@@ -128,11 +125,9 @@ def compare_files(
             samples.logits,
             samples.labels,
             samples.counts,
-            metric=metric,
-            cost=_read(cost, "cost"),
+            metric=Goal(metric, _read(cost, "cost")),
+            rule=Auto(_range_up_to(most), _read(norms, "norms")),
             target=None if target is None else target_shares(target, samples.names, len(samples.counts)),
-            range=_range_up_to(most),
-            norms=_read(norms, "norms"),
             kind=kind,
             repeats=repeats,
             rng=seed,

@@ -7,7 +7,7 @@ from ..choice.tuned import Tuned
 from ..core.errors import LevelheadError
 from ..core.warnings import quiet
 from ..io import arrays
-from ..io.samples import Samples
+from ..io.samples_file import Samples
 from ..labels.label_inputs import check_multilabel_options
 from ..labels.tune_labels import tune_labels
 from ..show.progress import stage_progress

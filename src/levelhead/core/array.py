@@ -1,6 +1,9 @@
-"""The few operations on which numpy and torch differ. torch is used only where the caller already has it."""
+"""Operations on which numpy and torch differ, torch only where the caller has it; threads and their tables."""
 
+import math
+import os
 import sys
+import threading
 from dataclasses import asdict
 from typing import Any
 
@@ -115,3 +118,25 @@ def row_norms(x: Array) -> Array:
 def to_plain(record: Any) -> dict[str, Any]:
     """Return a dataclass as a dict that JSON can hold: arrays become lists."""
     return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(record).items()}
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use: fewer than there are if it is bound to some of them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Scratch(threading.local):
+    """Tables that a thread uses again and again, by name: fresh memory costs more than what is done with it."""
+
+    def __init__(self) -> None:  # called once in each thread
+        self.tables: dict[str, np.ndarray] = {}
+
+    def table(self, name: str, shape: tuple[int, ...], kind: type | np.dtype = np.float64) -> np.ndarray:
+        """Return an array of that shape, with whatever it holds; the one of the same name before is lost."""
+        size, known = math.prod(shape), self.tables.get(name)
+        if known is None or len(known) < size or known.dtype != kind:
+            known = self.tables[name] = np.empty(size, kind)
+        return known[:size].reshape(shape)
+
+
+SCRATCH = _Scratch()

@@ -1,22 +1,42 @@
-"""Atomic file replacement: a file is there completely or not at all, and an interrupted write leaves the old one.
+"""Files replaced in one step, by way of temporary ones next to them, which are removed once nobody uses them.
 
-A file that replaces another keeps its permissions.
+A file is there completely or not at all, and an interrupted write leaves the old one. A killed process leaves its
+temporary file behind, but not the lock on it: the next process that writes to the folder removes what is ours by its
+name and by its owner, was made on this machine, and is not locked.
 """
 
 import os
+import re
+import shutil
 import stat
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from .errors import LevelheadError
-from .temporary import scratch
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked there, so nothing can be told to be left over
+    fcntl = None
+
+_seen: set[tuple[int, int]] = set()  # folders that this process has looked through, by device and inode
+
+
+def write(path: str | Path, content: str | bytes) -> None:
+    """Write a file atomically; text as UTF-8."""
+    with atomic_open(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def atomic_open(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a temporary file to write to; it replaces `path` in one step when the block ends without an error."""
+    """Open a temporary file to write to; it replaces `path` in one step when the block ends without an error.
+
+    It has the permissions of the file that it replaces.
+    """
     path = Path(path)
     check_plain(path)
     with named_errors(path), scratch(path) as temporary:
@@ -62,7 +82,100 @@ def permissions(*paths: Path) -> int:
     return bits
 
 
-def write(path: str | Path, content: str | bytes) -> None:
-    """Write a file atomically; text as UTF-8."""
-    with atomic_open(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+@contextmanager
+def scratch(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Make a temporary file, or a hidden folder that nobody else may enter, next to a path; remove it at the end.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as place:
+    ...     with scratch(Path(place, "model.pt")) as temporary:
+    ...         re.sub("[0-9a-f]{16}", "NUMBER", temporary.name), temporary.exists()
+    ...     list(Path(place).iterdir())
+    ('model.pt.NUMBER.tmp', True)
+    []
+    """
+    remove_leftovers(path.parent)
+    place, lock = _make_locked(path, folder)
+    try:
+        yield place
+    finally:
+        _remove(place)  # it was renamed, if it was a file
+        os.close(lock)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files and folders that killed processes of this user and machine left in a folder.
+
+    A process looks through a folder once.
+
+    >>> remove_leftovers(Path("no such folder"))
+    """
+    if fcntl is None:
+        return
+    with suppress(OSError):
+        place = folder.stat()
+        if (place.st_dev, place.st_ino) in _seen:
+            return
+        _seen.add((place.st_dev, place.st_ino))
+        ours = re.compile(rf".+\.{_machine()}[0-9a-f]{{8}}\.tmp")
+        for entry in list(os.scandir(folder)):
+            if ours.fullmatch(entry.name) and not entry.is_symlink() and entry.stat().st_uid == os.geteuid():
+                _remove_unless_locked(Path(entry.path))
+
+
+def _remove_unless_locked(place: Path) -> None:
+    with suppress(OSError):  # it is locked, or gone
+        lock = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[union-attr]
+            _remove(place)
+        finally:
+            os.close(lock)
+
+
+def _remove(place: Path) -> None:
+    if place.is_dir():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            place.unlink()
+
+
+def _make_locked(path: Path, folder: bool) -> tuple[Path, int]:
+    """Make a file or folder with a name that no other has, and lock it; return it and what holds the lock."""
+    while True:
+        name = f"{path.name}.{_machine()}{os.urandom(4).hex()}.tmp"
+        place = path.with_name(f".{name}" if folder else name)
+        try:
+            if folder:
+                place.mkdir(0o700)
+            else:
+                os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            continue
+        lock = os.open(place, os.O_RDONLY) if fcntl is not None else os.open(os.devnull, os.O_RDONLY)
+        if _lock(place, lock):
+            return place, lock
+        os.close(lock)
+
+
+def _lock(place: Path, lock: int) -> bool:
+    """Lock an open file; return whether it is still there: another process may have taken it for a leftover."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # this file system has no locks
+        return True
+    try:
+        return os.path.samestat(os.stat(place), os.fstat(lock))
+    except FileNotFoundError:
+        return False
+
+
+def _machine() -> str:
+    """Return eight digits that stand for this machine's name."""
+    name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+    return f"{zlib.crc32(name.encode()):08x}"

@@ -1,16 +1,18 @@
 """How many training samples each class has: counted, profiled, grouped and checked."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .array import described, to_numpy
-from .background import leave_alone
 from .choices import Missing
 from .errors import Advice, LevelheadError, check_choice
-from .per_class import as_mapping, in_order, listed, title
+from .per_class import as_mapping, find_classes, in_order, listed, title
+
+__all__ = ["check_labels", "groups", "long_tail", "of", "resolve", "step"]
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
@@ -115,6 +117,29 @@ def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.nd
     return {name: np.flatnonzero(mask) for name, mask in masks.items() if mask.any()}
 
 
+@dataclass(frozen=True, eq=False)
+class WithBackground:
+    """Counts with a class that every rule leaves alone: what `with_background` returns."""
+
+    counts: Counts
+    background: int | str
+
+
+def with_background(counts: Counts, background: int | str) -> WithBackground:
+    """Return counts for `tune` with a class that every rule leaves alone, such as "no object" in detection.
+
+    Its scores stay as they are, and its count is no n_max. It is a class of the metric like the others.
+
+    Args:
+        counts: training samples of each class.
+        background: the class, by index or known name.
+
+    >>> resolve(with_background([900000, 70, 30], 0)).tolist()
+    [70, 70, 30]
+    """
+    return WithBackground(counts, background)
+
+
 def resolve(
     counts: Counts,
     classes: int | None = None,
@@ -142,6 +167,8 @@ def resolve(
     >>> resolve([900000, 70, 30], background=0).tolist()
     [70, 70, 30]
     """
+    if isinstance(counts, WithBackground):
+        counts, background = counts.counts, counts.background
     if missing is not None:
         check_choice("missing", missing, ("error", "neutral"))
     if names is not None:
@@ -157,7 +184,7 @@ def resolve(
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
     if background is not None:
-        values = leave_alone(values, background, names)
+        values = _leave_alone(values, background, names)
     with np.errstate(invalid="ignore"):
         valid = (values > 0) & (values <= 2**53) & (values == np.floor(values))
     for i in np.flatnonzero(~valid).tolist():
@@ -167,6 +194,46 @@ def resolve(
     if not values.any():
         raise LevelheadError("every class has a count of 0")
     return np.where(values == 0, values.max(), values)
+
+
+def check_left_alone(
+    scale: np.ndarray | None, offset: np.ndarray | None, background: int | str | None, names: Sequence[str] | None
+) -> None:
+    """Raise LevelheadError if an adjustment would change the background.
+
+    Scale and offset, [K], are what each class is multiplied by and moved by; None where it is not.
+    """
+    if background is None:
+        return
+    alone = find_background(background, max(len(each) for each in (scale, offset) if each is not None), names)
+    if (scale is not None and scale[alone] != 1) or (offset is not None and offset[alone] != 0):
+        raise LevelheadError(
+            f"{title(alone, names)} would change: the choice was made without a background; tune with it",
+            parameter="background",
+        )
+
+
+def find_background(background: int | str, classes: int, names: Sequence[str] | None) -> int:
+    """Return the index of the background, which is given by index or by known name.
+
+    >>> find_background("nothing", 2, ["nothing", "car"])
+    0
+    """
+    try:
+        if isinstance(background, bool):
+            raise LevelheadError(f"got {background}")
+        return find_classes([background], classes, names, what="class")[0]
+    except LevelheadError as error:
+        raise LevelheadError(f"expected the index or the name of one class ({error})", parameter="background") from None
+
+
+def _leave_alone(values: np.ndarray, background: int | str, names: Sequence[str] | None) -> np.ndarray:
+    """Return counts with that of the background replaced by the largest of the others, which no rule changes."""
+    alone = find_background(background, len(values), names)
+    others = np.delete(values, alone)
+    if not len(others):
+        raise LevelheadError("expected a class next to the background, got none", parameter="background")
+    return np.where(np.arange(len(values)) == alone, others.max(), values)
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:

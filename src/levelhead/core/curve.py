@@ -1,4 +1,4 @@
-"""Step functions of gamma, known at every breakpoint."""
+"""Step functions of gamma, known at every breakpoint; the names of the metrics that are such functions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,31 @@ from .errors import LevelheadError
 
 SLIVER = 1e-9  # a stretch of gammas narrower than this is between two changes that nobody can choose between
 METRICS: tuple[Metric, ...] = get_args(Metric)
+# What others call these metrics. Where theirs is an accuracy, ours is the error: the best gamma is the same.
+METRIC_ALIASES: dict[str, Metric] = {
+    "accuracy": "error",
+    "balanced_accuracy": "balanced_error",
+    "recall_macro": "balanced_error",
+    "f1_macro": "macro_f1",
+    "matthews_corrcoef": "mcc",
+    "cohen_kappa": "kappa",
+    "geometric_mean": "g_mean",
+}
+
+
+def metric_name(name: str) -> Metric:
+    """Return our name of a metric that is given by it, or by another name that it has.
+
+    >>> metric_name("f1_macro"), metric_name("macro_f1")
+    ('macro_f1', 'macro_f1')
+    """
+    for known in METRICS:
+        if name == known:
+            return known
+    if not isinstance(name, str) or name not in METRIC_ALIASES:
+        others = ", ".join(f"{other} for {known}" for other, known in METRIC_ALIASES.items())
+        raise LevelheadError(f"expected {', '.join(METRICS)} (also {others}), got {name!r}", parameter="metric")
+    return METRIC_ALIASES[name]
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,6 +62,15 @@ def in_file(path: object) -> Iterator[None]:
         raise LevelheadError(f"{path}: {error.named}", advice=error.advice) from None
 
 
+@contextmanager
+def named(parameter: str) -> Iterator[None]:
+    """Say that a LevelheadError raised inside the block is about a parameter, whatever it named itself."""
+    try:
+        yield
+    except LevelheadError as error:
+        raise LevelheadError(error.message, parameter=parameter, advice=error.advice) from None
+
+
 def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:
     """Raise LevelheadError unless the value is one of the choices."""
     known = tuple(choices)

@@ -4,21 +4,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-EXTRAS = {
-    "torch": "torch",
-    "sklearn": "sklearn",
-    "onnx": "onnx",
-    "matplotlib": "plot",
-    "pyarrow": "parquet",
-    "PIL": "images",
-    "lightning": "lightning",
-    "transformers": "transformers",
-    "keras": "keras",
-    "ray": "ray",
-    "tensorboard": "tensorboard",
-    "mlflow": "mlflow",
-    "wandb": "wandb",
-}  # module: the extra that installs it
+# What installs each module: an extra of the same name, or another.
+_SAME = ("torch", "sklearn", "onnx", "lightning", "transformers", "keras", "ray", "tensorboard", "mlflow", "wandb")
+EXTRAS = {"matplotlib": "plot", "pyarrow": "parquet", "PIL": "images"} | dict(zip(_SAME, _SAME, strict=True))
 
 
 def install_command(extra: str) -> str:
@@ -26,12 +14,6 @@ def install_command(extra: str) -> str:
 
     It names the libraries themselves, with the versions that the package declares, so that it works wherever the
     package came from: an index, a wheel or a clone.
-
-    Args:
-        extra: such as `torch`.
-
-    Returns:
-        A command for the shell.
 
     >>> install_command("torch")
     "pip install 'torch>=2.6'"
@@ -66,9 +48,6 @@ def naming_what_is_missing() -> Iterator[None]:
 
 def message_for_missing(error: ModuleNotFoundError) -> str | None:
     """Return what to print about a library that is not installed, or None where no extra installs it.
-
-    Args:
-        error: of an import.
 
     >>> message_for_missing(ModuleNotFoundError("No module named 'sklearn.base'", name="sklearn.base"))
     "this needs sklearn: pip install 'scikit-learn>=1.6'"

@@ -1,4 +1,4 @@
-"""A head: the last linear layer of a classifier, as a value."""
+"""A head: the last linear layer of a classifier, as a value; what its norms say, and what rounding it can change."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .array import Array, is_floating, is_torch, product, row_norms, to_numpy, widen
-from .errors import LevelheadError
+from .errors import LevelheadError, check_choice
 from .per_class import title
+
+_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +104,69 @@ def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> He
             name = head.name(int(np.argmin(to_numpy(finite).reshape(head.classes, -1).all(axis=1))))
             raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
     return head
+
+
+def norm_follows_count(head: Head, counts: np.ndarray) -> float:
+    """Return the rank correlation (Spearman) of weight norms with counts [K], all positive.
+
+    It is NaN if all counts are equal, or if all norms are, up to rounding, as after WVN.
+    """
+    norms = to_numpy(head.norms)
+    if counts.min() == counts.max() or np.ptp(norms) <= 1e-4 * norms.max():
+        return float("nan")
+    return rank_correlation(norms, counts)
+
+
+def rank_correlation(a: Array, b: Array) -> float:
+    """Return Spearman's correlation; equal values share the mean of their ranks. NaN if either side is all equal.
+
+    >>> rank_correlation(np.array([1, 2, 30]), np.array([9, 8, 1]))
+    -1.0
+    """
+    ranks = _ranks(to_numpy(a)), _ranks(to_numpy(b))
+    return float("nan") if min(map(np.ptp, ranks)) == 0 else float(np.round(np.corrcoef(*ranks)[0, 1], 12))
+
+
+def rounding_flips(
+    logits: Array, by: np.ndarray, dtype: object, *, head: Head | None = None, features: Array | None = None
+) -> int:
+    """Count the predictions that could flip because the scaled weights are rounded to `dtype`.
+
+    Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16), and not at all if
+    its factor is a power of two. So logit i of x moves by at most ``u f_i sum_k |w_ik x_k|``, and a prediction is safe
+    if the largest logit leads every other by more than the two can move. Without features the sum is not known, and
+    ``|l_i| = |sum_k w_ik x_k|`` is used for it: an estimate, which is a bound only where no terms cancel.
+
+    Args:
+        logits: [N, K], before scaling, in more than half precision if possible.
+        by: [K], the factors.
+        dtype: of the stored weights: "float16", "bfloat16", or a numpy or torch dtype.
+        head, features: the head before scaling and features [N, d], for the bound.
+
+    >>> rounding_flips(np.array([[2.0, 1.002], [2.0, 1.5]]), np.array([1.0, 1.995]), "bfloat16")
+    1
+    """
+    name = str(dtype).removeprefix("torch.") if not isinstance(dtype, np.dtype | type) else np.dtype(dtype).name
+    check_choice("dtype", name, _ROUNDOFF)
+    scores = to_numpy(logits).astype(np.float64)
+    if scores.ndim != 2 or scores.shape[1] != len(by):
+        raise LevelheadError(f"expected logits [N, {len(by)}], one column per class, got shape {list(scores.shape)}")
+    size = np.abs(scores)
+    if head is not None and features is not None:
+        wide = head.numpy()
+        size = np.abs(to_numpy(features)) @ np.abs(wide.weight).T + (0 if wide.bias is None else np.abs(wide.bias))
+    reach = _ROUNDOFF[name] * size * np.where(np.frexp(by)[0] == 0.5, 0.0, by)
+    scores = scores * by
+    top = scores.argmax(axis=1)[:, None]
+    room = reach + np.take_along_axis(reach, top, axis=1)
+    close = (np.take_along_axis(scores, top, axis=1) - scores <= room) & (room > 0)
+    np.put_along_axis(close, top, False, axis=1)
+    return int(close.any(axis=1).sum())
+
+
+def _ranks(x: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def _kind_and_shape(x: object) -> str:

@@ -8,78 +8,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .array import Array, check_finite_rows, described, to_numpy
-from .choices import Kind
+from .array import Array, to_numpy
 from .counts import Counts, check_labels, groups, resolve
-from .errors import Advice, LevelheadError, check_choice
+from .errors import LevelheadError
+from .logits import (
+    are_log_probabilities,
+    check_logits,
+    check_shape,
+    log_softmax,
+    looks_like_probabilities,
+    numeric_logits,
+)
 
-LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
-
-
-def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
-    """Return logits [N, K], checked: floating-point and finite. Probabilities become their logarithms.
-
-    Args:
-        logits: [N, K].
-        kind: what they are; probabilities given as `logits` are refused.
-        first: the number of their first row, for messages, where they are part of a larger array.
-
-    >>> check_logits([[2, 1]])
-    array([[2., 1.]])
-    """
-    check_choice("kind", kind, ("logits", "probabilities"))
-    values = _numeric(logits)
-    values = values if values.dtype.kind == "f" else values.astype(np.float64)
-    check_finite_rows(values, first)
-    if kind == "probabilities":
-        outside = ((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1)
-        if outside.any():
-            at = int(np.argmax(outside))
-            worst = values[at].min() if values[at].min() < 0 else values[at].max()
-            raise LevelheadError(
-                f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}",
-                advice=Advice("kind", "logits", "if these are logits"),
-            )
-        return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
-    if looks_like_probabilities(values):
-        raise LevelheadError(
-            "expected logits, got what looks like probabilities: rows in [0, 1] that sum to 1; save the values before "
-            "the softmax",
-            advice=Advice("kind", "probabilities", "with the rule shift, which uses their logarithms"),
-        )
-    return values
-
-
-def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
-    """Check that logits [N, K] have at least one sample and two classes.
-
-    Args:
-        shape: of the logits.
-        labels: how many there are; logits that have as many columns, and not as many rows, are refused.
-
-    >>> check_shape((1, 2))
-    """
-    if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
-        one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
-        raise LevelheadError(
-            f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}"
-            + ("; for one score z per sample, stack (0, z) and use the rule shift" if one else "")
-        )
-    if labels == shape[1] != shape[0]:
-        raise LevelheadError(
-            f"expected logits [N, K], one row per label, got shape {list(shape)} and {labels} labels; transpose the "
-            "logits"
-        )
-
-
-def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
-    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax.
-
-    >>> looks_like_probabilities(np.array([[0.25, 0.75]]))
-    True
-    """
-    some = np.asarray(values[:sample], np.float64)
-    return bool((some >= 0).all() and (some <= 1).all() and np.allclose(some.sum(axis=1), 1, atol=2e-3))
+__all__ = [
+    "Measures",
+    "are_log_probabilities",
+    "balanced_error",
+    "calibration_error",
+    "check_logits",
+    "check_shape",
+    "confusion",
+    "error",
+    "fit_temperature",
+    "log_softmax",
+    "looks_like_probabilities",
+    "measure",
+    "negative_log_likelihood",
+    "negative_share",
+    "precision",
+    "predict",
+    "rank",
+    "recall",
+]
 
 
 def predict(logits: Array) -> np.ndarray:
@@ -164,35 +124,6 @@ def negative_share(logits: Array, labels: Array) -> float:
     return float((np.take_along_axis(logits, labels[:, None], axis=1) < 0).mean())
 
 
-def log_softmax(logits: Array) -> np.ndarray:
-    """Return log-probabilities [N, K], in float64.
-
-    >>> np.exp(log_softmax(np.array([[5.0, 5.0]])))
-    array([[0.5, 0.5]])
-    """
-    scores = to_numpy(logits).astype(np.float64)
-    scores = scores - scores.max(axis=1, keepdims=True)
-    return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-
-
-def are_log_probabilities(logits: Array) -> bool:
-    """Return whether scores are logarithms of probabilities: those of each row, at most 1000 are looked at, sum to 1.
-
-    Args:
-        logits: [N, K], in any precision; in half precision the sums are a little off.
-
-    Returns:
-        Whether they are; False without a row.
-
-    >>> are_log_probabilities(np.log([[0.7, 0.3], [0.5, 0.5]])), are_log_probabilities(np.array([[2.0, 1.0]]))
-    (True, False)
-    """
-    some = to_numpy(logits[:1000]).astype(np.float64)
-    if not len(some) or not (some <= LARGEST_PROBABILITY - 1).all():
-        return False
-    return bool((np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all())
-
-
 def negative_log_likelihood(
     logits: Array, labels: Array, *, temperature: float = 1.0, weights: Array | None = None
 ) -> float:
@@ -233,15 +164,11 @@ def fit_temperature(
     2.885
     """
     values = check_logits(logits)
-    return float(
-        np.exp(
-            _golden_section(
-                lambda t: negative_log_likelihood(values, labels, temperature=float(np.exp(t)), weights=weights),
-                np.log(low),
-                np.log(high),
-            )
-        )
-    )
+
+    def loss(t: float) -> float:
+        return negative_log_likelihood(values, labels, temperature=float(np.exp(t)), weights=weights)
+
+    return float(np.exp(_golden_section(loss, np.log(low), np.log(high))))
 
 
 @dataclass(frozen=True)
@@ -294,17 +221,9 @@ def measure(
     )
 
 
-def _numeric(logits: Array) -> np.ndarray:
-    values = to_numpy(logits)
-    check_shape(values.shape)
-    if values.dtype.kind not in "fiu":
-        raise LevelheadError(f"expected logits as floating-point numbers, got {described(values)}")
-    return values
-
-
 def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
     """Return logits [N, K] and labels [N], checked against each other: -1 would count as the last class."""
-    logits = _numeric(logits)
+    logits = numeric_logits(logits)
     labels = check_labels(labels, logits.shape[1])
     if len(labels) != len(logits):
         raise LevelheadError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")

@@ -1,5 +1,6 @@
-"""One value per class: {class: value} put in class order, and classes named in messages."""
+"""One value per class: {class: value} put in class order; names of classes, and classes named in messages."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -117,3 +118,58 @@ def proportional(counts: Any, others: Any) -> bool:
     """
     one, other = np.asarray(counts, np.float64), np.asarray(others, np.float64)
     return one.shape == other.shape and np.allclose(one / one.max(), other / other.max(), atol=0)
+
+
+def check_names(names: Sequence[str], classes: int | None = None) -> list[str]:
+    """Return class names as a list, after checking that there is one for each class and none twice.
+
+    >>> check_names(("cat", "dog"), 2)
+    ['cat', 'dog']
+    """
+    if isinstance(names, str | Mapping):
+        raise LevelheadError(f"expected a list of class names, got {type(names).__name__}", parameter="names")
+    found = [str(name) for name in names]
+    if classes is not None and len(found) != classes:
+        raise LevelheadError(f"expected {classes} class names, one per class, got {len(found)}", parameter="names")
+    if (repeated := first_repeated(found)) is not None:
+        raise LevelheadError(f"two classes are called {repeated!r}; expected distinct names", parameter="names")
+    if "" in found:
+        raise LevelheadError(f"class {found.index('')} has an empty name", parameter="names")
+    return found
+
+
+def names_of_columns(logits: Any, counts: Any) -> list[str] | None:
+    """Return the classes that the columns of a data frame are called after, in their order; None if they are not.
+
+    Each class of counts, {class: n}, is then the title of one column, or the end of it, as in `logit_cat`.
+
+    >>> from types import SimpleNamespace
+    >>> names_of_columns(SimpleNamespace(columns=["logit_dog", "logit_cat"]), {"cat": 400, "dog": 100})
+    ['dog', 'cat']
+    """
+    titles = [str(title) for title in getattr(logits, "columns", ())]
+    known = as_mapping(counts, len(titles)) if titles else None
+    if known is None or not all(isinstance(key, str) for key in known):
+        return None
+    fitting = [
+        [key for key in known if re.fullmatch(f"(.*[^a-z0-9])?{re.escape(key)}[])]?", title)] for title in titles
+    ]
+    names = [max(keys, key=len) for keys in fitting if keys]
+    return names if len(names) == len(fitting) and sorted(names) == sorted(known) else None
+
+
+def names_in_config(config: Any, classes: int) -> list[str] | None:
+    """Return the class names in the config of a transformers model, or None if it has not one for each class.
+
+    Names that only number the classes (LABEL_0, LABEL_1, ...) are none.
+
+    >>> from types import SimpleNamespace
+    >>> names_in_config(SimpleNamespace(id2label={1: "dog", 0: "cat"}), 2)
+    ['cat', 'dog']
+    >>> names_in_config(SimpleNamespace(id2label={0: "LABEL_0", 1: "LABEL_1"}), 2)
+    """
+    labels = getattr(config, "id2label", None)
+    if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
+        return None
+    names = [str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0]))]
+    return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None

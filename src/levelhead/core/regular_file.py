@@ -19,12 +19,8 @@ _OTHER_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR:
 def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
     """Check that a path leads to a regular file, without opening it.
 
-    Args:
-        path: of the file; links are followed.
-        wanted: what the file should hold, for messages.
-
-    Returns:
-        What identifies the content of the file now, for `check_unchanged`.
+    Links are followed. What is wanted of the file is for messages. What comes back identifies its content now, for
+    `check_unchanged`.
 
     >>> check_regular_file("/dev/null", "counts")
     Traceback (most recent call last):
@@ -45,14 +41,7 @@ def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
 
 
 def check_unchanged(path: str | Path, stamp: Stamp) -> None:
-    """Check that a file is still the one that `check_regular_file` saw.
-
-    Args:
-        path: of the file.
-        stamp: what `check_regular_file` returned.
-
-    >>> check_unchanged(__file__, check_regular_file(__file__))
-    """
+    """Check that a file is still the one that `check_regular_file` returned this stamp of."""
     try:
         same = _stamp(os.stat(path)) == stamp
     except OSError:

@@ -5,10 +5,7 @@ from typing import Any
 
 
 def from_the_study(name: str) -> Any:
-    """Return a function or a module of `levelhead_lab`.
-
-    Args:
-        name: "module:function" or "module", below `levelhead_lab`.
+    """Return a function or a module of `levelhead_lab`, by "module:function" or "module".
 
     >>> from_the_study("paper.geometry").__name__
     'levelhead_lab.paper.geometry'

@@ -8,11 +8,12 @@ from ..choice.tuned import Tuned
 from ..choice.tuned_json import choice_of
 from ..core.array import Array
 from ..core.errors import Advice, LevelheadError
+from ..heads.apply import apply_tuned, check_tuned
 from ..path.metrics import interval_text
-from ..rules.rule import RULES
 from ..show.progress import ByteProgress
 from .locate import locate_head
-from .rescale import RescaleResult, check_rule_fits, write_adjusted
+from .place import InFile
+from .rescale import RescaleResult, result
 
 
 def adjust_file(
@@ -56,27 +57,12 @@ def adjust_file(
     """
     choice = choice_of(tuned)
     found = locate_head(path, head=head, counts=choice.counts, names=names)
-    n = choice.counts_for(found.classes, found.names, f"{found.path}: {', '.join(found.keys)}")
+    place = InFile(found, Path(path), Path(out), original, force, progress)
+    counts = check_tuned(place, choice)
     if found.names is None and found.classes == len(choice.names or ()):
-        found = replace(found, given_names=choice.names)
-    check_rule_fits(found, RULES[choice.rule], again=again, task=choice.task)
-    return write_adjusted(
-        found,
-        Path(path),
-        Path(out),
-        n,
-        gamma=choice.gamma,
-        rule=choice.rule,
-        scale=choice.scale,
-        offset=choice.offset,
-        bias=choice.bias or "scale",
-        background=background,
-        original=original,
-        force=force,
-        logits=logits,
-        chosen=asdict(choice),
-        progress=progress,
-    )
+        place = replace(place, found=replace(found, given_names=choice.names))
+    change, written = apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
+    return result(place, change, written, asdict(choice))
 
 
 def check_worthwhile(tuned: Tuned | str | Path) -> None:

@@ -44,16 +44,7 @@ def file_sha256(path: Path, edits: Sequence[Edit] = ()) -> str:
 
 
 class Digest:
-    """The sha256 of a file with edits, in order; of a large file, a thread computes it from now on.
-
-    Args:
-        path: of the file, which stays as it is.
-        edits: what is made of it.
-
-    >>> digest = Digest(Path(__file__))
-    >>> digest() == file_sha256(Path(__file__))
-    True
-    """
+    """The sha256 of a file with edits, in order; of a large file, a thread computes it from now on."""
 
     def __init__(self, path: Path, edits: Sequence[Edit] = ()) -> None:
         self.path, self.edits, self.stamp = path, tuple(edits), check_regular_file(path)
@@ -88,12 +79,7 @@ _early: dict[str, Digest] = {}  # by the path that it is of
 
 
 def begin_early(path: Path, edits: Sequence[Edit] = ()) -> None:
-    """Begin the digest of a file that will be asked for: `digest_meanwhile` then waits for this one.
-
-    Args:
-        path: of the file.
-        edits: in order.
-    """
+    """Begin the digest of a file that will be asked for: `digest_meanwhile` then waits for this one."""
     _early[os.path.realpath(path)] = Digest(path, edits)
 
 

@@ -11,9 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from ..core.atomic import named_errors, permissions
+from ..core.atomic import named_errors, permissions, scratch
 from ..core.errors import Advice, LevelheadError
-from ..core.temporary import scratch
 from ..show.progress import ByteProgress
 from .blocks import LARGE, Edit, FileRange, blocks_of
 from .digest import Digest, digest_meanwhile

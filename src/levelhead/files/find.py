@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 
 from ..core.errors import Advice, LevelheadError
-from ..heads.candidates import HEAD_PAIRS, KNOWN_HEADS, LOGIT_SCALE, list_layers
+from ..heads.candidates import HEAD_PAIRS, KNOWN_HEADS, find_by_names, is_logit_scale, list_layers
 from .spans import HEAD_DTYPES, LayerSpans, Span
 
 
@@ -22,13 +22,12 @@ class NoHead(LevelheadError):
     """No tensor has the shape that was asked for: perhaps the shape is wrong."""
 
 
-# In a model these are settled by an example; a file has only the names.
-FILE_PAIRS = (*HEAD_PAIRS, ("head", "aux_head"), ("head.head", "head.head_dist"))
 # What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, Flax, or by whoever saved the state dict.
 WRAPPER = re.compile(
     r"((module|model|_orig_mod|base_model|net|network|ema|params|state_dict|model_state_dict|model_ema|"
     r"state_dict_ema)\.)*"
 )
+DEEPEST_NAME = max(name.count(".") for name in KNOWN_HEADS) + 1  # parts that a known name has
 NOT_HEADS = re.compile(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", re.IGNORECASE)
 
 # What a layer has next to its weight, or instead of it, and why it is then refused.
@@ -114,6 +113,9 @@ class _Tensors:
     path: Path
     spans: Mapping[str, Span]
 
+    # In memory the last two are settled by an example; a file has only the names.
+    pairs = (*HEAD_PAIRS, ("head", "aux_head"), ("head.head", "head.head_dist"))
+
     @cached_property
     def weights(self) -> dict[str, Span]:
         return {
@@ -125,6 +127,17 @@ class _Tensors:
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {layer: span.logical for layer, span in self.weights.items()}
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The layers by their names in the model, without what was put around it."""
+        return {layer: _unwrapped(layer) for layer in self.weights}
+
+    @cached_property
+    def blocks(self) -> set[str]:
+        """The layers and all that is around them, by these names."""
+        parts = (name.split(".") for name in self.names.values())
+        return {".".join(one[:depth]) for one in parts for depth in range(1, min(len(one), DEEPEST_NAME) + 1)}
 
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
         """Return the layers of a head's shape: [K, d] or [K, d, 1, 1], K at least so many; never embeddings."""
@@ -140,8 +153,46 @@ class _Tensors:
     def with_shapes(self, layers: Iterable[str]) -> list[tuple[str, tuple[int, ...]]]:
         return [(layer, self.shapes[layer]) for layer in layers]
 
-    def several(self, layers: list[str]) -> LevelheadError:
-        return several_heads(self.path, self.with_shapes(layers))
+    def rows(self, layer: str) -> int:
+        return self.shapes[layer][0]
+
+    def layers(self, rows: int) -> list[str]:
+        return self.candidates(rows)
+
+    def has(self, block: str) -> bool:
+        return block in self.blocks
+
+    def fits(self, block: str, classes: int | None) -> bool:
+        return self.has(block)
+
+    def ends(self, block: str, classes: int | None) -> list[str]:
+        """Return the layers that may be a block's last: itself, or the last of a Sequential, or all that fit."""
+        inside = [
+            layer for layer in self.candidates(classes, least=1) if f"{self.names[layer]}.".startswith(f"{block}.")
+        ]
+        direct = [layer for layer in inside if self.names[layer] == block]
+        numbered = {
+            int(layer.rpartition(".")[2]): layer
+            for layer in inside
+            if re.fullmatch(r"\d+", self.names[layer][len(block) + 1 :])
+        }
+        chain = [self.shapes[numbered[i]] for i in sorted(numbered)]
+        if len(numbered) == len(inside) and all(one[0] == after[1] for one, after in pairwise(chain)):
+            return [numbered[max(numbered)]] if numbered else []
+        return direct or inside
+
+    def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
+        """Return whether a layer is in the head's own block, or feeds one of its own, which takes K inputs."""
+        block, rows = layer.rpartition(".")[0], self.rows(layer)
+        feeds = any(
+            other.rpartition(".")[0] == block and other != layer and rows in shape[1:2]
+            for other, shape in self.shapes.items()
+        )
+        beside = block in {one.rpartition(".")[0] for one in found if "." in one}
+        return beside or len(self.shapes[layer]) != 2 or (bool(block) and feeds)
+
+    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
+        return several_heads(self.path, self.with_shapes([*found, *rivals]))
 
     def error(self, message: str) -> LevelheadError:
         return LevelheadError(f"{self.path}: {message}")
@@ -163,56 +214,7 @@ def _under_known_names(tensors: _Tensors, classes: int | None) -> list[str]:
     for layer in sorted({_owner(key) for key in tensors.spans} - tensors.shapes.keys()):
         if _unwrapped(layer) in KNOWN_HEADS:
             _check_plain(tensors, layer)
-    fitting = tensors.candidates(classes, least=1)
-    for pair in FILE_PAIRS:
-        ends = [_last_layers(block, fitting, tensors) for block in pair]
-        if all(len(end) == 1 for end in ends):
-            return _check_no_rivals(tensors, [end[0] for end in ends])
-    found = [layer for block in KNOWN_HEADS for layer in _last_layers(block, fitting, tensors)]
-    found = [layer for layer in found if tensors.shapes[layer][0] > 1] or found
-    if len(found) > 1:
-        raise tensors.several(found)
-    return _check_no_rivals(tensors, found)
-
-
-def _last_layers(block: str, fitting: list[str], tensors: _Tensors) -> list[str]:
-    """Return the layers that may be a block's last: itself, or the last of a Sequential, or all that fit."""
-    inside = [layer for layer in fitting if f"{_unwrapped(layer)}.".startswith(f"{block}.")]
-    direct = [layer for layer in inside if _unwrapped(layer) == block]
-    numbered = {
-        int(layer.rpartition(".")[2]): layer
-        for layer in inside
-        if re.fullmatch(r"\d+", _unwrapped(layer)[len(block) + 1 :])
-    }
-    chain = [tensors.shapes[numbered[i]] for i in sorted(numbered)]
-    if len(numbered) == len(inside) and all(one[0] == after[1] for one, after in pairwise(chain)):
-        return [numbered[max(numbered)]] if numbered else []
-    return direct or inside
-
-
-def _check_no_rivals(tensors: _Tensors, found: list[str]) -> list[str]:
-    """Return the same layers, if no other matrix with as many rows could feed the output next to them."""
-    blocks = {layer.rpartition(".")[0] for layer in found if "." in layer}
-    rivals = [
-        layer
-        for layer in (tensors.candidates(tensors.shapes[found[0]][0]) if found else ())
-        if layer not in found
-        and len(tensors.shapes[layer]) == 2
-        and layer.rpartition(".")[0] not in blocks
-        and not _feeds_neighbor(layer, tensors)
-    ]
-    if rivals:
-        raise tensors.several([*found, *rivals])
-    return found
-
-
-def _feeds_neighbor(layer: str, tensors: _Tensors) -> bool:
-    """Return whether the layer is a hidden one whose width happens to be K: a layer of its block takes K inputs."""
-    block, rows = layer.rpartition(".")[0], tensors.shapes[layer][0]
-    return bool(block) and any(
-        other.rpartition(".")[0] == block and other != layer and rows in shape[1:2]
-        for other, shape in tensors.shapes.items()
-    )
+    return find_by_names(tensors, classes)
 
 
 def _only_candidate(tensors: _Tensors, classes: int | None) -> list[str]:
@@ -278,11 +280,8 @@ def _check_no_scale(tensors: _Tensors, head: LayerSpans) -> None:
     """Check that no block around the head has a scale or temperature: the logits are then not ``W x + b`` alone."""
     for key, span in tensors.spans.items():
         block, _, leaf = key.rpartition(".")
-        if (
-            prod(span.shape) in (1, head.classes)
-            and LOGIT_SCALE.fullmatch(leaf)
-            and f"{head.key}.".startswith(f"{block}." if block else "")
-        ):
+        around = f"{head.key}.".startswith(f"{block}." if block else "")
+        if around and is_logit_scale(leaf, prod(span.shape), head.classes):
             reason = (
                 f"{head.key} looks like the head, but there is a {key}: the model may normalize the weights, as cosine"
             )

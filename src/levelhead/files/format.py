@@ -1,4 +1,4 @@
-"""A file format that heads live in: what the three have in common, given the few things in which they differ."""
+"""A file format that heads live in: what all have in common, given the few things in which they differ."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +11,18 @@ from ..core.atomic import permissions
 from ..core.errors import LevelheadError, in_file
 from ..core.head import Head
 from ..core.regular_file import check_unchanged
+from ..heads.notes import Note
 from ..show.progress import ByteProgress
-from .companions import companion_files
 from .edits import UNKNOWN_SHA256, Edit, copy, make_folder, rewrite, staged
 from .large_heads import LargeHead
-from .note import Note
 from .originals import Original, save_originals
 from .spans import LayerSpans, LocatedHead, load, store
+
+# Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
+LEFT_OUT = (
+    ".safetensors", ".index.json", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".keras", ".msgpack", ".onnx", ".onnx_data",
+    ".gguf", ".tflite", ".npz", ".pkl", ".pickle", ".joblib", ".original",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,25 @@ class Format:
 
 def _planned_or_final(planned: list[Edit], final: Callable[[str], list[Edit]], digest: str) -> list[Edit]:
     return planned if digest == UNKNOWN_SHA256 else final(digest)
+
+
+def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """Return what belongs to a model in a folder besides its own files, and the names of what is left out.
+
+    Other weights, a training's state and folders are not copied.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as name:
+    ...     for file in ("config.json", "vocab.txt", "optimizer.pt", ".gitattributes"):
+    ...         _ = Path(name, file).write_text("")
+    ...     copied, left = companion_files(Path(name), [])
+    >>> [file.name for file in copied], left
+    (['config.json', 'vocab.txt'], ['optimizer.pt'])
+    """
+    own = {file.name for file in files}
+    others = [path for path in sorted(folder.iterdir()) if path.name not in own and not path.name.startswith(".")]
+    copied = [path for path in others if path.is_file() and not path.name.lower().endswith(LEFT_OUT)]
+    return copied, [path.name for path in others if path not in copied]
 
 
 def copy_companions(folder: Path, files: Sequence[Path], out: Path) -> None:

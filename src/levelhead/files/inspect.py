@@ -9,12 +9,11 @@ import numpy as np
 
 from ..core.array import to_numpy
 from ..core.counts import Counts, resolve
-from ..core.head import Head
-from ..core.norms import norm_follows_count
+from ..core.head import Head, norm_follows_count
+from ..heads.notes import Note
 from ..rules.adjust import can_flip, factors
 from .large_heads import is_large, load_norms
 from .locate import format_of, locate_head
-from .note import Note
 from .spans import load
 
 

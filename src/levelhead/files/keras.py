@@ -5,23 +5,25 @@ kernel is changed where it lies in the file, with the checksum of its record, an
 the zip, which Keras does not look at.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from ..core.errors import LevelheadError, in_file
+from ..core.errors import Advice, LevelheadError, in_file
 from ..core.regular_file import check_regular_file
+from ..heads.candidates import list_layers
+from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, GraphHead, KerasNode, find_keras_heads
 from ..io.text import parse_json
 from .format import Format
 from .hdf5 import hdf5_arrays
-from .keras_config import head_in_config
 from .keras_weights import find_keras_layers
 from .spans import LocatedHead, Span
-from .zip import Archive
-from .zip_note import complete_zip, note_in_zip
+from .zip import Archive, complete_zip, note_in_zip
 
+MODELS = ("Functional", "Sequential", "Model")
+NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"
 
 
@@ -36,7 +38,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             head = head_in_config(_config(archive), classes)
         if head is not None:
             places, task = _places(names), head.task
-            named = ",".join(_place_of(path, one, places) for one in head.paths)
+            named = ",".join(_place_of(path, one, places) for one in head.layers)
     layers = find_keras_layers(path, arrays, names, named=named, classes=classes)
     return LocatedHead(
         path=path,
@@ -86,6 +88,133 @@ def _open(path: Path) -> Archive:
         return Archive(path, in_folder=False)
     except BadZipFile as error:
         raise LevelheadError(f"{path}: cut short, or not a Keras 3 model ({error}); save the model again") from None
+
+
+def head_in_config(config: Any, classes: int | None = None) -> GraphHead | None:
+    """Return the head of a functional or sequential model, proved by its graph; None for a model without one.
+
+    Args:
+        config: the content of a config.json of Keras 3.
+        classes: K, to choose by where the model has several outputs.
+
+    >>> dense = {"module": "keras.layers", "class_name": "Dense", "config": {"name": "top", "units": 3}}
+    >>> head_in_config({"module": "keras", "class_name": "Sequential", "config": {"layers": [dense]}}).units
+    3
+    """
+    try:
+        if not _is_own(config, *MODELS) or "layers" not in config["config"]:
+            return None
+        graph = _ConfiguredGraph({(): config})
+        heads, reasons = find_keras_heads([((), *one) for one in _outputs(config)], graph.node_of, NAME_HEAD_LAYER)
+    except LevelheadError:
+        raise
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise LevelheadError(f"its config.json is not as Keras writes it ({error!r}); save the model again") from None
+    fitting = [head for head in heads if classes in (None, head.units)]
+    if len(fitting) == 1 and not (reasons and classes is None):
+        return fitting[0]
+    if len(fitting) > 1:
+        listed = list_layers(("/".join(path), [head.units]) for head in heads for path in head.layers)
+        raise LevelheadError(
+            f"more than one layer could be the head: {listed}", advice=Advice("head", None, "to name it")
+        )
+    if reasons:
+        raise reasons[0]
+    return heads[0] if len(heads) == 1 else None
+
+
+@dataclass(frozen=True)
+class _ConfiguredGraph:
+    """The models of a config.json by the names of the layers that lead to each; those inside are added on the way.
+
+    A value is the names that lead to its model, and the name of its layer, its node and its index.
+    """
+
+    models: dict[tuple[str, ...], Mapping[str, Any]]
+
+    def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode:
+        inside, name, node, index = value
+        layer = {one["config"]["name"]: one for one in self.models[inside]["config"]["layers"]}[name]
+        wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
+        path = (*inside, name) if wrapped is layer else (*inside, name, wrapped["config"]["name"])
+        settings, title, inner = wrapped["config"], "/".join(path), None
+        activation, linear = _activation(settings), _is_own(wrapped, *KERAS_LINEAR) and _is_pointwise(settings)
+        if linear and activation not in KERAS_ACTIVATIONS:
+            raise LevelheadError(f"cannot change {title}: its activation is {activation}")
+        if linear and (settings.get("quantization_config") or "Quantized" in str(settings.get("dtype"))):
+            raise LevelheadError(f"cannot change {title}: it is quantized; adjust the model before quantizing")
+        if linear and settings.get("lora_rank"):
+            raise LevelheadError(f"cannot change {title}: it has LoRA enabled; save the model without it")
+        if _is_own(layer, *MODELS) and "layers" in settings:
+            self.models[path] = layer
+            inner = (path, *_outputs(layer)[index])
+        return KerasNode(
+            key=path,
+            name=title,
+            type_name=layer["class_name"],
+            kind=layer["class_name"] if _is_own(layer, layer["class_name"]) else "",
+            activation=activation,
+            units=int(settings.get("units") or settings["filters"]) if linear else None,
+            inner=inner,
+            sources=lambda: [(inside, *one) for one in self._sources(inside, layer, node)],
+        )
+
+    def _sources(self, inside: tuple[str, ...], layer: Mapping[str, Any], node: int) -> list[tuple[str, int, int]]:
+        model = self.models[inside]
+        if model["class_name"] != "Sequential":
+            return list(_tensors(layer["inbound_nodes"][node]))
+        layers = model["config"]["layers"]
+        at = layers.index(layer)
+        return [(layers[at - 1 if at else 0]["config"]["name"], 0, 0)]
+
+
+def _is_own(layer: Mapping[str, Any], *kinds: str) -> bool:
+    """Return whether a layer is of one of these classes of Keras's own, not one that somebody registered."""
+    module = layer.get("module")
+    return layer["class_name"] in kinds and isinstance(module, str) and module.partition(".")[0] == "keras"
+
+
+def _outputs(model: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """Return where the outputs of a model come from: layer, node, index."""
+    if model["class_name"] == "Sequential":
+        return [(model["config"]["layers"][-1]["config"]["name"], 0, 0)]
+    return list(_references(model["config"]["output_layers"]))
+
+
+def _references(found: Any) -> Iterator[tuple[str, int, int]]:
+    if isinstance(found, Mapping):
+        for part in found.values():
+            yield from _references(part)
+    elif len(found) == 3 and isinstance(found[0], str):
+        yield found[0], int(found[1]), int(found[2])
+    else:
+        for part in found:
+            yield from _references(part)
+
+
+def _tensors(found: Any) -> Iterator[tuple[str, int, int]]:
+    """Yield where the tensors among the arguments of a call come from."""
+    if isinstance(found, Mapping):
+        if found.get("class_name") == "__keras_tensor__":
+            yield from _references(found["config"]["keras_history"])
+        else:
+            for part in found.values():
+                yield from _tensors(part)
+    elif isinstance(found, list):
+        for part in found:
+            yield from _tensors(part)
+
+
+def _is_pointwise(settings: Mapping[str, Any]) -> bool:
+    return "kernel_size" not in settings or set(settings["kernel_size"]) == {1}
+
+
+def _activation(settings: Mapping[str, Any]) -> str:
+    """Return the name of a layer's activation: linear if it has none."""
+    activation = settings.get("activation") or "linear"
+    while isinstance(activation, Mapping):
+        activation = activation["config"] if isinstance(activation["config"], str) else activation["class_name"]
+    return str(activation)
 
 
 FORMAT = Format(

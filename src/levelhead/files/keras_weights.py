@@ -12,11 +12,11 @@ from typing import Any
 
 from ..core.errors import LevelheadError
 from ..core.regular_file import check_regular_file
+from ..heads.notes import Note, note_from_json
 from .edits import Edit
 from .find import find_layers
 from .format import Format
 from .hdf5 import hdf5_arrays
-from .note import Note, check_note
 from .spans import LayerSpans, LocatedHead, Span
 
 MAGIC = b"\nlevelhead note\n"  # the last bytes of a file with a note; before them its length, and the note itself
@@ -104,12 +104,7 @@ def _note(path: Path) -> dict[str, Any] | None:
         return None
     with path.open("rb") as file:
         file.seek(start)
-        data = file.read(stop - start)
-    try:
-        note = json.loads(data)
-    except (ValueError, RecursionError):
-        note = None
-    return check_note(note, path)
+        return note_from_json(file.read(stop - start), path)
 
 
 def _complete(

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.class_names import check_names
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
+from ..core.per_class import check_names
 from ..core.regular_file import check_regular_file
 from . import keras, keras_weights, onnx, safetensors, state_dict
 from .find import NoHead

@@ -20,13 +20,12 @@ from ..core.errors import LevelheadError, in_file
 from ..core.extras import install_command
 from ..core.regular_file import check_regular_file
 from ..heads.candidates import list_layers
+from ..heads.notes import NOTE, Note, note_entries, note_from
 from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format
-from .note import NOTE, Note, note_entries, note_from
 from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, heads_of, node_of_weight, unused_name
-from .onnx_ml import classifier_key, classifier_layer, classifier_names
-from .onnx_parts import tensors, texts
+from .onnx_parts import classifier_key, classifier_layer, classifier_names, tensors, texts
 from .protobuf import Splice, field, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
@@ -67,19 +66,20 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
     then: dict[tuple[str, ...], set[str]] = {}
     for output in graph.model.graph.output:
         try:
-            nodes = tuple({node.weight: node for node in heads_of(graph, output.name)}.values())
+            heads = heads_of(graph, output.name)
         except (ValueError, RecursionError) as error:
             reason = error if isinstance(error, ValueError) else "comes from too long a chain of nodes"
             reasons.append(
                 f"{path}: output {output.name!r}: {' '.join(str(reason).split())}"
             )  # with names of the file's
             continue
+        nodes: list[LinearNode] = [one.layer for one in heads]
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
         if named is None or titles.issuperset(named.split(",")):
             weights = tuple(node.weight for node in nodes)
-            then.setdefault(weights, set()).update(node.then for node in nodes)
-            if weights not in found or not nodes[0].plain:  # of two outputs of one head, the one that is harder to fit
-                found[weights] = tuple(_layer_spans(graph, node) for node in nodes)
+            then.setdefault(weights, set()).update(op for one in heads for op in one.follows[-1:])
+            if weights not in found or not heads[0].plain:  # of two outputs of one head, the one that is harder to fit
+                found[weights] = tuple(_layer_spans(graph, one.layer, one.plain) for one in heads)
     for weights, layers in found.items():
         task = "multiclass" if then[weights] & {*COMPETING} else "multilabel" if "Sigmoid" in then[weights] else None
         found[weights] = tuple(replace(layer, task=task) for layer in layers)
@@ -189,12 +189,12 @@ def _check(path: Path) -> None:
         raise LevelheadError(f"the model does not pass onnx.checker: {reason}; export it again") from None
 
 
-def _layer_spans(graph: Graph, node: LinearNode) -> LayerSpans:
+def _layer_spans(graph: Graph, node: LinearNode, plain: bool) -> LayerSpans:
     if node.node.op_type == CLASSIFIER:
         return classifier_layer(graph, node.node)
     weight = _span(graph, node.weight, node.transposed)
     bias = None if node.bias is None else _span(graph, node.bias)
-    layer = LayerSpans(node.key, weight, bias, node.plain)
+    layer = LayerSpans(node.key, weight, bias, plain)
     if bias is not None and prod(bias.shape) != layer.classes:
         raise LevelheadError(f"{graph.path}: expected the bias {bias.key!r} [{layer.classes}], got {list(bias.shape)}")
     return layer

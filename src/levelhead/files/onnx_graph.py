@@ -1,43 +1,29 @@
 """The walk back through an ONNX graph, from an output to the layers that are its head."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
-from .onnx_ml import classifier_key
-from .onnx_parts import graphs
+from ..heads.graph import Linear, Passes, layers_behind
+from .onnx_parts import classifier_key, graphs
 from .protobuf import Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.
 HARMLESS_NODES = (
-    "Identity",
-    "Cast",
-    "Dropout",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Reshape",
-    "Softmax",
-    "LogSoftmax",
-    "Sigmoid",
-    "Relu",
-    "GlobalAveragePool",
-    "AveragePool",
-    "ArgMax",
-    "TopK",
-    "ZipMap",
-)
+    "Identity", "Cast", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "Reshape", "Softmax", "LogSoftmax", "Sigmoid",
+    "Relu", "GlobalAveragePool", "AveragePool", "ArgMax", "TopK", "ZipMap",
+)  # fmt: skip
 # Of these, and of sums, those that leave every axis where it is.
 AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool", "Resize")
 COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
+NORMALIZER = "Normalizer"  # of ai.onnx.ml, of the probabilities of a LinearClassifier
 CLASSIFIER = "LinearClassifier"  # of ai.onnx.ml, which gives the label and the scores
 
 
@@ -96,52 +82,43 @@ class Graph:
 
 @dataclass(frozen=True)
 class LinearNode:
-    """A linear layer of the graph: its node, the names of its weight and bias; plain if ``W x + b`` is its logits.
-
-    `then` is what the graph does to its outputs: `Sigmoid` decides each by itself, and any of COMPETING one of them.
-    """
+    """A linear layer of the graph: its node, and the names of its weight and bias."""
 
     node: Any
     weight: str
     bias: str | None
     transposed: bool
-    plain: bool
-    then: str = ""
 
     @property
     def key(self) -> str:
         return self.weight.removesuffix(".weight").removesuffix(".coefficients")
 
 
-def heads_of(graph: Graph, value: str, walked: dict[str, bool] | None = None) -> Iterator[LinearNode]:
-    """Find the linear layers whose outputs become this value.
+def heads_of(graph: Graph, value: str) -> list[Linear]:
+    """Return the linear layers whose outputs become this value.
 
-    Values that were `walked` on another way are passed over: two ways meet only in a sum, and a layer on either of them
-    is then no longer plain.
+    What follows them is named where it decides: `Sigmoid` decides each class by itself, any of COMPETING one of them.
     """
-    walked = {} if walked is None else walked
-    if walked.get(value) is False:
-        raise LevelheadError("comes from itself")
-    if value in walked:
-        return
-    walked[value] = False  # until all that it comes from is walked
-    yield from _heads_of_node(graph, graph.makers.get(value), walked)
-    walked[value] = True
+    layers = list(layers_behind(value, partial(_maker_of, graph)).values())
+    for one in layers:
+        if NORMALIZER in one.follows and one.layer.node.op_type != CLASSIFIER:
+            raise LevelheadError(f"{NORMALIZER} follows the head {one.layer.key!r}, and may mix the classes")
+    return [replace(one, follows=tuple(op for op in one.follows if op != NORMALIZER)) for one in layers]
 
 
-def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator[LinearNode]:
+def _maker_of(graph: Graph, value: str) -> Linear | Passes:
+    """Return what makes a value; raise LevelheadError if that is neither linear nor may follow a head."""
+    node = graph.makers.get(value)
     op = "an input of the model" if node is None else node.op_type
     if node is not None and op in LINEAR:
-        yield _linear_node(graph, node, None)
-    elif node is not None and op == CLASSIFIER:
+        return _linear(graph, node, None)
+    if node is not None and op == CLASSIFIER:
         key = classifier_key(graph, node)
-        yield LinearNode(node, f"{key}.coefficients", f"{key}.intercepts", False, True, "ArgMax")
-    elif node is not None and op == "Normalizer":  # of the probabilities of a LinearClassifier
-        for layer in heads_of(graph, input_of(node), walked):
-            if layer.node.op_type != CLASSIFIER:
-                raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix the classes")
-            yield layer
-    elif node is not None and op in (*HARMLESS_NODES, "ReduceMean", "Resize"):
+        layer = LinearNode(node, f"{key}.coefficients", f"{key}.intercepts", False)
+        return Linear(layer.weight, layer, ("ArgMax",))
+    if node is not None and op == NORMALIZER:
+        return Passes([input_of(node)], op)
+    if node is not None and op in (*HARMLESS_NODES, "ReduceMean", "Resize"):
         if op == "ReduceMean" and not _keeps_classes(graph, node):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize" and not _resizes_images(graph, node):
@@ -152,37 +129,34 @@ def _heads_of_node(graph: Graph, node: Any, walked: dict[str, bool]) -> Iterator
                 "with it over the classes, or without it"
             )
         bends = op == "Relu" or any(one.name == "count_include_pad" and one.i for one in node.attribute)
-        for layer in heads_of(graph, input_of(node), walked):
-            layer = replace(layer, plain=layer.plain and not bends)
-            yield replace(layer, then=op) if op in ("Sigmoid", *COMPETING) else layer
-    elif node is not None and op in SUMS:
-        input_of(node)
-        fixed = [name for name in node.input if _is_constant(graph, name)]
-        moving = [name for name in node.input if name not in fixed]
-        under = graph.makers.get(moving[0]) if len(moving) == 1 else None
-        if op == "Add" and len(fixed) == 1 and under is not None and under.op_type in LINEAR:
-            yield _linear_node(graph, under, fixed[0])
-        elif (op in ("Add", "Sum", "Mean") and not fixed) or (
-            op in ("Mul", "Div")
-            and moving == [input_of(node)]
-            and len(fixed) == 1
-            and fixed[0] in graph.constants
-            and prod(graph.constants[fixed[0]][0].dims) == 1
-        ):  # one number
-            for name in dict.fromkeys(moving):
-                yield from (replace(layer, plain=False) for layer in heads_of(graph, name, walked))
-        elif (quantized := _quantized_behind(graph, node)) is not None:
-            raise LevelheadError(f"its head is quantized ({quantized}); adjust the model before quantizing it")
-        else:
-            raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix or shift the classes")
-    elif _is_quantized(op):
+        return Passes([input_of(node)], op if op in ("Sigmoid", *COMPETING) else "", plain=not bends)
+    if node is not None and op in SUMS:
+        return _sum(graph, node)
+    if _is_quantized(op):
         raise LevelheadError(f"its head is quantized ({op}); adjust the model before quantizing it")
-    elif op.startswith("TreeEnsemble"):
+    if op.startswith("TreeEnsemble"):
         raise LevelheadError(f"comes from {op}, which has no head; adjust its scores (RescaledPredictor) instead")
-    else:
-        raise LevelheadError(
-            f"comes from {op}; expected a Gemm, MatMul, 1x1 Conv or LinearClassifier with constant weights"
-        )
+    raise LevelheadError(
+        f"comes from {op}; expected a Gemm, MatMul, 1x1 Conv or LinearClassifier with constant weights"
+    )
+
+
+def _sum(graph: Graph, node: Any) -> Linear | Passes:
+    """Return what a sum or product is: a layer and its bias, heads that are added up, or a head times one number."""
+    first, op = input_of(node), node.op_type
+    fixed = [name for name in node.input if _is_constant(graph, name)]
+    moving = [name for name in node.input if name not in fixed]
+    under = graph.makers.get(moving[0]) if len(moving) == 1 else None
+    if op == "Add" and len(fixed) == 1 and under is not None and under.op_type in LINEAR:
+        return _linear(graph, under, fixed[0])
+    added = op in ("Add", "Sum", "Mean") and not fixed
+    constant = graph.constants.get(fixed[0]) if len(fixed) == 1 else None
+    number = constant is not None and prod(constant[0].dims) == 1
+    if added or (op in ("Mul", "Div") and moving == [first] and number):
+        return Passes(moving, plain=False)
+    if (quantized := _quantized_behind(graph, node)) is not None:
+        raise LevelheadError(f"its head is quantized ({quantized}); adjust the model before quantizing it")
+    raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix or shift the classes")
 
 
 def _is_quantized(op: str) -> bool:
@@ -277,7 +251,7 @@ def _class_axis(graph: Graph, value: str) -> int | None:
     return _class_axis(graph, moving[0]) if node.op_type in (*AXIS_KEEPING, *SUMS) and moving else None
 
 
-def _linear_node(graph: Graph, node: Any, added: str | None) -> LinearNode:
+def _linear(graph: Graph, node: Any, added: str | None) -> Linear:
     attributes = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
     weight, turned = _constant_behind(graph, input_of(node, 1))
     own = node.input[2] if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2] else None
@@ -294,7 +268,8 @@ def _linear_node(graph: Graph, node: Any, added: str | None) -> LinearNode:
     if (turned or node.op_type != "Conv") and len(shape) != 2:
         raise LevelheadError(f"the weight {weight!r} has shape {list(shape)}; expected a matrix")
     plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
-    return LinearNode(node, weight, _constant_behind(graph, bias)[0] if bias else None, rows_last != turned, plain)
+    layer = LinearNode(node, weight, _constant_behind(graph, bias)[0] if bias else None, rows_last != turned)
+    return Linear(weight, layer, plain=plain)
 
 
 def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:

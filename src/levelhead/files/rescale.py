@@ -1,34 +1,25 @@
 """Adjust the head of a model's file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .._version import __version__
-from ..core.array import Array, to_numpy
-from ..core.background import check_left_alone
-from ..core.choices import BiasPolicy, LabelTask, Missing
+from ..core.array import Array
+from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, resolve
-from ..core.errors import Advice, LevelheadError, check_choice, in_file
-from ..core.head import Head
-from ..core.measure import check_logits
+from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.per_class import listed
-from ..core.precision import rounding_flips
-from ..rules.adjust import can_flip
-from ..rules.adjustment import Adjustment
-from ..rules.label_task import check_label_task
-from ..rules.rule import RULES, Rescale, Rule, Strengths, find_path_rule
+from ..heads.apply import apply, check_fits
+from ..heads.place import Change
+from ..rules.rule import RULES, Rescale, Strengths, find_path_rule
 from ..rules.strength import check_strength
 from ..show.progress import ByteProgress
-from .companions import companion_files
-from .large_heads import LargeHead, adjust_large, is_large, thin_head
-from .locate import format_of, locate_head, output_path
-from .spans import LayerSpans, LocatedHead, decode, encode, load
-
-HALVES = {"F16": "float16", "BF16": "bfloat16"}
+from .format import companion_files
+from .locate import locate_head
+from .place import InFile, WrittenFile
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,93 +122,35 @@ def rescale_file(
 
         check_background(background, rule, summary=False)
     found = locate_head(path, head=head, counts=counts, names=names)
-    check_rule_fits(found, made, again=again)
+    place = InFile(found, Path(path), Path(out), original, force, progress)
+    check_fits(place, made)
     classes, names = (2, None) if found.classes == 1 else (found.classes, found.names)
     n = resolve(counts, classes, names=names, missing=missing, background=background)
-    strength = check_strength(gamma, rule, n, instead="adjust_file(path, out, tuned)")
+    strength = Strengths(check_strength(gamma, rule, n, instead="adjust_file(path, out, tuned)"))
     if chosen is not None:
         _check_chosen(Path(path), chosen, classes, n)
-    return write_adjusted(
-        found,
-        Path(path),
-        Path(out),
-        n,
-        gamma=strength,
-        rule=rule,
-        bias=bias,
-        original=original,
-        force=force,
-        logits=logits,
-        chosen=chosen,
-        progress=progress,
-    )
+    return result(place, *apply(place, made, strength, n, bias=bias, logits=logits, again=again), chosen)
 
 
-def write_adjusted(
-    found: LocatedHead,
-    path: Path,
-    out: Path,
-    n: np.ndarray,
-    *,
-    gamma: float,
-    rule: str,
-    bias: BiasPolicy,
-    original: bool,
-    force: bool,
-    logits: Array | None,
-    chosen: Mapping[str, Any] | None,
-    progress: ByteProgress | None,
-    scale: Sequence[float] = (),
-    offset: Sequence[float] = (),
-    background: int | str | None = None,
-) -> RescaleResult:
-    """Do what `rescale_file` and `adjust_file` share, once the head is found and the counts [K] are checked."""
-    large = is_large(found) and not RULES[rule].needs_norms and logits is None
-    heads = [thin_head(layer, found.names) if large else load(layer, found.names) for layer in found.layers]
-    chosen_numbers = Strengths(gamma, scale=scale, offset=offset)
-    by = replace(RULES[rule].amounts(heads[0], n, chosen_numbers), bias=bias)
-    check_left_alone(by.scale, by.offset, background, found.names)
-    with in_file(path):
-        adjusted = [by.head(one) if by.changes else one for one in heads]  # 0 needs no new bias
-    offset_after = None if by.scale is None else by.offset
-    written: list[Head | LargeHead] = [*adjusted]
-    if large:
-        written = [adjust_large(found.layers[0], by.scale, adjusted[0].bias, found.names)]
-    else:
-        for layer, before, after in zip(found.layers, heads, adjusted, strict=True):
-            _check_not_lost(layer, before, after)
-    flips = None if logits is None else _count_flips(found.layers[0], check_logits(logits), by)
-    out = output_path(path, out, found.folder)
-    note = {
-        "version": __version__,
-        "rule": rule,
-        "gamma": gamma,
-        "bias": bias,
-        "counts": n.tolist(),
-        "head": list(found.keys),
-        "factors": by.first.tolist(),
-    }
-    note |= {} if offset_after is None else {"offset": offset_after.tolist()}
-    note |= {"before": found.note} if found.note else {}
-    left_out = companion_files(found.path.parent, found.files)[1] if found.folder else []
-    kept = format_of(path).save(found, written, out, note=note, keep=original, force=force, progress=progress)
+def result(place: InFile, change: Change, written: WrittenFile, chosen: Mapping[str, Any] | None) -> RescaleResult:
+    """Return what was done to a file; `chosen` is what was tuned, where it was."""
     return RescaleResult(
-        path=str(path),
-        out=str(out),
-        original=f"{out}.original" if original else None,
-        head=found.keys,
-        rule=rule,
-        gamma=gamma,
-        bias=None if heads[0].bias is None else bias,
-        counts=n,
-        factors=by.first,
-        offset=offset_after,
-        before=written[0].before if isinstance(written[0], LargeHead) else _norms(heads[0]),
-        after=written[0].after if isinstance(written[0], LargeHead) else _norms(adjusted[0]),
-        sha256={name: o.sha256 for name, o in kept.items()},
-        names=found.names,
-        flips=flips,
-        notes=tuple(_notes(heads[0], adjusted[0], RULES[rule], flips, left_out, chosen)),
+        path=str(place.path),
+        out=str(written.out),
+        original=f"{written.out}.original" if place.original else None,
+        head=place.keys,
+        rule=change.rule.name,
+        gamma=change.gamma,
+        bias=None if change.before[0].bias is None else change.by.bias,
+        counts=change.counts,
+        factors=change.by.first,
+        offset=change.offset,
+        before=written.before,
+        after=written.after,
+        sha256={name: o.sha256 for name, o in written.originals.items()},
+        names=place.names,
+        flips=change.flips,
+        notes=tuple(_notes(place, change, chosen)),
     )
 
 
@@ -238,33 +171,6 @@ def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Pat
     return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen": chosen}
 
 
-def check_rule_fits(found: LocatedHead, rule: Rule, *, again: bool, task: LabelTask = "multiclass") -> None:
-    """Check that the head in a file can be adjusted by a rule, and that it was not adjusted before unless `again`."""
-    first, where, form = found.layers[0], f"{found.path}: {', '.join(found.keys)}", format_of(found.path)
-    if (note := found.earlier) and not again:
-        was = f"{found.path} was adjusted before ({note['rule']}, gamma {note['gamma']:g})"
-        raise LevelheadError(f"{was}; undo that first", advice=Advice("again", None, "to adjust it a second time"))
-    check_label_task(where, found.known_task, task)
-    if first.classes < 2 and rule.multiplies:
-        raise LevelheadError(
-            f"{where} gives a single logit, and scaling never moves its sign; use the rule shift, "
-            "which adds gamma log(n_negative / n_positive) to its bias"
-        )
-    if len({layer.classes for layer in found.layers}) > 1:
-        raise LevelheadError(f"{where} differ in classes", advice=Advice("head", None, "to name one of them"))
-    reasons = {"feed one output": len(found.layers) > 1, "is scaled by a constant or bent by a Relu": not first.plain}
-    for reason, applies in reasons.items():
-        if applies and not rule.fits_sums:
-            raise LevelheadError(
-                f"{where} {reason}, and the rule {rule.name} does not fit that; tune with the rule rescale"
-            )
-    if rule.adds and first.bias is None and form.add_bias is None:
-        raise LevelheadError(
-            f"{where} has no bias to shift, and a {form.name} file cannot hold one that the model "
-            "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
-        )
-
-
 def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
     from ..choice.tuned_json import same_counts
 
@@ -276,31 +182,9 @@ def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.nda
         raise LevelheadError(f"{path}: gamma was tuned with other counts; give those, tune again, or give gamma itself")
 
 
-def _check_not_lost(layer: LayerSpans, before: Head, after: Head) -> None:
-    """Check that no weight vector becomes 0 because it is too small for the file's numbers."""
-    kept = decode(encode(to_numpy(after.weight), layer.weight.dtype), layer.weight.dtype).reshape(layer.shape)
-    lost = to_numpy(before.weight).any(axis=1) & ~kept.any(axis=1)
-    if lost.any():
-        name, where = before.name(int(np.argmax(lost))), f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},"
-        raise LevelheadError(f"{where} would become 0 in {name}: use a gamma nearer to 0, or save it in float32 first")
-
-
-def _count_flips(layer: LayerSpans, logits: np.ndarray, by: Adjustment) -> int | None:
-    if layer.classes > 1 and logits.shape[1] != layer.classes:
-        raise LevelheadError(f"expected [N, {layer.classes}], got {list(logits.shape)}", parameter="logits")
-    dtype = layer.weight.dtype
-    return rounding_flips(logits, by.first, HALVES[dtype]) if by.offset is None and dtype in HALVES else None
-
-
-def _norms(head: Head) -> np.ndarray:
-    return to_numpy(head.norms).astype(np.float64)
-
-
-def _notes(
-    head: Head, adjusted: Head, rule: Rule, flips: int | None, left_out: Sequence[str], chosen: Mapping[str, Any] | None
-) -> list[str]:
-    notes = []
-    if head.bias is None and adjusted.bias is not None:
+def _notes(place: InFile, change: Change, chosen: Mapping[str, Any] | None) -> list[str]:
+    notes, found = [], place.found
+    if change.before[0].bias is None and change.after[0].bias is not None:
         notes.append("the head had no bias and has one now")
     if chosen:
         from ..choice.tuned import reason_to_keep_zero
@@ -308,14 +192,14 @@ def _notes(
         met = chosen.get("floors_met_at_zero")
         doubt = reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"), floors_met=met)
         notes += [f"where gamma was chosen, {doubt}"] if doubt else []
-    if rule.multiplies and not rule.adds and not can_flip(head):
+    if change.stuck:
         notes.append(
             "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"
         )
-    if flips:
-        notes.append(f"rounding to half precision could flip {flips} of the predictions given")
-    if left_out:
+    if change.flips:
+        notes.append(f"rounding to half precision could flip {change.flips} of the predictions given")
+    if left_out := companion_files(found.path.parent, found.files)[1] if found.folder else []:
         notes.append(f"copied with its config, tokenizer and the like; left out: {listed(left_out)}")
-    if rule.multiplies:
+    if change.rule.multiplies:
         notes.append("probabilities are no longer calibrated; fit a temperature if you use them")
     return notes

@@ -14,7 +14,7 @@ from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.regular_file import Stamp
-from ..heads.model_note import NOTE_KEY, digests_in, is_note, note_in_version
+from ..heads.notes import NOTE_KEY, digests_in, is_note, note_in_version
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
 from ..io.text import read as read_text
@@ -133,7 +133,7 @@ class LocatedHead:
         return names if len(names) == self.classes else None
 
     @property
-    def known_task(self) -> tuple[LabelTask, str] | None:
+    def task(self) -> tuple[LabelTask, str] | None:
         """Whether samples have one of the classes or several labels, and how that is known; None if it is not.
 
         It is by what follows the head in an ONNX graph, or by `problem_type` in a config.json in the same folder.

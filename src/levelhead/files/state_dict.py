@@ -25,8 +25,7 @@ from ..io.pickle_check import check_pickle
 from .find import find_layers, overlap
 from .format import Format
 from .spans import LocatedHead, Span
-from .zip import Archive
-from .zip_note import complete_zip, note_in_zip
+from .zip import Archive, complete_zip, note_in_zip
 
 TORCH_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 # Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not

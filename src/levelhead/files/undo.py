@@ -9,6 +9,7 @@ import numpy as np
 from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..core.regular_file import check_regular_file, check_unchanged
+from ..heads.notes import Note
 from ..rules.adjustment import scale_head
 from ..rules.rule import RULES
 from ..show.progress import ByteProgress
@@ -17,7 +18,6 @@ from .digest import file_sha256
 from .edits import copy, restore, staged
 from .format import check_not_input, copy_companions, layout
 from .locate import format_of, output_path, with_name
-from .note import Note
 from .originals import Original, load_originals
 from .spans import load
 

@@ -1,16 +1,21 @@
-"""A zip file, changed in place: bytes of stored records with their checksums, and a record of our own at the end."""
+"""A zip file, changed in place: bytes of stored records with their checksums, and a note as a record at the end."""
 
+import json
 import lzma
 import struct
 import zlib
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
+from ..heads.notes import Note, note_from_json
 from .edits import CHUNK, Edit
+from .spans import LocatedHead
 
+RECORD = "levelhead.json"  # the note of an adjustment
 LOCAL = struct.Struct("<4s5H3I2H")  # signature, version, flags, method, time, date, crc, 2 sizes, 2 lengths
 CENTRAL = struct.Struct("<4s6H3I5H2I")
 END = struct.Struct("<4s4H2IH")
@@ -207,3 +212,16 @@ def _stored(name: bytes, data: bytes, offset: int) -> tuple[bytes, bytes]:
     lengths, place = (size, size, len(name), len(extra), 0), 0xFFFFFFFF if wide else offset
     entry = CENTRAL.pack(b"PK\x01\x02", 20, 20, UTF8, 0, 0, date, crc, *lengths, 0, 0, 0, place)
     return local, entry + name + extra
+
+
+def complete_zip(
+    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+) -> list[Edit]:
+    """Return the edits with the checksums they need, and the note as a record of the zip."""
+    record = None if note is None else (RECORD, json.dumps(note).encode() if note else None)
+    return found.detail.patched(edits, record)
+
+
+def note_in_zip(archive: Archive) -> dict[str, Any] | None:
+    """Return the note of a zip, or None if it has none."""
+    return note_from_json(archive.read(RECORD), archive.path)

@@ -1,20 +1,18 @@
-"""Heads in memory: found in torch modules and scikit-learn estimators, read as a `Head` and written back.
+"""Heads: where one can be (`Place`), how it is adjusted there, and heads of models in memory.
 
-in_place: adjust the head of a torch module or a Keras model
+place: `Place`, where a head is; models in memory as one
+apply: a rule applied to the head of any place; `adjust`, `adjust_`, `rescale_`
+adjusted: what was done to a model in memory, and the way back
+notes: the note about an adjustment, in files and in configs of models and adapters
+candidates: which layer is the head by names and shapes, of modules and of files
+torch_model: a torch module as a place
 torch: read and write the head of a torch module
-torch_model: a torch module, as `in_place` changes it
-keras: the same for a Keras model; read and write its head
-keras_find: which layer of a Keras model is its head
-adjusted: what was done to a model, and the way back
-config_note: the note about it in the config of a transformers model or a PEFT adapter
-adjust: a choice applied to a `Head`
-sklearn: read and write the head of a scikit-learn classifier
-find: which layer of a torch module is its head
+torch_find: which layer of a torch module is its head
 layers: the linear layers of a torch module that a forward pass runs
 probe: a forward pass that proves it
-collect: the logits and labels of a torch model over a loader
-candidates: the names of heads in models
-model_note: the note about an adjustment in the config of a model or an adapter
 editable: whether a layer can be changed in place
-sharded: parameters that FSDP2 shards over processes
+keras: a Keras model as a place; read and write its head
+graph: the walk from an output of a model back to its linear layers, for ONNX and Keras
+sklearn: read and write the head of a scikit-learn classifier
+collect: the logits and labels of a torch model over a loader
 """

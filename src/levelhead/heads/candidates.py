@@ -1,30 +1,22 @@
-"""The names that libraries give the heads of their models, and how messages list layers that could be one."""
+"""Which layer of a model is its head, by names and shapes alone: one search for modules in memory and tensors of files.
+
+The names are those that libraries give their heads. If another layer could feed the output as well, which is the head
+is uncertain, and none is taken.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from ..core.errors import LevelheadError
 
 # A single number of such a name next to a head multiplies its logits; cosine heads have one, and normalize weights.
 LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)|T")
 KNOWN_HEADS = (
-    "fc",
-    "classifier",
-    "head",
-    "heads",
-    "score",
-    "classification_head",
-    "out_proj",
-    "logits_proj",
-    "last_linear",
-    "linear",
-    "classif",
-    "cls_head",
-    "fc_out",
-    "output",
-    "out",
-    "logits",
-    "class_labels_classifier",
+    "fc", "classifier", "head", "heads", "score", "classification_head", "out_proj", "logits_proj", "last_linear",
+    "linear", "classif", "cls_head", "fc_out", "output", "out", "logits", "class_labels_classifier",
     "roi_heads.box_predictor.cls_score",
-)
+)  # fmt: skip
 # Layers that feed one output together, and are scaled together.
 HEAD_PAIRS = (
     ("head", "head_dist"),
@@ -33,15 +25,76 @@ HEAD_PAIRS = (
     ("cls_classifier", "distillation_classifier"),
     ("classifier", "classifier_distill"),
 )
-# Layers of Keras: which are linear, and what may follow a head without undoing the scaling of its columns.
-KERAS_LINEAR = ("Dense", "Conv1D", "Conv2D", "Conv3D")
-KERAS_HARMLESS = (
-    "Activation", "Softmax", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "Flatten", "Reshape", "Permute",
-    "UpSampling1D", "UpSampling2D", "AveragePooling1D", "AveragePooling2D", "GlobalAveragePooling1D",
-    "GlobalAveragePooling2D", "GlobalAveragePooling3D", "Identity",
-)  # fmt: skip
-KERAS_SUMS = ("Add", "Average")
-KERAS_ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
+
+
+class Candidates(Protocol):
+    """The linear layers of a model, by name, and what is known of their shapes."""
+
+    pairs: tuple[tuple[str, str], ...]  # names of layers that feed one output together
+
+    def rows(self, layer: str) -> int: ...
+
+    def layers(self, rows: int) -> Iterable[str]:
+        """Return the layers of a head's shape with so many rows."""
+        ...
+
+    def has(self, block: str) -> bool:
+        """Return whether there are linear layers in a block."""
+        ...
+
+    def fits(self, block: str, classes: int | None) -> bool:
+        """Return whether one of them may be a head of so many classes."""
+        ...
+
+    def ends(self, block: str, classes: int | None) -> list[str]:
+        """Return the layers that may be a block's last."""
+        ...
+
+    def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
+        """Return whether a layer does not feed the output next to those found: its rows are as many by chance."""
+        ...
+
+    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
+        """Return the error for a head that could be any of these, or for others that may feed the output too."""
+        ...
+
+
+def find_by_names(model: Candidates, classes: int | None) -> list[str]:
+    """Return the layers under names that libraries give their heads: none, one, or a pair that feeds one output.
+
+    Args:
+        model: its layers.
+        classes: K, where it is known. A layer of a single row is taken if there is no other.
+    """
+    for pair in model.pairs:
+        if all(model.has(block) for block in pair):
+            ends = [model.ends(block, classes) for block in pair]
+            if all(len(end) == 1 for end in ends):
+                return check_no_rivals(model, [end[0] for end in ends])
+    fitting = (block for block in KNOWN_HEADS if model.fits(block, classes))
+    found = list(dict.fromkeys(layer for block in fitting for layer in model.ends(block, classes)))
+    found = [layer for layer in found if model.rows(layer) > 1] or found
+    if len(found) > 1:
+        raise model.several(found)
+    return check_no_rivals(model, found)
+
+
+def check_no_rivals(model: Candidates, found: list[str]) -> list[str]:
+    """Return the same layers, if no other with as many rows could feed the output next to them."""
+    rivals = [
+        layer
+        for rows in dict.fromkeys(model.rows(layer) for layer in found)
+        for layer in model.layers(rows)
+        if layer not in found and not model.is_hidden(layer, found)
+    ]
+    if rivals:
+        raise model.several(found, rivals)
+    return found
+
+
+def is_logit_scale(name: str, size: int, rows: int | None) -> bool:
+    """Return whether a tensor of so many numbers next to a head seems to scale its logits."""
+    return size in (1, rows) and LOGIT_SCALE.fullmatch(name) is not None
 
 
 def list_layers(layers: Iterable[tuple[str, Sequence[int]]], most: int = 8) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.array import Array, is_torch
 from ..core.errors import LevelheadError
-from ..core.positions import IGNORED, flatten_positions
+from ..core.labels import IGNORED, flatten_positions
 from ..core.warnings import LeakageWarning, warn
 from ..show.progress import StageProgress
 
@@ -21,16 +21,12 @@ BatchScores = Callable[[Any, Any], tuple[Array, Array]]  # model, batch on its d
 
 
 def is_module(model: Any) -> bool:
-    """Return whether something is a torch module.
-
-    >>> is_module([[1.0, 2.0]])
-    False
-    """
+    """Return whether something is a torch module."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def collect_scores(
+def scores(
     model: Any,
     loader: Iterable[Any],
     *,
@@ -58,7 +54,7 @@ def collect_scores(
 
     >>> import torch
     >>> batches = [(torch.zeros(4, 8), torch.zeros(4, dtype=torch.long))] * 2
-    >>> [list(part.shape) for part in collect_scores(torch.nn.Linear(8, 3), batches)]
+    >>> [list(part.shape) for part in scores(torch.nn.Linear(8, 3), batches)]
     [[8, 3], [8]]
     """
     import torch
@@ -85,11 +81,7 @@ def collect_scores(
 
 
 def check_held_out(loader: Any) -> None:
-    """Refuse a loader that is one of training data, as far as its sampler shows it; warn if that is only likely.
-
-    Args:
-        loader: a torch DataLoader; of anything else nothing is known, and nothing said.
-    """
+    """Refuse a loader that is one of training data, as far as its sampler shows it; warn if that is only likely."""
     sampler, weighted = getattr(loader, "sampler", None), "WeightedRandomSampler"
     if type(sampler).__name__ == weighted or getattr(sampler, "replacement", False):
         raise LevelheadError(
@@ -114,13 +106,6 @@ def check_held_out(loader: Any) -> None:
 
 def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
     """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels.
-
-    Args:
-        model: a torch module.
-        batch: on the model's device.
-
-    Returns:
-        Logits as the model gives them, and labels as the batch has them.
 
     >>> import torch
     >>> logits, labels = batch_scores(torch.nn.Linear(8, 3), {"x": torch.zeros(4, 8), "y": torch.zeros(4)})

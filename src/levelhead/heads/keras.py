@@ -1,11 +1,13 @@
 """Heads in Keras 3 models, on any backend: `Dense` layers and 1x1 convolutions, whose kernels are [d, K].
 
-Only what Keras itself offers is used, so that torch is needed only where Keras runs on it.
+Only what Keras itself offers is used, so that torch is needed only where Keras runs on it. A functional or sequential
+model says itself which layers its outputs come from, so its head is proved, not guessed. Nothing of the model is run,
+unless it has no graph and an example is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -14,19 +16,14 @@ import numpy as np
 
 from ..core.array import to_numpy
 from ..core.choices import LabelTask
-from ..core.errors import LevelheadError
+from ..core.errors import Advice, LevelheadError
+from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
 from ..rules.rule import RULES
-from .candidates import KERAS_ACTIVATIONS
-from .keras_find import (
-    FoundHead,
-    activation_of,
-    check_keras_adds,
-    find_keras_head,
-    keras_library,
-    keras_linear_layers,
-    keras_units,
-)
+from .candidates import list_layers
+from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, GraphHead, KerasNode, find_keras_heads
+
+NAME_LAYER = Advice("layer", None, "to name the head")
 
 
 def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
@@ -62,7 +59,7 @@ class KerasModel:
         if int(keras.__version__.partition(".")[0]) < 3 or not isinstance(model, keras.Layer):
             raise LevelheadError(f"expected a model of Keras 3, got {type(model).__module__}.{type(model).__name__}")
         self.model = model
-        self._found = FoundHead({}, frozenset())
+        self._found = GraphHead({}, 0)
 
     def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         """Find the head and check that each of its layers can be changed in place without changing anything else."""
@@ -82,10 +79,8 @@ class KerasModel:
         return keras_units(module) or 0
 
     def task(self, path: str) -> tuple[LabelTask, str] | None:
-        follows, units = self._found.activations, self.classes(self._found.layers[path])
-        if "sigmoid" in follows and units > 1:
-            return "multilabel", "a sigmoid follows it"
-        return ("multiclass", "a softmax follows it") if follows & {"softmax", "log_softmax"} else None
+        task = self._found.task
+        return None if task is None else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
 
     def names(self, classes: int) -> list[str] | None:
         return None
@@ -116,6 +111,12 @@ class KerasModel:
     def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]:
         assert not grown
         return partial(_restore, [(v, _numpy(v)) for layer in layers.values() for v in _variables(layer)])
+
+    def notes(self) -> list[Mapping[str, Any]]:
+        return []  # Keras has no config of its own to leave one in
+
+    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
+        return lambda: None
 
     def write(self, path: str, module: Any, head: Head) -> None:
         """Put a head into a module: its variables stay the layer's own."""
@@ -181,3 +182,196 @@ def _why_not_editable(layer: Any, model: Any) -> str | None:
         if other is not layer and any(id(v) in mine for v in direct):
             return f"its weights are tied to {other.name}, which would change too; untie them first"
     return None
+
+
+def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> GraphHead:
+    """Find the layer, or layers, whose columns are a Keras model's class weight vectors.
+
+    Args:
+        model: a Keras 3 model, built.
+        layer: its name, the layer itself, or a list of them if several feed one output.
+        example: an input of the model, to find the head of a subclassed model by what it does; a functional or
+            sequential model needs none.
+        classes: K, where it is known.
+
+    Returns:
+        {name: layer} and the activations that follow.
+    """
+    if layer is not None:
+        return _named_head(model, layer)
+    if getattr(model, "outputs", None):
+        return _head_by_graph(model, classes)
+    layers = list(keras_linear_layers(model))
+    fitting = [one for one in layers if classes in (None, keras_units(one))]
+    if example is not None:
+        return _proved_head(model, example, fitting or layers)
+    if len(fitting) != 1 or fitting[0] is not layers[-1]:
+        could = (
+            "no layer of this model" if not fitting else f"which layer is the head is not certain: {_listing(layers)}"
+        )
+        raise LevelheadError(
+            f"{could}{'' if fitting else f' has {classes} outputs, one per class; it has {_listing(layers)}'}; pass an "
+            "example input, as the model has no graph to tell",
+            advice=NAME_LAYER,
+        )
+    return _head_of({fitting[0].name: fitting[0]})
+
+
+def keras_linear_layers(model: Any) -> Iterator[Any]:
+    """Yield every Dense layer and 1x1 convolution of a Keras model that is built, each once."""
+    seen: set[int] = set()
+    for one in [model, *model._flatten_layers(include_self=False, recursive=True)]:
+        if id(one) not in seen and keras_units(one) is not None:
+            seen.add(id(one))
+            yield one
+
+
+def keras_units(layer: Any) -> int | None:
+    """Return how many outputs a Dense layer or 1x1 convolution has; None for any other layer."""
+    if _kind(layer) not in KERAS_LINEAR or (_kind(layer) != "Dense" and set(layer.kernel_size) != {1}):
+        return None
+    return layer.units if _kind(layer) == "Dense" else layer.filters
+
+
+def keras_library() -> Any:
+    """Return Keras, which is imported only here: a model of its kind is needed first."""
+    with naming_what_is_missing():
+        import keras
+
+    return keras
+
+
+def activation_of(layer: Any) -> str:
+    """Return the name of a layer's activation: linear if it has none."""
+    activation = getattr(layer, "activation", None)
+    return "linear" if activation is None else getattr(activation, "__name__", type(activation).__name__)
+
+
+def _kind(layer: Any) -> str:
+    """Return which class of Keras's own a layer is of, also if the user derived one from it."""
+    own = (one.__name__ for one in type(layer).__mro__ if one.__module__.startswith("keras.src.layers."))
+    return next(own, "")
+
+
+def _head_of(layers: dict[str, Any]) -> GraphHead:
+    """Return a head of which only its own layers are known, and not what follows them."""
+    activations = frozenset(activation_of(layer) for layer in layers.values())
+    return GraphHead(layers, keras_units(next(iter(layers.values()))) or 0, activations)
+
+
+def _named_head(model: Any, layer: Any) -> GraphHead:
+    found: dict[str, Any] = {}
+    layers = list(keras_linear_layers(model))
+    for one in layer if isinstance(layer, list | tuple) else [layer]:
+        matching = [each for each in layers if each is one or (isinstance(one, str) and each.name == one)]
+        if len(matching) != 1:
+            what = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
+            many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
+            raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
+        found[matching[0].name] = matching[0]
+    if not found:
+        raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
+    return _head_of(found)
+
+
+def _head_by_graph(model: Any, classes: int | None) -> GraphHead:
+    """Return the head of the one output, or of the one with K columns."""
+    heads, reasons = find_keras_heads([tensor._keras_history for tensor in model.outputs], _node_of, NAME_LAYER)
+    fitting = [head for head in heads if classes in (None, head.units)]
+    if len(fitting) == 1 and not (reasons and classes is None):
+        return fitting[0]
+    listed = _listing(layer for head in heads for layer in head.layers.values())
+    if len(fitting) > 1:
+        raise LevelheadError(f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER)
+    if reasons:
+        raise reasons[0]
+    raise LevelheadError(f"no head has {classes} outputs, one per class; there is {listed}")
+
+
+def _node_of(history: Any) -> KerasNode:
+    """Return what a tensor comes from, by its history: layer, node, index."""
+    layer, node, index = history
+    wrapped = layer.layer if type(layer).__name__ == "TimeDistributed" else layer
+    inside = getattr(layer, "outputs", None) if hasattr(layer, "layers") else None  # of a model inside the model
+    return KerasNode(
+        key=wrapped.name,
+        name=layer.name,
+        type_name=type(layer).__name__,
+        kind=_kind(wrapped),
+        activation=activation_of(wrapped),
+        units=keras_units(wrapped),
+        layer=wrapped,
+        inner=inside[index]._keras_history if inside else None,
+        sources=lambda: [one._keras_history for one in layer._inbound_nodes[node].input_tensors],
+    )
+
+
+def _proved_head(model: Any, example: Any, candidates: list[Any]) -> GraphHead:
+    """Return the one layer whose columns, scaled, scale the output's columns one by one on an example."""
+    found = [one for one in candidates if _scales(model, example, one)]
+    if len(found) == 1:
+        return _head_of({found[0].name: found[0]})
+    many = "more than one layer's" if found else "no layer's"
+    raise LevelheadError(
+        f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}; only if "
+        "nothing but a softmax follows, name the layer and leave out the example",
+        advice=NAME_LAYER,
+    )
+
+
+def check_keras_adds(model: Any, example: Any, layers: list[Any]) -> None:
+    """Check on an example that what is added to a layer's bias is added to the outputs of a model without a graph."""
+    for layer in layers:
+        if layer.bias is None:
+            continue
+        offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
+        before, after = _run_with(model, example, layer, (1.0, 1.0), (0.0, offsets))
+        if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
+            raise LevelheadError(
+                f"on this example, what is added to the bias of {layer.name} is not added to the model's logits: the "
+                "model scales or bends them after it; tune with the rule rescale"
+            )
+
+
+def _scales(model: Any, example: Any, layer: Any) -> bool:
+    """Return whether scaling column i of a layer scales output i by the same factor. No variable is changed."""
+    units = keras_units(layer) or 0
+    factors = 2.0 ** np.random.default_rng(0).integers(-1, 3, size=units)
+    factors[:2] = [0.5, 2.0][:units]
+    before, after = _run_with(model, example, layer, (1.0, factors), (0.0, 0.0))
+    if before is None or before.shape[-1] != units or not before.any():
+        return False
+    return bool(np.allclose(after, before * factors, rtol=0, atol=1e-4 * np.abs(before).max()))
+
+
+def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -> list[Any]:
+    """Return what a model gives with a layer of random weights, each time scaled and its bias moved, by columns.
+
+    Its activation is left out. None where the model gives several outputs. No variable is changed.
+    """
+    keras, rng = keras_library(), np.random.default_rng(1)
+    mine = [layer.kernel] + ([] if layer.bias is None else [layer.bias])
+    drawn = [rng.normal(size=tuple(v.shape)) / max(1, int(np.prod(v.shape[:-1]))) ** 0.5 for v in mine]
+    activation, outputs = layer.activation, []
+    layer.activation = keras.activations.linear
+    try:
+        for by, more in zip(scales, offsets, strict=True):
+            moved = [drawn[0] * by, *(bias * by + more for bias in drawn[1:])]
+            new = {id(v): keras.ops.cast(x, v.dtype) for v, x in zip(mine, moved, strict=True)}
+            values = [
+                [new.get(id(v), v.value) for v in part]
+                for part in (model.trainable_variables, model.non_trainable_variables)
+            ]
+            args = tuple(example) if isinstance(example, tuple | list) else (example,)
+            given, _ = model.stateless_call(*values, *args)
+            outputs.append(keras.ops.convert_to_numpy(given).astype(np.float64) if hasattr(given, "shape") else None)
+    except Exception as error:
+        reason = f"the model fails on it: {type(error).__name__}: {error}"
+        raise LevelheadError(reason, parameter="example") from error
+    finally:
+        layer.activation = activation
+    return outputs
+
+
+def _listing(layers: Any) -> str:
+    return list_layers((one.name, [keras_units(one) or 0]) for one in layers)

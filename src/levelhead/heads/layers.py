@@ -9,27 +9,10 @@ from .candidates import list_layers
 
 # What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
 HARMLESS_MODULES = (
-    nn.Identity,
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Flatten,
-    nn.Unflatten,
-    nn.Upsample,
-    nn.ReLU,
-    nn.AvgPool1d,
-    nn.AvgPool2d,
-    nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d,
-    nn.MaxPool1d,
-    nn.MaxPool2d,
-    nn.AdaptiveMaxPool1d,
-    nn.AdaptiveMaxPool2d,
-    nn.Softmax,
-    nn.Softmax2d,
-    nn.LogSoftmax,
-    nn.Sigmoid,
-)
+    nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.Unflatten, nn.Upsample, nn.ReLU, nn.AvgPool1d,
+    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d, nn.Softmax, nn.Softmax2d, nn.LogSoftmax, nn.Sigmoid,
+)  # fmt: skip
 # Modules that hold a model as `module`: DDP, and the averages (EMA, SWA) of torch and timm.
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "AveragedModel", "ModelEmaV2", "ModelEmaV3")
 

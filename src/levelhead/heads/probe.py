@@ -24,14 +24,6 @@ def probes_of(model: nn.Module, example: Any, classes: int | None = None) -> tup
     That is the output, or the one called `logits`; else, of a tuple or a dict, each with as many columns as there are
     classes or, if none has, as the first.
 
-    Args:
-        model: any torch module, run in eval mode.
-        example: what to run it on: a tensor, a tuple of arguments, or a dict of keyword arguments.
-        classes: K, where it is known.
-
-    Returns:
-        One probe, unless the model has several outputs of the same width.
-
     >>> [probe.classes for probe in probes_of(nn.Linear(4, 3), torch.ones(2, 4))]
     [3]
     """

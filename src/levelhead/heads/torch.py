@@ -9,10 +9,10 @@ from torch import nn
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from .adjusted import Adjusted
+from .apply import adjust_, check_adjust, check_rescale, rescale_
 from .editable import Editable
-from .find import find_head, linear_layers, unwrap
-from .in_place import adjust_, check_adjust, check_rescale, rescale_
 from .probe import NAME_HEAD
+from .torch_find import find_head, linear_layers, unwrap
 from .torch_model import TorchModel, editable_head
 
 __all__ = [

@@ -1,7 +1,11 @@
-"""A torch module as `in_place` changes it: its head's layers, their parameters as a `Head`, and the way back."""
+"""A torch module as a place of a head: its layers, their parameters as a `Head`, and the way back.
+
+Parameters may be sharded over processes by FSDP2: DTensors, and modules that gather them for a forward pass.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -11,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from ..core.choices import LabelTask
-from ..core.class_names import names_in_config
 from ..core.errors import LevelheadError
 from ..core.head import Head
+from ..core.per_class import names_in_config
 from ..rules.rule import RULES
 from .editable import Editable, check_editable, check_takes_bias, new_bias
-from .find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
-from .sharded import gather, place_like, reshard
+from .notes import leave_note, notes_about
+from .torch_find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -66,7 +70,7 @@ class TorchModel:
         parameter = module.weight if RULES[rule].multiplies else module.bias
         if parameter is None:
             return (0, 0), ("",)
-        return (id(parameter), parameter._version), tensor_digests(gather(parameter.detach()).cpu())
+        return (id(parameter), parameter._version), _digests(gather(parameter.detach()).cpu())
 
     def check_adds(self, layers: Mapping[str, Editable], example: Any) -> None:
         check_adds(self.model, dict(layers), example)
@@ -98,17 +102,23 @@ class TorchModel:
                 if parameter is not None:
                     parameter.copy_(place_like(torch.as_tensor(values).reshape(parameter.shape), parameter))
 
+    def notes(self) -> list[Mapping[str, Any]]:
+        """Return what configs and the files that the model was loaded from say was done to it."""
+        return notes_about(self.model, _file_digests)
 
-def tensor_digests(values: Tensor) -> tuple[str, ...]:
+    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
+        return leave_note(self.model, note)
+
+
+def _file_digests(data: bytes, dtype: str) -> tuple[str, ...]:
+    return _digests(torch.frombuffer(bytearray(data), dtype=DTYPES[dtype]))
+
+
+def _digests(values: Tensor) -> tuple[str, ...]:
     """Return the sha256 of a tensor's bytes, as it is and rounded to the other dtypes that models are saved in."""
     others = [dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if dtype != values.dtype]
     rounded = [values, *(values.to(dtype) for dtype in others)]
     return tuple(sha256(_bytes_of(one)).hexdigest() for one in rounded)
-
-
-def as_tensor(data: bytes, dtype: str) -> Tensor:
-    """Return the numbers of a safetensors file, in a dtype as it names them; raise KeyError if no head has that."""
-    return torch.frombuffer(bytearray(data), dtype=DTYPES[dtype])
 
 
 def _bytes_of(values: Tensor) -> Any:
@@ -138,3 +148,34 @@ def _restore(
             parameter.copy_(original)
     for layer in grown:
         layer.register_parameter("bias", None)
+
+
+def reshard(model: nn.Module) -> None:
+    """Free the parameters that FSDP2 gathered for a forward pass: a change to those copies would be lost."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    for module in model.modules() if fsdp is not None else ():
+        if isinstance(module, fsdp.FSDPModule):  # type: ignore[union-attr]
+            module.reshard()  # type: ignore[operator]
+
+
+def is_sharded(x: Tensor) -> bool:
+    """Return whether x is a DTensor, as FSDP2 makes parameters."""
+    tensor = sys.modules.get("torch.distributed.tensor")
+    return tensor is not None and isinstance(x, tensor.DTensor)
+
+
+def gather(x: Tensor) -> Tensor:
+    """Return the whole of a sharded tensor, in every process; x itself if it is not sharded."""
+    return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
+
+
+def place_like(values: Tensor, parameter: Any) -> Tensor:
+    """Return whole values with the parameter's device and dtype and, for a DTensor, only this process's part."""
+    values = values.to(device=parameter.device, dtype=parameter.dtype)
+    if not is_sharded(parameter):
+        return values
+    from torch.distributed.tensor import DTensor, Replicate
+
+    mesh = parameter.device_mesh
+    whole = DTensor.from_local(values, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return whole.redistribute(placements=parameter.placements)

@@ -7,10 +7,9 @@
 - ray, batches: gamma chosen on a Ray data set; the same two passes for any engine that maps over tables
 - skl2onnx: a converter that writes those classifiers as ONNX
 - predictor: any function that gives scores, such as a native booster, with them adjusted
-- _callback: what the callbacks share
-- _tune_at_end, _training_labels: a choice made on the evaluation of a training; counts from its training data
-- _trackers, _model_card: what leveling did, for trackers and for a model card
+- _callback: what the callbacks share, with a choice made on the evaluation of a training
+- _training_labels, _trackers: counts from a trainer's data; what leveling did, for trackers
 - _base_classifier, _folds: what the classifiers share, with the scores of any classifier; the folds of a tuning
-- _scorers, _choice, _out_of_fold: which scorers are exact; the choice on out-of-fold scores; what is known after it
-- summary: `LevelSummary`, what a tuned classifier says it did
+- _scorers: which scorers are exact; the choice on out-of-fold scores, and `summary_`, what is known after it
+- summary: the old name of that
 """

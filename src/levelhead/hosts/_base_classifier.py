@@ -14,22 +14,21 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
 
 from ..choice.diagnostics import diagnose_balanced_counts, issue_warnings
-from ..choice.options import AUTO
 from ..core.counts import Counts, Missing, of, resolve
 from ..core.errors import LevelheadError
-from ..core.measure import log_softmax
+from ..core.logits import log_softmax
 from ..core.per_class import listed
 from ..heads.sklearn import innermost
-from ..rules.rule import RULES, Rescale, Shift
+from ..rules.adjustment import Adjustment
+from ..rules.rule import AUTO, RULES, OneStrength, Rescale, Shift, Strengths, find_path_rule
 
 LEAST_PROBABILITY = float(np.finfo(np.float64).tiny)  # normal float
-CALLER = 4  # stack level of whoever calls `fit`, for warnings in `_fit`: `fit` has a wrapper of scikit-learn
 
 
 class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A classifier around another, whose scores are adjusted by counts.
 
-    A subclass defines `_fit`, which sets `estimator_`, `counts_` and `rule_`, and `_gamma`.
+    A subclass defines `_fit`, which sets `estimator_`, `counts_` and `rule_`, and `_strengths`.
     """
 
     estimator: Any
@@ -38,7 +37,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     estimator_: Any
     counts_: np.ndarray
     rule_: str
-    _gamma: float
+    _strengths: Strengths
     _fit: Callable[..., None]
     _temperature: float = 1.0  # of the adjusted scores
     _zero: float = LEAST_PROBABILITY  # what a probability of 0 counts as
@@ -121,15 +120,13 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             issue_warnings([diagnose_balanced_counts(counts, name)])
         return counts
 
-    @property
-    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scale and offset [K] of the adjustment."""
-        return class_parts(self.rule_, self.counts_, self._gamma)
+    def _adjustment(self, counts: np.ndarray) -> Adjustment:
+        """Return what is done to the scores of a model that was trained on these counts [K]."""
+        return RULES[self.rule_].on_scores(counts, self._strengths)
 
     def _adjusted_scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "estimator_")
-        scale, offset = self._parts
-        return self._class_scores(X) * scale + offset
+        return self._adjustment(self.counts_).scores(self._class_scores(X))
 
     def _class_scores(self, X: Any) -> np.ndarray:
         """Return scores [N, K] in float64: the `decision_function` if there is one, else the log of `predict_proba`.
@@ -161,35 +158,22 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return tags
 
 
-def class_parts(rule: str, counts: np.ndarray, gamma: float, second: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return scale and offset [K], ``s_k <- scale_k s_k + offset_k``, of a rule that counts explain.
-
-    ``rescale`` scales by ``r_k^gamma``, with ``r_k = n_max / n_k``; ``shift`` adds ``gamma log r_k``; ``rescale+shift``
-    does one and then the other, by `second`.
-
-    >>> class_parts("rescale+shift", np.array([400, 100]), 0.5, 1.0)
-    (array([1., 2.]), array([0.        , 1.38629436]))
-    """
-    rarity = counts.max() / counts
-    if not RULES[rule].multiplies:
-        return np.ones(len(counts)), gamma * np.log(rarity)
-    return rarity**gamma, second * np.log(rarity)
-
-
-def usable_rules(estimator: Any, rule: str) -> tuple[str, ...]:
+def acting_rules(estimator: Any, rule: str) -> tuple[OneStrength, ...]:
     """Return the rules asked for that can act on a fitted classifier: `auto` is either, rescaling first.
 
     RS cannot act on two classes, whose scores are opposite, nor on log-probabilities, which are never positive: scaling
     pushes those down.
     """
-    can_rescale = len(estimator.classes_) > 2 and hasattr(estimator, "decision_function")
-    if rule != AUTO and RULES[rule].multiplies and not can_rescale:
-        why = "has two classes" if len(estimator.classes_) <= 2 else "gives probabilities, without a decision_function"
+    two = len(estimator.classes_) <= 2
+    can_scale = not two and hasattr(estimator, "decision_function")
+    asked = (Rescale(), Shift()) if rule == AUTO else (find_path_rule(rule),)
+    acting = tuple(one for one in asked if can_scale or not one.multiplies)
+    if not acting:
+        why = "has two classes" if two else "gives probabilities, without a decision_function"
         raise LevelheadError(
             f"{type(innermost(estimator)).__name__} {why}, so {rule!r} cannot act on it; use 'shift'", parameter="rule"
         )
-    usable = (Rescale.name, Shift.name) if can_rescale else (Shift.name,)
-    return usable if rule == AUTO else (rule,)
+    return acting
 
 
 def is_frozen(estimator: Any) -> bool:

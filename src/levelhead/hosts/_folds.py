@@ -11,12 +11,11 @@ from sklearn.utils.validation import _check_method_params
 
 from ..core.counts import Missing
 from ..core.measure import fit_temperature
-from ..rules.rule import RULES
+from ..rules.adjustment import Adjustment
+from ..rules.rule import OneStrength, Strengths
 from ._base_classifier import LEAST_PROBABILITY, BaseRescaledClassifier, encode_labels, resolve_counts
 
-ScoreChange = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # counts [K] -> scale and offset, [K]
-LARGEST_RESCALING = 2.0  # the range of gamma, if none is given
-LARGEST_SHIFT = 4.0  # the same, for scores of temperature 1
+AdjustmentFor = Callable[[np.ndarray], Adjustment]  # of a model trained on these counts, [K]
 _LIMITS = {"low": 1e-6, "high": 1e6}  # of a temperature: margins and sums of many logarithms are on any scale
 
 
@@ -63,7 +62,7 @@ class FoldClassifier(BaseRescaledClassifier):
         self.classes_, self.counts_, self._zero, self._last_X = classes, fold.counts, zero, None
 
     def at(self, rule: str, gamma: float) -> Self:
-        self.rule_, self._gamma = rule, float(gamma)
+        self.rule_, self._strengths = rule, Strengths(float(gamma))
         return self
 
     def _class_scores(self, X: Any) -> np.ndarray:
@@ -140,16 +139,15 @@ def pool_labels(folds: Sequence[ScoredFold]) -> np.ndarray:
     return np.concatenate([fold.labels for fold in folds])
 
 
-def pool_scores(folds: Sequence[ScoredFold], adjust: ScoreChange | None = None) -> np.ndarray:
+def pool_scores(folds: Sequence[ScoredFold], adjustment: AdjustmentFor | None = None) -> np.ndarray:
     """Return the scores of all folds, [N, K], as they are or adjusted."""
-    if adjust is None:
+    if adjustment is None:
         return np.concatenate([fold.scores for fold in folds])
-    parts = [adjust(fold.counts) for fold in folds]
-    return np.concatenate([fold.scores * scale + offset for fold, (scale, offset) in zip(folds, parts, strict=True)])
+    return np.concatenate([adjustment(fold.counts).scores(fold.scores) for fold in folds])
 
 
 def pooled_temperature(
-    folds: Sequence[ScoredFold], adjust: ScoreChange | None = None, *, balanced: bool = False
+    folds: Sequence[ScoredFold], adjustment: AdjustmentFor | None = None, *, balanced: bool = False
 ) -> float:
     """Return the temperature of least log loss of the scores; balanced: every class weighs the same."""
     known = np.concatenate([fold.known for fold in folds])
@@ -157,17 +155,15 @@ def pooled_temperature(
         return 1.0
     labels = pool_labels(folds)[known]
     weights = 1 / np.bincount(labels)[labels] if balanced else None
-    return fit_temperature(pool_scores(folds, adjust)[known], labels, weights=weights, **_LIMITS)
+    return fit_temperature(pool_scores(folds, adjustment)[known], labels, weights=weights, **_LIMITS)
 
 
-def range_of(rule: str, given: tuple[float, float] | None, temperature: float) -> tuple[float, float]:
+def range_of(rule: OneStrength, given: tuple[float, float] | None, temperature: float) -> tuple[float, float]:
     """Return the range of gamma: as given, or else for `rescale` to 2 and for `shift` to 4 times the temperature.
 
     A shift of 1 is what calibrated scores need for a uniform prior. Scores that are T times as large need T.
     """
-    if given is not None:
-        return given
-    return (0.0, LARGEST_SHIFT * temperature if RULES[rule].grows else LARGEST_RESCALING)
+    return given or (0.0, rule.reach * (temperature if rule.grows else 1.0))
 
 
 def _with_all_classes(scores: np.ndarray, known: np.ndarray, size: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from ..core.array import to_numpy
 from ..core.counts import of
 from ..core.errors import Advice, LevelheadError
-from ..core.positions import IGNORED
+from ..core.labels import IGNORED
 from ..heads.collect import LABEL_KEYS
 
 _GIVE_COUNTS = Advice("counts", None, "to say how many training samples each class has")

@@ -17,7 +17,7 @@ with naming_what_is_missing():
     from keras.callbacks import Callback
 
     from ..heads.adjusted import Adjusted
-    from ..heads.in_place import adjust_, check_adjust, check_rescale, rescale_
+    from ..heads.apply import adjust_, check_adjust, check_rescale, rescale_
     from ..heads.keras import KerasModel, normalize_columns
 
 

@@ -17,9 +17,8 @@ with naming_what_is_missing():
     from lightning.pytorch import Callback, LightningModule, Trainer
     from torch.utils.data import DistributedSampler
 
-    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
+    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback, Gather, one_loader
     from ._trackers import PAGE, LevelOutcome
-    from ._tune_at_end import one_loader
 
 
 class WVNCallback(BaseWVNCallback, Callback):
@@ -135,7 +134,7 @@ def _validation_batches(trainer: Trainer) -> Any:
     return loader if limit == float("inf") or limit >= len(loader) else islice(loader, int(limit))
 
 
-def _gather_function(trainer: Trainer) -> Any:
+def _gather_function(trainer: Trainer) -> Gather | None:
     """Return the function that joins what all processes have collected; None where each has all samples.
 
     Lightning deals samples out in turn, and repeats the first ones until all processes have equally many.
@@ -168,12 +167,7 @@ def _log(logger: Any, outcome: LevelOutcome, step: int) -> None:
 
 
 class RescaleCallback(BaseRescaleCallback, LevelCallback):
-    """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``.
-
-    Checkpoints of the fit are written before RS. They hold the head as it was trained, so that training can resume from
-    them, and `trainer.test(ckpt_path="best")` tests the head before RS. The module in memory, and whatever is saved of
-    it from then on (`trainer.save_checkpoint`), has the leveled head. The next `fit` starts from the head before RS.
-    Counts or a layer that do not fit the model are an error before the first step.
+    """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
 
     Args:
         counts: training samples of each class: a list, {class: n}, or labels to be counted.

@@ -11,18 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from ..choice.options import AUTO
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import choice_of
-from ..core.choices import Metric
+from ..core.choices import Kind, Metric
 from ..core.counts import Counts
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
-from ..core.measure import Kind, check_logits, log_softmax
-from ..heads.adjust import apply_choice
-from ..rules.adjustment import smooth_votes
-from ..rules.rule import RULES
+from ..core.logits import check_logits, log_softmax
+from ..rules.rule import AUTO, RULES, Strengths
 
 
 class RescaledPredictor:
@@ -114,9 +111,11 @@ class RescaledPredictor:
         if self.tuned_ is None:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
         scores, choice = check_logits(self._scores(X), kind=self.kind), choice_of(self.tuned_)
-        scores, _ = smooth_votes(scores, choice.smoothing)  # some votes are 0
         counts = replace(choice, kind=None).counts_for(scores.shape[1], None, "the function")  # scores, not a head
-        return apply_choice(Head(np.eye(scores.shape[1])), choice, counts).logits(scores)
+        chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
+        rows = Head(np.ones((len(counts), 1)))  # the scores are of no head
+        by = RULES[choice.rule].amounts(rows, counts, chosen)
+        return replace(by, smoothing=choice.smoothing).scores(scores)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""

@@ -6,21 +6,21 @@ joins them and chooses. Ray runs the tasks of a lost worker again.
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..choice.chunked import ChunkPath, chunk_path, tune_chunks
-from ..choice.options import AUTO, Floors
+from ..choice.goal import Goal
 from ..choice.tuned import Tuned
 from ..core.array import Array
 from ..core.choices import Criterion, Kind
 from ..core.counts import Counts
-from ..core.curve import Metric
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.warnings import warn
+from ..rules.rule import AUTO, Rule, rule_with
 
 with naming_what_is_missing():
     from ray.data import Dataset
@@ -35,11 +35,9 @@ def tune_dataset(
     logits: str = "logits",
     labels: str = "labels",
     exact: bool | None = None,
-    metric: Metric = "balanced_error",
-    cost: Array | None = None,
-    floors: Floors = None,
-    criterion: Criterion = "guided",
-    rule: str = AUTO,
+    metric: str | Goal = "balanced_error",
+    criterion: Criterion | None = None,
+    rule: str | Rule = AUTO,
     range: tuple[float, float] | None = None,
     target: Array | None = None,
     chosen_on: str = "held-out",
@@ -57,9 +55,8 @@ def tune_dataset(
         dataset: with a column of logits, K numbers in each row, and a column of class indices.
         counts: training samples of each class.
         logits, labels: the names of the columns.
-        exact: of no use any more: every choice is exact.
-        metric, cost, floors, criterion, rule, range, target, chosen_on, bootstrap, level, rng, norms, names, kind: as
-            in `tune_chunks`, of an iterator.
+        exact, criterion, range, norms: deprecated. Every choice is exact; the others are of a `Goal` and of a rule.
+        metric, rule, target, chosen_on, bootstrap, level, rng, names, kind: as in `tune_chunks`, of an iterator.
         batch_size: rows in a batch; by default about 32 million numbers.
 
     Returns:
@@ -69,13 +66,15 @@ def tune_dataset(
     >>> inspect.signature(tune_dataset).parameters["rule"].default
     'auto'
     """
-    if exact is not None:
-        warn("tune_dataset(exact=...) goes in levelhead 0.3: every choice is exact", DeprecationWarning)
+    old = {"exact": exact, "criterion": criterion, "range": range, "norms": norms}
+    for name in [name for name, value in old.items() if value is not None]:
+        warn(f"tune_dataset({name}=...) goes in levelhead 0.3: use lh.Goal and lh.rules", DeprecationWarning)
+    goal = Goal.of(metric) if criterion is None else replace(Goal.of(metric), criterion=criterion)
     if batch_size is None:
         first = dataset.take_batch(1, batch_format="numpy") if dataset.limit(1).count() else None
         width = 1 if first is None else _read_batch(first, logits, labels)[0].shape[1]
         batch_size = max(1, _NUMBERS // width)
-    given = {"rule": rule, "range": range, "norms": norms, "names": names, "kind": kind}
+    given = {"rule": rule_with(rule, range=range, norms=norms), "names": names, "kind": kind}
     parts = dataset.map_batches(
         _PathOfBatch(counts, given, logits, labels), batch_size=batch_size, batch_format="numpy", zero_copy_batch=True
     )
@@ -89,10 +88,7 @@ def tune_dataset(
         read(),
         counts,
         **given,
-        metric=metric,
-        cost=cost,
-        floors=floors,
-        criterion=criterion,
+        metric=goal,
         target=target,
         chosen_on=chosen_on,
         bootstrap=bootstrap,

@@ -89,8 +89,13 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     elif len(classes) == 2:  # skl2onnx gives one decision value z or (-z, z); the last column is z
         ends = [constant([n], TensorProto.INT64) for n in (-1, np.iinfo(np.int64).max, 1)]
         scores = node("Mul", node("Slice", scores, *ends), constant([[-0.5, 0.5]]))
-    scale, offset = model._parts
-    adjusted = node("Add", node("Mul", scores, constant(scale)), constant(offset))
+    by, adjusted = model._adjustment(model.counts_), scores
+    if by.smoothing:
+        adjusted = node("Log", node("Add", node("Exp", adjusted), constant([by.smoothing])))
+    if by.scale is not None:
+        adjusted = node("Mul", adjusted, constant(by.scale))
+    if by.offset is not None:
+        adjusted = node("Add", adjusted, constant(by.offset))
     best = node("ArgMax", adjusted, axis=1, keepdims=0)
     text = classes.dtype.kind in "UO"
     labels = (

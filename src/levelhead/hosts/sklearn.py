@@ -24,21 +24,24 @@ The prediction is the class of the largest score. At gamma = 0 that is the class
 votes: set its ``break_ties=True``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
 from ..choice.diagnostics import diagnose_negative_logits, issue_warnings
+from ..choice.tuned import Tuned
 from ..core.choices import Metric
 from ..core.counts import Counts, Missing
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.warnings import CountsWarning, ScaleWarning
-from ..path.metrics import ERRORS
-from ..rules.rule import RULES, check_range
+from ..path.metrics import CLASSES_ALIKE, ERRORS
+from ..rules.checks import check_range
+from ..rules.rule import RULES, OneStrength, Strengths
 
 with naming_what_is_missing():
     from sklearn.base import clone
@@ -51,8 +54,7 @@ with naming_what_is_missing():
     from sklearn.utils.validation import _num_samples, check_is_fitted
 
     from ..heads.sklearn import innermost
-    from ._base_classifier import BaseRescaledClassifier, encode_labels, usable_rules
-    from ._choice import ChosenRule, ExactChoice, choose_by_scorer, choose_on_paths
+    from ._base_classifier import BaseRescaledClassifier, acting_rules, encode_labels
     from ._folds import (
         FoldClassifier,
         FoldOptions,
@@ -61,12 +63,21 @@ with naming_what_is_missing():
         fit_on,
         measure_fold,
         pool_labels,
+        pool_scores,
         pooled_temperature,
         range_of,
         score_fold,
     )
-    from ._out_of_fold import OutOfFoldClassifier
-    from ._scorers import exact_metric
+    from ._scorers import (
+        ChosenRule,
+        ExactChoice,
+        OutOfFold,
+        OutOfFoldTuned,
+        choose_by_scorer,
+        choose_on_paths,
+        exact_metric,
+        scorer_name,
+    )
 
 RuleChoice = Literal["auto", "rescale", "shift"]
 
@@ -117,13 +128,13 @@ class RescaledClassifier(BaseRescaledClassifier):
         self.estimator, self.gamma, self.counts, self.missing, self.rule = estimator, gamma, counts, missing, rule
 
     @property
-    def _gamma(self) -> float:
-        return self.gamma
+    def _strengths(self) -> Strengths:
+        return Strengths(self.gamma)
 
     def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
         routed = cast(Any, process_routing(self, "fit", **params))
         self.estimator_ = fit_on(clone(self.estimator), X, y, None, routed.estimator.fit)
-        self.rule_, *_ = usable_rules(self.estimator_, self.rule)
+        self.rule_ = acting_rules(self.estimator_, self.rule)[0].name
         self.counts_ = self._training_counts(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values, labels = self._class_scores(_safe_indexing(X, some)), encode_labels(y[some], self.classes_)
@@ -155,7 +166,7 @@ class RescaledClassifier(BaseRescaledClassifier):
         )
 
 
-class TunedRescaledClassifierCV(OutOfFoldClassifier):
+class TunedRescaledClassifierCV(BaseRescaledClassifier):
     """A classifier whose scores are adjusted by the class counts at the gamma that is best on held-out data.
 
     For each fold, a model trained on the rest scores it, with the counts of what that model was trained on. Rule and
@@ -191,6 +202,7 @@ class TunedRescaledClassifierCV(OutOfFoldClassifier):
         best_score_: its score on held-out data. Gamma was chosen there, so this score is optimistic.
         temperature_: what the adjusted scores are divided by, for `predict_proba`.
         tuned_: the choice as `levelhead.cross_fit` returns it, with every rule that was tried; None for other scorers.
+        summary_: a `levelhead.Tuned` for any scorer, with `scoring`, `score` and `score_as_trained`; print it.
         cv_results_: {"gammas", "scores"} of `rule_`: for an exact curve, scores[i] holds from gammas[i] up to the next.
         estimator_: the classifier, trained on all data if refit.
         rule_: `shift`, `rescale`, `rescale+shift` or `vector`.
@@ -239,8 +251,31 @@ class TunedRescaledClassifierCV(OutOfFoldClassifier):
         self.counts, self.missing, self.rule, self.range = counts, missing, rule, range
 
     @property
-    def _gamma(self) -> float:
-        return self.best_gamma_
+    def tuned_(self) -> Tuned | None:
+        """The choice as `levelhead.cross_fit` returns it; None for scorers without an exact path.
+
+        The bootstrap behind its intervals takes longer than the choice, so it is made when first asked for.
+        """
+        check_is_fitted(self, "estimator_")
+        return self._out_of_fold.tuned
+
+    @property
+    def summary_(self) -> OutOfFoldTuned:
+        """What leveling did on the out-of-fold samples: score, gain with its interval, every class, rule, doubts."""
+        check_is_fitted(self, "estimator_")
+        return self._out_of_fold.summary(
+            scorer_name(self.scoring),
+            self._adjustment,
+            temperature=self.temperature_,
+            counts=tuple(self.counts_.tolist()),
+            names=tuple(str(label) for label in self.classes_),
+            warnings=self._doubts,
+            kind="logits" if hasattr(self.estimator_, "decision_function") else "probabilities",
+        )
+
+    @property
+    def _temperature(self) -> float:
+        return self.temperature_
 
     @property
     def _prefit(self) -> bool:
@@ -264,30 +299,29 @@ class TunedRescaledClassifierCV(OutOfFoldClassifier):
         labels = pool_labels(folds)
         metric = None if routed.scorer.score else exact_metric(scorer, labels, len(self.classes_))
         reach = None if self.range is None else check_range(self.range)
-        rules = usable_rules(self.estimator_, self.rule)
-        self._exact = None
-        without_zero = reach is not None and not reach[0] <= 0 < reach[1]
+        rules = acting_rules(self.estimator_, self.rule)
+        without_zero, exact = reach is not None and not reach[0] <= 0 < reach[1], None
         if reach is not None and without_zero and metric in ERRORS:
-            found = choose_on_paths(folds, cast(Metric, metric), rules, reach)
+            chosen = choose_on_paths(folds, cast(Metric, metric), rules, reach)
         elif metric is None or without_zero:
-            found = self._choose_by_scorer(X, y, folds, rules, reach, scorer, routed.scorer.score)
+            chosen = self._choose_by_scorer(X, y, folds, rules, reach, scorer, routed.scorer.score)
         else:
-            self._exact = ExactChoice(
+            exact = ExactChoice(
                 metric=metric,
                 rule=self.rule,
                 range=reach,
                 names=tuple(str(label) for label in self.classes_),
                 log_probabilities=not hasattr(self.estimator_, "decision_function"),
             )
-            found = self._exact.choose(folds, already_trained=self._already_trained)
-        self.rule_, self.best_gamma_, self.best_score_, self.tuned_ = found.rule, found.gamma, found.score, found.tuned
-        self._score_at_zero = found.score_at_zero
-        self._folds = [replace(fold, scores=self._smoothed(fold.scores), model=None) for fold in folds]
-        balanced = metric in (None, "balanced_error")
-        self.temperature_ = pooled_temperature(self._folds, self._parts_for, balanced=balanced)
+            chosen = exact.choose(folds, already_trained=self._already_trained)
+        self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, chosen.score
+        self._strengths = chosen.strengths
+        self._out_of_fold = OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
+        balanced = metric is None or metric in CLASSES_ALIKE
+        self.temperature_ = pooled_temperature(folds, self._adjustment, balanced=balanced)
         if self.store_cv_results:
-            self.cv_results_ = {"gammas": found.gammas, "scores": found.scores}
-        self._doubts = issue_warnings(found.warnings)
+            self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": chosen.curve.values}
+        self._doubts = issue_warnings(chosen.warnings)
 
     def _scored_folds(self, X: Any, y: np.ndarray, splits: list, fit_params: dict) -> list[ScoredFold]:
         options = FoldOptions(
@@ -301,9 +335,17 @@ class TunedRescaledClassifierCV(OutOfFoldClassifier):
         return cast(list[ScoredFold], Parallel(n_jobs=self.n_jobs)(jobs))
 
     def _choose_by_scorer(
-        self, X: Any, y: np.ndarray, folds: list[ScoredFold], rules: Any, reach: Any, scorer: Any, params: dict
+        self,
+        X: Any,
+        y: np.ndarray,
+        folds: list[ScoredFold],
+        rules: Sequence[OneStrength],
+        reach: tuple[float, float] | None,
+        scorer: Any,
+        params: dict,
     ) -> ChosenRule:
-        gammas = {rule: np.linspace(*range_of(rule, reach, pooled_temperature(folds)), 201) for rule in rules}
+        temperature = pooled_temperature(folds)
+        gammas = {rule.name: np.linspace(*range_of(rule, reach, temperature), 201) for rule in rules}
         classifiers = [FoldClassifier(fold, self.classes_, self._zero) for fold in folds]
         jobs = (
             delayed(measure_fold)(fold, classifier, gammas, scorer, params, X, y)
@@ -340,3 +382,28 @@ class TunedRescaledClassifierCV(OutOfFoldClassifier):
         router, scorer = super().get_metadata_routing(), check_scoring(self.estimator, scoring=self.scoring)
         router.add(splitter=self.cv, method_mapping=MethodMapping().add(callee="split", caller="fit"))
         return router.add(scorer=scorer, method_mapping=MethodMapping().add(callee="score", caller="fit"))
+
+    def report(self, path: str | Path) -> Path:
+        """Write a page about what leveling did on the out-of-fold samples: the curve, every class, the confusions.
+
+        Args:
+            path: an .html file.
+
+        Returns:
+            The path of the page.
+        """
+        from ..report import of_logits, write  # the page stands above the estimators, and is loaded for this alone
+
+        tuned, folds = self.tuned_, self._out_of_fold.folds
+        scored = {"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}  # by another scorer
+        subject = of_logits(
+            pool_scores(folds),
+            pool_labels(folds),
+            self.counts_,
+            tuned=tuned or scored,
+            names=tuple(str(label) for label in self.classes_),
+            samples="out-of-fold",
+            title=type(innermost(self.estimator)).__name__,
+            facts={"estimator": repr(self.estimator)},
+        )
+        return write(path, [replace(subject, fitted=type(self).__name__)])

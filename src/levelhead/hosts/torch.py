@@ -15,8 +15,8 @@ with naming_what_is_missing():
     import torch
     from torch import Tensor, nn
 
-    from ..heads.sharded import gather, is_sharded
     from ..heads.torch import editable_head
+    from ..heads.torch_model import gather, is_sharded
 
 Order = Literal["algorithm", "released"]
 

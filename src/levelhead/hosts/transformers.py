@@ -1,26 +1,33 @@
 """WVN, leveling and our losses in the Hugging Face Trainer: callbacks and a `compute_loss_func`."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._version import __version__
+from ..choice.tuned import Tuned
+from ..core import atomic
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..methods.card import changes
-from ..methods.lookup import method_named
 from ..methods.method import Loss, Method
+from ..methods.table import method_named
+from ..path.metrics import gain_text
+from ..rules.rule import RULES
 
 with naming_what_is_missing():
     import torch
     from transformers import TrainerCallback
 
-    from ..heads.config_note import drop_note, extend_note
+    from ..heads.adjusted import Adjusted
+    from ..heads.notes import drop_note, extend_note
     from ..heads.torch import unwrap
-    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback
-    from ._model_card import facts_of, write_card
+    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback, Gather, one_loader
     from ._trackers import Trackers, tensorboard_folder
-    from ._tune_at_end import one_loader
+
+_BEGIN, _END = "<!-- levelhead: begin -->", "<!-- levelhead: end -->"  # of our section in a model card
 
 
 class WVNCallback(BaseWVNCallback, TrainerCallback):
@@ -124,7 +131,7 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
         if outcome is None or self._tuning is None:
             return
         if self.adjusted is not None and self.tuned is not None:
-            extend_note(unwrap(model), facts_of(self._choice))
+            extend_note(unwrap(model), _facts_of(self._choice))
         if state.is_world_process_zero:
             self._tuning.finish(outcome)
             self._card(args)
@@ -139,10 +146,10 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
 
     def _card(self, args: Any) -> None:
         if self.adjusted is not None and self.verdict is not None:
-            write_card(Path(args.output_dir, "README.md"), self.adjusted, self._choice)
+            _write_card(Path(args.output_dir, "README.md"), self.adjusted, self._choice)
 
 
-def _gather_function() -> Any:
+def _gather_function() -> Gather | None:
     """Return the function that gathers a batch over processes as the Trainer's evaluation does; None for one process.
 
     The samples that the last batches repeat, so that all processes have equally many, are cut off.
@@ -162,13 +169,51 @@ def _gather_function() -> Any:
     return gather_batch
 
 
-class RescaleCallback(BaseRescaleCallback, LevelCallback):
-    """Rescale the head once, when `train` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``.
+def _facts_of(tuned: Tuned | str | Path) -> dict[str, Any]:
+    """Return how a choice was made, as a config can hold it; nothing where only its file is known."""
+    if not isinstance(tuned, Tuned):
+        return {}
+    interval = None if tuned.gain_interval is None else list(tuned.gain_interval)
+    return {
+        "chosen_on": tuned.chosen_on,
+        "samples": tuned.n,
+        "metric": tuned.metric,
+        "gain": tuned.gain,
+        "gain_interval": interval,
+    }
 
-    RS comes after every checkpoint of the training, and after `load_best_model_at_end` has loaded the best one.
-    Checkpoints hold the head as it was trained, so that training can resume from them. The model in memory, and what
-    `trainer.save_model` writes, has the leveled head. The next `train` starts from the head before RS. Counts or a
-    layer that do not fit the model are an error before the first step.
+
+def _write_card(path: Path, adjusted: Adjusted, tuned: Tuned | str | Path) -> None:
+    """Write a section about leveling into a model card, in place of one that is there; without a card, a new one."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    rest = re.sub(rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*", "\n", text, flags=re.DOTALL)
+    section = f"{_BEGIN}\n{_section(adjusted, tuned)}\n{_END}\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write(path, f"{rest.rstrip()}\n\n{section}" if rest.strip() else section)
+
+
+def _section(adjusted: Adjusted, tuned: Tuned | str | Path) -> str:
+    layers = ", ".join(f"`{layer}`" for layer in adjusted.layers if layer) or "the head"
+    lines = [
+        "## Leveling",
+        "",
+        f"After training, {layers} was adjusted for imbalanced classes by levelhead {__version__}: "
+        f"{RULES[adjusted.rule].title}, gamma {adjusted.gamma:.4g}, for {len(adjusted.counts)} classes of "
+        f"{adjusted.counts.max():g} to {adjusted.counts.min():g} training samples.",
+    ]
+    if isinstance(tuned, Tuned) and tuned.gain is not None:
+        lines += [
+            "",
+            f"It was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in {tuned.metric.replace('_', ' ')} to "
+            f"expect on new samples is {gain_text(tuned.metric, tuned.gain, tuned.gain_interval)}. Results in the log "
+            "of the training are those of the head before. Probabilities are no longer calibrated"
+            + ("." if tuned.temperature is None else f": divide the logits by {tuned.temperature:.3g} for those."),
+        ]
+    return "\n".join(lines)
+
+
+class RescaleCallback(BaseRescaleCallback, LevelCallback):
+    """Rescale the head once, when `train` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
 
     Args:
         counts: training samples of each class: a list, {class: n} (by name where the config has names), or labels.

@@ -12,9 +12,18 @@ import numpy as np
 from ..core.errors import LevelheadError, in_file
 from ..core.per_class import listed
 from ..core.regular_file import check_regular_file, unchanged_while_read
-from . import csv_table, safetensors_file, text
+from . import safetensors_file, text
 from .numpy_file import check_magic, names_in_npz, read_npy, read_npz, read_or_map
-from .table import TABLE_SUFFIXES, find_columns, read_table
+from .table import (
+    TABLE_SUFFIXES,
+    Table,
+    find_columns,
+    is_decimal_comma,
+    is_number,
+    parse_rows,
+    parse_table,
+    read_parquet,
+)
 from .torch_file import read_tensors
 
 
@@ -35,14 +44,18 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
             raise LevelheadError(f"too large for the memory of this machine {aside}") from None
 
 
+def read_table(path: Path, *, titles: Sequence[str | None] = ()) -> Table:
+    """Read a table; a single column of text may be titled as in `titles`."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return read_parquet(path)
+    return parse_table(text.read(path), titles=titles, separator="\t" if suffix == ".tsv" else None)
+
+
 def may_begin_with_a_title(source: str | Path) -> bool:
     """Return whether the first cell of a .csv with one column of labels may be a title: nothing in the file says."""
     path, key = split_key(source)
-    return (
-        key is None
-        and path.suffix.lower() == ".csv"
-        and csv_table.parse(text.read(path), titles=("labels",))[0] is None
-    )
+    return key is None and path.suffix.lower() == ".csv" and parse_rows(text.read(path), titles=("labels",))[0] is None
 
 
 def file_of(source: str | Path) -> Path:
@@ -155,7 +168,7 @@ def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
 def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
     """Return a column of names, after checking that no cell is empty or a number with a decimal comma."""
     for at, cell in enumerate(values.tolist()):
-        if csv_table.is_decimal_comma(cell):
+        if is_decimal_comma(cell):
             raise LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point")
         if not cell:
             held = "is empty; give its label, or leave that sample out of the logits too"
@@ -181,7 +194,7 @@ def _read_text(path: Path, key: str | None, wanted: str) -> np.ndarray:
     _check_no_key(key)
     lines = [line.strip() for line in text.read(path).splitlines()]
     rows = [line.replace(",", " ").split() for line in lines if line]
-    if all(text.is_number(word) for row in rows for word in row) and len({len(row) for row in rows}) == 1:
+    if all(is_number(word) for row in rows for word in row) and len({len(row) for row in rows}) == 1:
         values = np.array(rows, dtype=np.float64)
         return values[:, 0] if values.shape[1] == 1 else values[0] if len(rows) == 1 and wanted != "logits" else values
     return _check_text(np.array([line for line in lines if line]), wanted)

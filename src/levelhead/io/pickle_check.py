@@ -14,29 +14,9 @@ from ..core.errors import LevelheadError
 MOST_LEVELS = 60  # tuples and calls inside one another; a tensor in a checkpoint has about 8
 MOST_PARTS = 1_000_000  # parts of one tuple, counted again wherever one is shared
 # Codecs that turn bytes into bytes, most of them longer: by calling them again and again, a few bytes become gigabytes.
-TRANSFORMS = frozenset(
-    [
-        "hex",
-        "hex_codec",
-        "base64",
-        "base_64",
-        "base64_codec",
-        "uu",
-        "uu_codec",
-        "quopri",
-        "quoted_printable",
-        "quotedprintable",
-        "quopri_codec",
-        "zip",
-        "zlib",
-        "zlib_codec",
-        "bz2",
-        "bz2_codec",
-    ]
-)
-CONSTANTS = frozenset(
-    ["NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET"]
-)
+TRANSFORMS = {"hex", "hex_codec", "base64", "base_64", "base64_codec", "zip", "zlib", "zlib_codec", "bz2", "bz2_codec"}
+TRANSFORMS |= {"uu", "uu_codec", "quopri", "quoted_printable", "quotedprintable", "quopri_codec"}
+CONSTANTS = {"NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET"}
 
 
 def check_pickle(data: bytes) -> None:

@@ -14,33 +14,13 @@ from ..core.errors import LevelheadError
 from ..core.regular_file import check_regular_file
 
 # The numbers that are read, as numpy has them. BF16 is the upper half of a float32: see `widen_bfloat16`.
-NUMPY_DTYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "<i1",
-    "U8": "<u1",
-    "U16": "<u2",
-    "U32": "<u4",
-    "U64": "<u8",
-    "BOOL": "?",
-}
+NUMPY_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
+NUMPY_DTYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"}
+NUMPY_DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1"}
 ITEM_BYTES = {"C64": 8} | {dtype: np.dtype(name).itemsize for dtype, name in NUMPY_DTYPES.items()}
 # All dtypes that the format's own library knows; several numbers of 4 or 6 bits share a byte.
-ITEM_BITS = {dtype: 8 * size for dtype, size in ITEM_BYTES.items()} | {
-    "F4": 4,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
-    "F8_E4M3": 8,
-    "F8_E5M2": 8,
-    "F8_E8M0": 8,
-    "F8_E4M3FNUZ": 8,
-    "F8_E5M2FNUZ": 8,
-}
+ITEM_BITS = {dtype: 8 * size for dtype, size in ITEM_BYTES.items()} | {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
+ITEM_BITS |= dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8)
 DEEPEST_HEADER = 127  # levels of JSON, as there
 LONGEST_HEADER = 100_000_000  # bytes, as in the format's own library
 

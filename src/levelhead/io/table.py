@@ -1,8 +1,15 @@
-"""Tables of predictions, .csv, .tsv or .parquet: which columns are logits, which one labels, and which are neither."""
+"""Tables of predictions, .csv, .tsv or .parquet: which columns are logits, which one labels, and which are neither.
 
+CSV is read as other programs write it. A first row is titles if none of it is a number; if it is 0, 1, ..., K - 1,
+which pandas writes over columns without names; or if its first cell is empty, which pandas writes over an index. An
+ambiguous first row is refused, not guessed.
+"""
+
+import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +18,16 @@ import numpy as np
 from ..core.errors import LevelheadError
 from ..core.extras import install_command
 from ..core.per_class import listed
-from . import csv_table, text
-from .csv_table import LABEL_TITLES
 from .numpy_file import check_expansion
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+LABEL_TITLES = ("label", "labels", "y", "target", "targets", "y_true", "true_label", "ground_truth", "gt")
 ID_TITLES = re.compile(
     r"(.*[_ .-])?(id|ids|index|idx|uuid|key|pred|preds|prediction|predicted|fold|split|rank)|y_pred|unnamed: ?\d+|"
     r"__index_level_\d+__|(image|img|file|sample|row)([_ ]?(name|path|id|no|number))?|filename|path"
 )
 _LOGITS = re.compile(r"(logits?|scores?|outputs?|probs?|proba|probability|p)[ _.:-]?[\[(]?(.*?)[\])]?", re.IGNORECASE)
+_WHOLE = re.compile(r"[+-]?\d+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +45,7 @@ class Table:
     @property
     def class_titles(self) -> list[str] | None:
         """The titles if they are names, None if they are numbers or absent."""
-        return None if not self.titles or any(map(csv_table.is_numeric, self.titles)) else self.titles
+        return None if not self.titles or any(map(is_numeric, self.titles)) else self.titles
 
     def column(self, title: str) -> np.ndarray:
         """Return the column with a title."""
@@ -73,16 +80,36 @@ class Layout:
     ignored: tuple[str, ...] = ()
 
 
-def read_table(path: Path, *, titles: Sequence[str | None] = ()) -> Table:
-    """Read a table; a single column of text may be titled as in `titles`."""
-    if path.suffix.lower() == ".parquet":
-        return _read_parquet(path)
-    separator = "\t" if path.suffix.lower() == ".tsv" else None
-    found, rows = csv_table.parse(text.read(path), titles=titles, separator=separator)
+def parse_table(content: str, *, titles: Sequence[str | None] = (), separator: str | None = None) -> Table:
+    """Return the table that text holds, as `parse_rows` takes it apart."""
+    found, rows = parse_rows(content, titles=titles, separator=separator)
     try:
         return Table(found, np.array(rows, dtype=np.float64).T)  # type: ignore[arg-type]
     except ValueError:
         return Table(found, [_to_numbers([row[i] for row in rows]) for i in range(len(rows[0]))])
+
+
+def read_parquet(path: Path) -> Table:
+    """Return the table that a .parquet file holds."""
+    arrow, parquet = _parquet_modules(path)
+    try:
+        with parquet.ParquetFile(path) as file:
+            claimed = 8 * file.metadata.num_rows * max(1, file.metadata.num_columns)
+            check_expansion(claimed, path.stat().st_size)
+            table = file.read()
+        columns = [_from_arrow(name, table.column(i)) for i, name in enumerate(table.column_names)]
+    except (LevelheadError, MemoryError):
+        raise
+    except (arrow.ArrowException, ValueError, TypeError, LookupError, OverflowError, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # the system's
+            raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise LevelheadError(f"not a sound .parquet file ({reason})") from None
+    if not columns:
+        raise LevelheadError("the file has no columns")
+    if not len(columns[0]):
+        raise LevelheadError("the file has no rows")
+    return Table(list(table.column_names), columns)
 
 
 def find_columns(table: Table, names: Sequence[str] | None = None, classes: int | None = None) -> Layout:
@@ -113,7 +140,7 @@ def find_columns(table: Table, names: Sequence[str] | None = None, classes: int 
         label = _find_label(titles, lambda i: _may_be_labels(table, i))
         places = [i for i in range(len(titles)) if i != label and not _is_id(titles[i], table.columns[i])]
         called = [titles[i] for i in places]
-        if any(map(csv_table.is_numeric, called)):
+        if any(map(is_numeric, called)):
             called = None
     if names and len(places) == len(names):
         called = list(names)
@@ -133,6 +160,81 @@ def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | N
         if match and match[2] in names:
             found.setdefault(match[2], i)
     return [found[name] for name in names] if len(found) == len(names) else None
+
+
+def parse_rows(
+    content: str, *, titles: Sequence[str | None] = (), separator: str | None = None
+) -> tuple[list[str] | None, list[list[str]]]:
+    """Return the titles of a table, if it has any, and its rows, all of one length, without the index.
+
+    A single column of names may be titled as in `titles`; any other first cell is a name. The first row shows the
+    separator if it is not given.
+
+    >>> parse_rows("0,1\\n0.5,1\\n")
+    (['0', '1'], [['0.5', '1']])
+    """
+    first, *rest = split_cells(content, separator)
+    if len(first) == 1:
+        titled = first[0] in titles or _is_title(first[0], rest)
+    else:
+        titled = any(title in first for title in titles if title) or _are_titles(first, rest)
+    rows = rest if titled else [first, *rest]
+    if not rows:
+        raise LevelheadError("the file holds titles but no data")
+    for at, row in enumerate(rows):
+        if len(row) != len(first):
+            expected = f"there are {len(first)} titles" if titled else f"the first has {len(first)}"
+            raise LevelheadError(f"data row {at} has {len(row)} values, but {expected}")
+    if not _has_index(first):
+        return first if titled else None, rows
+    if any(row[0] != str(i) for i, row in enumerate(rows)):
+        raise LevelheadError(
+            "the first column has no title and is not 0, 1, 2, ...; if it is an index, save the table "
+            "without it (index=False in pandas)"
+        )
+    return first[1:], [row[1:] for row in rows]
+
+
+def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
+    """Return the cells of each row, separated by commas or, if the first row has those, semicolons, tabs or blanks.
+
+    An empty line is left out of a table; in a single column it is an empty cell.
+    """
+    content = content.strip("\r\n")
+    try:
+        first = content.split("\n", 1)[0].split("\r", 1)[0]
+        rows = list(_reader(StringIO(content, newline=""), first, separator))
+    except csv.Error as error:
+        raise LevelheadError(str(error)) from None
+    alone = len(rows[0]) == 1
+    return [[cell.strip() for cell in row] or [""] for row in rows if row or alone]
+
+
+def is_numeric(cell: str) -> bool:
+    """Return whether a cell is a number, with a decimal point or comma."""
+    return is_number(cell) or is_decimal_comma(cell)
+
+
+def is_decimal_comma(cell: str) -> bool:
+    """Return whether a cell is a number with a decimal comma."""
+    return re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) is not None
+
+
+def number(word: str) -> float:
+    """Return a number from text."""
+    try:
+        return float(word)
+    except ValueError:
+        raise LevelheadError(f"expected a number, got {word.strip()!r}") from None
+
+
+def is_number(word: str) -> bool:
+    """Return whether a word is a number."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _prefixed(titles: list[str]) -> tuple[list[int], list[str] | None] | None:
@@ -173,7 +275,7 @@ def _may_be_labels(table: Table, i: int) -> bool:
 def _is_id(title: str, values: np.ndarray) -> bool:
     """Return whether a column only identifies samples: all text, or whole numbers under a title such as `id`."""
     if values.dtype.kind not in "iufb":
-        return not any(map(csv_table.is_numeric, map(str, values.tolist())))
+        return not any(map(is_numeric, map(str, values.tolist())))
     whole = values.dtype.kind in "iub" or bool((values == np.floor(values)).all())
     return whole and ID_TITLES.fullmatch(title.lower()) is not None
 
@@ -188,37 +290,61 @@ def _to_numbers(cells: list[str]) -> np.ndarray:
 def _not_numbers(cells: np.ndarray, where: str) -> LevelheadError:
     """Return the error for the first cell of a column that is not a number."""
     for at, cell in enumerate(map(str, cells.tolist())):
-        if csv_table.is_decimal_comma(cell):
+        if is_decimal_comma(cell):
             return LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point")
-        if not text.is_number(cell):
+        if not is_number(cell):
             held = f"holds {cell!r}" if cell else "has an empty cell"
             return LevelheadError(f"data row {at}{where} {held}; expected a number")
     return LevelheadError(f"expected numbers, got {cells.dtype}{where}")
 
 
-def _read_parquet(path: Path) -> Table:
-    arrow, parquet = _parquet_modules(path)
-    try:
-        with parquet.ParquetFile(path) as file:
-            claimed = 8 * file.metadata.num_rows * max(1, file.metadata.num_columns)
-            check_expansion(claimed, path.stat().st_size)
-            table = file.read()
-        columns = [_from_arrow(name, table.column(i)) for i, name in enumerate(table.column_names)]
-    except LevelheadError:
-        raise
-    except MemoryError:
-        raise
-    except (arrow.ArrowException, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
-        raise LevelheadError(f"not a sound .parquet file ({_first_line(error)})") from None
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise LevelheadError(f"not a sound .parquet file ({_first_line(error)})") from None
-    if not columns:
-        raise LevelheadError("the file has no columns")
-    if not len(columns[0]):
-        raise LevelheadError("the file has no rows")
-    return Table(list(table.column_names), columns)
+def _reader(lines: Iterable[str], first: str, separator: str | None) -> Iterator[list[str]]:
+    """Return a reader of the rows of a table, whose separator its first line shows if it is not given."""
+    if separator is not None:
+        return csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    blanks = " " in first.strip() and not first.startswith(" ") and all(map(is_number, first.split()))
+    separators = [
+        mark
+        for mark in ";\t"
+        if mark in first and all("," not in word or is_decimal_comma(word.strip(' "')) for word in first.split(mark))
+    ]
+    return csv.reader(lines, delimiter=[*separators, " " if blanks else ","][0], skipinitialspace=True)
+
+
+def _has_index(first: list[str]) -> bool:
+    return len(first) > 1 and not first[0]
+
+
+def _is_title(first: str, rest: list[list[str]]) -> bool:
+    """Return whether the first cell of a single column is its title: a name over numbers, or 0 over fractions."""
+    others = [row[0] for row in rest if row[0]]
+    if not others or not all(map(is_number, others)):
+        return False
+    return not is_numeric(first) or (first == "0" and not any(map(_WHOLE.fullmatch, others)))
+
+
+def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
+    if _has_index(first) or not any(map(is_numeric, first)):
+        return True
+    numbers = [cell for cell in first if is_numeric(cell)]
+    counted = numbers == [str(i) for i in range(len(numbers))]
+    if counted and any(cell.lower() in LABEL_TITLES for cell in first):  # labels next to columns that pandas numbered
+        return True
+    if name := next((cell for cell in first if cell and not is_numeric(cell)), None):
+        raise LevelheadError(f"the first row holds {name!r} next to numbers; expected only names or only numbers")
+    if not all(map(_WHOLE.fullmatch, first)) or len(set(first)) < len(first):
+        return False
+    whole = (bool(_WHOLE.fullmatch(cell)) for row in rest for cell in row)
+    if first == [str(i) for i in range(len(first))]:
+        if not all(whole):
+            return True
+    elif not rest or any(whole):
+        return False
+    shown = ",".join(first if len(first) <= 4 else [*first[:3], "..."])
+    raise LevelheadError(
+        f"the first row, {shown}, may be titles or a sample; give the columns names, or write the "
+        "numbers of a sample with a point (0.0)"
+    )
 
 
 def _from_arrow(name: str, column: Any) -> np.ndarray:
@@ -234,10 +360,6 @@ def _from_arrow(name: str, column: Any) -> np.ndarray:
     if values.dtype.kind == "O" and not isinstance(first, str | bytes):
         return np.array([float(value) for value in values.tolist()])  # decimals
     return values.astype(str)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _parquet_modules(path: Path) -> tuple[Any, Any]:

@@ -27,9 +27,7 @@ def read(path: str | Path, wanted: str = "text") -> str:
 def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours.
 
-    Args:
-        content: the text.
-        pairs: called with the pairs of each object, in place of `dict`.
+    The pairs of each object are given to `pairs`, in place of `dict`.
 
     >>> parse_json('{"cat": [1, 2]}')
     {'cat': [1, 2]}
@@ -57,9 +55,6 @@ def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | Non
 def parse_toml(content: str) -> dict[str, Any]:
     """Return what TOML text holds; raise ValueError if it is not TOML, or is nested too deep to be read.
 
-    Args:
-        content: the text.
-
     >>> parse_toml("epochs = 3")
     {'epochs': 3}
     >>> parse_toml("a = " + "[" * 5000)
@@ -70,23 +65,6 @@ def parse_toml(content: str) -> dict[str, Any]:
         return tomllib.loads(content)
     except RecursionError:
         raise LevelheadError("nested too deep") from None
-
-
-def number(word: str) -> float:
-    """Return a number from text."""
-    try:
-        return float(word)
-    except ValueError:
-        raise LevelheadError(f"expected a number, got {word.strip()!r}") from None
-
-
-def is_number(word: str) -> bool:
-    """Return whether a word is a number."""
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def _nested_too_deep() -> LevelheadError:

@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from ..choice.options import AUTO
 from ..core.array import Array, check_finite_rows, described, to_numpy
 from ..core.choices import Kind
 from ..core.errors import Advice, LevelheadError, check_choice
-from ..core.measure import LARGEST_PROBABILITY
+from ..core.logits import LARGEST_PROBABILITY
 from ..core.per_class import as_mapping, find_classes, in_order, title
 from ..path.metrics import check_cost
-from ..rules.rule import Shift
+from ..rules.rule import AUTO, Shift
 
 
 def check_multilabel_options(rule: str, criterion: str, **others: Any) -> None:

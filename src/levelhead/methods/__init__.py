@@ -6,17 +6,15 @@
 `METHODS` is a plain dict. `method_named` also accepts `NAME+rs` for any of them and `FILE.py:NAME` for a user's own.
 
 - method: `Method` and `Retrain`, the records
-- table: `METHODS`
-- lookup: `method_named` and `load`
+- table: `METHODS`, `method_named` and `load`
 - card: methods in words
 - baseline, over_sample, under_sample, re_weighting, focal, class_balanced, ldam, wvn, rs: Table 1
 - balanced_softmax, tau_norm, crt: beyond the paper
 - _loss, _sampling: what losses and samplers share
 """
 
-from .lookup import load, method_named
 from .method import Method, Retrain
 from .rs import plus_rs
-from .table import METHODS
+from .table import METHODS, load, method_named
 
 __all__ = ["METHODS", "Method", "Retrain", "load", "method_named", "plus_rs"]

@@ -1,5 +1,13 @@
-"""The table of methods: Table 1's nine rows in its order, then their variants, then methods beyond the paper."""
+"""The table of methods: Table 1's nine rows in its order, then their variants, then methods beyond the paper.
 
+`method_named` finds one by its name: from the table, with RS after it, or from a user's own file.
+"""
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from ..core.errors import LevelheadError
 from . import (
     balanced_softmax,
     baseline,
@@ -52,3 +60,73 @@ METHODS: dict[str, Method] = MethodTable(
         crt.METHOD,
     )
 )
+
+
+def method_named(name: str) -> Method:
+    """Return the method of that name.
+
+    Args:
+        name: one of `METHODS`; `NAME+rs` for any of them with RS after training; or `FILE.py:NAME` for one of your own.
+
+    Returns:
+        The method.
+
+    >>> method_named("re-weighting+rs").trained_as
+    're-weighting'
+    """
+    if name in METHODS:
+        return METHODS[name]
+    if name.endswith("+rs"):
+        return plus_rs(method_named(name.removesuffix("+rs")))
+    if ".py" in name:
+        return load(name)
+    trained = [known for known in METHODS if not known.endswith("+rs")]
+    raise LevelheadError(
+        f"unknown method {name!r}; the methods are {', '.join(trained)}; any of them with +rs, or FILE.py:NAME"
+    )
+
+
+def method_file(where: str) -> tuple[Path, str]:
+    """Split `FILE.py:NAME` into its file and name; check that the file exists, but do not run it."""
+    file, _, name = where.rpartition(":")
+    if not name.isidentifier() or Path(file).suffix != ".py":
+        raise LevelheadError(f"expected a method as FILE.py:NAME, got {where!r}")
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"{file}: no such file; expected a Python file that defines the Method {name}")
+    return Path(file), name
+
+
+def load(where: str) -> Method:
+    """Run a user's own file and return the method it defines.
+
+    Args:
+        where: `FILE.py:NAME`, the file and the name of the `Method` in it.
+
+    Returns:
+        The method.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "mine.py").write_text("from levelhead.methods.focal import METHOD")
+    ...     load(f"{folder}/mine.py:METHOD").name
+    'focal'
+    """
+    path, name = method_file(where)
+    module_name = f"levelhead_user_{path.stem}"
+    spec = spec_from_file_location(module_name, path)
+    assert spec is not None  # .py files always have a loader
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses and pickle look a class's module up by name
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module_name]
+        raise LevelheadError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        defined = [key for key, value in vars(module).items() if isinstance(value, Method)]
+        raise LevelheadError(f"{path} does not define {name}; its methods are {', '.join(defined) or 'none'}")
+    method = getattr(module, name)
+    if not isinstance(method, Method):
+        raise LevelheadError(f"{where}: expected a levelhead.methods.Method, got {type(method).__name__}")
+    return method

@@ -6,11 +6,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ..core.array import Array, is_torch
-from ..core.cores import usable_cores
+from ..core.array import Array, is_torch, usable_cores
+from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import LevelheadError, check_choice
-from ..core.measure import Kind, check_shape
+from ..core.logits import check_shape
 from ..core.warnings import warn
 from ..rules.direction import Direction
 from ..show.progress import RowProgress

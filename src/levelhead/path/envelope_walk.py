@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.cores import usable_cores
+from ..core.array import usable_cores
+from ..core.choices import Kind
 from ..core.errors import LevelheadError
-from ..core.measure import Kind
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
 from .chunks import read_chunks

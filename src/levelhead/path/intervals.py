@@ -13,7 +13,7 @@ the sample is right if and only if ``lo <= gamma <= hi``. A sample that is never
 float64 gives the same predictions, unless the logits are so large that float64 loses what gamma adds to them.
 
 A crossing is right to about three units in its last place, given the float64 slopes. The engines numpy and
-top-k compute it by the same operations of numpy; torch may differ in the last bits. `tests/trust/exact_numbers.py`
+top-k compute it by the same operations of numpy; torch may differ in the last bits. `bench/trust/exact_numbers.py`
 compares all engines with exact arithmetic.
 """
 
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.array import SCRATCH
 from ..core.curve import ascending
-from ..core.tables import SCRATCH
 from ..rules.direction import Direction
 
 NEVER = (np.inf, -np.inf)

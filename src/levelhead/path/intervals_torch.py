@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ..core.array import not_finite
-from ..core.measure import LARGEST_PROBABILITY, Kind, check_logits
+from ..core.choices import Kind
+from ..core.logits import LARGEST_PROBABILITY, check_logits
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
 from .intervals import FAR_FROM_ONE, NEAR_ONE, SMALLEST, TabulatedRule

@@ -32,6 +32,7 @@ TITLES: dict[str, str] = {
     "worst_recall": "worst recall",
 }
 ERRORS = ("error", "balanced_error")  # sums over samples that are right: `GammaPath` and `Objective` compute these
+CLASSES_ALIKE = ("balanced_error",)  # as if all classes were equally frequent
 LOWER_IS_BETTER = (*ERRORS, "cost")
 RECALLS = (*ERRORS, "g_mean", "worst_recall")  # follow from where samples are right, whatever wrong class is predicted
 _NOTHING = 1e-11  # shares below this are 0: they differ from it by rounding

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.array import Array
+from ..core.choices import Kind, Metric
 from ..core.counts import Counts, groups
-from ..core.curve import METRICS, Curve, Metric, Point, accumulate
+from ..core.curve import METRICS, Curve, Point, accumulate
 from ..core.errors import LevelheadError, check_choice
-from ..core.measure import Kind
-from ..core.positions import flatten_positions
+from ..core.labels import flatten_positions
 from ..core.warnings import warn
 from ..rules.checks import check_range, target_prior
 from ..rules.direction import Direction

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array
-from ..core.measure import Kind, fit_temperature
+from ..core.choices import Kind
+from ..core.measure import fit_temperature
 from ..path.chunks import read_chunks
 from .rule_view import RuleView
 

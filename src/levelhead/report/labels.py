@@ -8,8 +8,8 @@ import numpy as np
 
 from ..choice.tuned import Tuned
 from ..core.array import Array
+from ..core.choices import Kind
 from ..core.counts import Counts
-from ..core.measure import Kind
 from ..core.warnings import quiet
 from ..labels.label_inputs import check_label_scores, check_label_table
 from ..labels.tune_labels import tune_labels
@@ -178,7 +178,7 @@ def label_code(subject: LabelSubject) -> dict[str, str]:
     if subject.tuned_file:
         what, before = json.dumps(subject.tuned_file), ""
     else:
-        what, before = "tuned", 'tuned = lh.tune(logits, labels, counts, task="multilabel")    # those of this page\n'
+        what, before = "tuned", "tuned = lh.tune_labels(logits, labels, counts)    # those of this page\n"
         apply = f"{label_tune_command(subject.files, subject.choice)}\n{apply}"
     return {"command": apply, "python": f"import levelhead as lh\n\n{before}adjusted = lh.adjust_(model, {what}){UNDO}"}
 

@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ..choice.options import AUTO
 from ..choice.snapshot import Snapshot
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import read_choice
+from ..core.choices import Kind
 from ..core.errors import LevelheadError
-from ..core.measure import Kind
 from ..core.study import from_the_study
-from ..io import arrays, samples
-from ..io.counts_file import target_shares
-from ..io.label_samples import read_label_samples
+from ..io import arrays, samples_file
+from ..io.per_class_file import target_shares
 from ..io.safetensors_file import read_header
+from ..io.samples_file import read_label_samples
 from ..io.text import parse_json
 from ..io.text import read as read_text
-from ..rules.rule import RULES, find_path_rule
+from ..rules.rule import AUTO, RULES, find_path_rule
 from .labels import LabelSubject, of_labels
 from .subject import ChoiceRecord, Subject, of_logits, of_snapshot
 
@@ -47,7 +46,7 @@ def of_file(
         path: the file or folder.
         labels, counts_file: files of the labels [N] of logits and of the training samples of each class, where the
             logits' file does not hold them; without labels, only the predicted shares are shown.
-        names, label_column: class names, and the title of the labels in a table of logits, as in `samples.read`.
+        names, label_column: class names, and the title of the labels in a table of logits, as in `samples_file.read`.
         tuned: a tuned.json, chosen on other samples than these.
         gamma: a gamma of your own. With neither, gamma is chosen on the held-out samples; logits are taken to be that.
         rule, bootstrap: as in `of_snapshot`; the rule is `auto` if None.
@@ -129,7 +128,7 @@ def _open(
             "run's folder or a snapshot"
         )
     background = ((choice or {}).get("sources") or {}).get("background")
-    found = samples.read(
+    found = samples_file.read(
         place, labels, counts_file, names=names, label_column=label_column, background=background, say=say
     )
     subject = of_logits(
@@ -220,7 +219,7 @@ def of_choice(
     choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
     if choice.get("task") == "multilabel":
         return _of_label_choice(tuned, logits, labels, counts, kind=kind, title=title or logits.stem)
-    found = samples.read(logits, labels, counts, names=choice.get("names"), background=background)
+    found = samples_file.read(logits, labels, counts, names=choice.get("names"), background=background)
     subject = of_logits(
         found.logits,
         found.labels,

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..choice.fitters import MOST_NUMBERS
 from ..core.array import Array, to_numpy
+from ..core.choices import Kind
 from ..core.curve import Curve
-from ..core.measure import Kind
 from ..path.envelope import Envelope
 from ..path.envelope_walk import compute_envelope
 from ..path.path import GammaPath, gamma_path

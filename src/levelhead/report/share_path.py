@@ -8,7 +8,7 @@ each sample's prediction follows the upper envelope of its row.
 import numpy as np
 
 from ..core.array import Array
-from ..core.measure import Kind
+from ..core.choices import Kind
 from ..path.chunks import read_chunks
 from ..path.envelope import Envelope
 from ..path.path import GammaPath

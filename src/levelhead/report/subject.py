@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 
 from ..choice.choose import kind_of_scores
-from ..choice.options import AUTO
 from ..choice.snapshot import Snapshot
 from ..choice.tune import match_prior, tune
 from ..choice.tuned import Tuned
 from ..core.array import Array, as_array
-from ..core.class_names import names_of_columns, resolve_labels
+from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
 from ..core.head import Head
-from ..core.measure import Kind
+from ..core.labels import resolve_labels
+from ..core.per_class import names_of_columns
 from ..core.warnings import quiet
 from ..path.envelope import Envelope
 from ..path.path import GammaPath
-from ..rules.rule import RULES, Rescale
+from ..rules.rule import AUTO, RULES, Rescale, rule_with
 from .rule_view import ChoiceRecord, RuleView, chosen_strength, make_views
 
 LARGEST_GAMMA = 50.0  # at this gamma, a class with half the samples is scaled by 10^15
@@ -193,7 +193,9 @@ def of_snapshot(
     choice = _choice(gamma, rule, tuned)
     if choice is None and held_out is not None:
         with quiet():  # the page shows the warnings
-            found = tune(*held_out, snapshot.counts, rule=rule, norms=head.norms, names=names, bootstrap=bootstrap)
+            found = tune(
+                *held_out, snapshot.counts, rule=rule_with(rule, norms=head.norms), names=names, bootstrap=bootstrap
+            )
         choice = found.to_dict()
     return of_logits(
         snapshot.logits(shown),
@@ -270,13 +272,15 @@ def of_logits(
         known = check_labels(found, len(n))
     if choice is None:
         times = min(bootstrap, MAX_RESAMPLED // len(logits))
-        given: dict[str, Any] = {"norms": norms, "names": names, "kind": kind, "bootstrap": times}
+        given: dict[str, Any] = {"names": names, "kind": kind, "bootstrap": times}
         with quiet():  # the page shows the warnings
             if known is None or blind:
                 one = Rescale.name if rule == AUTO else rule
-                tuned = match_prior(logits, n, prior, rule=one, **given)  # type: ignore[arg-type]
+                tuned = match_prior(logits, n, prior, rule=rule_with(one, norms=norms), **given)
             else:
-                tuned = tune(logits, known, n, rule=rule, target=prior, chosen_on=samples, **given)
+                tuned = tune(
+                    logits, known, n, rule=rule_with(rule, norms=norms), target=prior, chosen_on=samples, **given
+                )
         choice = tuned.to_dict()
     views = make_views(logits, known, n, choice, norms=norms, kind=kind, target=prior)
     tried = tuned.candidates if isinstance(tuned, Tuned) and tuned.metric == "balanced_error" and not apart else ()

@@ -10,11 +10,12 @@
 """
 
 from .adjustment import Adjustment
-from .rule import RULES, OneStrength, Rescale, RescaleThenShift, Rule, Shift, Strengths, Tau, Unchanged, Vector
+from .rule import RULES, Auto, OneStrength, Rescale, RescaleThenShift, Rule, Shift, Strengths, Tau, Unchanged, Vector
 
 __all__ = [
     "RULES",
     "Adjustment",
+    "Auto",
     "OneStrength",
     "Rescale",
     "RescaleThenShift",

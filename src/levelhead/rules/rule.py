@@ -5,7 +5,7 @@ class: its exact path, its choice, its page and its files follow from that.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -107,6 +107,15 @@ class Rule:
             chosen: the strengths.
         """
         raise NotImplementedError
+
+    def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
+        """Return what it does to scores [N, K] that come from no head; counts [K] of what the model was trained on.
+
+        >>> RULES["rescale"].on_scores(np.array([400, 100]), Strengths(0.5)).scale
+        array([1., 2.])
+        """
+        rows = Head(np.ones((len(counts), 1)))
+        return replace(self.amounts(rows, counts, chosen), smoothing=chosen.smoothing)
 
     def refuses(self, head: Head, counts: np.ndarray | None) -> str | None:
         """Return why it cannot adjust a head, or None."""
@@ -309,6 +318,9 @@ class RescaleThenShift(PerClass):
         rarity = counts.max() / counts
         return Adjustment(rarity**gamma, second * np.log(rarity) + 0.0)
 
+    def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
+        return self.adjustment(counts, chosen.gamma, chosen.second or 0.0)
+
 
 @dataclass(frozen=True, eq=False)
 class Vector(PerClass):
@@ -324,6 +336,26 @@ class Vector(PerClass):
         return "a scale and an offset for each class"
 
 
+AUTO = "auto"  # whichever rule is best on samples that it was not fitted on
+
+
+@dataclass(frozen=True, eq=False)
+class Auto(Rule):
+    """The rule that is best on held-out samples that it was not fitted on.
+
+    Args:
+        range: of each rule's strength; its own if None.
+        norms: [K], the norms of the weight vectors, with which tau-normalization is tried too.
+        bias: [K], a bias within the logits that is kept while the weights are scaled; None if it is scaled too.
+    """
+
+    norms: Any = None
+    bias: Any = None
+
+    name = AUTO
+    title = "the best rule"
+
+
 RULES: dict[str, Rule] = {  # simplest first, as they are tried
     rule.name: rule for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector())
 }
@@ -337,6 +369,17 @@ def find_rule(name: Any) -> Rule:
     """
     check_choice("rule", name, tuple(RULES))
     return RULES[name]
+
+
+def rule_with(rule: str | Rule, *, range: Any = None, norms: Any = None, bias: Any = None) -> Rule:
+    """Return a rule, given by its name or as an object, with the settings that it takes and that are not None.
+
+    >>> rule_with("shift", range=(0, 8)).range_at()
+    (0, 8)
+    """
+    made = rule if isinstance(rule, Rule) else Auto() if rule == AUTO else find_rule(rule)
+    given = {"range": range} | ({"norms": norms, "bias": bias} if isinstance(made, Auto | OneStrength) else {})
+    return replace(made, **{name: value for name, value in given.items() if value is not None})
 
 
 def path_rules() -> tuple[str, ...]:

@@ -4,9 +4,7 @@ fit_many: the fast engine, for many trainings at once
 precision: what it rounds, and how
 job: one training of the fast engine
 pack: runs that take the same steps, as captured CUDA graphs
-batch_marks: how many batches of an epoch are done
-row_means: weights of packed networks averaged over the last epochs
-net_rows: the parameters of several networks as matrices
+net_rows: the parameters of several networks as matrices, and their means over the last epochs
 stacked: several networks as one
 conv_norm, kernels: convolution and batch norm of stacked networks, in Triton
 """

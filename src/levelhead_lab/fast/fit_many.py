@@ -69,8 +69,8 @@ def fit_many(
         jobs: what to train; those with the same data, recipe and epoch length are stacked.
         slots: how many runs share the device.
         dtype: of activations, or one of `precision.PRECISIONS`. Weights are kept in float32 or better.
-        compiled: whether unstacked networks go through torch.compile; None for yes on CUDA.
-        stacked: whether networks of one architecture become one; None for yes where the kernels run, on CUDA.
+        compiled, stacked: whether unstacked networks go through torch.compile, and whether those of one architecture
+            become one; None for yes on CUDA, where the kernels run.
         evaluate_early: measure errors on the evaluation splits from the first epoch on. Otherwise they are measured
             from `Recipe.first_decay_epoch` on, and are None before.
         on_epoch: called after each epoch of each job with the job's position and the epoch's record.

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..lab.nets import CosineHead, Net
 from ..lab.recipe import Recipe
+from ..lab.train import add_to_means_
 from .precision import Precision, find_precision
 
 
@@ -152,3 +153,36 @@ def sgd_(rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: R
     gradient = gradient + recipe.weight_decay * rows
     momentum.mul_(recipe.momentum).add_(gradient)
     rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)
+
+
+class RowMeans:
+    """The means of packed networks: matrices like their rows and statistics; none where the recipe averages nothing."""
+
+    def __init__(self, nets: NetRows, recipe: Recipe):
+        self.nets, self.recipe = nets, recipe
+        self.matrices = tuple(torch.zeros_like(x) for x in (nets.rows, nets.statistics)) if recipe.average else ()
+
+    def load(self, run: int, mean: dict[str, Tensor]) -> None:
+        """Copy the mean that a run had to its row."""
+        if self.matrices and mean:
+            self.nets.load_means(run, self.matrices, mean)
+
+    @torch.no_grad()
+    def add(self, epoch: int) -> bool:
+        """Take in the weights after an epoch, as far as the recipe asks; return whether their mean replaced them."""
+        count, current = self.recipe.epochs_averaged(epoch), (self.nets.rows, self.nets.statistics)
+        if not count:
+            return False
+        add_to_means_(self.matrices, current, count)
+        if epoch + 1 < self.recipe.epochs:
+            return False
+        for x, mean in zip(current, self.matrices, strict=True):
+            x.copy_(mean)
+        return True
+
+    def of_run(self, run: int, epoch: int, momentum: Tensor, copies: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return the mean of one run by name, from copies of the matrices after an epoch; empty before there is one."""
+        if not self.recipe.epochs_averaged(epoch):
+            return {}
+        learned, _, measured = self.nets.run_tensors(run, copies[0], momentum, copies[1])
+        return learned | measured

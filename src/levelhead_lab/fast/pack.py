@@ -23,11 +23,9 @@ from levelhead.core.head import Head
 from ..lab.epoch_plan import EpochPlan, draw_plan
 from ..lab.preprocess import Preprocess, has_kernels
 from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, stages
-from .batch_marks import BatchMarks
 from .job import Job
-from .net_rows import NetRows, SingleNet, sgd_
+from .net_rows import NetRows, RowMeans, SingleNet, sgd_
 from .precision import Precision, find_precision
-from .row_means import RowMeans
 from .stacked import StackedNets, is_stackable
 
 STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
@@ -347,3 +345,34 @@ class Pack:
 
 def _do_nothing() -> None:
     """Stand in for a graph that is not captured."""
+
+
+class BatchMarks:
+    """Tells how many batches are done: on a CPU at once, on CUDA when the events behind them have happened.
+
+    >>> marks = BatchMarks(lambda *record: print(record), None)
+    >>> marks.add(0, 16, 40)
+    (1, 16, 40)
+    """
+
+    def __init__(self, report: OnBatch | None, stream: Any) -> None:
+        self.report, self.stream = report, stream
+        self.queued: deque[tuple[int, int, int, Any]] = deque()
+
+    def add(self, epoch: int, done: int, total: int) -> None:
+        """Mark that so many batches of an epoch are queued; without a stream they are done, and told."""
+        if self.report is None:
+            return
+        if self.stream is None:
+            self.report(epoch + 1, done, total)
+            return
+        event = torch.cuda.Event()
+        event.record(self.stream)
+        self.queued.append((epoch, done, total, event))
+
+    def tell(self, epoch: int) -> None:
+        """Wait for the batches of the epochs up to this one, and tell each as it is done."""
+        while self.report is not None and self.queued and self.queued[0][0] <= epoch:
+            at, done, total, event = self.queued.popleft()
+            event.synchronize()
+            self.report(at + 1, done, total)

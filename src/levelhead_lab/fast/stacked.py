@@ -76,22 +76,9 @@ class StackedConvNorm:
         from . import conv_norm
 
         if training:
-            return conv_norm.FusedConvNorm.apply(  # type: ignore[return-value]
-                x,
-                residual,
-                self.filters,
-                self.gamma,
-                self.beta,
-                self.running_mean,
-                self.running_var,
-                self.cast_filters,
-                self.stride,
-                relu,
-                self.eps,
-                self.momentum,
-                self.products,
-                self.side_stream,
-            )
+            state = self.filters, self.gamma, self.beta, self.running_mean, self.running_var, self.cast_filters
+            options = self.stride, relu, self.eps, self.momentum, self.products, self.side_stream
+            return conv_norm.FusedConvNorm.apply(x, residual, *state, *options)  # type: ignore[return-value]
         scale = self.gamma * torch.rsqrt(self.running_var + self.eps)
         affine = scale, self.beta - self.running_mean * scale
         how = {"stride": self.stride, "products": self.products}
@@ -100,16 +87,8 @@ class StackedConvNorm:
     def _one_run(self, run: int, x: Tensor, residual: Tensor | None, relu: bool, training: bool) -> Tensor:
         filters = self.filters[run].permute(3, 2, 0, 1).to(x.dtype)
         y = F.conv2d(x.permute(0, 3, 1, 2), filters, stride=self.stride, padding=filters.shape[2] // 2)
-        y = F.batch_norm(
-            y,
-            self.running_mean[run],
-            self.running_var[run],
-            self.gamma[run],
-            self.beta[run],
-            training,
-            self.momentum,
-            self.eps,
-        ).permute(0, 2, 3, 1)
+        mean, var, gamma, beta = (x[run] for x in (self.running_mean, self.running_var, self.gamma, self.beta))
+        y = F.batch_norm(y, mean, var, gamma, beta, training, self.momentum, self.eps).permute(0, 2, 3, 1)
         y = y if residual is None else y + residual
         return F.relu(y) if relu else y
 

@@ -4,11 +4,9 @@ load, cifar, image_folder: data sets by name or path
 data: data sets as arrays: made imbalanced, split, hashed
 recipe: optimizer, schedule and augmentation, from recipes.toml or a file
 nets: the networks, each a body and a head
-average: weights averaged over the last epochs
-train: the plain loop, on any device and any number of processes
-features: features, snapshot and errors of a trained network
+train: the plain loop, on any device and any number of processes; weights averaged over the last epochs
 epoch_plan: the samples, crops and flips of an epoch, drawn before it begins
-preprocess: from stored images to the input of a network
+preprocess: from stored images to the input of a network; features, snapshot and errors of a trained one
 trivial_augment: fourteen operations on images, one per sample of a batch
 augment_kernel: all of a sample's augmentation at once, in Triton
 """

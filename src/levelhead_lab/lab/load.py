@@ -143,13 +143,9 @@ def _class_numbers(labels: np.ndarray) -> tuple[str, ...]:
         raise LevelheadError(f"expected labels from 0 to K - 1, {got}; number the classes from 0 on, without gaps")
     missing = np.flatnonzero(np.bincount(labels, minlength=last + 1) == 0)
     if len(labels) and len(missing):
-        count_from_1 = missing.tolist() == [0]
-        raise LevelheadError(
-            f"class {missing[0]} has no training image, and labels go from {labels.min()} to {last}; "
-            + (
-                "they seem to count from 1: subtract 1"
-                if count_from_1
-                else "number the classes from 0 on, without gaps"
-            )
-        )
+        what_to_do = "number the classes from 0 on, without gaps"
+        if missing.tolist() == [0]:
+            what_to_do = "they seem to count from 1: subtract 1"
+        span = f"labels go from {labels.min()} to {last}"
+        raise LevelheadError(f"class {missing[0]} has no training image, and {span}; {what_to_do}")
     return tuple(map(str, range(last + 1)))

@@ -1,15 +1,24 @@
-"""From stored images to the input of a network: crop and flip in one gather, TrivialAugment, standardizing, cutout."""
+"""From stored images to the input of a network, and what a trained network makes of them.
+
+Images are cropped and flipped in one gather, varied by TrivialAugment, standardized and cut out. A trained network
+gives features, a snapshot, and errors on the evaluation splits.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from levelhead.choice.snapshot import Snapshot
 from levelhead.core.errors import LevelheadError
 
-from .data import Data
+from .data import Data, Split
 from .epoch_plan import EpochPlan
+from .nets import Net, head_inputs, head_of
 from .recipe import Recipe
 from .trivial_augment import make_tables, trivial_augment
 
@@ -134,3 +143,44 @@ def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
     columns = torch.arange(width, device=x.device) - (centers[:, 1:] * width).floor()  # [B, W]
     down, across = ((from_center >= -(side // 2)) & (from_center < side // 2) for from_center in (rows, columns))
     return x.masked_fill((down[:, :, None] & across[:, None, :])[:, None], 0)
+
+
+@torch.no_grad()
+def features(net: Net, split: Split, preprocess: Preprocess, *, batch: int = 512) -> np.ndarray:
+    """Return what the head multiplies, [N, d], with the network in evaluation mode."""
+    net.eval()
+    device = next(net.parameters()).device
+    parts = [
+        head_inputs(net, preprocess.standardized(torch.from_numpy(split.images[at : at + batch]).to(device)))
+        for at in range(0, len(split), batch)
+    ]
+    return torch.cat(parts).float().cpu().numpy()
+
+
+def snapshot(
+    net: Net, data: Data, preprocess: Preprocess, *, meta: dict[str, Any] | None = None, half: bool = False
+) -> Snapshot:
+    """Return the head, the counts, and the features and labels of every split; `half` stores features as float16."""
+    kept = {name: features(net, part, preprocess) for name, part in data.splits.items()}
+    return Snapshot(
+        head=replace(head_of(net).numpy(), names=data.names),
+        counts=data.counts,
+        meta=meta or {},
+        features={name: x.astype(np.float16) if half else x for name, x in kept.items()},
+        labels={name: part.labels for name, part in data.splits.items()},
+    )
+
+
+def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:
+    """Return the share of wrong predictions on every split but the training split."""
+    head, found = head_of(net).numpy(), {}
+    for name, part in data.splits.items():
+        if name != "train":
+            with np.errstate(over="ignore", invalid="ignore"):
+                logits = head.logits(features(net, part, preprocess))
+            if not np.isfinite(logits).all():  # after the last step of an epoch, which no loss has seen
+                raise LevelheadError(
+                    f"the logits of {name} images are not finite: the training has diverged; lower the learning rate"
+                )
+            found[name] = float((logits.argmax(axis=1) != part.labels).mean())
+    return found

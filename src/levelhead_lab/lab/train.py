@@ -2,10 +2,13 @@
 
 Everything random is drawn from (seed, epoch, step). A training that was stopped anywhere and resumed from its State
 therefore takes the same steps: bit for bit on a CPU with the same number of threads.
+
+Weights are averaged over the last epochs where the recipe asks for it (Izmailov et al., Averaging Weights Leads to
+Wider Optima and Better Generalization, 2018), and the batch statistics too, instead of being measured again.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +22,6 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.head import Head
 from levelhead.methods.method import Method
 
-from .average import add_to_means_, numbers_of, take_mean_
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
 from .nets import Net, head_of
@@ -164,16 +166,8 @@ def _train(
                 take_mean_(net, mean, method)
         state = _state(net, optimizer, epoch + 1, 0, mean)
         if on_epoch is not None:
-            on_epoch(
-                state,
-                {
-                    "epoch": epoch + 1,
-                    "lr": lr,
-                    "loss": loss / n,
-                    "train_error": wrong / n,
-                    "norms": head_of(net).norms.tolist(),
-                },
-            )
+            record = {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n}
+            on_epoch(state, {**record, "norms": head_of(net).norms.tolist()})
     return state
 
 
@@ -182,6 +176,31 @@ def _project_(net: Net, method: Method, order: str) -> None:
     if method.project is not None and method.order == order:
         weight = net.head.weight
         weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
+
+
+@torch.no_grad()
+def add_to_means_(means: Iterable[Tensor], values: Iterable[Tensor], count: int) -> None:
+    """Take another value into each mean, of which it is number `count`; the first replaces what is there.
+
+    >>> mean = torch.zeros(1)
+    >>> for count, value in enumerate((1.0, 2.0, 6.0), 1):
+    ...     add_to_means_([mean], [torch.tensor([value])], count)
+    >>> mean.item()
+    3.0
+    """
+    for mean, value in zip(means, values, strict=True):
+        mean.lerp_(value, 1 / count)
+
+
+def numbers_of(net: Net) -> dict[str, Tensor]:
+    """Return the parameters and statistics of a network by name, without its counters."""
+    return {name: x for name, x in net.state_dict().items() if x.is_floating_point()}
+
+
+def take_mean_(net: Net, mean: dict[str, Tensor], method: Method) -> None:
+    """Copy the mean to the network; unit weight vectors, whose mean is shorter, are made unit vectors again."""
+    net.load_state_dict({**net.state_dict(), **mean})
+    _project_(net, method, "after")
 
 
 def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
@@ -222,13 +241,8 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
 
 def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
     learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.SGD(
-        learning.values(),
-        lr=recipe.lr,
-        momentum=recipe.momentum,
-        nesterov=recipe.nesterov,
-        weight_decay=recipe.weight_decay,
-    )
+    options = {name: getattr(recipe, name) for name in ("lr", "momentum", "nesterov", "weight_decay")}
+    optimizer = torch.optim.SGD(learning.values(), **options)
     for name in learning.keys() & state.momentum.keys():  # the fast engine keeps those of frozen parameters too
         optimizer.state[learning[name]]["momentum_buffer"] = state.momentum[name].to(learning[name].device).clone()
     return optimizer

@@ -89,11 +89,7 @@ def readings_table(records: Sequence[Record]) -> str:
 
 
 def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
-    """Return what RS and the shift reach at three epochs of each training: the best without them, with RS, the last.
-
-    Args:
-        runs: what `rule_epochs.measure_epochs` returned.
-    """
+    """Return what RS and the shift reach at three epochs of each training: the best without them, with RS, the last."""
     rows = []
     for run in runs:
         epochs = run["epochs"]
@@ -131,11 +127,7 @@ VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its 
 
 
 def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
-    """Return what variants of longer trained networks reach: strength from unlabelled images, and best on test.
-
-    Args:
-        runs: what `past_frontier.try_all` returned.
-    """
+    """Return what variants of longer trained networks reach: strength from unlabelled images, and best on test."""
     rows: list[tuple[str, list[str]]] = [
         ("alone", [f"{100 * _variant(run, 'as trained')['error']:.2f}" for run in runs])
     ]

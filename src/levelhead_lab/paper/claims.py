@@ -39,35 +39,21 @@ def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome
 
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
     """Judge the baseline's rank correlation of weight norms with counts."""
-    return rank_finding(
-        records,
-        "The norm of a class's weight vector follows its sample frequency.",
-        lambda r: r["norms"],
-        "of weight norm with count",
-        sign=1,
-    )
+    says = "The norm of a class's weight vector follows its sample frequency."
+    return rank_finding(records, says, lambda r: r["norms"], "of weight norm with count", sign=1)
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
     """Judge the baseline's rank correlation of sigma-test with rarity."""
-    return rank_finding(
-        records,
-        "At test time, features of less frequent classes form wider clusters.",
-        lambda r: r["geometry"].get("sigma_test"),
-        "of sigma-test with rarity",
-        sign=-1,
-    )
+    says = "At test time, features of less frequent classes form wider clusters."
+    return rank_finding(records, says, lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
     """Judge the baseline's rank correlation of the angle between train and test centers with rarity."""
-    return rank_finding(
-        records,
-        "The rarer a class, the farther apart the centers of its train and test features.",
-        lambda r: r["geometry"].get("center_gap"),
-        "of the angle between centers with rarity",
-        sign=-1,
-    )
+    says = "The rarer a class, the farther apart the centers of its train and test features."
+    what = "of the angle between centers with rarity"
+    return rank_finding(records, says, lambda r: r["geometry"].get("center_gap"), what, sign=-1)
 
 
 def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
@@ -268,13 +254,8 @@ def rank_finding(records: Sequence[Record], says: str, values: Values, what: str
             f"; {mean(over):.2f} with each class relative to itself on balanced data; balanced data alone, in the "
             f"same order of classes: {', '.join(f'{c:.2f}' for c in chance.values())}"
         )
-    return Finding(
-        says,
-        number,
-        seen,
-        outcome_for(number, STRONG, WEAK),
-        f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more",
-    )
+    rule = f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more"
+    return Finding(says, number, seen, outcome_for(number, STRONG, WEAK), rule)
 
 
 def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:

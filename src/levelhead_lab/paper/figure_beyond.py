@@ -11,8 +11,8 @@ from levelhead.rules.rule import Shift
 
 from .beyond_tables import shift_cell
 from .cells import Record, cell
-from .figure_style import BASELINE, GRAY, GREEN, LIGHT, WVN, Drawn, MissingSource, panels, set_title
-from .rule_epochs import STRENGTHS
+from .figure_style import BASELINE, GRAY, GREEN, LIGHT, WVN, Drawn, MissingSource, panels, set_legend, set_title
+from .post_hoc import RESCALE_STRENGTHS
 from .tables import DATA_TITLES, tables
 
 SOURCE = "gamma from a hold-out"
@@ -63,7 +63,7 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
         panel.plot([], [], "--", color=GRAY, lw=1)[0],
     ]
     labels = [*(METHODS[method].title for method in methods), "as trained", "RS", "shift", "lowest published"]
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=8.5)
+    set_legend(figure, handles, labels, ncols=4)
     return Drawn(
         figure,
         f"Test error under the recipe frontier, mean over seeds ({drawn} networks): as trained, and after RS and the "
@@ -73,11 +73,7 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
 
 
 def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
-    """Draw the errors of WVN after every epoch, and RS's over epochs and gammas, a row for each ratio.
-
-    Args:
-        runs: what `rule_epochs.measure_epochs` returned.
-    """
+    """Draw the errors of WVN after every epoch, and RS's over epochs and gammas, a row for each ratio."""
     every = {(run["ratio"], run["method"]): run["epochs"] for run in runs}
     ratios = [ratio for ratio, method in every if method == "wvn"]
     if not ratios:
@@ -106,13 +102,12 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
         )
         left.grid(axis="y", color=LIGHT, lw=0.5)
         grid = 100 * np.array([row["rescale"]["curve"] for row in epochs]).T
-        gammas = STRENGTHS["rescale"]
         seen = right.imshow(
             grid, origin="lower", interpolation="nearest", aspect="auto", cmap="viridis", vmax=np.quantile(grid, 0.8),
-            extent=(number[0] - 0.5, number[-1] + 0.5, gammas[0], gammas[-1]),
+            extent=(number[0] - 0.5, number[-1] + 0.5, RESCALE_STRENGTHS[0], RESCALE_STRENGTHS[-1]),
         )  # fmt: skip
         right.plot(number, [row["rescale"]["gamma"] for row in epochs], color="white", lw=1)
-        right.set(ylabel="gamma", ylim=(gammas[0], gammas[-1]))
+        right.set(ylabel="gamma", ylim=(RESCALE_STRENGTHS[0], RESCALE_STRENGTHS[-1]))
         bar = figure.colorbar(seen, ax=right, pad=0.02)
         bar.ax.tick_params(labelsize=8)
         bar.outline.set_visible(False)
@@ -121,7 +116,7 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
     for panel in axes[-1]:
         panel.set_xlabel("epoch")
     labels = [*lines, "RS, order as released", "WVN+RS, published", "RS on the best epoch as trained"]
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)
+    set_legend(figure, handles, labels, ncols=3)
     return Drawn(
         figure,
         f"Test error of WVN on {DATA_TITLES['cifar10']} after every epoch since the rate first fell, a network a row; "

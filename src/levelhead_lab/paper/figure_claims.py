@@ -68,13 +68,8 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
 
 def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
     """Judge Figure 4: the rank correlation of sigma-train with counts."""
-    return rank_finding(
-        records,
-        "At training time, clusters of more frequent classes are wider.",
-        lambda r: r["geometry"].get("sigma_train"),
-        "of sigma-train with count",
-        sign=1,
-    )
+    says = "At training time, clusters of more frequent classes are wider."
+    return rank_finding(records, says, lambda r: r["geometry"].get("sigma_train"), "of sigma-train with count", sign=1)
 
 
 def boundary_leans(two_features: dict[str, Any]) -> Finding:

@@ -11,7 +11,7 @@ from levelhead.rules.adjust import rescale
 from .cells import GRID, Record, companion_gamma, full_runs
 from .claims import WITHIN, wvn_flattens_the_curve
 from .figure_claims import rare_classes_gain
-from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, Sources, panels, set_title
+from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, Sources, panels, set_legend, set_title
 from .tables import DATA_TITLES, column_title, table1_columns
 
 COLORS = {"baseline": BASELINE, "wvn": WVN}
@@ -34,16 +34,9 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
         panel.imshow(share, cmap="Blues", vmin=0, vmax=100)
         for (i, j), value in np.ndenumerate(share):
             if value >= 0.5:
-                panel.text(
-                    j,
-                    i,
-                    f"{value:.0f}",
-                    ha="center",
-                    va="center",
-                    fontsize=7.5,
-                    color="white" if value > 55 else "#111827",
-                    fontweight="bold" if i == j else "normal",
-                )
+                color, weight = "white" if value > 55 else "#111827", "bold" if i == j else "normal"
+                look = {"ha": "center", "va": "center", "fontsize": 7.5, "color": color, "fontweight": weight}
+                panel.text(j, i, f"{value:.0f}", **look)
         panel.set_xticks(range(len(share)), _names(snapshot), rotation=90)
         panel.set_xlabel("taken for")
         panel.spines[:].set_visible(False)
@@ -88,14 +81,8 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
         panel.plot([], [], color=GRAY, lw=3.2)[0],
         panel.plot([], [], "v", color=GRAY, ms=6.5, lw=0)[0],
     ]
-    figure.legend(
-        handles,
-        ["Baseline", "WVN", "within a point of the best", "gamma chosen on a hold-out"],
-        loc="outside upper center",
-        ncols=4,
-        frameon=False,
-        fontsize=8.5,
-    )
+    labels = ["Baseline", "WVN", "within a point of the best", "gamma chosen on a hold-out"]
+    set_legend(figure, handles, labels, ncols=4)
     return Drawn(
         figure,
         "Test error over gamma, baseline and WVN, mean over seeds "

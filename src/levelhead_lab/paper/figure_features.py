@@ -29,29 +29,17 @@ def draw_boundary(sources: Sources) -> Drawn:
     rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
     figure, axes = style.panels(3, height=3.0)
     colors = style.shades(len(counts))
-    for panel, name, method, head in zip(
-        axes[0],
-        ("Baseline", "WVN", f"WVN+RS, gamma = {GAMMA:g}"),
-        ("baseline", "wvn", "wvn"),
-        (*heads.values(), rescaled),
-        strict=True,
-    ):
+    drawn = [("Baseline", "baseline", heads["baseline"]), ("WVN", "wvn", heads["wvn"])]
+    drawn.append((f"WVN+RS, gamma = {GAMMA:g}", "wvn", rescaled))
+    for panel, (name, method, head) in zip(axes[0], drawn, strict=True):
         x, y = np.array(networks[method]["features"]), np.array(networks[method]["labels"])
         _sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
         recall = right[y == counts.argmin()].mean()
         style.set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}")
     handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
-    figure.legend(
-        handles,
-        [f"digit {k}, {n} samples" for k, n in enumerate(counts)],
-        frameon=False,
-        loc="outside lower center",
-        ncols=len(counts),
-        fontsize=8.5,
-        handletextpad=0.1,
-        columnspacing=1.2,
-    )
+    labels = [f"digit {k}, {n} samples" for k, n in enumerate(counts)]
+    style.set_legend(figure, handles, labels, ncols=len(counts), at="lower", handletextpad=0.1, columnspacing=1.2)
     return Drawn(
         figure,
         f"Decision regions, weight vectors and {len(y)} test samples of networks with two features, "
@@ -91,12 +79,8 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     figure, axes = style.panels(3, height=2.9, sharey=True)
     counts = found[0]["counts"]
     at = np.arange(len(counts))
-    for panel, key, name in zip(
-        axes[0],
-        ("sigma_train", "sigma_test", "center_gap"),
-        ("sigma, train", "sigma, test", "angle between centers"),
-        strict=True,
-    ):
+    names = {"sigma_train": "sigma, train", "sigma_test": "sigma, test", "center_gap": "angle between centers"}
+    for panel, (key, name) in zip(axes[0], names.items(), strict=True):
         values = np.array([r["geometry"][key] for r in found], float)
         if balanced:
             same = np.mean([r["geometry"][key] for r in balanced], axis=0)
@@ -176,9 +160,7 @@ def draw_tsne(sources: Sources) -> Drawn:
         style.set_title(panel, f"{split}, {len(points[split][0])} of each{marked}")
     for places in points["train"]:
         axes[0, 1].scatter(*np.array(places).T, s=9, color="#111827", marker="+", lw=0.6)
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2, fontsize=8.5
-    )
+    style.set_legend(figure, *axes[0, 0].get_legend_handles_labels(), ncols=2, at="lower")
     return Drawn(
         figure,
         f"One t-SNE map of train and test features of the most and the least frequent class "

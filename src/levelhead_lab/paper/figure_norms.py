@@ -34,15 +34,8 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
     for at in [epoch for epoch in first["identity"]["recipe"]["milestones"] if epoch < epochs[-1]]:
         for one in (above, below):
             one.axvline(at, color=style.LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
-        above.annotate(
-            " lr decays",
-            (at, 0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            fontsize=8,
-            color=style.GRAY,
-        )
+        near = {"xycoords": ("data", "axes fraction"), "xytext": (0, 3), "textcoords": "offset points"}
+        above.annotate(" lr decays", (at, 0), fontsize=8, color=style.GRAY, **near)
     names = {f"{n:,} samples" if k == 0 else f"{n:,}": (norms[-1, k], colors[k]) for k, n in enumerate(counts)}
     style.label_line_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
     style.set_title(above, f"{column_title(column)}: each class by its training samples")
@@ -107,14 +100,8 @@ def draw_step_norms(sources: Sources) -> Drawn:
             part = n == count
             panel.plot(at[part], values[part], "o", ms=2.6, color=color, alpha=0.7, mew=0)
             panel.hlines(values[part].mean(), at[part][0], at[part][-1], color=color, lw=1.5)
-            panel.annotate(
-                f"{count} samples each",
-                (at[part].mean(), 0.04),
-                ha="center",
-                fontsize=8.5,
-                color=color,
-                xycoords=("data", "axes fraction"),
-            )
+            place = {"xy": (at[part].mean(), 0.04), "xycoords": ("data", "axes fraction"), "ha": "center"}
+            panel.annotate(f"{count} samples each", fontsize=8.5, color=color, **place)
         panel.set(xlabel="class", ylim=(0, 1.05), xlim=(0, len(values) + 1))
         style.set_title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
     axes[0, 0].set_ylabel("norm / largest norm")

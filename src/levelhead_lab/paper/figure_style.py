@@ -69,6 +69,11 @@ def set_title(axes: Any, text: str) -> None:
     axes.set_title(text, fontsize=9.5, loc="left")
 
 
+def set_legend(figure: Any, handles: Any, labels: Sequence[str], *, ncols: int, at: str = "upper", **look: Any) -> None:
+    """Write the legend of a figure above or below all of its panels."""
+    figure.legend(handles, labels, loc=f"outside {at} center", ncols=ncols, frameon=False, fontsize=8.5, **look)
+
+
 def shades(n: int) -> list[Any]:
     """Return n colors from dark to light."""
     return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
@@ -84,17 +89,8 @@ def label_line_ends(axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], 
     places = move_apart([ends[name][0] for name in names], apart)
     places = [y - max(0.0, places[-1] - high) for y in places]
     for name, y in zip(names, places, strict=True):
-        axes.annotate(
-            name,
-            (x, ends[name][0]),
-            xytext=(x + gap, y),
-            textcoords="data",
-            color=ends[name][1],
-            fontsize=size,
-            va="center",
-            ha="left",
-            annotation_clip=False,
-        )
+        look = {"color": ends[name][1], "fontsize": size, "va": "center", "ha": "left", "annotation_clip": False}
+        axes.annotate(name, (x, ends[name][0]), xytext=(x + gap, y), textcoords="data", **look)
 
 
 def move_apart(values: Sequence[float], apart: float) -> list[float]:

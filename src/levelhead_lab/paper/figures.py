@@ -42,13 +42,8 @@ def write(
 ) -> list[Path]:
     """Draw every figure as SVG and PNG, and name those whose sources are missing; return the pictures written.
 
-    Args:
-        results: folder whose `figures/` keeps what is costly to compute.
-        out: folder of the pictures.
-        snapshots: `baseline` and `wvn`, of CIFAR-10 at ratio 100.
-        page: Markdown whose place `figures` is filled with pictures, captions and outcomes.
-        records: what the figures are of; those of `records/` in results if None.
-        say: called with a line for each figure that is left out.
+    The folder `results` has the records, unless they are given, and its `figures/` keeps what is costly to compute;
+    `out` is that of the pictures. The place `figures` of a page is filled with pictures, captions and outcomes.
     """
     sources = collect_sources(Path(results), snapshots or {}, records)
     written, parts = [], []

@@ -4,11 +4,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from levelhead.core import head as heads
 from levelhead.core.array import Array, to_numpy
-from levelhead.core.counts import check_labels
-from levelhead.core.head import Head
-from levelhead.core.norms import norm_follows_count as norm_follows_count
-from levelhead.core.norms import rank_correlation as rank_correlation
+from levelhead.core.counts import Counts, check_labels, resolve
+from levelhead.core.head import Head, rank_correlation
+
+__all__ = [
+    "Oracle",
+    "angular_sigma",
+    "boundary_angles",
+    "center_gap",
+    "centers",
+    "norm_follows_count",
+    "oracle_head",
+    "rank_correlation",
+    "relative_norms",
+]
+
+__all__ = [
+    "Oracle", "angular_sigma", "boundary_angles", "center_gap", "centers", "norm_follows_count", "oracle_head",
+    "rank_correlation", "relative_norms",
+]  # fmt: skip
 
 
 def relative_norms(head: Head) -> np.ndarray:
@@ -19,6 +35,18 @@ def relative_norms(head: Head) -> np.ndarray:
     """
     norms = to_numpy(head.norms).astype(np.float64)
     return norms / norms.max()
+
+
+def norm_follows_count(head: Head, counts: Counts) -> float:
+    """Return the rank correlation (Spearman) of weight norms with counts.
+
+    It is near 1 under SGD on a long tail, and near 0 or negative where scaling by counts is not what the head needs. It
+    is NaN if all counts are equal, or if all norms are, up to rounding, as after WVN.
+
+    >>> norm_follows_count(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), [90, 10])
+    1.0
+    """
+    return heads.norm_follows_count(head, resolve(counts, head.classes, names=head.names))
 
 
 def centers(features: Array, labels: Array, classes: int) -> np.ndarray:

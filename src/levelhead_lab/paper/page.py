@@ -17,6 +17,8 @@ from .record import whole_snapshots
 from .tables import DATA_TITLES, REPEATED, repeated_methods, table1_columns, tables
 from .trainings import trainings
 
+SETTINGS = "batch lr momentum weight_decay schedule milestones lr_decay warmup pad flip"  # of a recipe, in the setup
+
 
 def write(
     results: str | Path,
@@ -30,13 +32,8 @@ def write(
 ) -> list[Path]:
     """Fill every place of the page and draw its figures; return the pictures written.
 
-    Args:
-        results, snapshots, say: as in `figures.write`.
-        page: Markdown with a place for each name of `places`, and for `epochs`, `past-frontier`, `figures` and the two
-            figures beyond the paper.
-        images: folder of the pictures, next to or below the page.
-        records: folder of the records; `records/` in results if None.
-        readme: Markdown with a place `reproduction`, for the headline table.
+    The page has a place for each name of `places`, and for `epochs`, `past-frontier`, `figures` and the two figures
+    beyond the paper; the readme has one for the headline table, `reproduction`. For the rest see `figures.write`.
     """
     found = load_records(records or Path(results) / "records")
     measured = {
@@ -70,15 +67,8 @@ def draw_figures(
     with quiet():
         if page.is_file():
             readme = page.parent.parent / "README.md"  # of this project; another's has no such place
-            written = write(
-                results.parent,
-                page,
-                pictures,
-                networks,
-                say=say,
-                records=results,
-                readme=readme if markdown.has_place(readme, "reproduction") else None,
-            )
+            readme = readme if markdown.has_place(readme, "reproduction") else None
+            written = write(results.parent, page, pictures, networks, say=say, records=results, readme=readme)
         else:
             written = figures.write(results.parent, pictures, networks, records=load_records(results), say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
@@ -162,18 +152,7 @@ def setup_table() -> str:
         ("recipe", [one.name for one in recipes]),
         ("epochs", [", ".join(map(str, one)) for one in epochs]),
     ]
-    for key in (
-        "batch",
-        "lr",
-        "momentum",
-        "weight_decay",
-        "schedule",
-        "milestones",
-        "lr_decay",
-        "warmup",
-        "pad",
-        "flip",
-    ):
+    for key in SETTINGS.split():
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
     return markdown.markdown_table(["", *DATA_TITLES.values()], rows)

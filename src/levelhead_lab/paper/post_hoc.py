@@ -11,16 +11,17 @@ from levelhead.core import measure
 from levelhead.core.array import to_numpy
 from levelhead.core.head import Head
 from levelhead.core.warnings import quiet
-from levelhead.heads.adjust import adjust as apply_tuned
+from levelhead.heads.apply import adjust as apply_tuned
 from levelhead.path.path import GammaPath, gamma_path
 from levelhead.rules import adjust
-from levelhead.rules.rule import Rescale, Shift, Tau, find_path_rule
+from levelhead.rules.rule import Auto, Rescale, Shift, Tau, find_path_rule, rule_with
 
+from ..runs.evaluate import held_out
 from . import geometry
 
 RANGES: dict[str, tuple[float, float]] = {Rescale.name: (0.0, 2.0), Tau.name: (0.0, 4.0), Shift.name: (0.0, 4.0)}
 SHIFTS = np.linspace(0.0, 4.0, 101)  # the strengths of every curve of a shift in a record
-RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # the gammas of RS tried before a shift
+RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # the gammas of RS tried before a shift, and epoch by epoch
 
 
 def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
@@ -28,14 +29,7 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
     found: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
     norms = to_numpy(snapshot.head.norms)
     for rule, reach in RANGES.items():
-        tuned = tune(
-            snapshot.logits("held-out"),
-            snapshot.labels["held-out"],
-            snapshot.counts,
-            rule=rule,
-            norms=norms,
-            range=reach,
-        )
+        tuned = tune(*held_out(snapshot), rule=rule_with(rule, norms=norms, range=reach))
         interval = None if tuned.interval is None else [round(end, 4) for end in tuned.interval]
         on_test = path_on_test(snapshot, rule)
         found[rule] = {
@@ -49,9 +43,7 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
 def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
     """Return the shift's test errors: the lowest, the one at the strength that matches shares, and on `SHIFTS`."""
     path = path_on_test(snapshot, "shift")
-    matched = match_prior(
-        snapshot.logits("test"), snapshot.counts, rule="shift", range=RANGES[Shift.name], bootstrap=0
-    ).gamma
+    matched = match_prior(snapshot.logits("test"), snapshot.counts, rule=Shift(RANGES[Shift.name]), bootstrap=0).gamma
     return {
         "best_on_test": errors_at(path, path.best("error").gamma),
         "match_prior": errors_at(path, matched),
@@ -101,14 +93,7 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
 
 def _chosen_rule(snapshot: Snapshot) -> dict[str, Any]:
     """Return the rule that the split `held-out` chooses, its strengths, and the test errors of the adjusted head."""
-    tuned = tune(
-        snapshot.logits("held-out"),
-        snapshot.labels["held-out"],
-        snapshot.counts,
-        rule="auto",
-        norms=to_numpy(snapshot.head.norms),
-        bootstrap=0,
-    )
+    tuned = tune(*held_out(snapshot), rule=Auto(norms=to_numpy(snapshot.head.norms)), bootstrap=0)
     logits, labels = snapshot.logits("test", apply_tuned(snapshot.head, tuned)), snapshot.labels["test"]
     return {
         "rule": tuned.rule,
@@ -127,7 +112,7 @@ def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
     def tuned(gamma: float):
         scaled = held * adjust.factors(counts, gamma)
         with quiet():  # scores that RS has leveled too far look as if the counts were in reverse
-            return tune(scaled, labels["held-out"], counts, rule="shift", range=RANGES[Shift.name], bootstrap=0)
+            return tune(scaled, labels["held-out"], counts, rule=Shift(RANGES[Shift.name]), bootstrap=0)
 
     gamma, found = min(
         ((gamma, tuned(float(gamma))) for gamma in RESCALE_STRENGTHS),

@@ -25,11 +25,7 @@ def make_record(
 ) -> dict[str, Any]:
     """Return the record of one run, at most 20 KB as JSON.
 
-    Args:
-        snapshot: with the splits `train` and `test`, and `held-out` for a companion run.
-        log: a dict per epoch, with at least `epoch`, `test_error` and `norms`.
-        facts: what the record begins with: spec, seed, versions, hardware, seconds.
-        top: a k for which top-k errors are recorded too.
+    `facts` are what it begins with: spec, seed, versions, hardware, seconds. `top` is a k for top-k errors.
     """
     labels, logits = snapshot.labels["test"], snapshot.logits("test")
     path = post_hoc.path_on_test(snapshot)
@@ -71,11 +67,7 @@ def shipped_snapshots() -> dict[str, Snapshot]:
 
 
 def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
-    """Return the networks of a folder by method, with all features of their training and test images.
-
-    Args:
-        folder: `results/networks` in a clone; where it is missing, nothing is returned.
-    """
+    """Return the networks of a folder by method, with all features of their images: in a clone, `results/networks`."""
     paths = {method: Path(folder) / f"cifar10-100-{method}.safetensors" for method in ("baseline", "wvn")}
     return {method: Snapshot.load(path) for method, path in paths.items() if path.is_file()}
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from levelhead.core import atomic
+from levelhead.core.array import usable_cores
 from levelhead.core.choices import PaperTable
-from levelhead.core.cores import usable_cores
 from levelhead.core.errors import Advice, LevelheadError, check_choice
 from levelhead.core.warnings import quiet
 from levelhead.show.progress import EpochProgress, epoch_progress
@@ -73,22 +73,13 @@ def reproduce_table(
                 advice=Advice("root", None, "to name their folder"),
             )
         until = None if options.minutes is None else 60 * options.minutes
-        with (
-            graceful_stop(
-                lambda: f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record", say
-            ),
-            epoch_progress(show=show) as report,
-        ):
-            train_missing(
-                before,
-                results,
-                options.runs,
-                slots=options.slots,
-                executor=options.executor,
-                until=until,
-                say=say,
-                report=report,
-            )
+
+        def summary() -> str:
+            return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
+
+        with graceful_stop(summary, say), epoch_progress(show=show) as report:
+            train = partial(train_missing, slots=options.slots, executor=options.executor, until=until)
+            train(before, results, options.runs, say=say, report=report)
         left = missing(wanted, results)
         if left and until is None:
             raise LevelheadError(
@@ -131,13 +122,8 @@ def train_missing(
 ) -> int:
     """Train those without a record, as many at a time as fit; return the number of records written.
 
-    Args:
-        wanted: the trainings, the most valuable first.
-        results, slots, executor: as in `ReproduceOptions`.
-        runs: folder of the runs, which a cluster shares; finished runs are not trained again.
-        until: seconds after which no new run is started.
-        say: called with a line for each group of runs that has ended.
-        report: called with the record of each epoch of a run on this machine, its column as `title`.
+    The most valuable come first. No new run is started `until` seconds later; `say` gets a line for each group of runs
+    that has ended, `report` the record of each epoch of a run on this machine. For the rest see `ReproduceOptions`.
     """
     results, began = Path(results), time.monotonic()
     results.mkdir(parents=True, exist_ok=True)
@@ -215,16 +201,8 @@ def _train_group(
 ) -> None:
     """Train one group; a run that diverges does not stop the others."""
     tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
-    run_packed(
-        [training.spec for training in group],
-        runs,
-        slots=slots,
-        device=device,
-        half=True,
-        evaluate_early=False,
-        say=say,
-        report=tell,
-    )
+    train = partial(run_packed, slots=slots, device=device, half=True, evaluate_early=False)
+    train([training.spec for training in group], runs, say=say, report=tell)
 
 
 def keep_record(training: Training, run: Run, seconds: float, results: Path) -> None:

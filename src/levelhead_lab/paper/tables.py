@@ -10,10 +10,7 @@ DATA_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": 
 DATA_SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest count, classes
 REPEATED = ("baseline", "wvn")  # rows with several seeds, and a companion run that holds out 10 % to choose gamma
 SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each equals where all counts are equal
-    "over-sample": "baseline",
-    "under-sample": "baseline",
-    "re-weighting": "baseline",
-    "class-balanced": "baseline",
+    **dict.fromkeys(("over-sample", "under-sample", "re-weighting", "class-balanced"), "baseline"),
     "ldam-drw": "ldam",
 }
 

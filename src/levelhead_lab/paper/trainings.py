@@ -52,13 +52,7 @@ def trainings(
     """Return every training that a table needs, once.
 
     RS needs no training of its own, and on a balanced set some rows equal the baseline.
-
-    Args:
-        table: `table1`, `table2`, `table3`, whose networks are among Table 1's, `readings` of its sampling rows, or a
-            stronger recipe: `strong`, `frontier`.
-        only: cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns such as `cifar10:*`, if any.
-        root, seeds, unofficial: folder of the data sets; seeds of the repeated rows; accept files with another md5.
-        dtype: dtype of the activations.
+    `only` are cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns such as `cifar10:*`, if any.
     """
     (columns, rows), repeated = _columns_and_rows(table), repeated_methods(table)
     found = [

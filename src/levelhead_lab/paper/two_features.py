@@ -9,10 +9,9 @@ from torch import nn
 from levelhead.methods import METHODS
 
 from ..lab.data import Data, imbalance
-from ..lab.features import snapshot
 from ..lab.load import digits
 from ..lab.nets import Net, build
-from ..lab.preprocess import Preprocess
+from ..lab.preprocess import Preprocess, snapshot
 from ..lab.recipe import find_recipe
 from ..lab.train import fit
 
@@ -25,11 +24,7 @@ def train_two_features(
     The body of the network `digits` is followed by a linear map to two features, and the head has no bias: class i
     gets the sector of the plane in which ``w_i . f`` is largest. Two classes would show nothing: the gradients of the
     cross entropy in the w_i add up to zero and weight decay shrinks their sum, so two weight vectors end as (-w, w),
-    of equal length at any imbalance.
-
-    Returns:
-        A dict for JSON: `counts`, and for `baseline` and `wvn` the `weights` [seeds, K, 2], and the first seed's
-        `features` [N, 2] and `labels` [N] of the test set, rounded.
+    of equal length at any imbalance. Of the test set, the features of the first seed are returned.
     """
     torch.set_num_threads(1)
     schedule, data = find_recipe("digits").stretched_to(epochs), _long_tail(classes, ratio)

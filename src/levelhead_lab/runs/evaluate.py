@@ -18,8 +18,10 @@ from levelhead.core.warnings import quiet
 from levelhead.methods.method import Method
 from levelhead.methods.rs import rescale_head
 from levelhead.methods.tau_norm import tau_normalize_head
-from levelhead.rules.rule import RULES, Rescale, Strengths, Tau, find_path_rule
+from levelhead.rules.rule import RULES, Rescale, Strengths, Tau, find_path_rule, rule_with
 from levelhead.rules.strength import finite_number
+
+LEVELED_BY = {None: Rescale.name, rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what a method adjusts by
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,41 +89,29 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Resc
                 advice=Advice("gamma", None, "to set its strength"),
             )
         with quiet():  # tuned.warnings has them
-            tuned = tune(
-                snapshot.logits("held-out"),
-                snapshot.labels["held-out"],
-                counts,
-                rule=rule,
-                norms=head.norms,
-                names=head.names,
-            )
+            tuned = tune(*held_out(snapshot), rule=rule_with(rule, norms=head.norms), names=head.names)
         gamma = tuned.gamma
     leveled = made.amounts(
         check_finite(head), resolve(counts, head.classes), Strengths(finite_number("gamma", gamma))
     ).head(head)
     before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
-    return Evaluation(
-        rule=rule,
-        names=tuple(head.names or map(str, range(head.classes))),
-        counts=counts,
-        gamma=float(gamma),
-        tuned=tuned,
-        head=leveled,
-        before=before,
-        after=after,
-    )
+    names = tuple(head.names or map(str, range(head.classes)))
+    return Evaluation(rule, names, counts, float(gamma), tuned, leveled, before, after)
+
+
+def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what gamma is chosen on: the logits and labels of the held-out samples, and the training counts."""
+    return snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts
 
 
 def rule_for(method: Method) -> str:
     """Return the rule that levels what a method trained: its own or, if it has none, RS."""
-    if method.adjust is tau_normalize_head:
-        return Tau.name
-    if method.adjust not in (None, rescale_head):
+    if method.adjust not in LEVELED_BY:
         raise LevelheadError(
             f"method {method.name}: its adjust is neither RS nor tau-normalization, so its strength "
             "cannot be chosen here; train without it, and apply it to the head of the run's snapshot"
         )
-    return Rescale.name
+    return LEVELED_BY[method.adjust]
 
 
 def _share_text(share: float) -> str:

@@ -7,7 +7,7 @@ Elsewhere a file names the process that holds the lock; if that process is gone,
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,6 @@ class BusyError(LevelheadError):
 def lock_folder(path: Path, *, writes: bool = True) -> Iterator[None]:
     """Make a run's folder and hold its lock; a process that does not write needs none.
 
-    Args:
-        path: of the folder.
-        writes: whether this process writes into it.
-
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as place, lock_folder(Path(place)):
     ...     sorted(file.name for file in Path(place).iterdir())
@@ -37,25 +33,15 @@ def lock_folder(path: Path, *, writes: bool = True) -> Iterator[None]:
         yield
         return
     with (path / "lock").open("a") as file:
-        if (fcntl := _module("fcntl")) is not None:
-            with _refusing(path):
+        try:
+            if (fcntl := _module("fcntl")) is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-        elif (msvcrt := _module("msvcrt")) is not None:
-            with _refusing(path):
+            elif (msvcrt := _module("msvcrt")) is not None:
                 msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except (BlockingIOError, PermissionError):
+            raise BusyError(f"{path}: another process is training this run; wait for it, or stop it") from None
+        with nullcontext() if fcntl or msvcrt else _named_holder(path / "lock.holder"):
             yield
-        else:
-            with _named_holder(path / "lock.holder"):
-                yield
-
-
-@contextmanager
-def _refusing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (BlockingIOError, PermissionError):
-        raise BusyError(f"{path}: another process is training this run; wait for it, or stop it") from None
 
 
 @contextmanager
@@ -100,10 +86,9 @@ def _take_over(path: Path) -> None:
 
 def _is_running(process: int) -> bool:
     """Return whether a process of this machine is running, as far as that can be asked without ending it."""
-    if os.name != "posix":  # os.kill ends a process there, whatever the signal
-        return True
     try:
-        os.kill(process, 0)
+        if os.name == "posix":  # elsewhere os.kill ends a process, whatever the signal
+            os.kill(process, 0)
     except ProcessLookupError:
         return False
     except OSError:  # it is another user's

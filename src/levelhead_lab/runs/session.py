@@ -19,9 +19,8 @@ from levelhead.show.progress import EpochProgress
 
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data
-from ..lab.features import errors, snapshot
 from ..lab.nets import build, parameter_count
-from ..lab.preprocess import Preprocess
+from ..lab.preprocess import Preprocess, errors, snapshot
 from ..lab.train import State, check_last_batch, stages
 from . import checkpoint
 from .run_folder import MODEL_KEY, Run

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from levelhead.core.choices import Profile, TrainingDtype, TrainingEngine
 from levelhead.core.errors import LevelheadError
 from levelhead.io.fields import convert_fields_
-from levelhead.methods.lookup import method_file, method_named
 from levelhead.methods.method import Method
+from levelhead.methods.table import method_file, method_named
 
 from ..lab.data import Data, check_share, hold_out, imbalance
 from ..lab.load import OFFICIAL, load
@@ -51,7 +51,7 @@ class Spec:
     epochs: int | None = None  # length to which the recipe is stretched or shortened; its own if None
     seed: int = 0  # of initial weights, batches and crops
     engine: TrainingEngine = "auto"  # `plain`, `fast` (made for CUDA), or `auto`: fast where that is available
-    dtype: TrainingDtype = "float32"  # see `lab.precision`; all but float32 and float64 need the fast engine
+    dtype: TrainingDtype = "float32"  # see `fast.precision`; all but float32 and float64 need the fast engine
 
     def __post_init__(self) -> None:
         convert_fields_(self, but="counts")  # checked when the classes are known
@@ -131,19 +131,8 @@ class Spec:
     @property
     def data_key(self) -> tuple[Any, ...]:
         """What `load` depends on: specs with equal keys train on the same data."""
-        return (
-            self.data,
-            self.root,
-            self.profile,
-            self.ratio,
-            self.resolve_subset(),
-            self.largest,
-            self.counts,
-            self.hold_out,
-            self.size,
-            self.skip_bad,
-            self.unofficial,
-        )
+        which = self.data, self.root, self.size, self.skip_bad, self.unofficial
+        return *which, self.profile, self.ratio, self.resolve_subset(), self.largest, self.counts, self.hold_out
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as run folders hold them: `counts` is written as `wanted`, its first name."""

@@ -12,25 +12,7 @@ from .run_folder import Run
 
 
 def of_run(folder: Path, **given: Any) -> Subject:
-    """Return the subject of a finished run: its snapshot and its log.
-
-    Args:
-        folder, given: what `levelhead train` wrote; gamma, rule, tuned and bootstrap, as in `of_snapshot`.
-
-    Returns:
-        The subject, for `write`.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> import numpy as np
-    >>> from levelhead import Head, Snapshot
-    >>> with TemporaryDirectory() as folder:
-    ...     test = {"test": np.eye(3) + 1}, {"test": np.arange(3)}
-    ...     Snapshot(Head(np.eye(3)), np.array([90, 30, 10]), *test).save(f"{folder}/snapshot.safetensors")
-    ...     for name in ("spec.json", "done.json"):
-    ...         _ = Path(folder, name).write_text('{"data": "digits"}')
-    ...     of_run(Path(folder), gamma=0.5).facts["data"]
-    'digits'
-    """
+    """Return the subject of a finished run; gamma, rule, tuned and bootstrap are as in `of_snapshot`."""
     run = Run.open(folder)
     made = run.facts
     spec, versions = made.get("spec", made), made.get("versions", {})

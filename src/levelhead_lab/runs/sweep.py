@@ -91,9 +91,7 @@ def sweep(
     Args:
         specs, workers: what to train, and how many at a time.
         runs: the folder of all runs; for a cluster, one that all of its machines share.
-        executor: `local` (as many processes as workers, which share the cores), `packed` (the fast engine on one GPU,
-            workers at a time), or `ray` (the cluster this process is connected to, the one RAY_ADDRESS names, or a new
-            local one).
+        executor: `local` (processes that share the cores), `packed` (the fast engine on one GPU), or `ray`.
         tries: how often a spec is started before the loss of its worker counts as failure.
         report: called with a spec and `finished`, `failed` or `lost`, when that happens to it.
         options: further arguments of `run`, such as save_every.

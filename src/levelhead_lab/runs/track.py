@@ -28,7 +28,12 @@ def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochPro
         yield lambda record: None
         return
     check_choice("track", kind, get_args(Tracker))
-    start = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}[kind](folder, spec)
+    facts = {key: value for key, value in spec.to_dict().items() if value is not None}
+    title, prepare = _TRACKERS[kind]
+    try:
+        start = prepare(folder, facts)
+    except ImportError:
+        raise ImportError(f"the tracker {kind} needs {title}: {install_command(kind)}") from None
     started = None
 
     def track(record: dict[str, Any]) -> None:
@@ -47,11 +52,8 @@ def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochPro
             started[1](status)
 
 
-def _tensorboard(folder: Path, spec: Spec) -> Start:
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError:
-        raise ImportError(f"the tracker tensorboard needs TensorBoard: {install_command('tensorboard')}") from None
+def _tensorboard(folder: Path, facts: dict[str, Any]) -> Start:
+    from torch.utils.tensorboard.writer import SummaryWriter
 
     def start() -> tuple[Log, Callable[[str], None]]:
         writer = SummaryWriter(str(folder / "tensorboard"))
@@ -66,11 +68,9 @@ def _tensorboard(folder: Path, spec: Spec) -> Start:
     return start
 
 
-def _mlflow(folder: Path, spec: Spec) -> Start:
-    try:
-        import mlflow  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise ImportError(f"the tracker mlflow needs MLflow: {install_command('mlflow')}") from None
+def _mlflow(folder: Path, facts: dict[str, Any]) -> Start:
+    import mlflow  # pyright: ignore[reportMissingImports]
+
     try:
         mlflow.MlflowClient().search_experiments(max_results=1)
     except mlflow.MlflowException as error:
@@ -83,23 +83,25 @@ def _mlflow(folder: Path, spec: Spec) -> Start:
 
     def start() -> tuple[Log, Callable[[str], None]]:
         mlflow.start_run(run_name=folder.name)
-        mlflow.log_params({key: value for key, value in spec.to_dict().items() if value is not None})
+        mlflow.log_params(facts)
         return lambda metrics, epoch: mlflow.log_metrics(metrics, step=epoch), mlflow.end_run
 
     return start
 
 
-def _wandb(folder: Path, spec: Spec) -> Start:
-    try:
-        import wandb  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise ImportError(f"the tracker wandb needs Weights & Biases: {install_command('wandb')}") from None
+def _wandb(folder: Path, facts: dict[str, Any]) -> Start:
+    import wandb  # pyright: ignore[reportMissingImports]
 
     def start() -> tuple[Log, Callable[[str], None]]:
-        facts = {key: value for key, value in spec.to_dict().items() if value is not None}
-        run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "levelhead"), name=folder.name, dir=folder, config=facts
-        )
+        project = os.environ.get("WANDB_PROJECT", "levelhead")
+        run = wandb.init(project=project, name=folder.name, dir=folder, config=facts)
         return lambda metrics, epoch: run.log(metrics, step=epoch), lambda status: run.finish(status != "FINISHED")
 
     return start
+
+
+_TRACKERS = {
+    "tensorboard": ("TensorBoard", _tensorboard),
+    "mlflow": ("MLflow", _mlflow),
+    "wandb": ("Weights & Biases", _wandb),
+}

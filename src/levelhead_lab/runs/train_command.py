@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from levelhead.core.choices import Profile, Tracker
 from levelhead.core.errors import LevelheadError
-from levelhead.io.counts_file import read_counts
+from levelhead.io.per_class_file import read_counts
 from levelhead.show.progress import epoch_progress
 
 from ..lab.data import Data
@@ -80,10 +80,6 @@ def imbalance_fields(
 def data_text(data: Data, most: int = 8) -> str:
     """Return what is trained on, in lines of at most 80 columns: the classes by their counts, of many the ends alone.
 
-    Args:
-        data: the samples of a training.
-        most: how many classes are named.
-
     >>> from levelhead_lab.lab.data import Split
     >>> samples = Split(np.zeros((3, 1, 8, 8), np.uint8), np.array([0, 0, 1]))
     >>> print(data_text(Data("pets", ("cat", "dog"), samples, samples)))
@@ -109,11 +105,7 @@ def train_and_evaluate(
     """Train a spec, choose gamma on its held-out samples, write leveled.safetensors and leveled.onnx.
 
     Return the result for programs, and the same for people; under torchrun, empty except in the first process.
-
-    Args:
-        spec, runs, options: what to train, the folder of all runs, and what does not change the trained network.
-        say: called with lines for people.
-        option: returns what people pass for a parameter: its name or, on the command line, its option.
+    `option` says what people pass for a parameter: its name or, on the command line, its option.
     """
     options = options or TrainOptions()
     if options.threads is not None:

@@ -1,0 +1,216 @@
+"""The scoreboard: what a row of it is, how long it may take, and its page."""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+Profile = Literal["quick", "full"]
+SHOWN = 20  # failures listed per row
+
+
+class Budget:
+    """What a row may use: a profile, and the seconds after which it stops early and says so.
+
+    Where several processes share a row, this one does part `index` of `parts`. It keeps inputs that something failed
+    with in the folder `keep`, and `note` writes what it has found so far.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        seconds: float = 1e9,
+        *,
+        part: int = 0,
+        parts: int = 1,
+        keep: Path | None = None,
+        write: "Callable[[Found], object] | None" = None,
+    ) -> None:
+        self.profile: Profile = profile
+        self.seconds, self.began = seconds, time.monotonic()
+        self.index, self.parts, self.keep, self.write = part, parts, keep, write
+        self.noted = self.began
+        self.round = int(os.environ.get("TRUST_ROUND", "0"))  # another number gives other seeds
+
+    def size(self, quick: int, full: int) -> int:
+        return quick if self.profile == "quick" else full
+
+    def own(self, wanted: int) -> int:
+        """Return this process's share of a number.
+
+        >>> [Budget("full", part=i, parts=3).own(10) for i in range(3)]
+        [4, 3, 3]
+        """
+        return len(range(self.index, wanted, self.parts))
+
+    @property
+    def spent(self) -> bool:
+        return self.passed > self.seconds
+
+    @property
+    def passed(self) -> float:
+        return time.monotonic() - self.began
+
+    def part(self, share: float) -> "Budget":
+        """Return a budget that begins now and has a share of what is left."""
+        seconds = max(0.0, self.seconds - self.passed) * share
+        return Budget(self.profile, seconds, part=self.index, parts=self.parts, keep=self.keep, write=self.write)
+
+    def note(self, found: "Found") -> None:
+        """Write what was found so far, if that was not done in the last ten seconds."""
+        if self.write is not None and time.monotonic() - self.noted > 10:
+            self.write(found)
+            self.noted = time.monotonic()
+
+
+@dataclass
+class Found:
+    """What a row did and what went wrong. `lacks` says in numbers what is missing to the target, if anything is."""
+
+    done: dict[str, Any] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A promise, how it is shown, its target, and the function that shows it.
+
+    A row that many processes can share has `lacks`, which says from all that was done what is missing; `same` are the
+    numbers that are the same in all of them.
+    """
+
+    promise: str
+    how: str
+    target: str
+    check: Callable[[Budget], Found]
+    lacks: Callable[[dict[str, Any]], str] | None = None
+    same: tuple[str, ...] = ()
+    alone: bool = False  # must begin in a new process
+
+
+def lacking(done: int, target: int, what: str) -> str:
+    """Return how many are missing to a target, or nothing.
+
+    >>> lacking(60, 500, "kills")
+    '60 of 500 kills'
+    >>> lacking(500, 500, "kills")
+    ''
+    """
+    return f"{done:,} of {target:,} {what}" if done < target else ""
+
+
+def run_row(row: Row, budget: Budget) -> dict[str, Any]:
+    """Run a row here; return it as results/trust.json holds it."""
+    return describe(row, budget, row.check(budget))
+
+
+def describe(row: Row, budget: Budget, found: Found) -> dict[str, Any]:
+    """Return a row and what was found as results/trust.json holds it."""
+    return {
+        "promise": row.promise,
+        "how": row.how,
+        "target": row.target,
+        "profile": budget.profile,
+        "done": found.done,
+        "failures": len(found.failures),
+        "failed": found.failures[:SHOWN],
+        "shortfall": found.lacks,
+        "seconds": round(budget.passed, 1),
+        "when": time.strftime("%Y-%m-%d"),
+        "on": machine(),
+    }
+
+
+def machine() -> dict[str, str]:
+    """Return the versions and the machine that a result belongs to."""
+    found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+    for name in ("levelhead", "numpy", "torch", "safetensors", "onnx", "onnxruntime"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout
+    except OSError:  # no git
+        commit = ""
+    if found["levelhead"] == "not installed":
+        from levelhead import __version__
+
+        found["levelhead"] = __version__
+    return found | {"commit": commit.strip() or os.environ.get("LEVELHEAD_COMMIT", "unknown")}
+
+
+def verdict(result: Mapping[str, Any]) -> str:
+    """Return one or two words for the state of a row."""
+    if result["failures"]:
+        return f"**{result['failures']} failed**"
+    return "short of the target" if result["shortfall"] else "met"
+
+
+def write_page(results: Mapping[str, Mapping[str, Any]], page: Path) -> None:
+    """Write docs/trust.md from the results of all rows that were run."""
+    rows = ["| promise | shown by | target | state |", "|---|---|---|---|"]
+    parts = []
+    for result in results.values():
+        rows.append(f"| {result['promise']} | {result['how']} | {result['target']} | {verdict(result)} |")
+        done = "; ".join(f"{name}: {_text(value)}" for name, value in result["done"].items())
+        lines = [f"### {result['promise'][:1].upper()}{result['promise'][1:]}", "", f"{done}."]
+        if result["shortfall"]:
+            lines += ["", f"Shortfall: {result['shortfall']}."]
+        if result["failures"]:
+            lines += ["", f"Failures ({result['failures']}):", "", *(f"- `{line}`" for line in result["failed"])]
+        on = result["on"]
+        versions = ", ".join(f"{name} {on[name]}" for name in on if name not in ("machine", "commit"))
+        lines += ["", f"Profile {result['profile']}, {result['seconds']:,.0f} s on {result['when']}, commit "
+                  f"{on['commit']}; {on['machine']}; {versions}."]  # fmt: skip
+        parts.append("\n".join(lines))
+    page.write_text("\n".join([HEAD, *rows, "", MIDDLE, "\n\n".join(parts), ""]), encoding="utf-8")
+
+
+HEAD = """# Trust: what is promised, attacked, measured
+
+<!-- `make trust` writes this page from results/trust.json; edit bench/trust/board.py, not this file. -->
+
+Each promise is attacked by a program in `bench/trust/`. `make trust` runs all of them and writes this page (the full
+profile, hours); `make trust PROFILE=quick` takes minutes, and `make test` holds the same checks with small numbers. How
+to report what breaks one of these promises: `SECURITY.md`.
+"""
+
+MIDDLE = """*met*: the target is reached without a failure. *short of the target*: nothing failed in the run, but
+less was done than the target asks for; the shortfall is stated below. *N failed*: that run found so many failures; what
+became of them is stated below. Each row names the commit and the machine of its run.
+
+## What was run
+"""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float | dict | list):
+        return str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(one)}" for name, one in value.items())
+    if isinstance(value, list) and len(value) > SHOWN:  # too many for a page: how many there are in each file
+        files = Counter(str(one).partition(":")[0] for one in value)
+        return f"{len(value):,}, listed in results/trust.json: {_text(dict(sorted(files.items())))}"
+    if isinstance(value, list):
+        return ", ".join(f"`{one}`" for one in value) or "none"
+    return f"{value:,}"
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def write_results(results: Mapping[str, Any], path: Path) -> None:
+    new = path.with_name(f"{path.name}.new")  # a process may be killed while it writes
+    new.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    new.replace(path)

@@ -1,0 +1,313 @@
+"""Check where samples are right against exact arithmetic, over families of logits made to break it, with every engine.
+
+    python bench/trust/exact_numbers.py 10000000    # so many (row, gamma) pairs; prints one line of JSON
+
+The truth is the definition. Class k is ahead of y at gamma if ``l_k + gamma a_k > l_y + gamma a_y`` (shift, with the
+float64 slopes a as given), or ``l_k r_k^gamma > l_y r_y^gamma`` (rescale, tau, with the float64 ratios r as given), or
+if both are equal and k < y. Differences are computed in float64 with a bound on their rounding. What that bound cannot
+decide is decided by fractions (shift) or by logarithms of 60 digits.
+
+A crossing is a float64, so it cannot be closer than rounding to the real one. A pair counts as undecided, and not among
+the pairs, where gamma is within 1.5e-13 of a crossing, relative to gamma (ties at round gammas are looked for so far),
+or within the rounding of the slopes. Equal scores at 0 and at multiples of 1/64000 are always decided: the first class.
+"""
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from decimal import Decimal, getcontext
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from levelhead.path.engines import find_right
+from levelhead.path.envelope_walk import compute_envelope
+from levelhead.path.top_k import find_pieces
+from levelhead.rules.direction import Direction
+from levelhead.rules.rule import find_path_rule
+
+getcontext().prec = 60
+SMALLEST = Fraction(5e-323)  # ten floats above 0, between which crossings are rounded
+EPS = np.finfo(np.float64).eps
+NICE = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0)
+TINY = (5e-324, 1e-300, 1e-17, 1e-12, 1e-9)
+Draw = Callable[[np.random.Generator, int, int], np.ndarray]
+
+
+class Family(NamedTuple):
+    """Logits [n, K], made by `draw`, and counts [K], by `counts`, for each of the numbers of classes."""
+
+    draw: Draw
+    counts: Callable[[np.random.Generator, int], np.ndarray]
+    classes: tuple[int, ...] = (2, 3, 10, 40)
+
+
+def _any(rng: np.random.Generator, k: int) -> np.ndarray:
+    return rng.integers(1, 5000, k)
+
+
+def _powers(rng: np.random.Generator, k: int) -> np.ndarray:
+    return 2 ** rng.integers(0, 8, k)
+
+
+def _repeated(rng: np.random.Generator, k: int) -> np.ndarray:
+    return rng.choice([1, 30, 30, 900], k)
+
+
+def _near(rng: np.random.Generator, k: int) -> np.ndarray:
+    return 1_000_000 + rng.integers(0, 4, k)
+
+
+def _ones(rng: np.random.Generator, k: int) -> np.ndarray:
+    return np.where(rng.random(k) < 0.7, 1, rng.integers(1, 10**6, k))
+
+
+def _signs(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    return rng.choice([-1.0, 1.0], (n, k))
+
+
+def _steps(rng: np.random.Generator, n: int, k: int, bits: int) -> np.ndarray:
+    """Return logits of one sign with `bits` bits, within a factor of two: many are equal, others a step apart."""
+    return (1 + rng.integers(0, 1 << bits, (n, k)) / (1 << bits)) * rng.choice([-1.0, 1.0], (n, 1))
+
+
+def _one_float_apart(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    base = rng.normal(size=(n, 1)) * np.ones(k)
+    return (base.view(np.int64) + rng.integers(-2, 3, (n, k))).view(np.float64)
+
+
+def _tied_somewhere(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    """Return powers of 2 as logits: with powers of 2 as counts, scores are equal at many round gammas."""
+    return 2.0 ** rng.integers(-6, 7, (n, k))
+
+
+FAMILIES: dict[str, Family] = {
+    "normal": Family(lambda rng, n, k: rng.normal(size=(n, k)), _any),
+    "single precision": Family(lambda rng, n, k: (3 * rng.normal(size=(n, k))).astype(np.float32), _any),
+    "small integers, with zeros": Family(lambda rng, n, k: rng.integers(-3, 4, (n, k)).astype(np.float32), _powers),
+    "int8": Family(lambda rng, n, k: rng.integers(-128, 128, (n, k)) * 1.0, _any),
+    "int4, positive": Family(lambda rng, n, k: rng.integers(1, 16, (n, k)) * 1.0, _powers),
+    "bfloat16 steps": Family(lambda rng, n, k: _steps(rng, n, k, 7).astype(np.float32), _any),
+    "float16 steps": Family(lambda rng, n, k: _steps(rng, n, k, 10).astype(np.float16), _powers),
+    "float16 near 60,000": Family(
+        lambda rng, n, k: (_signs(rng, n, k) * rng.uniform(55_000, 65_504, (n, k))).astype(np.float16), _any
+    ),
+    "float16, smallest": Family(
+        lambda rng, n, k: (_signs(rng, n, k) * rng.integers(0, 40, (n, k)) * 2.0**-24).astype(np.float16), _any
+    ),
+    "equal rows": Family(lambda rng, n, k: rng.normal(size=(n, 1)) * np.ones(k), _any),
+    "equal rows, repeated counts": Family(lambda rng, n, k: rng.integers(-9, 9, (n, 1)) * np.ones(k), _repeated),
+    "zeros": Family(lambda rng, n, k: rng.integers(-1, 2, (n, k)) * 0.0, _any),
+    "signed zeros and ones": Family(lambda rng, n, k: rng.choice([-1.0, -0.0, 0.0, 1.0], (n, k)), _repeated),
+    "one float apart": Family(_one_float_apart, _any),
+    "powers of two": Family(_tied_somewhere, _powers),
+    "powers of two, negative": Family(lambda rng, n, k: -_tied_somewhere(rng, n, k), _powers),
+    "powers of two, K 33": Family(_tied_somewhere, _powers, (33,)),
+    "huge and tiny": Family(lambda rng, n, k: _signs(rng, n, k) * 10.0 ** rng.uniform(-300, 300, (n, k)), _any),
+    "huge and tiny, single": Family(
+        lambda rng, n, k: (_signs(rng, n, k) * 10.0 ** rng.uniform(-44, 38, (n, k))).astype(np.float32), _any
+    ),
+    "huge": Family(lambda rng, n, k: _signs(rng, n, k) * rng.uniform(0.5, 1.7, (n, k)) * 1e308, _any),
+    "denormal": Family(lambda rng, n, k: _signs(rng, n, k) * rng.integers(0, 9, (n, k)) * 5e-324, _any),
+    "denormal, single": Family(
+        lambda rng, n, k: (_signs(rng, n, k) * rng.integers(0, 9, (n, k)) * 1.5e-45).astype(np.float32), _powers
+    ),
+    "opposite signs, underflowing quotient": Family(
+        lambda rng, n, k: _signs(rng, n, k) * 10.0 ** rng.choice([-200.0, -190.0, 190.0, 200.0], (n, k)), _any
+    ),
+    "near-parallel lines": Family(lambda rng, n, k: 1 + rng.integers(-3, 4, (n, k)) * 1e-7, _near),
+    "near-parallel lines, single": Family(
+        lambda rng, n, k: (1 + rng.integers(-3, 4, (n, k)) * 2.0**-20).astype(np.float32), _near
+    ),
+    "counts of one": Family(lambda rng, n, k: 2 * rng.normal(size=(n, k)), _ones),
+    "counts of one, quarters": Family(lambda rng, n, k: rng.integers(-9, 10, (n, k)) / 4, _ones),
+    "repeated counts": Family(lambda rng, n, k: rng.integers(-9, 10, (n, k)) / 8, _repeated),
+    "K 2, opposite logits": Family(lambda rng, n, k: rng.normal(size=(n, 1)) * np.array([1.0, -1.0]), _any, (2,)),
+    "K 33": Family(lambda rng, n, k: rng.integers(-20, 60, (n, k)).astype(np.float32) / 8, _any, (33,)),
+    "K 300, single": Family(lambda rng, n, k: rng.normal(size=(n, k)).astype(np.float32), _any, (300,)),
+    "K 1000": Family(lambda rng, n, k: rng.integers(-40, 90, (n, k)).astype(np.float32) / 16, _powers, (1000,)),
+    "far from zero": Family(lambda rng, n, k: 1e6 + rng.integers(0, 30, (n, k)) / 4, _any),
+    "all equal counts": Family(lambda rng, n, k: rng.integers(-3, 4, (n, k)) * 1.0, lambda rng, k: np.full(k, 7)),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1 << 16)
+def _log(value: float) -> Decimal:
+    return Decimal(value).ln()
+
+
+@lru_cache(maxsize=1 << 18)
+def compare_exactly(own: float, other: float, a_own: float, a_other: float, gamma: float, multiplies: bool) -> int:
+    """Return 1, 0 or -1 as y's score is larger, equal or smaller; 2 if undecided.
+
+    ``a_own`` and ``a_other`` are ratios if the rule multiplies, else slopes. Logits have one sign, and none is 0.
+    """
+    near = Fraction(round(gamma * 64000), 64000)
+    if not multiplies:
+        gap, rise = Fraction(own) - Fraction(other), Fraction(a_other) - Fraction(a_own)
+        difference = gap - Fraction(gamma) * rise
+        if difference == 0 or abs(difference) > (Fraction(1.5e-13) * abs(Fraction(gamma)) + SMALLEST) * abs(rise):
+            return (difference > 0) - (difference < 0)
+        return 2
+    gap, sign = Decimal(0) if own == other else _log(abs(own)) - _log(abs(other)), 1 if own > 0 else -1
+    slopes = _log(a_own), _log(a_other)
+    rise = slopes[1] - slopes[0]
+    size = abs(slopes[0]) + abs(slopes[1])
+    tied = abs(gap - rise * near.numerator / near.denominator) < Decimal("1e-45")
+    if tied and near and float(near) == gamma and abs(rise) > size / 100:
+        return 0
+    difference = (gap - rise * Decimal(gamma)) * sign
+    hair = Decimal("1.5e-13") * abs(Decimal(gamma) * rise) + 4 * Decimal(float(EPS)) * abs(Decimal(gamma)) * size
+    return (1 if difference > 0 else -1) if abs(difference) > hair else 2
+
+
+class Truth:
+    """Which classes are ahead of y at any gamma: logits [n, K], labels [n], under a rule."""
+
+    def __init__(self, logits: np.ndarray, labels: np.ndarray, rule: Direction) -> None:
+        wide, rows = logits.astype(np.float64), np.arange(len(labels))
+        own, slopes = wide[rows, labels][:, None], rule.slopes
+        self.wide, self.labels, self.rows, self.multiplies = wide, labels, rows, rule.multiplies
+        self.terms = rule.ratios if rule.multiplies else slopes
+        self.first = labels[:, None] < np.arange(wide.shape[1])
+        self.order = (own > wide).astype(np.int8) - (own < wide)  # right where gamma changes nothing
+        self.rise, self.size = slopes - slopes[labels][:, None], np.abs(slopes) + np.abs(slopes[labels][:, None])
+        self.moves, self.sign = self.rise != 0, np.ones_like(own)
+        if rule.multiplies:
+            self.moves &= (np.sign(own) == np.sign(wide)) & (wide != 0)
+            self.sign = np.sign(own)
+            wide = np.log(np.abs(np.where(wide == 0, 1.0, wide)))
+            own = wide[rows, labels][:, None]
+        self.gap, self.rounding = own - wide, 1e-15 * np.abs(own) + 1e-15 * np.abs(wide)
+
+    def count_ahead(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many classes are certainly ahead of y, [n], and how many may be, [n]."""
+        order = self.order.copy()
+        if gamma != 0:
+            difference = (self.gap - gamma * self.rise) * self.sign
+            doubt = self.rounding + abs(gamma) * (1e-15 * self.size + 1.5e-13 * np.abs(self.rise))
+            np.copyto(order, np.where(difference > 0, 1, -1), where=self.moves, casting="unsafe")
+            near = self.moves & (np.abs(difference) <= doubt + (0 if self.multiplies else 5e-323 * np.abs(self.rise)))
+            for i, c in np.argwhere(near):
+                y = self.labels[i]
+                pair = float(self.wide[i, y]), float(self.wide[i, c]), float(self.terms[y]), float(self.terms[c])
+                order[i, c] = compare_exactly(*pair, float(gamma), self.multiplies)
+        ahead = (order == -1) | ((order == 0) & ~self.first)
+        ahead[self.rows, self.labels] = False
+        return ahead.sum(axis=1), (ahead | (order == 2)).sum(axis=1)
+
+
+def _labels(rng: np.random.Generator, logits: np.ndarray) -> np.ndarray:
+    """Return labels, half of them among the three largest logits, so that intervals are not all empty."""
+    n, k = logits.shape
+    ranked = np.argsort(-logits.astype(np.float64), axis=1, kind="stable")
+    near = ranked[np.arange(n), rng.integers(0, min(3, k), n)]
+    return np.where(rng.random(n) < 0.7, near, rng.integers(0, k, n))
+
+
+def engines_found(
+    logits: np.ndarray, labels: np.ndarray, rule: Direction, range: tuple[float, float]
+) -> dict[str, tuple[tuple[np.ndarray, np.ndarray, np.ndarray], int]]:
+    """Return the pieces (sample, lo, hi) and k of every engine."""
+    import torch
+
+    k = logits.shape[1]
+    wide = logits.astype(np.float32) if logits.dtype == np.float16 else logits
+    found = {
+        "numpy": (find_right(logits, labels, rule, range, engine="numpy"), 1),
+        "torch": (find_right(torch.from_numpy(logits), labels, rule, range, engine="torch"), 1),
+        "top-1 by pieces": (find_pieces(wide, labels, rule, range, 1), 1),
+    }
+    if k > 3:
+        found["top-3"] = (find_right(logits, labels, rule, range, 3), 3)
+    return found
+
+
+def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) -> dict[str, int]:
+    """Return how many pairs were checked, undecided and wrong in one draw of a family."""
+    family = FAMILIES[name]
+    k = int(rng.choice(family.classes))
+    rows = max(4, min(rows, 60_000 // k))
+    counts, logits = family.counts(rng, k), family.draw(rng, rows, k)
+    labels = _labels(rng, logits)
+    title = str(rng.choice(["rescale", "shift", "tau"]))
+    norms = 2.0 ** rng.integers(-2, 3, k) if rng.random() < 0.5 else rng.uniform(0.5, 2, k).astype(np.float32)
+    rule = find_path_rule(title).direction(counts, norms=norms if title == "tau" else None)  # pyright: ignore[reportArgumentType]
+    reach = ((0.0, 2.0), (-1.0, 2.0))[rng.integers(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = engines_found(logits, labels, rule, reach)
+        changes = compute_envelope(logits, rule, reach)
+    _, lo, hi = found["numpy"][0]
+    ends = np.concatenate([lo, hi])
+    ends = ends[np.isfinite(ends)]
+    some = rng.choice(ends, 4) * rng.choice([1 - 1e-12, 1.0, 1 + 1e-12], 4) if len(ends) else np.zeros(0)
+    at = np.concatenate([[0.0], rng.choice(NICE, 2), rng.choice(TINY, 1), some, rng.uniform(*reach, gammas)])
+    at = np.concatenate([at, -at[1:4]]).clip(*reach)[:gammas]
+    wrong: dict[str, int] = {}
+    for engine in ("top-1 by pieces", "shards"):
+        (sample, low, high), _ = found[engine]
+        some = low <= high
+        if not (np.array_equal(sample[some], np.flatnonzero(lo <= hi)) and np.array_equal(low[some], lo[lo <= hi])
+                and np.array_equal(high[some], hi[lo <= hi])):  # fmt: skip
+            wrong[f"{engine}: other bits than numpy"] = 1
+    pairs = undecided = 0
+    with np.errstate(all="ignore"):
+        truth = Truth(logits, labels, rule)
+    for gamma in at:
+        with np.errstate(all="ignore"):
+            certain, possible = truth.count_ahead(float(gamma))
+        known = {k: (certain >= k) | (possible < k) for k in (1, 3)}
+        pairs, undecided = pairs + int(known[1].sum()), undecided + int((~known[1]).sum())
+        for engine, ((sample, low, high), k) in found.items():
+            right = np.zeros(len(labels), bool)
+            right[sample[(low <= gamma) & (gamma <= high)]] = True
+            if bad := int(((right != (possible < k)) & known[k]).sum()):
+                wrong[engine] = wrong.get(engine, 0) + bad
+        right = changes.predictions(float(gamma)) == labels
+        if bad := int(((right != (possible < 1)) & known[1]).sum()):
+            wrong["envelope"] = wrong.get("envelope", 0) + bad
+    return {"pairs": pairs, "undecided": undecided, "wrong": sum(wrong.values())} | {
+        f"wrong: {engine}, {title}": n for engine, n in wrong.items()
+    }
+
+
+def check_numbers(pairs: int, seed: int = 0, *, rows: int = 2000, gammas: int = 60) -> dict[str, object]:
+    """Return how many pairs were checked, over all families in turn, and how many are wrong, by family and engine."""
+    rng, total, by_family, start = (
+        np.random.default_rng(seed),
+        {"pairs": 0, "undecided": 0, "wrong": 0},
+        {},
+        time.time(),
+    )
+    while total["pairs"] < pairs:
+        print(f"{total} {round(time.time() - start)} s {by_family}", file=sys.stderr, flush=True)
+        for name in FAMILIES:
+            found = check_family(name, rng, rows, gammas)
+            for key in total:
+                total[key] += found[key]
+            for key, n in found.items():
+                if key.startswith("wrong: "):
+                    by_family[f"{name} | {key[7:]}"] = by_family.get(f"{name} | {key[7:]}", 0) + n
+    return {
+        **total,
+        "families": len(FAMILIES),
+        "seed": seed,
+        "seconds": round(time.time() - start, 1),
+        "where": by_family,
+    }
+
+
+def main() -> None:
+    """Run as many pairs as the first argument says, with the seed that the second says."""
+    found = check_numbers(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    print(json.dumps(found))
+    sys.exit(bool(found["wrong"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Damaged folders of finished runs: reported, read and exported as they were written, or refused in one line."""
+
+import hashlib
+import json
+import random
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from levelhead.report.open import of_run
+from levelhead_lab.runs.export import export, load
+from levelhead_lab.runs.run import run as train
+from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.spec import Spec
+from tests.layouts import write_small_npz
+
+from .harness import drive, main
+from .mutators import damage_bytes, damage_json
+
+
+def trained() -> dict[str, bytes]:
+    """Return the files of a run, {name: content}."""
+    with TemporaryDirectory() as place:
+        root = Path(place)
+        write_small_npz(root, epochs=1)
+        spec = Spec(str(root / "small.npz"), net="digits", hold_out=0.2, recipe=str(root / "short.toml"))
+        run = train(spec, runs=root / "runs")
+        folder = run.path
+        export(folder, run.snapshot.head, adjusted={"gamma": 0, "rule": "rescale", "counts": [3, 2, 1]})
+        (folder / "leveled.onnx").unlink(missing_ok=True)
+        return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+FILES = trained()
+
+
+def damaged(rng: random.Random, name: str) -> bytes:
+    data = FILES[name]
+    if rng.random() < 0.3 or not name.endswith((".json", ".jsonl")):
+        length = int.from_bytes(data[:8], "little")
+        if name.endswith(".safetensors") and rng.random() < 0.6:
+            header = damage_json(rng, json.loads(data[8 : 8 + length])).encode("utf-8", "surrogatepass")
+            return len(header).to_bytes(8, "little") + header + data[8 + length :]
+        return damage_bytes(rng, data)
+    lines = data.decode().splitlines() if name.endswith(".jsonl") else [data.decode()]
+    return "\n".join([damage_json(rng, json.loads(line)) for line in lines] + [""]).encode("utf-8", "surrogatepass")
+
+
+def case(rng: random.Random, folder: Path) -> None:
+    name = rng.choice([name for name in FILES if not name.startswith("checkpoint")])
+    content = FILES | {name: damaged(rng, name)}
+    if rng.random() < 0.7 and name.endswith(".safetensors"):  # as if the run had written it
+        result = json.loads(content["done.json"])
+        result["sha256"][name] = hashlib.sha256(content[name]).hexdigest()
+        content["done.json"] = json.dumps(result).encode()
+    for title, data in content.items():
+        (folder / title).write_bytes(data)
+    if name in ("model.safetensors", "leveled.safetensors"):
+        load(folder / name)
+        return
+    run = Run.open(folder)
+    run.check_files()
+    run.log, run.facts, run.result  # noqa: B018
+    of_run(folder, gamma=0.5, bootstrap=0)
+
+
+def run(**how: Any) -> dict[str, Any]:
+    warnings.simplefilter("ignore")  # of numpy, about damaged numbers
+    return drive(case, **how)
+
+
+if __name__ == "__main__":
+    main("run folder", run)

@@ -1,0 +1,153 @@
+"""Many at once: processes that train the same specs in the same folder, some killed; two writers of one file.
+
+Seen to fail: with `runs.lock.lock_folder` locking nothing, when a run's log has two lines for one epoch.
+"""
+
+import contextlib
+import io
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .board import Budget, Found, Row, lacking
+from .commands import Workspace, digests, preload, run
+
+SPECS, PROCESSES = 200, 8
+
+
+def check(budget: Budget) -> Found:
+    """Train specs by many processes, then let writers race."""
+    preload()
+    found = Found({"processes": 0, "specs": 0, "killed": 0, "races of two writers": 0})
+    with TemporaryDirectory() as place:
+        _train_together(Path(place), budget.part(0.7), found)
+    with TemporaryDirectory() as place:
+        _race(Path(place), budget, found)
+    found.lacks = lacks(found.done)
+    return found
+
+
+def lacks(done: dict[str, Any]) -> str:
+    short = lacking(done["specs"], SPECS, "specs"), lacking(done["processes"], PROCESSES, "processes")
+    return "; ".join(filter(None, short))
+
+
+def _train_together(place: Path, budget: Budget, found: Found) -> None:
+    """Every process goes through all specs, in an order of its own; every third one is killed and started again."""
+    from levelhead_lab.runs.run_folder import Run
+    from levelhead_lab.runs.spec import Spec
+    from tests.layouts import write_small_npz
+
+    write_small_npz(place, epochs=1)
+    processes = budget.size(3, PROCESSES)
+    rng, runs, started = random.Random(0), place / "runs", 0
+    data = {"net": "digits", "hold_out": 0.2, "recipe": str(place / "short.toml")}
+    specs: list[Spec] = []
+    while len(specs) < budget.own(budget.size(4, SPECS)) and (not specs or not budget.spent):
+        seeds = range(100_000 * budget.index + len(specs), 10**9)[: budget.size(4, 10)]
+        more = [Spec(str(place / "small.npz"), seed=seed, **data) for seed in seeds]
+        alive = [_worker(more, runs, seed) for seed in range(processes)]
+        started += len(alive)
+        for seed, pid in enumerate(alive):
+            if seed % 3 == 0:
+                time.sleep(rng.random() * 0.5)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL:
+                    found.done["killed"] += 1
+                alive[seed] = _worker(more, runs, seed + 100)
+        for pid in alive:
+            if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+                found.failures.append(f"a process ended with {code}")
+        specs += more
+        found.done["specs"], found.done["processes"] = len(specs), processes
+        budget.note(found)
+    for spec in specs:
+        one = Run.of(spec, runs)
+        try:
+            one.check_files()
+            epochs = [record["epoch"] for record in one.log]
+        except (OSError, ValueError) as error:
+            found.failures.append(f"{one.path.name}: {error}")
+        else:
+            if epochs != sorted(set(epochs)) or len(epochs) != 1:
+                found.failures.append(f"{one.path.name}: epochs {epochs}, expected one of each")
+        left = [path.name for path in one.path.iterdir() if path.name.endswith(".tmp")]
+        found.failures += [f"{one.path.name}: {name} is left behind" for name in left]
+
+
+def _worker(specs, runs: Path, seed: int) -> int:
+    """Fork a process that trains all specs; one that another process is training is asked for again later."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        from levelhead_lab.runs.run import run as train
+
+        waiting = list(specs)
+        random.Random(seed).shuffle(waiting)
+        with contextlib.redirect_stdout(io.StringIO()):
+            while waiting:
+                spec = waiting.pop(0)
+                try:
+                    train(spec, runs, say=lambda _: None)
+                except (ValueError, OSError) as error:
+                    if "another process" not in str(error):
+                        raise
+                    waiting.append(spec)
+                    time.sleep(0.05)
+        code = 0
+    except BaseException as error:
+        os.write(2, f"worker: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _race(place: Path, budget: Budget, found: Found) -> None:
+    """Two commands write one file at the same time; what is there afterwards is what one of them writes alone."""
+    work, rng = Workspace(place), random.Random(1)
+    words = [
+        ["rescale", "m.safetensors", "--counts", "c.json", "--gamma", gamma, "-o", "out/o.safetensors", "--force"]
+        for gamma in ("0.25", "0.75")
+    ]
+    alone = []
+    for one in words:
+        work.empty()
+        run(one, work.folder)
+        alone.append(digests(work.out)["o.safetensors"])
+    for _ in range(budget.size(3, 100)):
+        if budget.spent:
+            break
+        work.empty()
+        order = rng.sample(words, 2)
+        pid = os.fork()
+        if pid == 0:
+            run(order[0], work.folder)
+            os._exit(0)
+        time.sleep(rng.random() * 0.05)
+        run(order[1], work.folder)
+        os.waitpid(pid, 0)
+        now = digests(work.out)
+        if now.get("o.safetensors") not in alone:
+            found.failures.append("two writers: the file is neither's")
+        if extra := now.keys() - {"o.safetensors", "o.safetensors.original"}:
+            found.failures.append(f"two writers: {extra} left behind")
+        back = run(["undo", "out/o.safetensors", "-o", "out/back.safetensors"], work.folder)
+        if back.status != 0 or digests(work.out).get("back.safetensors") != work.inputs["m.safetensors"]:
+            found.failures.append(f"two writers: undo gives status {back.status}: {back.err.strip()[-150:]}")
+        found.done["races of two writers"] += 1
+
+
+ROW = Row(
+    "many at once",
+    f"{PROCESSES} processes train the same specs in one folder, some killed; two writers of one file",
+    f"{SPECS} specs, each trained once; of two writers one wins whole",
+    check,
+    lacks,
+    ("processes",),
+)

@@ -1,0 +1,396 @@
+"""Tests would notice: bugs are put into the rooms of ROOMS, one at a time, and a test must fail.
+
+The tests are collected once. Each is run once to see which lines it reaches. A mutant lives in a fork of that process:
+the functions in memory get the changed code, and the tests that reach the changed line are run, the shortest first. A
+change outside of functions (a constant, a default) needs a new import: it is given the changed code.
+
+Seen to fail: with `assert` left out of the tests, when no mutant is killed.
+"""
+
+import contextlib
+import functools
+import gc
+import hashlib
+import importlib
+import importlib.machinery
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from .board import Budget, Found, Row
+from .changed_code import changed_functions
+from .mutants import Mutant, find_mutants, mutate
+from .reached_lines import Reached, reach_lines, read_reached
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "levelhead"
+ROOMS = ("core", "rules", "path", "choice", "labels", "files")
+TESTS = (*ROOMS, "show", "io", "heads", "cli")  # whose tests are run
+TARGET = 85
+FIRST, SECOND = 4.0, 20.0  # seconds of tests that a mutant meets at first, and after all others if it survives these
+MOST_IMPORTED = 60  # tests that a mutant outside of functions meets
+LIMIT = 10.0  # seconds beyond five times what the tests take without a change
+MEMORY = 16 << 30  # bytes that a mutant may take
+HEAVY = ("numpy", "torch", "onnx", "onnxruntime", "safetensors", "hypothesis", "pytest", "sklearn", "typer", "pandas")
+OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--no-header", "--tb=no"]
+OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported already
+
+
+def check(budget: Budget) -> Found:
+    """Run this process's share of the mutants in random order: all of them, or five in the quick profile."""
+    import pytest
+
+    os.environ["CI"] = "1"
+    for name in HEAVY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    every = [(path, one) for path in sources() for one in find_mutants(path.read_text(encoding="utf-8"))]
+    random.Random(0).shuffle(every)
+    done = {"mutants": len(every), "run": 0, "killed": 0, "not reached by a test": 0, "cannot be run": 0}
+    found = Found({**done, "survivors": []})
+    record = _Record(found, budget.keep.parent if budget.keep is not None else None, budget.index)
+    mine = record.left(every)[budget.index :: budget.parts][: budget.size(5, len(every))]
+    rooms, room = TESTS, []
+    if budget.profile == "quick":  # one module, and the tests of its own
+        path = SOURCE / "core" / "counts.py"
+        mine = [(path, one) for one in find_mutants(path.read_text(encoding="utf-8"))][3:8]
+        rooms, room = (), [str(ROOT / "tests" / "core" / "test_counts.py"), str(path)]
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as scratch:
+        loop = _Loop(mine, budget, record, Path(scratch))
+        places = [str(ROOT / "tests" / one) for one in rooms] + [str(SOURCE / one) for one in rooms]
+        os.chdir(ROOT)
+        with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+            pytest.main([*OPTIONS, "--continue-on-collection-errors", *places, *room], plugins=[_FirstFailure(), loop])
+    found.done["survivors"].sort()
+    found.lacks = lacks(found.done)
+    return found
+
+
+def lacks(done: dict[str, Any]) -> str:
+    """Return what is missing, and write the share."""
+    run, killed = done["run"], done["killed"]
+    done["share killed"] = f"{100 * killed / max(1, run):.1f} %"
+    short = [f"{run:,} of {done['mutants']:,} mutants run"] if run < done["mutants"] else []
+    if 100 * killed < TARGET * run:
+        short.append(f"{100 * killed / run:.1f} % killed, not {TARGET} %")
+    return "; ".join(short)
+
+
+def sources() -> list[Path]:
+    """Return the modules to change. The kernel is left out: it needs a GPU."""
+    paths = [path for room in ROOMS for path in sorted((SOURCE / room).glob("*.py"))]
+    left_out = "__init__.py", "intervals_triton.py"
+    return [path for path in paths if path.name not in left_out]
+
+
+class _FirstFailure:
+    """A plugin of pytest: hypothesis tries the same examples each time, and looks for no smaller one once it fails."""
+
+    def pytest_sessionstart(self) -> None:  # after conftest.py
+        from hypothesis import Phase, settings
+
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutants", derandomize=True, deadline=None, database=None, phases=phases)
+        settings.load_profile("mutants")
+
+
+class _Record:
+    """What became of each mutant; written to a folder, from which a later run takes what it need not do again."""
+
+    def __init__(self, found: Found, folder: Path | None = None, index: int = 0) -> None:
+        self.found, self.folder = found, folder
+        self.old = {}
+        for log in folder.glob("mutants-*.log") if folder is not None else ():
+            self.old |= dict(json.loads(line) for line in log.read_text().splitlines())
+        self.log = (folder / f"mutants-{index}.log").open("a", buffering=1) if folder is not None else None
+        self.first = index == 0
+
+    def left(self, mutants: list[tuple[Path, Mutant]]) -> list[tuple[Path, Mutant]]:
+        """Return the mutants that no earlier run has met; count the others, in one of the processes."""
+        new = []
+        for path, mutant in mutants:
+            end = self.old.get(_key(path, mutant), "new")
+            if end == "new":
+                new.append((path, mutant))
+            elif self.first:
+                self._count(path, mutant, end)
+        return new
+
+    def add(self, path: Path, mutant: Mutant, killed: bool | None) -> None:
+        """Count a mutant: killed, survived, or (None) not run, since its tests fail without it."""
+        self._count(path, mutant, killed)
+        if self.log is not None:
+            self.log.write(json.dumps([_key(path, mutant), killed]) + "\n")
+
+    def _count(self, path: Path, mutant: Mutant, killed: bool | None) -> None:
+        done = self.found.done
+        if killed is None:
+            done["cannot be run"] += 1
+            return
+        done["run"] += 1
+        done["killed"] += killed
+        if not killed:
+            title = f"{path.relative_to(SOURCE)}:{mutant.line} {mutant.what}"
+            done["survivors"].append(title.replace("`", "'"))
+
+
+def _key(path: Path, mutant: Mutant) -> str:
+    return f"{path.relative_to(SOURCE)}:{_digest(path)}:{mutant.node}:{mutant.what}"
+
+
+@cache
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+class _Loop:
+    """A plugin of pytest that runs mutants in place of the tests, once these are collected."""
+
+    def __init__(self, mutants: list[tuple[Path, Mutant]], budget: Budget, record: _Record, scratch: Path) -> None:
+        self.mutants, self.budget, self.record, self.scratch = mutants, budget, record, scratch
+        self.outside: list[tuple[Path, Mutant]] = []
+        self.items: dict[str, Any] = {}
+        self.functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        for path in sources():  # what tests import late is imported once, here
+            with contextlib.suppress(Exception):
+                importlib.import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
+        self.items = {item.nodeid: item for item in session.items}
+        reached = self._reach(session.items)
+        self._index_functions()
+        gc.collect()
+        gc.freeze()
+        self._first_pass(reached)
+        return True
+
+    def _reach(self, items: list[Any]) -> Reached:
+        """Return which lines each test reaches; the processes share this work too."""
+        folder = self.budget.keep.parent if self.budget.keep is not None else self.scratch
+        part, parts = self.budget.index, self.budget.parts
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                _become_quiet(self.scratch / "lines", items[:1])
+                reach_lines(items[part::parts], folder / f"reached-{part}.cov", SOURCE)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return read_reached(folder, parts, wait=120.0)
+
+    def _index_functions(self) -> None:
+        """Find every function in memory by its file, name and line, and everything that remembers results."""
+        self.caches = []
+        gc.unfreeze()  # conftest.py has frozen what was there when all tests were collected
+        for one in gc.get_objects():
+            if type(one) is FunctionType and one.__code__.co_filename.startswith(f"{SOURCE}/"):
+                code = one.__code__
+                self.functions.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(one)
+            elif type(one) is functools._lru_cache_wrapper and str(one.__module__).startswith("levelhead"):
+                self.caches.append(one)
+
+    def _first_pass(self, reached: Reached) -> None:
+        survivors = []
+        for path, mutant in self.mutants:
+            if self.budget.spent:
+                return
+            changed = changed_functions(path, mutant)
+            if changed is None:
+                self.outside.append((path, mutant))
+                continue
+            tests = [name for name in reached.tests(path, mutant.line) if name in self.items]
+            now = reached.within(tests, FIRST)
+            killed = self._run(path, changed, now, reached)
+            if killed is None:
+                self.outside.append((path, mutant))
+            elif killed or len(now) == len(tests):
+                self.record.found.done["not reached by a test"] += not tests
+                self.record.add(path, mutant, killed)
+            else:
+                survivors.append((path, mutant, changed, tests[len(now) :]))
+            self.budget.note(self.record.found)
+        self._import_changed(reached)
+        for path, mutant, changed, tests in survivors:
+            late = self.budget.spent
+            killed = False if late else self._run(path, changed, reached.within(tests, SECOND), reached)
+            self.record.add(path, mutant, bool(killed))
+            self.budget.note(self.record.found)
+
+    def _import_changed(self, reached: Reached) -> None:
+        """Run the mutants outside of functions: with a new import of everything, against the tests of their module."""
+        usual: dict[Path, tuple[int, float]] = {}
+        for path, mutant in sorted(self.outside, key=lambda one: one[0]):
+            if self.budget.spent:
+                return
+            tests = reached.within(reached.tests_of(path), FIRST)[:MOST_IMPORTED]
+            if path not in usual:
+                began = time.monotonic()
+                usual[path] = _import_and_run(path, None, tests, 200.0, self.scratch), time.monotonic() - began
+            status, seconds = usual[path]
+            killed = None if status else _import_and_run(path, mutant, tests, LIMIT + 5 * seconds, self.scratch) != 0
+            self.record.add(path, mutant, killed)
+            self.budget.note(self.record.found)
+
+    def _run(self, path: Path, changed: dict[tuple[str, int], Any], tests: list[str], reached: Reached) -> bool | None:
+        """Return whether a test fails, or None if the functions cannot be changed in place."""
+        if not tests:
+            return False
+        place = self.scratch / "mutant"
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                items = [self.items[name] for name in tests]
+                _become_quiet(place, items)
+                live = [
+                    (one, code) for key, code in changed.items() for one in self.functions.get((str(path), *key), ())
+                ]
+                if not live:
+                    os._exit(70)
+                for function, code in live:
+                    function.__code__ = code
+                for one in self.caches:
+                    one.cache_clear()
+                _run_items(items)
+            os._exit(0 if sys.exc_info()[0] is None else 71)
+        status = _wait(pid, LIMIT + 5 * sum(reached.seconds[name] for name in tests))
+        shutil.rmtree(place, ignore_errors=True)
+        return None if status == 70 else status != 0
+
+
+def _become_quiet(place: Path, items: list[Any]) -> None:
+    """Make this fork a group of its own that writes to its own folder only, and takes no more than its memory."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    place.mkdir(parents=True, exist_ok=True)
+    if items:
+        items[0].config._tmp_path_factory._basetemp = place
+
+
+def _run_items(items: list[Any]) -> None:
+    """Run tests until one fails, and end this process with 1 then."""
+    from _pytest.runner import runtestprotocol
+
+    for item, after in zip(items, [*items[1:], None], strict=True):
+        if any(report.failed for report in runtestprotocol(item, log=False, nextitem=after)):
+            os._exit(1)
+    os._exit(0)
+
+
+def _wait(pid: int, limit: float) -> int:
+    """Return the status of a process, 124 if it had to be stopped at the limit; its group ends with it."""
+    began = time.monotonic()
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        passed = time.monotonic() - began
+        if done or passed > limit:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            if not done:
+                os.waitpid(pid, 0)
+                return 124
+            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1
+        time.sleep(0.002 if passed < 1 else 0.02)
+
+
+@cache
+def nearest_tests(path: Path) -> list[str]:
+    """Return the test files of a module's room that are about it or use its public names.
+
+    >>> nearest_tests(ROOT / "src/levelhead/core/head.py")[0].split("/")[-1]
+    'test_head.py'
+    """
+    names = re.findall(r"^(?:def|class) ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    words = "|".join([rf"{path.parent.name}\.{path.stem}", *names])
+    wanted = re.compile(rf"\b({words})\b")
+    tests = sorted(
+        (ROOT / "tests" / path.parent.name).glob("test_*.py"), key=lambda one: one.stem != f"test_{path.stem}"
+    )
+    own = [one for one in tests if one.stem == f"test_{path.stem}" or wanted.search(one.read_text(encoding="utf-8"))]
+    return [str(one) for one in own]
+
+
+def _import_and_run(path: Path, mutant: Mutant | None, tests: list[str], limit: float, scratch: Path) -> int:
+    """Return the status of a module's doctests and these tests, 0 if all pass, after a new import of the package."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become_quiet(scratch / "import", [])
+            _run_pytest(path, mutant, tests, scratch)
+        finally:
+            os._exit(70)
+    return _wait(pid, limit)
+
+
+def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Path) -> None:
+    from _pytest.assertion.rewrite import AssertionRewritingHook
+
+    sys.dont_write_bytecode = True
+    # The pytest around this one reads a module that it was given by name itself, and would not see the changed code.
+    sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, AssertionRewritingHook)]
+    for name in [
+        name for name in sys.modules if name.split(".")[0] in ("levelhead", "levelhead_lab", "tests", "bench")
+    ]:
+        del sys.modules[name]
+    if mutant is not None:
+        code = compile(mutate(path.read_text(encoding="utf-8"), mutant), str(path), "exec")
+        plain = importlib.machinery.SourceFileLoader.get_code
+
+        def get_code(self, fullname):
+            return code if Path(self.path) == path else plain(self, fullname)
+
+        importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+    import doctest
+
+    import pytest
+
+    # Examples of the module first, and not by pytest, which would read the file itself.
+    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    if doctest.testmod(importlib.import_module(name), optionflags=flags).failed:
+        os._exit(1)
+    status = int(pytest.main(["-x", *OPTIONS, *tests], plugins=[_FirstFailure()])) if tests else 0
+    os._exit(0 if status == 5 else status)  # 5: no tests
+
+
+def main() -> None:
+    """Print what happens to the mutants of a file: python -m bench.trust.mutation src/levelhead/core/head.py [LINE]"""
+    path, lines = Path(sys.argv[1]).resolve(), {int(word) for word in sys.argv[2:]}
+    chosen = [(path, one) for one in find_mutants(path.read_text()) if not lines or one.line in lines]
+    import pytest
+
+    os.environ["CI"] = "1"
+    found = Found({"run": 0, "killed": 0, "not reached by a test": 0, "cannot be run": 0, "survivors": []})
+    with tempfile.TemporaryDirectory() as scratch:
+        record = _Record(found)
+        loop = _Loop(chosen, Budget("full"), record, Path(scratch))
+        os.chdir(ROOT)
+        with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+            pytest.main([*OPTIONS, *nearest_tests(path), str(path)], plugins=[_FirstFailure(), loop])
+    print(json.dumps(found.done, indent=1))
+
+
+ROW = Row(
+    "tests would notice",
+    f"mutation testing on {', '.join(ROOMS)}: each mutant against the doctests and tests that reach its line",
+    f"{TARGET} % of mutants killed, survivors listed",
+    check,
+    lacks,
+    ("mutants",),
+    alone=True,
+)
+
+if __name__ == "__main__":
+    main()

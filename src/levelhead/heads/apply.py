@@ -1,0 +1,333 @@
+"""A rule applied to a head: one body for torch modules, Keras models and model files, and the functions for models.
+
+Every check that an adjustment must pass stands here, whatever the head is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..choice.tuned_json import Choice, choice_of
+from ..core.array import Array, to_numpy
+from ..core.choices import BiasPolicy, LabelTask, Missing
+from ..core.counts import Counts, check_left_alone, resolve
+from ..core.errors import Advice, LevelheadError
+from ..core.extras import naming_what_is_missing
+from ..core.head import Head, check_finite, rounding_flips
+from ..core.logits import check_logits
+from ..rules.adjust import can_flip, factors
+from ..rules.adjustment import Adjustment
+from ..rules.label_task import check_label_task
+from ..rules.rule import RULES, Rescale, Rule, Strengths
+from ..rules.strength import check_strength
+from .adjusted import Adjusted
+from .place import Change, InMemory, ModelInMemory, Place, Written
+
+if TYPE_CHECKING:
+    from ..choice.tuned import Tuned
+
+
+def check_fits(place: Place[Any], rule: Rule, task: LabelTask = "multiclass") -> None:
+    """Raise LevelheadError if a rule, or what was tuned for a task, does not fit a head. Reads no weight."""
+    check_label_task(place.where, place.task, task)
+    if place.sizes[0] < 2 and rule.multiplies:
+        raise LevelheadError(
+            f"{place.where} gives a single logit, and scaling never moves its sign; use the rule shift, the additive "
+            "shift of its bias by gamma log(n_negative / n_positive), as tuned on logits (0, z)"
+        )
+    if len({*place.sizes}) > 1:
+        raise LevelheadError(f"{place.where} differ in classes; name one of them")
+    if not rule.fits_sums and (len(place.keys) > 1 or not place.plain):
+        reason = "feed one output" if len(place.keys) > 1 else "is scaled by a constant or bent by a Relu"
+        raise LevelheadError(
+            f"{place.where} {reason}, and the rule {rule.name} is of one layer whose outputs are the logits; tune with "
+            "the rule rescale"
+        )
+    if rule.adds:
+        place.check_adds()
+
+
+def apply(
+    place: Place[Written],
+    rule: Rule,
+    chosen: Strengths,
+    counts: np.ndarray,
+    *,
+    bias: BiasPolicy = "scale",
+    background: int | str | None = None,
+    logits: Array | None = None,
+    again: bool = False,
+) -> tuple[Change, Written]:
+    """Adjust the head of a place by a rule that fits it. If anything is wrong, nothing is changed.
+
+    Args:
+        place: where the head is.
+        rule, chosen, counts: which rule, its strengths, and the training counts [K].
+        bias: whether it is scaled with its weight vector.
+        background: a class that must stay as it is, by index or name.
+        logits: [N, K] of the model as it is, to count the predictions that rounding to half precision could flip.
+        again: allow a head that was adjusted before.
+
+    Returns:
+        What was done, and what the place's `write` returned.
+    """
+    if not again and (done := place.earlier()) is not None:
+        raise LevelheadError(done, advice=Advice("again", None, "to adjust it a second time"))
+    before = place.heads(rule)
+    by = replace(rule.amounts(before[0], counts, chosen), bias=bias)
+    check_left_alone(by.scale, by.offset, background, place.names)
+    with place.saying_where():
+        after = tuple(by.head(head) if by.changes else head for head in before)  # 0 needs no new bias
+    for key, old, new in zip(place.keys, before, after, strict=True):
+        if old.bias is None and new.bias is not None:
+            place.check_takes_bias(key)
+    change = Change(
+        rule,
+        chosen.gamma,
+        counts,
+        by,
+        before,
+        after,
+        flips=None if logits is None else _count_flips(place, logits, by),
+        predictions=0 if logits is None else len(logits),
+        stuck=rule.multiplies and not rule.adds and not can_flip(before[0]),
+    )
+    return change, place.write(change)
+
+
+def check_tuned(place: Place[Any], choice: Choice) -> np.ndarray:
+    """Return the counts [K] of what was tuned, after checking that it is for the head of a place. Reads no weight."""
+    check_fits(place, RULES[choice.rule], choice.task)
+    return choice.counts_for(place.sizes[0], place.names, place.where)
+
+
+def apply_tuned(
+    place: Place[Written],
+    choice: Choice,
+    counts: np.ndarray,
+    *,
+    background: int | str | None,
+    logits: Array | None,
+    again: bool,
+) -> tuple[Change, Written]:
+    """Adjust the head of a place by what was tuned, with the counts that `check_tuned` returned."""
+    return apply(
+        place,
+        RULES[choice.rule],
+        _strengths(choice),
+        counts,
+        bias=choice.bias or "scale",
+        background=background,
+        logits=logits,
+        again=again,
+    )
+
+
+def apply_choice(head: Head, choice: Choice, counts: np.ndarray) -> Head:
+    """Return a head adjusted by a choice, with its counts [K], once both are checked."""
+    return replace(RULES[choice.rule].amounts(head, counts, _strengths(choice)), bias=choice.bias or "scale").head(head)
+
+
+def _strengths(choice: Choice) -> Strengths:
+    return Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
+
+
+def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
+    """Adjust a head by what was tuned: its rule, at its strength, with the counts that it was chosen with.
+
+    =================  ================================================
+    ``rescale``        ``w_i, b_i <- (n_1 / n_i)^gamma (w_i, b_i)``
+    ``tau``            ``w_i, b_i <- (w_i, b_i) / ||w_i||^gamma``
+    ``shift``          ``b_i <- b_i + gamma log(n_1 / n_i)``
+    ``rescale+shift``  ``w_i, b_i <- scale_i (w_i, b_i) + (0, offset_i)``
+    ``vector``         the same, with a scale and an offset of its own for each class
+    =================  ================================================
+
+    It does so also where the gain is uncertain; `tuned.worthwhile` says whether it is not.
+
+    Args:
+        head: weight [K, d] and, where there is one, bias [K]; or [1, d] where two classes share one logit, which only
+            `shift` can adjust, by ``gamma log(n_0 / n_1)``.
+        tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
+
+    Returns:
+        A new head, with a bias unless the rule only scales.
+
+    >>> import numpy as np
+    >>> from levelhead import match_prior
+    >>> logits = np.array([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]])
+    >>> tuned = match_prior(logits, [400, 100], rule="shift", range=(0, 3), bootstrap=0)
+    >>> adjust(Head(np.eye(2)), tuned).logits(logits).argmax(axis=1)  # the identity: logits in, logits out
+    array([1, 0, 1, 0])
+    """
+    choice = choice_of(tuned)
+    return apply_choice(head, choice, choice.counts_for(check_finite(head).classes, head.names, "the head"))
+
+
+def adjust_(
+    model: Any,
+    tuned: Tuned | str | Path,
+    *,
+    layer: Any = None,
+    example: Any = None,
+    background: int | str | None = None,
+    logits: Any = None,
+    again: bool = False,
+) -> Adjusted:
+    """Find the head of a torch model and adjust it in place by what was tuned: its rule, strength and counts.
+
+    The rules are those of `adjust`. Parameters keep their identity, so optimizers, gradients and wrappers stay valid.
+    If anything is wrong, nothing is changed. It does so also where the gain is uncertain; ask `tuned.worthwhile` first.
+
+    A layer without a bias gets one if the rule adds to it: a new parameter, in the state dict too, which `restore()`
+    takes out again. An optimizer made before does not know it.
+
+    Args:
+        model, layer, example, logits, again: as in `rescale_`.
+        tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
+            For a head with one logit it must be of two classes and for the rule `shift`.
+        background: a class that must stay as it is, by index or name; it does if it was tuned with the same background.
+
+    Returns:
+        What was done, with `restore()` to take it back.
+
+    >>> from levelhead import match_prior
+    >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], rule="shift", range=(0, 3),
+    ...                     bootstrap=0)
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(8, 2, bias=False))
+    >>> with adjust_(model, tuned) as adjusted:
+    ...     model[0].bias.detach(), adjusted
+    (tensor([0.0000, 2.2500]), Adjusted(shift, gamma=1.62303, 2 classes; 0: bias +0..+2.25))
+    >>> model[0].bias is None
+    True
+    """
+    place, choice, counts = check_adjust(model, tuned, layer=layer, example=example)
+    return _adjusted(place, *apply_tuned(place, choice, counts, background=background, logits=logits, again=again))
+
+
+def check_adjust(
+    model: Any, tuned: Tuned | str | Path, *, layer: Any = None, example: Any = None
+) -> tuple[InMemory, Choice, np.ndarray]:
+    """Check that a choice is for the model, before training, reading no weight; return its head, choice, counts."""
+    choice = choice_of(tuned)
+    place = _head_of(model, layer, example, len(choice.counts or ()))
+    return place, choice, check_tuned(place, choice)
+
+
+def rescale_(
+    model: Any,
+    counts: Counts,
+    *,
+    gamma: float | Tuned,
+    layer: Any = None,
+    example: Any = None,
+    bias: BiasPolicy = "scale",
+    missing: Missing = "error",
+    background: int | str | None = None,
+    logits: Any = None,
+    again: bool = False,
+) -> Adjusted:
+    """Find the head of a torch model and scale each weight vector, in place, by how rare its class is (RS).
+
+    ``w_i <- (n_1 / n_i)^gamma w_i``, with n_1 the largest count. Parameters keep their identity, so optimizers,
+    gradients and wrappers stay valid. If anything is wrong, nothing is changed.
+
+    Args:
+        model: any torch module: a network, a transformers or timm model, one sharded by FSDP2; or a Keras 3 model.
+        counts: training samples of each class: a list, {class: n} (by name if the model's config has them), or labels.
+        gamma: strength; larger gives rare classes more of the space. A `Tuned` is taken if it is for this rule and
+            counts of these proportions; `adjust_` applies any.
+        layer: the head, if it is not found or not unique: a path, the module, or a list if several feed one output.
+        example: an input to run the model on, to find the head by what it does.
+        bias: `scale` (scaling the head is then scaling the logits) or `keep`.
+        missing: a class without samples is an `error`, or `neutral` (left as it is).
+        background: a class that is left alone, by index or name, such as "no object" in detection; its count is no n_1.
+        logits: [N, K], the model's logits before: in half precision, predictions that rounding could flip are counted.
+        again: allow adjusting a head that was adjusted already and not changed since.
+
+    Returns:
+        What was done, with `restore()` to take it back.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False))
+    >>> _ = model[0].weight.data.copy_(torch.eye(2))
+    >>> rescale_(model, [100, 25], gamma=0.5)
+    Adjusted(gamma=0.5, 2 classes; 0: norms 1..1 -> 1..2)
+
+    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
+    """
+    place, n, _ = check_rescale(
+        model, counts, gamma=gamma, layer=layer, example=example, missing=missing, background=background
+    )
+    strength = Strengths(check_strength(gamma, Rescale.name, n))
+    return _adjusted(place, *apply(place, Rescale(), strength, n, bias=bias, logits=logits, again=again))
+
+
+def check_rescale(
+    model: Any,
+    counts: Counts,
+    *,
+    gamma: float | Tuned,
+    layer: Any = None,
+    example: Any = None,
+    missing: Missing | None = None,
+    background: int | str | None = None,
+) -> tuple[InMemory, np.ndarray, np.ndarray]:
+    """Check what `rescale_` would, before training, reading no weight; return the head, its counts and factors."""
+    size = len(counts) if hasattr(counts, "__len__") else None  # counts may be labels, of any number
+    place = _head_of(model, layer, example, size)
+    check_fits(place, Rescale())
+    n = resolve(counts, place.sizes[0], names=place.names, missing=missing, background=background)
+    return place, n, factors(n, check_strength(gamma, Rescale.name, n, instead="lh.adjust_(model, tuned)"))
+
+
+def _head_of(model: Any, layer: Any, example: Any, size: int | None) -> InMemory:
+    """Find the head of a model in memory; the size is likely, but not certain, to be its number of classes."""
+    opened = _open(model)
+    found = opened.layers(layer=layer, example=example, classes=opened.likely_classes(size))
+    return InMemory(opened, found, example)
+
+
+def _open(model: Any) -> ModelInMemory:
+    """Return a model as its library's: Keras's if a class of its is, even where Keras's models are torch modules."""
+    if any(kind.__module__.partition(".")[0] == "keras" for kind in type(model).__mro__):
+        from .keras import KerasModel
+
+        return KerasModel(model)
+    with naming_what_is_missing():
+        from .torch_model import TorchModel
+
+    return TorchModel(model)
+
+
+def _count_flips(place: Place[Any], logits: Array, by: Adjustment) -> int | None:
+    values, classes = check_logits(logits), place.sizes[0]
+    if classes > 1 and values.shape[1] != classes:
+        raise LevelheadError(f"expected [N, {classes}], got {list(values.shape)}", parameter="logits")
+    return None if by.offset is not None or place.half is None else rounding_flips(values, by.first, place.half)
+
+
+def _adjusted(place: InMemory, change: Change, undo: Callable[[], None]) -> Adjusted:
+    """Return what was done to a model."""
+    before, after = (
+        {path: to_numpy(head.norms) for path, head in zip(place.keys, heads, strict=True)}
+        for heads in (change.before, change.after)
+    )
+    return Adjusted(
+        layers=place.keys,
+        gamma=change.gamma,
+        counts=change.counts,
+        factors=change.by.first,
+        offset=change.offset,
+        before=before,
+        after=after,
+        rule=change.rule.name,
+        flips=change.flips,
+        _undo=undo,
+    )

@@ -1,0 +1,171 @@
+"""The walk from an output of a model back to the linear layers that are its head, in ONNX and Keras graphs.
+
+A graph says by one function what each of its values comes from. What a Keras graph may have after its head is the same
+in memory and in a config.json, and stands here.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..core.choices import LabelTask
+from ..core.errors import Advice, LevelheadError
+
+DEEPEST_WALK = 400  # steps between an output and its head, with those in models inside models
+
+# Layers of Keras: which are linear, and what may follow a head without undoing the scaling of its columns.
+KERAS_LINEAR = ("Dense", "Conv1D", "Conv2D", "Conv3D")
+KERAS_HARMLESS = (
+    "Activation", "Softmax", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "Flatten", "Reshape", "Permute",
+    "UpSampling1D", "UpSampling2D", "AveragePooling1D", "AveragePooling2D", "GlobalAveragePooling1D",
+    "GlobalAveragePooling2D", "GlobalAveragePooling3D", "Identity",
+)  # fmt: skip
+KERAS_SUMS = ("Add", "Average")
+KERAS_ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer that an output comes from.
+
+    Args:
+        key, layer: its name, and the layer as its graph has it.
+        follows: what the graph does to its outputs, the last of it at the end.
+        plain: whether the output is ``W x + b``, and not scaled, bent or added to something on the way.
+    """
+
+    key: Hashable
+    layer: Any
+    follows: tuple[str, ...] = ()
+    plain: bool = True
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A node whose output is that of the head, up to what may follow one.
+
+    Args:
+        sources: the values that it comes from.
+        follows: what it does to them, if that has a name.
+        plain: whether what is added before it is added after it as well.
+    """
+
+    sources: Sequence[Hashable]
+    follows: str = ""
+    plain: bool = True
+
+
+Look = Callable[[Any], Linear | Passes]  # what a value comes from; raises LevelheadError if that ends the walk
+
+
+def layers_behind(
+    value: Hashable, look: Look, *, _known: dict[Hashable, Any] | None = None, _depth: int = 0
+) -> dict[Hashable, Linear]:
+    """Return the linear layers whose outputs become a value, by key, in the order of the walk.
+
+    A value that is come to on several ways is looked at once, so that a graph of many forks takes no longer.
+    """
+    known = {} if _known is None else _known
+    if value in known:
+        if known[value] is None:
+            raise LevelheadError("comes from itself")
+        return known[value]
+    if _depth > DEEPEST_WALK:
+        raise LevelheadError("comes from too long a chain of nodes")
+    known[value] = None  # until all that it comes from is known
+    step, found = look(value), {}
+    if isinstance(step, Linear):
+        found[step.key] = step
+    else:
+        for source in dict.fromkeys(step.sources):
+            for key, layer in layers_behind(source, look, _known=known, _depth=_depth + 1).items():
+                # Of two ways to a layer, the first says what is done to its outputs in the end.
+                first = found.get(key)
+                others = () if first is None else tuple(one for one in layer.follows if one not in first.follows)
+                found[key] = layer if first is None else replace(first, follows=(*others, *first.follows))
+        then = (step.follows,) if step.follows else ()
+        found = {
+            key: replace(one, follows=(*one.follows, *then), plain=one.plain and step.plain)
+            for key, one in found.items()
+        }
+    known[value] = found
+    return found
+
+
+@dataclass(frozen=True)
+class GraphHead:
+    """The linear layers that an output comes from: by key, and by what they are in their graph."""
+
+    layers: dict[Any, Any]
+    units: int
+    follows: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def task(self) -> LabelTask | None:
+        """Whether samples have one of the classes or several labels, where a softmax or a sigmoid tells."""
+        if "sigmoid" in self.follows and self.units > 1:
+            return "multilabel"
+        return "multiclass" if self.follows & {"softmax", "log_softmax"} else None
+
+
+@dataclass(frozen=True)
+class KerasNode:
+    """What a value of a Keras graph comes from.
+
+    Args:
+        key, name, type_name: of its layer: for the walk, and for messages.
+        kind: which class of Keras's own it is; "" if of none.
+        activation: its name; linear if it has none.
+        units: of a Dense layer or 1x1 convolution, how many; None for any other layer.
+        layer: the layer itself.
+        inner: the value inside, if it is a model inside the model.
+        sources: returns the values that it takes.
+    """
+
+    key: Hashable
+    name: str
+    type_name: str
+    kind: str
+    activation: str
+    units: int | None = None
+    layer: Any = None
+    inner: Hashable = None
+    sources: Callable[[], Sequence[Hashable]] = tuple
+
+
+def find_keras_heads(
+    outputs: Iterable[Hashable], node_of: Callable[[Any], KerasNode], advice: Advice
+) -> tuple[list[GraphHead], list[LevelheadError]]:
+    """Return the heads of a model's outputs, each once, and why other outputs have none."""
+    heads: list[GraphHead] = []
+    reasons: list[LevelheadError] = []
+
+    def look(value: Hashable) -> Linear | Passes:
+        node = node_of(value)
+        if node.units is not None:
+            return Linear(node.key, node, (node.activation,))
+        if node.inner is not None:
+            return Passes([node.inner])
+        sources = node.sources() if node.kind in (*KERAS_HARMLESS, *KERAS_SUMS) else ()
+        if not sources or (len(sources) > 1 and node.kind not in KERAS_SUMS):
+            what = f"{node.name} ({node.type_name})"
+            raise LevelheadError(
+                f"the output comes from {what}, not from a Dense layer or 1x1 convolution", advice=advice
+            )
+        activation = "softmax" if node.kind == "Softmax" else node.activation
+        if activation not in KERAS_ACTIVATIONS:
+            reason = f"the activation {activation} of {node.name} follows the head"
+            raise LevelheadError(f"{reason}, and a scaled head would be wrong there")
+        return Passes(sources, activation)
+
+    for output in outputs:
+        try:
+            found = layers_behind(output, look)
+        except LevelheadError as error:
+            reasons.append(error)
+            continue
+        layers = {key: one.layer.layer for key, one in found.items()}
+        units = next(one.layer.units for one in found.values())
+        if layers.keys() not in [head.layers.keys() for head in heads]:
+            heads.append(GraphHead(layers, units, frozenset(name for one in found.values() for name in one.follows)))
+    return heads, reasons

@@ -1,0 +1,233 @@
+"""The note that an adjustment leaves behind: what was done to which head, by which version.
+
+A file has it in its metadata, a transformers model in its config, so that it outlasts saving and loading. An adapter of
+PEFT is saved with a config of its own, which has the note too. PEFT ignores, with a warning, what its config does not
+know. So an adapter's note is in its `peft_version`: of "0.21.2@levelhead:{...}" PEFT reads what is in front of the @.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from ..core.errors import LevelheadError
+from ..io.safetensors_file import ITEM_BYTES, read_header
+from ..rules.rule import RULES
+
+Note = Mapping[str, Any]
+NOTE_KEY = "levelhead"  # of a config, and so of config.json
+IN_VERSION = "@levelhead:"
+TEXTS = ("version", "rule", "bias", "sha256")
+# The entries of a note in a file's metadata: {name there: field}. A snapshot's entries have the same prefix; those are
+# not a note's.
+NOTE = {f"levelhead.{field}": field for field in (*TEXTS, "gamma", "counts", "head", "factors", "offset", "before")}
+_ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
+
+
+# In the metadata of files
+
+
+def note_entries(note: Note) -> dict[str, str]:
+    """Return a note as the strings that metadata can hold: texts as they are, everything else as JSON."""
+    return {
+        key: note[field] if field in TEXTS else json.dumps(note[field]) for key, field in NOTE.items() if field in note
+    }
+
+
+def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
+    """Return the note among a file's metadata, or None."""
+    ours = {field: entries[key] for key, field in NOTE.items() if key in entries}
+    if "rule" not in ours:
+        return None
+    try:
+        note = {field: text if field in TEXTS else json.loads(text) for field, text in ours.items()}
+    except (ValueError, RecursionError):
+        note = None
+    return check_note(note, file)
+
+
+def note_from_json(data: bytes | None, file: Path) -> dict[str, Any] | None:
+    """Return the note that a file has as JSON, or None without data."""
+    if not data:
+        return None
+    try:
+        note = json.loads(data)
+    except (ValueError, RecursionError):
+        note = None
+    return check_note(note, file)
+
+
+def check_note(note: Any, file: Path) -> dict[str, Any]:
+    """Return the note if `rescale` can have written it: others may write into a file's metadata too."""
+    try:
+        factors = np.array(note["factors"], np.float64)
+        valid = (
+            (rule := RULES[note["rule"]])
+            and (rule.multiplies and rule.adds) == ("offset" in note)
+            and np.isfinite(np.array(note.get("offset", factors), np.float64)).all()
+            and len(note.get("offset", factors)) == len(factors)
+            and note["bias"] in ("scale", "keep")
+            and np.isfinite([*factors, float(note["gamma"])]).all()
+            and (not rule.multiplies or factors.all())
+            and all(isinstance(text, str) for text in (note["version"], *note["head"]))
+            and ("before" not in note or bool(check_note(note["before"], file)))
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        valid = False
+    if not valid:
+        raise LevelheadError(f"{file}: its record of an earlier adjustment is damaged; save the model again without it")
+    return note
+
+
+# In the configs of models and adapters
+
+
+def is_note(note: Any) -> TypeGuard[Note]:
+    """Return whether something in a config is a note of ours: rule, strength, sha256 of what changed, version.
+
+    >>> is_note({"rule": "rescale", "gamma": 0.5, "sha256": "ab", "version": "0.1.0"}), is_note("yes")
+    (True, False)
+    """
+    if not isinstance(note, Mapping) or not isinstance(rule := note.get("rule"), str) or rule not in RULES:
+        return False
+    return isinstance(note.get("gamma"), int | float) and all(
+        isinstance(note.get(k), str) for k in ("sha256", "version")
+    )
+
+
+def note_digests(digests: Sequence[str]) -> dict[str, Any]:
+    """Return how a note keeps the sha256 of what a rule changed: as it was first, then rounded to other dtypes."""
+    first, *others = digests
+    return {"sha256": first, "rounded": others}
+
+
+def digests_in(note: Note) -> tuple[str, ...]:
+    """Return every sha256 by which a note knows the head: older ones have one.
+
+    >>> digests_in({"sha256": "ab", "rounded": ["cd"]}), digests_in({"sha256": "ab"})
+    (('ab', 'cd'), ('ab',))
+    """
+    rounded = note.get("rounded")
+    others = [one for one in rounded if isinstance(one, str)] if isinstance(rounded, list) else []
+    return note["sha256"], *others
+
+
+def note_in_version(version: Any) -> Any:
+    """Return what is noted behind the version in an adapter's config, or None; `is_note` tells whether it is a note.
+
+    >>> note_in_version('0.21.2@levelhead:{"rule": "shift"}'), note_in_version("0.21.2")
+    ({'rule': 'shift'}, None)
+    """
+    try:
+        return json.loads(version.partition(IN_VERSION)[2]) if isinstance(version, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def notes_about(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> list[Note]:
+    """Return what the config of a model, those of its active adapters, and the files it was loaded from say was done.
+
+    Args:
+        model: any; without a config, or with one that has something else under our key, there is no note.
+        digests: returns the sha256 of a tensor's bytes, of a dtype as safetensors names it: as it is, and rounded to
+            other dtypes; raises KeyError if no head has that dtype.
+
+    Returns:
+        Notes, of which those hold whose sha256 is that of what the rule changes in the head.
+    """
+    return [*_notes_in_configs(model), *_notes_in_files(model, digests)]
+
+
+def leave_note(model: Any, note: Note) -> Callable[[], None]:
+    """Write a note into the config that `save_pretrained` saves with a model or an adapter; return the way back.
+
+    Args:
+        model: any; where it has no config that is saved with it, nothing is written.
+        note: what was done, as JSON can hold it; `head` has the paths of the layers.
+    """
+    config, back = getattr(model, "config", None), []
+    if callable(getattr(config, "to_json_string", None)):
+        back.append(partial(_put, config, getattr(config, NOTE_KEY, None)))
+        _put(config, dict(note))
+    for adapter in _adapters_of(model, note):
+        back.append(partial(setattr, adapter, "peft_version", adapter.peft_version))
+        adapter.peft_version = f"{_version_of(adapter)}{IN_VERSION}{json.dumps(note)}"
+    return partial(run_all, back)
+
+
+def extend_note(model: Any, facts: Note) -> None:
+    """Add facts, as JSON can hold them, to the note that an adjustment left in a model's config, if there is one."""
+    if notes := _notes_in_configs(model):
+        leave_note(model, {**notes[0], **facts})
+
+
+def drop_note(model: Any) -> None:
+    """Take the notes out of the configs of a model and its active adapters, as its head is about to be trained on."""
+    if is_note(getattr(getattr(model, "config", None), NOTE_KEY, None)):
+        _put(model.config, None)
+    for adapter in _adapters(model).values():
+        if is_note(note_in_version(adapter.peft_version)):
+            adapter.peft_version = _version_of(adapter)
+
+
+def run_all(steps: Sequence[Callable[[], None]]) -> None:
+    """Call one function after the other."""
+    for step in steps:
+        step()
+
+
+def _notes_in_configs(model: Any) -> list[Note]:
+    own = getattr(getattr(model, "config", None), NOTE_KEY, None)
+    return [n for n in (own, *(note_in_version(a.peft_version) for a in _adapters(model).values())) if is_note(n)]
+
+
+def _notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> Iterator[Note]:
+    """Yield what the safetensors files of the folder that a model was loaded from say, with the sha256 of the head."""
+    folder = getattr(getattr(model, "config", None), "_name_or_path", None)
+    for file in sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else []:
+        try:
+            header = read_header(file)
+            known = {key.removeprefix("levelhead."): value for key, value in header.metadata.items()}
+            [head, *_] = json.loads(known["head"])
+            tensor = header.tensors[f"{head}.{'weight' if RULES[known['rule']].multiplies else 'bias'}"]
+            with file.open("rb") as opened:
+                opened.seek(tensor.offset)
+                data = opened.read(ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
+            note = {**known, "gamma": json.loads(known["gamma"]), **note_digests(digests(data, tensor.dtype))}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue  # not adjusted, or not ours to complain about: the model is in memory
+        if is_note(note):
+            yield note
+
+
+def _adapters(model: Any) -> dict[str, Any]:
+    """Return the configs of a model's active adapters that have a version (since PEFT 0.18), by name."""
+    configs = getattr(model, "peft_config", None)
+    if not isinstance(configs, Mapping):
+        return {}
+    active: Any = model.active_adapters  # a property in PEFT, a method in transformers
+    names: Any = active() if callable(active) else active
+    return {name: configs[name] for name in names if isinstance(getattr(configs[name], "peft_version", None), str)}
+
+
+def _adapters_of(model: Any, note: Note) -> Iterator[Any]:
+    """Yield the configs of the adapters whose own heads were adjusted."""
+    adapters = _adapters(model)
+    names = dict.fromkeys(name for path in note.get("head", ()) for name in _ADAPTER.findall(f".{path}"))
+    return (adapters[name] for name in names if name in adapters)
+
+
+def _version_of(adapter: Any) -> str:
+    return adapter.peft_version.partition(IN_VERSION)[0]
+
+
+def _put(config: Any, note: Any) -> None:
+    if note is not None:
+        setattr(config, NOTE_KEY, note)
+    elif hasattr(config, NOTE_KEY):
+        delattr(config, NOTE_KEY)

@@ -1,0 +1,242 @@
+"""`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files.
+
+`apply` adjusts the head of any place. A model in memory is opened by its library's class (`TorchModel`, `KerasModel`);
+`InMemory` is what those have in common.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from .._version import __version__
+from ..core.choices import LabelTask
+from ..core.head import Head, check_finite
+from ..core.warnings import BinaryHeadWarning, PrecisionWarning, warn
+from ..rules.adjustment import Adjustment
+from ..rules.rule import RULES, Rule
+from .notes import digests_in, note_digests, run_all
+
+# An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
+# Copies of the layer have it, state dicts do not.
+MARKS = "_levelhead_adjusted"
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What is done to a head.
+
+    Args:
+        rule, gamma, counts: which rule, how strong, with which training counts.
+        by: what it does to each class.
+        before, after: the head, one for each layer that feeds the output.
+        flips, predictions: how many of so many predictions rounding to half precision could flip; None if not asked.
+        stuck: whether it only scales two opposite rows, which never changes a prediction.
+    """
+
+    rule: Rule
+    gamma: float
+    counts: np.ndarray
+    by: Adjustment
+    before: tuple[Head, ...]
+    after: tuple[Head, ...]
+    flips: int | None
+    predictions: int
+    stuck: bool
+
+    @property
+    def offset(self) -> np.ndarray | None:
+        """What is added to each bias after it is multiplied; None for a rule that only does one of the two."""
+        return None if self.by.scale is None else self.by.offset
+
+
+Written = TypeVar("Written", covariant=True)
+
+
+class Place(Protocol[Written]):
+    """Where a head is: what `apply` asks of it, and how it is changed."""
+
+    @property
+    def keys(self) -> tuple[str, ...]: ...  # the names of its layers; more than one if they feed one output
+    @property
+    def where(self) -> str: ...  # its name in messages
+    @property
+    def sizes(self) -> tuple[int, ...]: ...  # how many rows each layer has: K
+    @property
+    def names(self) -> Sequence[str] | None: ...  # of the classes, where they are known
+    @property
+    def task(self) -> tuple[LabelTask, str] | None: ...  # one class or several labels, and how that is known
+    @property
+    def plain(self) -> bool: ...  # whether nothing is known to scale or bend its outputs
+    @property
+    def half(self) -> str | None: ...  # the dtype of its numbers, if that is half precision
+
+    def earlier(self) -> str | None:
+        """Return what was done to the head before, as an error says it; None if nothing, or if it changed since."""
+        ...
+
+    def check_adds(self) -> None:
+        """Raise if it is known that what a rule adds to the biases is not added to the logits."""
+        ...
+
+    def check_takes_bias(self, key: str) -> None:
+        """Raise if a layer without a bias cannot get one."""
+        ...
+
+    def heads(self, rule: Rule) -> tuple[Head, ...]:
+        """Return the head, one for each layer; of a large one in a file, what the rule needs."""
+        ...
+
+    def saying_where(self) -> AbstractContextManager[None]:
+        """Return a block whose errors say where the head is."""
+        ...
+
+    def write(self, change: Change) -> Written:
+        """Put the new head into its place."""
+        ...
+
+
+class ModelInMemory(Protocol):
+    """What a library's model must tell and do, for its head to be adjusted in place. A module is one of its layers."""
+
+    model: Any  # the library's own
+
+    def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]: ...  # the head's, by path
+    def likely_classes(self, size: int | None) -> int | None: ...  # the size, if some layer has so many outputs
+    def classes(self, module: Any) -> int: ...
+    def task(self, path: str) -> tuple[LabelTask, str] | None: ...
+    def names(self, classes: int) -> list[str] | None: ...
+    def head(self, module: Any, names: Sequence[str] | None) -> Head: ...
+    def half_dtype(self, module: Any) -> str | None: ...
+    def check_adds(self, layers: Mapping[str, Any], example: Any) -> None: ...
+    def check_takes_bias(self, path: str, module: Any) -> None: ...
+    def write(self, path: str, module: Any, head: Head) -> None: ...
+    def notes(self) -> Sequence[Mapping[str, Any]]: ...  # what is saved with the model about earlier adjustments
+    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]: ...  # returns the way back
+
+    def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]:
+        """Give layers their new biases, and return the way back to the values that all have now."""
+        ...
+
+    def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]:
+        """Return a version of what a rule changes, and its digests: as it is, and rounded to other dtypes.
+
+        If the version is the same, or the first digest is one of those known, it was not changed since.
+        """
+        ...
+
+
+class _Mark(NamedTuple):
+    """What was done to a layer, and the layer as it was then."""
+
+    rule: str
+    gamma: float
+    version: Any
+    digests: tuple[str, ...]
+
+    def holds(self, model: ModelInMemory, module: Any) -> bool:
+        """Return whether the layer is as it was when it was marked."""
+        version, (digest, *_) = model.state(module, self.rule)
+        return self.version == version or digest in self.digests
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """The head of a model in memory: a `Place` whose `write` returns the way back.
+
+    Args:
+        model, layers: the model, and its head's layers by path.
+        example: an input, with which `check_adds` tries whether what is added to a bias is added to the logits.
+    """
+
+    model: ModelInMemory
+    layers: Mapping[str, Any]
+    example: Any = None
+
+    plain = True  # as far as is known; `check_adds` looks again
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.layers)
+
+    @property
+    def where(self) -> str:
+        return ", ".join(self.layers) or "the head"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(self.model.classes(module) for module in self.layers.values())
+
+    @property
+    def names(self) -> list[str] | None:
+        return self.model.names(self.sizes[0])
+
+    @property
+    def task(self) -> tuple[LabelTask, str] | None:
+        return self.model.task(self.keys[0])
+
+    @property
+    def half(self) -> str | None:
+        return self.model.half_dtype(self.layers[self.keys[0]])
+
+    def earlier(self) -> str | None:
+        """Return the last mark on a layer, or note about the model, that tells of the layer as it is."""
+        noted = [_Mark(note["rule"], note["gamma"], None, digests_in(note)) for note in self.model.notes()]
+        for path, module in self.layers.items():
+            marks = (*noted, *getattr(module, MARKS, ()))
+            if mark := next((mark for mark in reversed(marks) if mark.holds(self.model, module)), None):
+                done = f"{RULES[mark.rule].title}, gamma {mark.gamma:g}"
+                return f"{path or 'the head'} was adjusted already ({done}); restore it first"
+        return None
+
+    def check_adds(self) -> None:
+        self.model.check_adds(self.layers, self.example)
+
+    def check_takes_bias(self, key: str) -> None:
+        self.model.check_takes_bias(key, self.layers[key])
+
+    def heads(self, rule: Rule) -> tuple[Head, ...]:
+        names = self.names
+        return tuple(
+            check_finite(self.model.head(module, names), path or "the head") for path, module in self.layers.items()
+        )
+
+    def saying_where(self) -> AbstractContextManager[None]:
+        return nullcontext()  # the caller has the model at hand
+
+    def write(self, change: Change) -> Callable[[], None]:
+        """Put the new head into its layers, mark them, note it with the model; return the way back."""
+        self._warn(change)
+        grown = [
+            module
+            for module, before, after in zip(self.layers.values(), change.before, change.after, strict=True)
+            if before.bias is None and after.bias is not None
+        ]
+        undo = [self.model.keep(self.layers, grown)]
+        for (path, module), head in zip(self.layers.items(), change.after, strict=True):
+            self.model.write(path, module, head)
+            if change.by.changes:
+                mark = _Mark(change.rule.name, change.gamma, *self.model.state(module, change.rule.name))
+                vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
+                if path == self.keys[0]:  # of several layers that feed one output, one is enough to notice
+                    note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
+                    note |= {"counts": change.counts.tolist(), "head": [*self.layers], **note_digests(mark.digests)}
+                    undo.append(self.model.leave_note(note))
+        return partial(run_all, undo)
+
+    def _warn(self, change: Change) -> None:
+        if change.stuck:
+            warn(
+                "the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
+                "(levelhead.shift_logits)",
+                BinaryHeadWarning,
+            )
+        if change.flips:
+            warn(
+                f"rounding the scaled weights to {self.half} could flip {change.flips} of {change.predictions} "
+                "predictions; scale in float32, or scale the logits",
+                PrecisionWarning,
+            )

@@ -1,0 +1,303 @@
+"""Logits, labels, counts and class names from files; one .npz, .safetensors, .pt or table may hold them all.
+
+Labels are one class per sample or, of labels that do not compete, a table [N, K] of 0 and 1.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.array import described
+from ..core.counts import Counts, check_labels, find_background, resolve
+from ..core.errors import Advice, LevelheadError, in_file
+from ..core.labels import are_names, index_labels
+from ..core.logits import check_shape
+from ..core.per_class import as_mapping, check_names, in_order, listed
+from ..core.regular_file import Stamp, check_regular_file, check_unchanged
+from . import arrays
+from .per_class_file import is_inline, read_counts
+from .table import TABLE_SUFFIXES, columns_called, find_columns
+
+Source = str | Path  # FILE or FILE:KEY
+NAME_ARRAYS = ("names", "classes", "class_names")  # what an array of class names is called in a file of several
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What a trained model says about samples."""
+
+    logits: np.ndarray  # [N, K]
+    labels: np.ndarray | None  # [N], class indices
+    counts: np.ndarray  # [K], training samples of each class
+    names: list[str] | None  # of the K classes, where known
+    files: dict[str, Source]  # where logits, labels and counts were found, as far as they were in files
+    stamps: dict[Path, Stamp] = field(default_factory=dict)  # of those files, when they were opened
+
+    def check_unchanged(self) -> None:
+        """Check that no file has changed since it was read: large ones are mapped, and read as they are needed."""
+        for path, stamp in self.stamps.items():
+            check_unchanged(path, stamp)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """The logits, and what their file says besides."""
+
+    source: Source
+    values: np.ndarray
+    names: list[str] | None = None
+    label: Path | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def read(
+    logits: Source,
+    labels: Source | None = None,
+    counts: Source | Sequence[float] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    label_column: str | None = None,
+    background: int | str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Samples:
+    """Read logits, labels and counts. Those not given are looked for next to the logits, under their names.
+
+    Args:
+        logits, labels: what `arrays.read` reads; FILE:KEY names one array of several, and has nothing next to it.
+        counts: what `per_class_file.read_counts` reads, or the counts themselves.
+        names: of the classes, in order. Otherwise they are an array `names` next to the logits, titles of their
+            columns, or the classes of the counts, if those are in order and labels are names.
+        label_column: the title of the labels in a table of logits, if it is not one of `table.LABEL_TITLES`.
+        background: a class that every rule leaves alone, as in `counts.resolve`.
+        say: called with a line about what was found but not given.
+    """
+    if label_column is None and labels is not None and arrays.is_column_of(labels, logits):
+        label_column, labels = arrays.split_key(labels)[1], None
+    stamps = {path: check_regular_file(path, what) for what, path in _files(logits, labels, counts).items()}
+    given_counts = counts if counts is None or not isinstance(counts, str | Path) else read_counts(counts)
+    scores = _read_scores(logits, names, label_column, given_counts)
+    for remark in scores.remarks:
+        say(remark)
+    if label_column is not None:
+        if labels is not None:
+            both = "expected a column of the logits' table or a file of labels, got both"
+            raise LevelheadError(both, parameter="labels")
+        labels = scores.label
+    names, classes = scores.names, scores.values.shape[1]
+    if names is not None and len(names) != classes:
+        raise LevelheadError(f"expected {classes} class names, one per class, got {len(names)}", parameter="names")
+    background = None if background is None else find_background(background, classes, names)
+    alone = f"name the logits alone: {logits}:logits"
+    found: dict[str, np.ndarray] = {}
+    files: dict[str, Source] = {"logits": logits}
+    not_given = []
+    for what, given, get in (
+        ("labels", labels, lambda file: _read_labels(file, scores, names, say)),
+        ("counts", counts, lambda file: _resolve_counts(file, scores, names, background)),
+    ):
+        inside = scores.label if what == "labels" and scores.label else arrays.array_next_to(logits, what)
+        if (file := inside if given is None else given) is None:
+            continue
+        found[what] = get(file)
+        if isinstance(file, str | Path) and not is_inline(file):
+            files[what] = file
+        if given is None:
+            not_given.append(what)
+        elif inside not in (None, given) and not _same_values(found[what], get, inside):
+            here = files.get(what, f"the {what} given")
+            way_out = "take that column out of the table" if inside == scores.label else alone
+            aside = f"{here} differs from them; leave out {here}, or {way_out}"
+            raise LevelheadError(f"{logits}: holds {what} too, and {aside}")
+    if "counts" not in found:
+        raise LevelheadError(
+            f"{logits}: no array 'counts' next to the logits in this file",
+            advice=Advice("counts", None, "to give the training samples of each class"),
+        )
+    if "labels" in found:
+        with in_file(files["labels"]):
+            found["labels"] = check_labels(found["labels"], classes)
+            if (n := len(found["labels"])) != len(scores.values):
+                raise LevelheadError(f"expected {len(scores.values)} labels, one per row of {logits}, got {n}")
+    if not_given and scores.label is None:
+        say(f"{' and '.join(not_given)} are those in {logits}; to leave them out, {alone}")
+    return Samples(scores.values, found.get("labels"), found["counts"], names, files, stamps)
+
+
+def read_label_samples(
+    logits: Source,
+    labels: Source | None = None,
+    counts: Source | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Samples:
+    """Read logits, labels and counts; those not given are looked for next to the logits, under their names.
+
+    Args:
+        logits, labels: [N, K] each, what `arrays.read` reads. Columns of two tables with the same titles are put in the
+            order of the logits.
+        counts: training samples that have each label; where there are none, positives are counted in the labels.
+        names: of the labels, in order; otherwise the titles of a table of logits.
+        say: called with a line about what was found but not given.
+    """
+    scores, titles = _read_columns(logits, "logits", names)
+    known = list(names) if names is not None else titles
+    source = labels if labels is not None else arrays.array_next_to(logits, "labels")
+    if source is None:
+        raise LevelheadError(
+            f"{logits}: no array 'labels' next to the logits in this file",
+            advice=Advice("labels", None, "to give 0 or 1 for each label of each sample"),
+        )
+    truth, _ = _read_columns(source, "labels", known)
+    files: dict[str, Source] = {"logits": logits, "labels": source}
+    if labels is None:
+        say(f"labels are those in {logits}")
+    given = counts if counts is not None else arrays.array_next_to(logits, "counts")
+    if given is None:
+        positives = truth.sum(axis=0) if truth.ndim == 2 and truth.dtype.kind in "biuf" else np.zeros(0)
+    else:
+        found = read_counts(given)
+        mapping = as_mapping(found)
+        with in_file(given):
+            positives = in_order(mapping, scores.shape[-1], known) if mapping is not None else np.asarray(found)
+        if not is_inline(given):
+            files["counts"] = given
+    stamps = {arrays.file_of(file): check_regular_file(arrays.file_of(file), what) for what, file in files.items()}
+    return Samples(scores, truth, positives, known, files, stamps)
+
+
+def _files(logits: Source, labels: Source | None, counts: Counts) -> dict[str, Path]:
+    """Return the files that were given."""
+    given: dict[str, Any] = {"logits": logits, "labels": labels, "counts": counts}
+    named = {what: source for what, source in given.items() if isinstance(source, str | Path)}
+    return {
+        what: arrays.file_of(source)
+        for what, source in named.items()
+        if arrays.has_known_suffix(source) and not is_inline(source)
+    }
+
+
+def _read_scores(source: Source, names: Sequence[str] | None, label_column: str | None, counts: Counts) -> _Scores:
+    """Read the logits, and find names and labels next to them; names that are given come first."""
+    path, key = arrays.split_key(source)
+    is_table = key is None and path.suffix.lower() in TABLE_SUFFIXES
+    if label_column is not None and not is_table:
+        known = f"a table ({', '.join(TABLE_SUFFIXES)})"
+        raise LevelheadError(f"expected logits in {known}, got {source}", parameter="label_column")
+    if not is_table:
+        values = arrays.read(source)
+        with in_file(source):
+            check_shape(values.shape)
+            if values.dtype.kind not in "fiu":
+                raise LevelheadError(f"expected logits as floating-point numbers, got {described(values)}")
+        return _Scores(source, values, names=_names_next_to(source, values.shape[1]) if names is None else list(names))
+    with in_file(path):
+        table = arrays.read_table(path, titles=("logits", label_column))
+        if len(table.columns) == 1:  # lists of logits
+            check_shape(table.columns[0].shape)
+            return _Scores(source, table.columns[0], None if names is None else list(names))
+        classes = len(counts) if isinstance(counts, Mapping) else None  # a list may also be of labels
+        known = names if names is not None else _keys_in_order(counts, table.titles)
+        if label_column is not None:
+            table.column(label_column)  # there is one
+            rest = [i for i, title in enumerate(table.titles or ()) if title != label_column]
+            table = type(table)([(table.titles or [])[i] for i in rest], [table.columns[i] for i in rest])
+        layout = find_columns(table, known, classes)
+        values = table.numbers(layout.logits)
+        check_shape(values.shape)
+    label = label_column or layout.label
+    remarks = []
+    if layout.label and label_column is None:
+        remarks.append(f"labels are the column {label!r} of {source}")
+    if layout.ignored:
+        ignored = "is not a class and is" if len(layout.ignored) == 1 else "are not classes and are"
+        shown = listed([table.titles[i] for i in layout.logits]) if table.titles else f"its {values.shape[1]} columns"
+        remarks.append(f"{source}: {listed(layout.ignored)} {ignored} ignored; its classes are {shown}")
+    label_path = None if label is None else Path(f"{path}:{label}")
+    own = list(names) if names is not None else layout.names
+    return _Scores(source, values, own, label_path, tuple(remarks))
+
+
+def _names_next_to(source: Source, classes: int) -> list[str] | None:
+    """Return the class names that a file of several arrays holds, or None."""
+    for name in NAME_ARRAYS:
+        if (place := arrays.array_next_to(source, name)) is not None:
+            values = arrays.read(place, wanted=name)
+            if values.dtype.kind == "U":
+                with in_file(place):
+                    return check_names(values.reshape(-1).tolist(), classes)
+    return None
+
+
+def _keys_in_order(counts: Counts, titles: list[str] | None) -> list[str] | None:
+    """Return the classes of {class: n}, in the order of the columns called so; None if there are no such columns."""
+    keys = [str(key) for key in counts] if isinstance(counts, Mapping) else []
+    places = columns_called(titles, keys) if titles and keys else None
+    return None if places is None else [key for _, key in sorted(zip(places, keys, strict=True))]
+
+
+def _read_labels(
+    source: Source, scores: _Scores, names: Sequence[str] | None, say: Callable[[str], None]
+) -> np.ndarray:
+    """Return labels as class indices; names are looked up among the names of the classes."""
+    labels, rows = arrays.read(source, wanted="labels"), len(scores.values)
+    if labels.shape == (rows + 1,) and arrays.may_begin_with_a_title(source):
+        is_text = labels.dtype.kind == "U"
+        is_title = str(labels[0]) not in (names or ()) if is_text else labels[0] == 0
+        if is_title and not is_text:
+            say(f"{source}: the first line, 0, is read as a title, because {scores.source} has one row less ({rows})")
+        labels = labels[1:] if is_title else labels
+    with in_file(source):
+        if labels.size == 0:
+            raise LevelheadError("expected a label for each row of the logits, got none")
+        if not are_names(labels):
+            return labels
+        if names is None:
+            raise LevelheadError(
+                f"labels are names ({str(labels.flat[0])!r}), but class names are not known here; give class indices, "
+                "or logits as .csv or .parquet with one title per class",
+                advice=Advice("names", None, "to list the classes in the order of the logits' columns"),
+            )
+        return index_labels(labels, names)
+
+
+def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, background: int | None) -> np.ndarray:
+    given = isinstance(source, str | Path)
+    counts, logits = (read_counts(source) if given else source), scores.values
+    where = source if given and not is_inline(source) else "counts"
+    classes = logits.shape[1]
+    one_row = not isinstance(counts, dict) and getattr(counts, "ndim", 1) == 1
+    if one_row and len(counts) < classes and not (len(counts) > 0 and are_names(counts)):
+        numbered = len(logits) > 1 and np.array_equal(logits[:, 0], np.arange(len(logits)))
+        index = ", of which the first is 0, 1, 2, ...: is it an index?" if numbered else ""
+        if len(logits) == len(counts):
+            index = f"; {scores.source} is {list(logits.shape)}: transpose it, to [N, K]"
+        raise LevelheadError(
+            f"{where}: expected {classes} counts, one per class, got {len(counts)}; {scores.source} has "
+            f"{classes} columns{index}"
+        )
+    with in_file(where):
+        return resolve(counts, classes, names=names, background=background)
+
+
+def _same_values(values: np.ndarray, get: Callable[[Any], np.ndarray], source: Any) -> bool:
+    """Return whether a source holds these values; False if it cannot be read."""
+    try:
+        return np.array_equal(values, get(source))
+    except ValueError:
+        return False
+
+
+def _read_columns(source: Source, what: str, names: Sequence[str] | None) -> tuple[np.ndarray, list[str] | None]:
+    """Return an array [N, K] and the titles of its columns, where it has any."""
+    path, key = arrays.split_key(source)
+    if key is not None or Path(path).suffix.lower() not in TABLE_SUFFIXES:
+        return np.asarray(arrays.read(source, wanted=what)), None
+    check_regular_file(path, what)
+    with in_file(path):
+        table = arrays.read_table(path)
+        layout = find_columns(table, names)
+        return table.numbers(layout.logits), layout.names
