@@ -52,6 +52,23 @@ def test_one_file_may_hold_logits_labels_and_counts(files, levelhead, tmp_path):
     assert json.loads(alone[1])["chosen_on"] == "unlabelled"
 
 
+def test_a_folder_of_files_is_tuned_as_one_file(files, levelhead, tmp_path):
+    logits, labels = files
+    (tmp_path / "parts").mkdir()
+    for i, rows in enumerate(np.array_split(np.arange(113), 3)):
+        np.savez(tmp_path / "parts" / f"{i}.npz", logits=logits[rows], labels=labels[rows])
+    given = ("tune", "--logits", "parts", "--counts", "C.json", "--bootstrap", "50", "--rule", "rescale", "--json")
+    status, out, err = levelhead(*given, "--metric", "macro_f1", "-o", "tuned.json")
+    assert (status, err) == (0, "")
+    want = json.loads(levelhead(*HELD_OUT, "--rule", "rescale", "--metric", "macro_f1", "--json")[1])
+    assert json.loads(out) == want
+    assert json.loads((tmp_path / "tuned.json").read_text())["gamma"] == want["gamma"]
+    for more in (["--labels", "Y.npy"], ["--report", "page.html"], ["--target", "estimate"]):
+        assert levelhead(*given, *more)[0] == 2
+    (tmp_path / "none").mkdir()
+    assert "found none" in levelhead("tune", "--logits", "none", "--counts", "C.json")[2]
+
+
 def test_text_shows_the_curve_the_choice_and_the_gain(files, levelhead):
     status, out, _ = levelhead(*HELD_OUT, "--rule", "rescale")
     assert status == 0

@@ -68,8 +68,8 @@ def tune_chunks(
 ) -> Tuned:
     """Choose a rule and its gamma on chunks of samples, as `tune` does on all of them at once.
 
-    One chunk of logits is in memory at a time. What is kept takes 45 to 107 bytes a sample for one rule, about three
-    times that for `auto`, and twice that for a moment, when the chunks are joined. Of more than 10^8 samples take a
+    One chunk of logits is in memory at a time. What is kept takes about 100 to 140 bytes a sample for one rule, twice
+    that for `auto`, and for a moment, when the chunks are joined, twice as much again. Of more than 10^8 samples take a
     part: its interval is narrow enough.
 
     Args:

@@ -81,6 +81,8 @@ class ResampledChoice:
             times: [B, M], how often each of the `groups` is drawn.
             free: [B, M'], the same of the groups `free` of the unlabelled samples.
         """
+        # What `Objective.values` does for one weighting, for a table of them: the error of every replicate on every
+        # interval, its standard error at its own optimum, and with that the pull and the weight of the mismatch.
         objective, grid = self.objective, self.grid
         mass = np.multiply(times, self._weights, out=SCRATCH.table("mass", times.shape))
         errors = self._errors(mass)
@@ -123,6 +125,8 @@ class ResampledChoice:
         strata = np.unique(path.labels, return_inverse=True)[1]
         if not self.whole:
             return Groups.of(strata, [], np.ones(len(strata), bool))
+        # Right on the whole span, or wrong on all of it: such samples of a class differ in nothing that is computed,
+        # but for whether they are right at 0 and at the real gamma, which may lie outside, and for what is predicted.
         begin, end = self.grid.edges[[0, -1]]
         right = (path.lo <= begin) & (end <= path.hi)
         alone = ~(right | (path.lo > path.hi) | (path.hi < begin) | (end < path.lo))
@@ -178,6 +182,8 @@ class ResampledChoice:
 
     def _errors(self, mass: np.ndarray) -> np.ndarray:
         """Return the error on each interval, [B, G], of groups that weigh `mass` [B, M]."""
+        # One sum for each interval that has a change, in the first column what is right at the start: the cumulative
+        # sum along the row is then what is right on each interval.
         right, group, sign, opens, bins = self._events
         found = np.zeros((len(mass), len(self.grid.middles)))
         if len(bins):
@@ -190,6 +196,8 @@ class ResampledChoice:
 
     def _standard_errors(self, gammas: np.ndarray, times: np.ndarray) -> np.ndarray:
         """Return `Objective.standard_error` of each replicate at its own gamma, [B]."""
+        # A class with one more success and one more failure; each class keeps its size in every replicate, so only
+        # how many of it are right is counted anew.
         opens, sizes = self._classes
         lo, hi = self._ends
         right, other = (SCRATCH.table(name, times.shape, np.bool_) for name in ("right", "other"))

@@ -5,7 +5,8 @@ logits: commands for a model's logits: tune, compare, report
 common, options: the app and how commands print; options that several commands have
 errors: errors in one line, in the words of the command
 outputs: checks of the files that a command will write
-tune_files, tune_label_files: what `levelhead tune` does, for classes and for several labels per sample
+tune_files, tune_folder, tune_label_files: what `levelhead tune` does, for classes, in a folder of files too, and for
+    several labels per sample
 early: what is begun before anything else is imported
 """
 

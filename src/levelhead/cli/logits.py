@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
+from ..core.errors import LevelheadError
 from .common import Force, Json, Page, app, example, say, show, typed_command
 from .options import COUNTS, DATA, IN_LOGITS, LABELS, Background, ChosenOn, LabelColumn, Names
 
@@ -15,7 +16,8 @@ def tune(
     logits: Annotated[
         Path,
         typer.Option(
-            help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."
+            help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}. "
+            "Or a folder of such files, each with its labels, read one at a time."
         ),
     ],
     counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
@@ -81,6 +83,7 @@ def tune(
     from ..io.samples_file import read, read_label_samples
     from .outputs import check_outputs
     from .tune_files import TuneRequest, tune_files, write_choice
+    from .tune_folder import tune_folder
     from .tune_label_files import tune_label_files
 
     check_outputs(
@@ -107,6 +110,11 @@ def tune(
     if task == "multilabel":
         samples = read_label_samples(logits, labels, counts, names=known, say=say)
         tuned = tune_label_files(samples, request, label_column=label_column, background=background)
+    elif logits.is_dir():
+        for name, given in (("labels", labels), ("report", report)):
+            if given is not None:
+                raise LevelheadError(f"expected none with a folder of logits, got {given}", parameter=name)
+        tuned, samples = tune_folder(logits, counts, request, names=known, label_column=label_column)
     else:
         samples = read(logits, labels, counts, names=known, label_column=label_column, background=background, say=say)
         tuned = tune_files(samples, request)

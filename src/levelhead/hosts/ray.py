@@ -1,7 +1,7 @@
 """Ray Data: gamma chosen on a data set that lies on many machines, with the logits left where they are.
 
-Each batch becomes a `ChunkPath` where it is, and these, 45 to 107 bytes a sample and rule, come to the driver, which
-joins them and chooses. Ray runs the tasks of a lost worker again.
+Each batch becomes a `ChunkPath` where it is, and these, about 100 to 140 bytes a sample and rule, come to the
+driver, which joins them and chooses. Ray runs the tasks of a lost worker again.
 """
 
 import pickle

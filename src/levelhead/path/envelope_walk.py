@@ -93,7 +93,9 @@ def walk(
     """Yield rows, gammas, new and old classes of the changes, those of one row in order."""
     reached, sizes = _contenders(logits, start, rule, range, table)
     opens = np.cumsum(sizes) - sizes
-    for few, many in pairwise((0, *_SIZES, logits.shape[1])):  # rows with about as many contenders
+    # A table of rows by contenders is as wide as its row with the most. So rows with about as many are walked together,
+    # the rest of a row filled with its winner, whose line never crosses itself.
+    for few, many in pairwise((0, *_SIZES, logits.shape[1])):
         rows = np.flatnonzero((sizes > few) & (sizes <= many))
         if not len(rows):
             continue
@@ -107,6 +109,8 @@ def walk(
 
 def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tuple[float, float]) -> Iterator[tuple]:
     """Follow each row's envelope: from the winner's line to the first line that crosses it, until the range ends."""
+    # Each turn of the loop moves all rows that are left by one bend: where the winner's line is first crossed by a
+    # steeper one. A line that is not steeper never overtakes it, so the slopes ascend, and the loop ends.
     slopes, slope = rule.slopes, _lines(values, classes, rule)[1]
     rows, column, last = np.arange(len(values)), np.zeros(len(values), np.int64), np.full(len(values), -np.inf)
     while len(rows):
@@ -118,6 +122,8 @@ def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tup
         rise = slopes.take(classes.take(steeper))
         rise -= slopes.take(current.take(row))
         at.reshape(-1)[steeper] = crossing(value.take(row), values.take(steeper), rise, multiplies=rule.multiplies)
+        # Of several lines that cross at once, the steepest leads after it. At the very crossing all of them tie with
+        # the winner so far, and the smallest class index wins: for that one float it may be a third class (`alone`).
         when = np.maximum(at.min(axis=1), last)  # where three lines meet, rounding must not change their order
         tied = at <= when[:, None]
         column = np.where(tied, slope, -np.inf).argmax(axis=1)
@@ -127,6 +133,7 @@ def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tup
         alone = alive & (here != current) & (here != new)
         if alone.any():  # three or more lines meet, and one that leads nowhere else wins there
             yield rows[alone], when[alone], here[alone], current[alone]
+        # A new winner that loses the tie leads from the next float on.
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
         shown = alive & (enters <= range[1])
         yield rows[shown], enters[shown], new[shown], np.where(alone, here, current)[shown]

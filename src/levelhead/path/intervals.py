@@ -44,8 +44,12 @@ def winning_range(
         first, multiplies: whether `true` wins a tie, by its smaller class index; whether the rule multiplies logits.
     """
     at = crossing(true, other, rise, multiplies=multiplies)
+    # The steeper line is ahead above the crossing. Of two negative scores, the one that grows faster in size is behind;
+    # two scores that cross have the same sign.
     below = (rise > 0) == (true > 0) if multiplies else rise > 0  # y wins below the crossing, or above it
     fixed = np.nonzero(~np.isfinite(at))  # no crossing: equal slopes, opposite signs, a zero
+    # At the crossing itself scores are equal, and the smaller index wins. If that is not y, its half-line is open: it
+    # is the closed one that ends at the next float inside.
     at = np.where(first, at, np.nextafter(at, np.where(below, -np.inf, np.inf)))
     lo, hi = np.where(below, -np.inf, at), np.where(below, at, np.inf)
     leads = (true[fixed] > other[fixed]) | ((true[fixed] == other[fixed]) & first[fixed])
@@ -133,6 +137,8 @@ def find_intervals(
         np.minimum.at(hi, rows, high)
 
     if width <= FEW_CLASSES:
+        # Every class that is ahead of y at an end is intersected. One ahead at both ends is ahead everywhere between:
+        # what it leaves of the range is not one interval but nothing.
         never, step = np.empty(len(logits), bool), _SMALL_BLOCK // width
         for first in range(0, len(logits), step):
             part = slice(first, first + step)
@@ -160,6 +166,8 @@ def sorted_events(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
     (begin, end), some = range, lo <= hi
+    # A sample turns right at lo and wrong at the float after hi. What begins at the start of the range is no change but
+    # a state, and what ends with the range does not change within it.
     enters, leaves = np.flatnonzero(some & (lo > begin)), np.flatnonzero(some & (hi < end))
     at = np.concatenate([lo[enters], np.nextafter(hi[leaves], np.inf)])
     order = ascending(at)

@@ -206,11 +206,10 @@ class GammaPath:
             least = metrics.check_floors(floors, self.labels, len(self.counts))
             margins = self._steps(metric, cost).margins(curve.gammas, self._weights, least)
             losses = replace(losses, values=metrics.apply_floors(losses.values, margins))
-        a, b = losses.plateau()
-        middle = losses.middle((a, b))
+        middle = losses.middle(plateau := losses.plateau())
         if floors is not None and not metrics.meets_floors(margins):
             raise metrics.unmet_floors(middle, self.class_accuracy(middle), least, self.range)
-        return replace(self.at(middle), plateau=(a, b), metric=metric, value=float(curve.at(middle)))
+        return replace(self.at(middle), plateau=plateau, metric=metric, value=float(curve.at(middle)))
 
     def bootstrap(
         self,
@@ -290,8 +289,8 @@ class GammaPath:
         >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).share_mismatch().at(0.3)
         0.25
         """
-        prior = target_prior(target, len(self.counts))
-        return self.envelope.mismatch(prior, self._balanced_coefficients(self._weights))
+        shares = target_prior(target, len(self.counts))
+        return self.envelope.mismatch(shares, self._balanced_coefficients(self._weights))
 
     def whole_logits(self) -> tuple[Array, ...]:
         """Return the logits, in parts [n, K]."""
@@ -350,17 +349,15 @@ class GammaPath:
 
     def _repr_html_(self) -> str:
         (low, high), was, best = self.range, self.at(self.range[0]), self.best()
-        at = f"{best.gamma:.3f}"
         rows = {
             "samples": f"{len(self.labels)} of {len(self.counts)} classes",
             "gamma": f"{low:g} to {high:g}, rule {self.rule.name}, {len(self.gammas)} breakpoints",
-            "balanced error": f"{was.balanced_error:.2%} at {low:g}; lowest, {best.balanced_error:.2%}, at {at}",
-            "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {at}",
+            "balanced error": f"{was.balanced_error:.2%} at {low:g}; lowest, {best.value:.2%}, at {best.gamma:.3f}",
+            "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {best.gamma:.3f}",
         }
         notes = ["the lowest error is optimistic; levelhead.tune says what to expect on new samples"]
-        return html.html(
-            "GammaPath", rows, picture=curve_text.sparkline(self.balanced_error_curve, best.gamma), notes=notes
-        )
+        picture = curve_text.sparkline(self.balanced_error_curve, best.gamma)
+        return html.html("GammaPath", rows, picture=picture, notes=notes)
 
     @cached_property
     def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -396,9 +393,7 @@ class GammaPath:
 
 def join_paths(paths: Sequence[GammaPath], *, alike: bool = True) -> GammaPath:
     """Return the path of several sets of samples, one after another: of one rule, or else without what needs one."""
-    kept: list[tuple[Any, ...]] = [
-        (p.range, p.k, p.kind, p.rule.name, p.rule.ratios, p.rule.bias, p.target) for p in paths
-    ]
+    kept: Any = [(p.range, p.k, p.kind, p.rule.name, p.rule.ratios, p.rule.bias, p.target) for p in paths]
     if alike and not all(all(map(np.array_equal, kept[0], other)) for other in kept[1:]):
         raise LevelheadError("expected paths over the same range, k, kind, rule, counts, bias and target")
     offsets = np.cumsum([0, *(len(path.labels) for path in paths[:-1])])
@@ -428,7 +423,7 @@ def gamma_path(
     engine: Engine = "auto",
     progress: RowProgress | None = None,
 ) -> GammaPath:
-    """Compute the exact path over gamma.
+    """Compute the exact path over gamma: where each sample is right, with its curves.
 
     Args:
         logits: [N, K]: an array, a tensor on any device, or a memory-mapped file; tokens and pixels as in `tune`.
@@ -442,9 +437,6 @@ def gamma_path(
         engine: `numpy`, `torch` (on the tensor's device) or `auto`. The two may differ in the last bits of a gamma at
             which a sample changes, but not where scores tie at 0.
         progress: called with (rows done, rows in all).
-
-    Returns:
-        The path: where each sample is right, with its curves over gamma.
 
     >>> path = gamma_path(np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), np.array([0, 1, 1]), [400, 100])
     >>> path.gammas.round(3), path.error.round(3)
