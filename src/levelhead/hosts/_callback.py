@@ -338,8 +338,8 @@ def one_loader(loaders: Any) -> Any:
     if loaders is None or isinstance(loaders, list | tuple):
         count = len(loaders or ())
         raise LevelheadError(
-            f"expected one evaluation set to tune on, got {count or 'none'}; tune with lh.tune(*lh.scores(model, loader), counts) "
-            "and apply with lh.adjust_",
+            f"expected one evaluation set to tune on, got {count or 'none'}; tune with "
+            "lh.tune(*lh.scores(model, loader), counts) and apply with lh.adjust_",
             parameter="tune",
         )
     return loaders
