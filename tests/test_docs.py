@@ -162,7 +162,7 @@ ASKS = {
     "macro-f1": "macro_f1",
     "costs": "cost=cost",
     "tokens": "-100",
-    "multi-label": 'task="multilabel"',
+    "multi-label": "lh.tune_labels(",
     "boosted-trees": "LGBMClassifier",
     "priors": 'target="estimate"',
     "coverage": "SplitConformalClassifier",

@@ -282,7 +282,7 @@ def test_floors_hold_what_the_metric_alone_would_give_up():
 
 
 REFUSED = {
-    "an unknown metric": ({"metric": "auc"}, "metric: expected 'error', 'balanced_error', 'macro_f1'"),
+    "an unknown metric": ({"metric": "auc"}, "metric: expected error, balanced_error, macro_f1"),
     "a cost without a matrix": ({"metric": "cost"}, "metric: 'cost' needs a cost matrix"),
     "a cost and a metric": ({"metric": "mcc", "cost": COST}, "cost: expected no other metric"),
     "a cost of another shape": ({"cost": np.eye(3)}, r"cost: expected numbers \[4, 4\], row true"),

@@ -2,6 +2,7 @@
 
 - tune: `tune` and `cross_fit`, which choose a rule and its gamma
 - match_prior: `match_prior`, which does so without labels
+- goal: `Goal`, what a choice is to be good at
 - options: `TuneOptions`, the options of a tuning, checked
 - samples: the samples that a choice needs
 - auto: the choice of the rule
