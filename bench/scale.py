@@ -1,9 +1,9 @@
-"""What a choice beyond one machine costs: the two passes over shards, their state, and a head of a million classes.
+"""What a choice beyond one machine costs: the paths of chunks, their size, and a head of a million classes.
 
     python bench/scale.py [--rounds 3] [--out results/scale.json] [--page docs/scale.md]
 
 Each part runs in a process of its own, so that its peak memory is its own. Times of one part are of rounds in which all
-its steps run one after another. The page gets the tables and an estimate for 10^10 samples, which is nothing but these
+its steps run one after another. The page gets the tables and an estimate for 10^8 samples, which is nothing but these
 rates multiplied.
 """
 
@@ -44,43 +44,43 @@ def counts_of(classes: int) -> np.ndarray:
     return np.geomspace(1000, 10, classes).astype(np.int64)
 
 
-def measure_passes(rounds: int) -> dict:
+def measure_paths(rounds: int) -> dict:
     import levelhead as lh
-    from levelhead.choice.tune_partial import plan_second_pass
+    from levelhead.choice.chunked import chunk_path
 
     found = {}
     for classes in CLASSES:
         rows = min(200_000, NUMBERS // classes)
         (logits, labels), counts = shard(rows, classes, 0), counts_of(classes)
-        whole = lh.Partial.of(logits, labels, counts, shares=False)
-        second, quick = plan_second_pass(whole), plan_second_pass(whole, criterion="balanced_error")
-        data = whole.to_bytes()
-        events = second.look(logits, labels)
         steps: dict[str, Callable[[], object]] = {
             "gamma_path": lambda l=logits, y=labels, c=counts: lh.gamma_path(l, y, c),
-            "first pass": lambda l=logits, y=labels, c=counts: lh.Partial.of(l, y, c, shares=False),
-            "first pass, shares too": lambda l=logits, y=labels, c=counts: lh.Partial.of(l, y, c),
-            "second pass": lambda s=second, l=logits, y=labels: s.look(l, y),
-            "second pass, error alone": lambda s=quick, l=logits, y=labels: s.look(l, y),
-            "add two": lambda w=whole: w + w,
-            "to bytes": whole.to_bytes,
-            "from bytes": lambda d=data: lh.Partial.from_bytes(d),
+            "path": lambda l=logits, y=labels, c=counts: chunk_path(l, y, c, rule="rescale"),
+            "path, recalls alone": lambda l=logits, y=labels, c=counts: chunk_path(
+                l, y, c, rule="rescale", with_changes=False
+            ),
         }
         seconds = {name: [clock(step) for _ in range(rounds)] for name, step in steps.items()}
         middle = {name: float(np.median(values)) for name, values in seconds.items()}
+        sizes = {name: path_bytes(chunk_path(logits, labels, counts, rule=name)) for name in ("rescale", "auto")}
         found[str(classes)] = {
             "rows": rows,
             "seconds": {name: spread(values) for name, values in seconds.items()},
-            "rows a second, first pass": round(rows / middle["first pass"]),
-            "rows a second, second pass": round(rows / middle["second pass"]),
-            "rows a second, second pass, error alone": round(rows / middle["second pass, error alone"]),
-            "first pass in gamma_paths": round(middle["first pass"] / middle["gamma_path"], 1),
-            "state, bytes": whole.nbytes,
-            "as bytes": len(data),
-            "cells looked into": int(second.cells.sum()),
-            "events, bytes": events.nbytes,
+            "rows a second": round(rows / middle["path"]),
+            "rows a second, recalls alone": round(rows / middle["path, recalls alone"]),
+            "in gamma_paths": round(middle["path"] / middle["gamma_path"], 1),
+            "bytes a sample": round(sizes["rescale"] / rows),
+            "bytes a sample, auto": round(sizes["auto"] / rows),
         }
     return found
+
+
+def path_bytes(part) -> int:
+    """Return the bytes of a chunk's paths, each array once, without the rows kept for the temperature."""
+    arrays = {id(part.winners): part.winners, id(part.true): part.true}
+    for path in part.paths.values():
+        for one in (path, path.changes):
+            arrays |= {id(value): value for value in vars(one).values() if isinstance(value, np.ndarray)}
+    return sum(array.nbytes for array in arrays.values())
 
 
 def measure_stream(rounds: int) -> dict:
@@ -95,13 +95,13 @@ def measure_stream(rounds: int) -> dict:
     making = clock(lambda: [None for _ in read()])
     before = peak()
     start = time.perf_counter()
-    tuned = lh.tune(read, counts=counts, rule="rescale")
+    tuned = lh.tune_chunks(read(), counts, rule="rescale")
     took = time.perf_counter() - start
     return {
         "samples": chunks * rows,
         "classes": classes,
         "bytes of logits": 4 * chunks * rows * classes,
-        "seconds, both passes, without making the samples": round(took - 2 * making, 1),
+        "seconds, without making the samples": round(took - making, 1),
         "peak memory, MB": round(peak()),
         "peak memory before, MB": round(before),
         "gamma": tuned.gamma,
@@ -114,9 +114,9 @@ def measure_same(rounds: int) -> dict:
     _, rows, classes = STREAM
     chunks, counts = [shard(rows, classes, seed) for seed in range(3)], counts_of(classes)
     logits, labels = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-    options = {"rule": "rescale", "bootstrap": 0}
-    gammas = lh.tune(chunks, counts=counts, **options).gamma, lh.tune(logits, labels, counts, **options).gamma
-    return {"samples": len(labels), "gamma of chunks": gammas[0], "gamma of all at once": gammas[1]}
+    found = [lh.tune_chunks(chunks, counts, rule="rescale"), lh.tune(logits, labels, counts, rule="rescale")]
+    of_chunks, at_once = ([one.gamma, *(one.interval or ())] for one in found)
+    return {"samples": len(labels), "gamma and interval of chunks": of_chunks, "of all at once": at_once}
 
 
 def measure_head(rounds: int) -> dict:
@@ -167,7 +167,7 @@ def make_sharded(folder: Path, classes: int, features: int, shards: int) -> None
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
 
-PARTS = {"passes": measure_passes, "stream": measure_stream, "same": measure_same, "head": measure_head}
+PARTS = {"paths": measure_paths, "stream": measure_stream, "same": measure_same, "head": measure_head}
 
 
 def main() -> None:
@@ -209,48 +209,39 @@ def write_page(page: Path, result: dict) -> None:
 
 def measured(result: dict) -> list[str]:
     rows = [
-        f"| {int(classes):,} | {one['rows a second, first pass']:,} | {one['rows a second, second pass']:,} | "
-        f"{one['rows a second, second pass, error alone']:,} | "
-        f"{one['first pass in gamma_paths']} | {one['state, bytes'] / 1e6:.1f} MB | {one['as bytes'] / 1e6:.2f} MB |"
-        for classes, one in result["passes"].items()
+        f"| {int(classes):,} | {one['rows a second']:,} | {one['rows a second, recalls alone']:,} | "
+        f"{one['in gamma_paths']} | {one['bytes a sample']} | {one['bytes a sample, auto']} |"
+        for classes, one in result["paths"].items()
     ]
-    stream, head = result["stream"], result["head"]
+    stream, head, same = result["stream"], result["head"], result["same"]
     loaded = f"load {result['load_average']}"
-    same = "the same gamma" if len(set(list(result["same"].values())[1:])) == 1 else "ANOTHER gamma"
+    equal = (
+        "the same gamma and interval" if same["gamma and interval of chunks"] == same["of all at once"] else "OTHERS"
+    )
     return [
-        "| classes | samples per second, first pass | second pass | second, error alone | first pass, in "
-        "`gamma_path`s | state | as bytes |",
-        "|---|---|---|---|---|---|---|",
+        "| classes | samples per second, one rule | recalls alone | in `gamma_path`s | bytes a sample | `auto` |",
+        "|---|---|---|---|---|---|",
         *rows,
         "",
         f"{stream['samples']:,} samples of {stream['classes']:,} classes, {stream['bytes of logits'] / 1e9:.0f} GB of "
-        f"logits in chunks of 50 MB: {stream['seconds, both passes, without making the samples']:.0f} s for both "
-        f"passes with all intervals, {stream['peak memory, MB']} MB of memory at most.",
-        f"{result['same']['samples']:,} of them give {same} in chunks as all at once.",
+        f"logits in chunks of 50 MB: {stream['seconds, without making the samples']:.0f} s with all intervals, "
+        f"{stream['peak memory, MB']} MB of memory at most.",
+        f"{same['samples']:,} of them give {equal} in chunks as all at once.",
         f"A head of {head['classes']:,} classes ({head['bytes of the head'] / 1e6:.0f} MB, {head['shards']} shards): "
         f"rescaled in {head['seconds']['median']:.1f} s with {head['peak memory, MB']} MB of memory.",
         f"Median of {result['rounds']} rounds; {result['machine']}, {loaded}; `{result['command']}`.",
     ]
 
 
-def estimate(
-    result: dict, samples: float = 1e10, classes: int = 1000, cores: int = 256, rows: float = 33_000
-) -> list[str]:
-    one = result["passes"][str(classes)]
-    threads = os.cpu_count() or 1
-    passes = ("first pass", "second pass, error alone")
-    hours = [samples / one[f"rows a second, {name}"] * threads / 3600 for name in passes]
-    tasks = samples / rows
+def estimate(result: dict, samples: float = 1e8, classes: int = 1000, cores: int = 256) -> list[str]:
+    one = result["paths"][str(classes)]
+    hours = samples / one["rows a second"] * (os.cpu_count() or 1) / 3600
     return [
-        f"- The logits are {samples * classes * 2 / 1e12:.0f} TB in half precision; read twice, where they are.",
-        f"- At the rates above, the first pass takes {hours[0]:,.0f} core hours and the second, by the error alone, "
-        f"{hours[1]:,.0f}: "
-        f"{sum(hours) / cores:.1f} hours on {cores} cores, if reading keeps up with "
-        f"{samples * classes * 2 / (hours[0] / cores * 3600) / 1e9:.1f} GB/s.",
-        f"- {tasks:,.0f} tasks of {rows:,.0f} samples each send {one['as bytes'] / 1e6:.2f} MB, "
-        f"{tasks * one['as bytes'] / 1e9:.0f} GB in all, to tasks that add 16 at a time.",
-        f"- The sum is {one['state, bytes'] / 1e6:.0f} MB, whatever the number of samples; its counts have room for "
-        f"{2**63 / samples:.0e} times as many.",
+        f"- The logits are {samples * classes * 2 / 1e12:.1f} TB in half precision; read once, where they are.",
+        f"- At the rate above, their paths take {hours:,.1f} core hours: {60 * hours / cores:.1f} minutes on {cores} "
+        "cores.",
+        f"- The paths of one rule are {samples * one['bytes a sample'] / 1e9:.0f} GB, which the machine that chooses "
+        "holds twice for a moment.",
     ]
 
 

@@ -131,11 +131,6 @@ MISTAKES = {
     "gammas out of range": (lambda: path().bootstrap(2, 0, gammas=[0.2, 9.0]), "ascending within"),
     "a class that is not": (lambda: path().class_curve(4), "expected a class from 0 to 3, got 4"),
     "predictions at no gamma": (lambda: path().predictions(np.nan), "gamma: expected a finite number"),
-    "a shard without logits": (lambda: lh.gamma_path(LOGITS[:, :2], LABELS, COUNTS, shard=[0, 1]), r"labels \[N\]"),
-    "a shard of other classes": (
-        lambda: lh.gamma_path(LOGITS[:, :2], LABELS, COUNTS, shard=([0, 9], LOGITS[:, 0])),
-        "expected labels from 0 to 3, got 9",
-    ),
     "a model for a head": (lambda: lh.rescale(nn.Linear(2, 4), COUNTS, gamma=1.0), "expected a Head, got Linear"),
     "an array for a head": (lambda: lh.shift_logits(np.eye(4), COUNTS), "expected a Head, got ndarray"),
     "a model to normalize": (lambda: lh.normalize(nn.Linear(2, 4)), "expected a Head, got Linear"),
@@ -195,7 +190,9 @@ def test_the_curve_of_a_class_without_a_sample_is_nan_and_not_0():
 
 
 @pytest.mark.parametrize(
-    "other", [{"bias": [0.5, 0, 0, 0]}, {"target": TARGET}, {"range": (0, 1)}], ids=["bias", "target", "range"]
+    "other",
+    [{"rule": lh.rules.Rescale(bias=[0.5, 0, 0, 0])}, {"target": TARGET}, {"range": (0, 1)}],
+    ids=["bias", "target", "range"],
 )
 def test_paths_that_differ_are_not_merged(other):
     for a, b in ((path(), path(**other)), (path(**other), path())):

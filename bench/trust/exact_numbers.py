@@ -25,8 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from levelhead.path.engines import find_right
-from levelhead.path.envelope import compute_envelope
-from levelhead.path.intervals import shard_intervals
+from levelhead.path.envelope_walk import compute_envelope
 from levelhead.path.top_k import find_pieces
 from levelhead.rules.direction import Direction
 from levelhead.rules.rule import find_path_rule
@@ -216,17 +215,13 @@ def engines_found(
     """Return the pieces (sample, lo, hi) and k of every engine."""
     import torch
 
-    k, every = logits.shape[1], np.arange(len(labels))
+    k = logits.shape[1]
     wide = logits.astype(np.float32) if logits.dtype == np.float16 else logits
     found = {
         "numpy": (find_right(logits, labels, rule, range, engine="numpy"), 1),
         "torch": (find_right(torch.from_numpy(logits), labels, rule, range, engine="torch"), 1),
         "top-1 by pieces": (find_pieces(wide, labels, rule, range, 1), 1),
     }
-    true = wide[every, labels]
-    parts = [shard_intervals(wide[:, c], labels, rule, range, c, true) for c in np.array_split(np.arange(k), 2)]
-    lo, hi = np.maximum(parts[0][0], parts[1][0]), np.minimum(parts[0][1], parts[1][1])
-    found["shards"] = ((every, lo, hi), 1)
     if k > 3:
         found["top-3"] = (find_right(logits, labels, rule, range, 3), 3)
     return found

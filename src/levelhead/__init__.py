@@ -12,6 +12,7 @@ from ._version import __version__ as __version__
 if TYPE_CHECKING:
     from . import rules
     from .choice import priors as priors
+    from .choice.chunked import tune_chunks
     from .choice.compare import Comparison as Comparison
     from .choice.compare import compare
     from .choice.goal import Goal
@@ -58,11 +59,13 @@ __all__ = [
     "rules",
     "scores",
     "tune",
+    "tune_chunks",
     "tune_labels",
 ]
 
 _HOMES = {  # module: the public names that it defines
-    "_moved": ("compare", "cross_fit", "match_prior", "tune"),
+    "_moved": ("compare", "cross_fit", "gamma_path", "match_prior", "tune"),
+    "choice.chunked": ("tune_chunks",),
     "choice.compare": ("Comparison",),
     "choice.goal": ("Goal",),
     "choice.snapshot": ("Snapshot",),
@@ -76,7 +79,7 @@ _HOMES = {  # module: the public names that it defines
     "hosts.torch": ("WVN", "normalize_"),
     "labels.tune_labels": ("tune_labels",),
     "methods": ("METHODS",),
-    "path.path": ("GammaPath", "gamma_path"),
+    "path.path": ("GammaPath",),
     "rules.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -100,6 +103,8 @@ def __getattr__(name: str) -> Any:
             value = getattr(import_module(f".{_HOME[name]}", __name__), name)
     elif name in _MOVED or name.endswith("Warning") or name == "geometry":
         return _moved_name(name)
+    elif name == "Partial":
+        raise AttributeError("levelhead.Partial and the files it wrote are gone: tune again with lh.tune_chunks")
     else:
         raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
     globals()[name] = value

@@ -1,6 +1,6 @@
 """What has moved, for one minor version: old parameters, each with a DeprecationWarning that names the new one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -9,9 +9,12 @@ import numpy as np
 
 from .choice import compare as comparing
 from .choice import tune as choosing
+from .choice.chunked import tune_chunks
 from .choice.goal import Goal
+from .choice.options import TuneOptions, rule_options
+from .core.array import to_numpy
 from .core.choices import LabelTask
-from .core.counts import WithBackground
+from .core.counts import WithBackground, check_labels
 from .core.errors import LevelheadError, check_choice
 from .core.labels import IGNORED
 from .core.logits import are_log_probabilities
@@ -21,6 +24,7 @@ from .heads.collect import is_module
 from .heads.collect import scores as scores_of
 from .labels.label_inputs import check_multilabel_options
 from .labels.tune_labels import tune_labels
+from .path import path as paths
 from .rules.rule import AUTO, rule_with
 
 _GOAL = ("cost", "floors", "criterion")
@@ -63,6 +67,11 @@ def _without_ignored(labels: Any, options: dict[str, Any]) -> Any:
 @wraps(choosing.tune)
 def tune(logits: Any, labels: Any = None, counts: Any = None, *, task: LabelTask = "multiclass", **options: Any) -> Any:
     check_choice("task", task, TASKS)
+    if isinstance(logits, paths.GammaPath):
+        return _tune_path(logits, labels if counts is None else counts, _take_moved(options))
+    if are_chunks(logits, alone=labels is None):
+        say_moved("tune(chunks, counts=counts)", "levelhead.tune_chunks(chunks, counts)")
+        return _tune_chunks(logits, labels if counts is None else counts, options)
     if task == "multilabel":
         say_moved('tune(task="multilabel")', "lh.tune_labels(logits, labels, counts)")
         return _tune_labels(logits, labels, counts, options)
@@ -81,6 +90,51 @@ def tune(logits: Any, labels: Any = None, counts: Any = None, *, task: LabelTask
         say_moved("the parameter background", "counts=lh.counts.with_background(counts, background)")
         counts = WithBackground(counts, background)
     return choosing.tune(logits, labels, counts, **_take_moved(options))
+
+
+def _tune_path(path: paths.GammaPath, counts: Any, options: dict[str, Any]) -> Any:
+    goal, rule = Goal.of(options.pop("metric", "balanced_error")), rule_options(options.pop("rule", AUTO))
+    return choosing.tune_path(path, counts, TuneOptions(goal=goal, **rule, **options))
+
+
+def _tune_chunks(chunks: Any, counts: Any, options: dict[str, Any]) -> Any:
+    if counts is None:
+        raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
+    options.pop("progress", None)
+    if options.pop("training", None) is not None:
+        raise LevelheadError("needs all samples at once; leave it out", parameter="training")
+    if (background := options.pop("background", None)) is not None:
+        counts = WithBackground(counts, background)
+    ignored = options.pop("ignore_index", IGNORED)
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        given: Any = chunks() if callable(chunks) else chunks
+        for logits, labels in given:
+            yield logits, _without_ignored(labels, {"ignore_index": ignored})
+
+    return tune_chunks(chunks if ignored == IGNORED else read, counts, **_take_moved(options))
+
+
+def are_chunks(given: Any, *, alone: bool = False) -> bool:
+    """Return whether this is chunks of samples instead of logits.
+
+    Args:
+        given: what came as logits.
+        alone: whether no labels came with it, so that any other iterable is taken for chunks.
+
+    >>> are_chunks([([[4.0, 2.0]], [0])]), are_chunks([(4.0, 2.0)]), are_chunks(iter([]))
+    (True, False, True)
+    >>> are_chunks(np.zeros((3, 2, 4, 4)).tolist())  # pixels
+    False
+    """
+    if is_module(given):
+        return False
+    if isinstance(given, Iterator) or callable(given):
+        return True
+    if isinstance(given, list | tuple):
+        pair = given[0] if given else None
+        return isinstance(pair, tuple | list) and len(pair) == 2 and [np.ndim(one) for one in pair] == [2, 1]
+    return alone and isinstance(given, Iterable) and not hasattr(given, "shape") and not hasattr(given, "__array__")
 
 
 def _tune_labels(logits: Any, labels: Any, counts: Any, options: dict[str, Any]) -> Any:
@@ -104,7 +158,32 @@ def _takes_moved(function: Callable[..., Any], *, default: str = AUTO) -> Callab
     return call
 
 
+@wraps(paths.gamma_path)
+def gamma_path(logits: Any, labels: Any, counts: Any, **options: Any) -> Any:
+    reach, shard = options.pop("range", None), options.pop("shard", None)
+    labels, options = _without_ignored(labels, options), _take_moved(options, default="rescale")
+    if shard is None:
+        return paths.gamma_path(logits, labels, counts, range=reach, **options)
+    say_moved("the parameter shard", "the logits of all classes")
+    whole = paths.gamma_path(_of_all_classes(logits, labels, counts, shard), labels, counts, range=reach, **options)
+    return replace(whole, logits=())
+
+
+def _of_all_classes(logits: Any, labels: Any, counts: Any, shard: tuple[Any, Any]) -> np.ndarray:
+    """Return logits [N, K] that are those of some classes, and so low that they never win in all others."""
+    if len(shard) != 2:
+        raise LevelheadError(f"expected (classes, true), got {len(shard)} values", parameter="shard")
+    classes, true, own = check_labels(shard[0], len(counts)), to_numpy(shard[1]), to_numpy(logits)
+    if own.shape != (len(true), len(classes)):
+        expected = f"[{len(true)}, {len(classes)}], one column per class of the shard and one row per true logit"
+        raise LevelheadError(f"expected {expected}, got shape {list(own.shape)}", parameter="logits")
+    found = np.full((len(true), len(counts)), -1e300)
+    found[:, classes] = own
+    found[np.arange(len(true)), check_labels(labels, len(counts))] = true
+    return found
+
+
 cross_fit = _takes_moved(choosing.cross_fit)
 match_prior = _takes_moved(choosing.match_prior, default="rescale")
 compare = _takes_moved(comparing.compare)
-tune.__module__ = __name__
+tune.__module__ = gamma_path.__module__ = __name__

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from levelhead.choice.objective import Objective, Pull, draw_replicates
-from levelhead.path.envelope import compute_envelope
+from levelhead.path.envelope_walk import compute_envelope
 from levelhead.path.path import gamma_path
-from levelhead.rules.rule import find_path_rule
+from levelhead.rules.rule import Tau, find_path_rule
 
 COUNTS = np.array([500, 120, 40, 9])
 UNIFORM = np.full(4, 0.25)
@@ -37,7 +37,7 @@ def test_error_and_mismatch_are_those_of_argmax_under_any_weights(rule):
         rng = np.random.default_rng(seed)
         times = rng.integers(0, 3, size=len(labels)).astype(float)
         prior = rng.dirichlet(np.ones(4))
-        path = gamma_path(logits, labels, COUNTS, rule=rule, norms=norms if rule == "tau" else None)
+        path = gamma_path(logits, labels, COUNTS, rule=Tau(norms=norms) if rule == "tau" else rule)
         objective = Objective(path, prior, path.envelope)
         error, mismatch = objective.error(times), objective.mismatch.values(times)
         weight = times * (prior / np.bincount(labels))[labels]

@@ -13,7 +13,7 @@ from levelhead.choice.possible import possible_by_shares
 from levelhead.choice.replicate_groups import Groups
 from levelhead.choice.replicates import ResampledChoice
 from levelhead.core.counts import long_tail
-from levelhead.path.envelope import compute_envelope
+from levelhead.path.envelope_walk import compute_envelope
 from levelhead.path.grid import SAME_VALUE, Grid
 
 

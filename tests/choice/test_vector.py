@@ -9,7 +9,7 @@ from levelhead.choice.vector import RIDGES, VectorLoss, choose_ridge, fit_vector
 from levelhead.core.errors import LevelheadError
 from levelhead.core.logits import check_logits, log_softmax
 from levelhead.core.measure import balanced_error
-from levelhead.path.folds import draw_folds
+from levelhead.path.resample import draw_folds
 from levelhead.rules.adjustment import smooth_votes
 
 

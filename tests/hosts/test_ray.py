@@ -1,6 +1,7 @@
 """Gamma chosen on tables that lie elsewhere is the one that all samples at once choose."""
 
 import os
+import pickle
 import signal
 import sys
 from functools import partial
@@ -9,17 +10,14 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.choice.events import Events
-from levelhead.choice.partial import Partial
-from levelhead.choice.tune_partial import plan_second_pass
+from levelhead.choice.chunked import chunk_path
 from levelhead.core.errors import LevelheadError
-from levelhead.hosts.batches import look_into_batches, read_batch, summarize_batches
 
 COUNTS = [1000, 300, 90, 30]
 RNG = np.random.default_rng(0)
 LABELS = RNG.choice(4, size=800, p=[0.4, 0.3, 0.2, 0.1])
 LOGITS = ((2 + RNG.normal(size=(800, 4)) + 2 * np.eye(4)[LABELS]) * [1.0, 0.8, 0.6, 0.4]).astype(np.float32)
-WANTED = {"rule": "rescale", "bootstrap": 0}
+WANTED = {"rule": "rescale", "bootstrap": 50}
 
 
 def table():
@@ -27,25 +25,22 @@ def table():
     return pandas.DataFrame({"logits": list(LOGITS), "labels": LABELS})
 
 
-def whole_choice() -> float:
-    return lh.tune(LOGITS, LABELS, COUNTS, **WANTED).gamma
+def whole_choice(**options) -> lh.Tuned:
+    return lh.tune(LOGITS, LABELS, COUNTS, **{**WANTED, **options})
 
 
-def test_plain_frames_in_two_passes():
-    parts = [table()[a:b] for a, b in ((0, 300), (300, 300), (300, 800))]
-    whole = sum(summarize_batches([part], COUNTS) for part in parts)
-    assert whole == Partial.of(LOGITS, LABELS, COUNTS, shares=False) == summarize_batches(iter(parts), COUNTS)
-    assert summarize_batches(parts, COUNTS, shares=True) == Partial.of(LOGITS, LABELS, COUNTS)
-    second = plan_second_pass(whole)
-    found = sum(look_into_batches([part], second) for part in parts)
-    assert lh.tune(whole.with_events(found), bootstrap=0).gamma == whole_choice()
+def assert_same(got: lh.Tuned, want: lh.Tuned) -> None:
+    assert (got.gamma, got.interval, got.gain_interval) == (want.gamma, want.interval, want.gain_interval)
 
 
 def test_a_table_that_does_not_fit_is_refused_by_its_column():
+    pytest.importorskip("ray.data")
+    from levelhead.hosts.ray import _read_batch
+
     with pytest.raises(LevelheadError, match="expected a column 'scores' in the table, which has logits, labels"):
-        read_batch(table(), logits="scores")
+        _read_batch(table(), "scores", "labels")
     with pytest.raises(LevelheadError, match="as many numbers in every row"):
-        read_batch({"logits": np.array([[1.0, 2.0], [1.0]], object), "labels": [0, 1]})
+        _read_batch({"logits": np.array([[1.0, 2.0], [1.0]], object), "labels": [0, 1]}, "logits", "labels")
 
 
 def kill_once(batch, marker):
@@ -85,7 +80,7 @@ def test_ray_runs_a_function_that_uses_lh(ray):
 @pytest.mark.filterwarnings("ignore")  # of Ray
 def test_on_a_ray_cluster_of_two_nodes_with_a_worker_killed(ray, tmp_path):
     data = pytest.importorskip("ray.data")
-    from levelhead.hosts.ray import summarize_dataset, tune_dataset
+    from levelhead.hosts.ray import tune_dataset
 
     data.DataContext.get_current().enable_progress_bars = False
     assert ray.cluster_resources()["CPU"] == 2
@@ -93,19 +88,18 @@ def test_on_a_ray_cluster_of_two_nodes_with_a_worker_killed(ray, tmp_path):
     marker = tmp_path / "killed"
     tuned = tune_dataset(rows.map_batches(partial(kill_once, marker=str(marker))), COUNTS, batch_size=150, **WANTED)
     assert marker.exists()
-    assert tuned.gamma == whole_choice()
-    assert summarize_dataset(rows, COUNTS, batch_size=300, shares=True) == Partial.of(LOGITS, LABELS, COUNTS)
+    assert_same(tuned, whole_choice())
+    options = {"metric": lh.Goal("macro_f1", floors=0.3)}
+    assert_same(tune_dataset(rows, COUNTS, batch_size=300, **WANTED, **options), whole_choice(**options))
 
 
 @pytest.mark.slow
 def test_on_dask():
     dask = pytest.importorskip("dask")
-    parts = [dask.delayed(lambda a=a: table()[a : a + 200])() for a in range(0, 800, 200)]
-    summarize = dask.delayed(summarize_batches)
-    whole = dask.delayed(sum)([summarize([part], COUNTS) for part in parts]).compute(scheduler="threads")
-    look = dask.delayed(look_into_batches)
-    found = dask.delayed(sum)([look([part], plan_second_pass(whole)) for part in parts]).compute(scheduler="threads")
-    assert lh.tune(whole.with_events(found), bootstrap=0).gamma == whole_choice()
+    frames = [dask.delayed(table)()[a:b] for a, b in ((0, 300), (300, 800))]
+    path_of = dask.delayed(lambda frame: chunk_path(np.stack(frame["logits"]), frame["labels"], COUNTS))
+    parts = dask.compute(*(path_of(frame) for frame in frames), scheduler="threads")
+    assert_same(lh.tune_chunks(parts, COUNTS, **WANTED), whole_choice())
 
 
 @pytest.mark.slow
@@ -116,18 +110,14 @@ def test_on_spark(monkeypatch):
     session = pyspark.sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     try:
         rows = [(row.tolist(), int(label)) for row, label in zip(LOGITS, LABELS, strict=True)]
-        frame = session.createDataFrame(rows, "logits array<float>, labels int").repartition(4)
+        frame = session.createDataFrame(rows, "logits array<float>, labels int").coalesce(4)
 
-        def first(batches):
-            yield pandas.DataFrame({"data": [summarize_batches(batches, COUNTS).to_bytes()]})
+        def paths(batches):
+            for batch in batches:
+                path = chunk_path(np.stack(batch["logits"]), batch["labels"].to_numpy(), COUNTS)
+                yield pandas.DataFrame({"path": [pickle.dumps(path)]})
 
-        whole = sum(Partial.from_bytes(bytes(row.data)) for row in frame.mapInPandas(first, "data binary").collect())
-        second = plan_second_pass(whole)
-
-        def then(batches):
-            yield pandas.DataFrame({"data": [look_into_batches(batches, second).to_bytes()]})
-
-        found = sum(Events.from_bytes(bytes(row.data)) for row in frame.mapInPandas(then, "data binary").collect())
-        assert lh.tune(whole.with_events(found), bootstrap=0).gamma == whole_choice()
+        parts = [pickle.loads(bytes(row.path)) for row in frame.mapInPandas(paths, "path binary").toLocalIterator()]
+        assert_same(lh.tune_chunks(parts, COUNTS, **WANTED), whole_choice())
     finally:
         session.stop()

@@ -1,5 +1,7 @@
 """Where a sample is right, against a float64 brute force: a million (sample, gamma) pairs each, ties included."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from levelhead import gamma_path, measure
 from levelhead.path import engines
 from levelhead.path.intervals import FEW_CLASSES, snap, winning_range
-from levelhead.rules.rule import find_path_rule
+from levelhead.rules.rule import Rescale, Shift, Tau, find_path_rule
 
 NICE = (-1.0, 0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0)  # where ties are made on purpose
 RANGE = (-1.0, 2.0)
@@ -60,7 +62,8 @@ def test_no_sample_differs_from_the_brute_force_at_any_gamma(kind, rule, k, kept
             logits[: ROWS // 2, 0] += logits.dtype.type(2) * (labels[: ROWS // 2] == 0)
             norms = 2.0 ** rng.integers(-2, 3, classes) if rule == "tau" else None
             bias = rng.normal(size=classes).round(1) if kept else None
-            path = gamma_path(logits, labels, counts, rule=rule, k=k, bias=bias, norms=norms, range=RANGE)
+            made = replace(find_path_rule(rule), bias=bias, norms=norms)
+            path = gamma_path(logits, labels, counts, rule=made, k=k, range=RANGE)
             for gamma in (*NICE, *rng.uniform(*RANGE, 40)):
                 want = measure.rank(brute(logits, counts, gamma, rule, norms, bias), labels) < k
                 assert np.array_equal(path.right(gamma), want), (classes, gamma, counts)
@@ -202,10 +205,10 @@ def test_a_sum_that_overflows_is_not_an_error():
     [
         ({"rule": "scale"}, "rule: expected 'shift', 'rescale' or 'tau'"),
         ({"rule": "tau"}, "rule: 'tau' needs the weight norms"),
-        ({"norms": [1, 1, 1]}, "norms: only the rule tau uses them"),
-        ({"rule": "tau", "norms": [1, 0, 1]}, "norms: expected positive numbers, got 0 for class 1"),
-        ({"rule": "shift", "bias": [0, 0, 0]}, "bias: .* the rule shift scales none"),
-        ({"bias": [0, 0]}, r"bias: expected numbers \[3\]"),
+        ({"rule": Rescale(norms=[1, 1, 1])}, "norms: only the rule tau uses them"),
+        ({"rule": Tau(norms=[1, 0, 1])}, "norms: expected positive numbers, got 0 for class 1"),
+        ({"rule": Shift(bias=[0, 0, 0])}, "bias: .* the rule shift scales none"),
+        ({"rule": Rescale(bias=[0, 0])}, r"bias: expected numbers \[3\]"),
         ({"range": (1, 1)}, "range: expected"),
         ({"range": (0, np.inf)}, "range: expected"),
         ({"k": 3}, "k: expected a whole number from 1 to 2"),
@@ -244,13 +247,13 @@ def test_equal_ratios_have_equal_slopes():
 def test_a_kept_bias_is_solved_on_ranges_whose_floats_are_more_than_an_integer_counts(reach):
     rng = np.random.default_rng(0)
     logits, labels, counts = rng.normal(2, 2, size=(300, 5)), rng.integers(0, 5, 300), [400, 90, 30, 30, 4]
-    path = gamma_path(logits, labels, counts, range=reach, bias=rng.normal(size=5))
+    path = gamma_path(logits, labels, counts, range=reach, rule=Rescale(bias=rng.normal(size=5)))
     for gamma in np.linspace(*reach, 41):
         assert np.array_equal(path.right(gamma), path.predictions(gamma) == labels)
 
 
 def test_a_kept_bias_of_zero_changes_no_breakpoint():
-    path = gamma_path(np.array([[4.0, 2.0]]), np.array([1]), [400, 100], range=(-2, 2), bias=np.zeros(2))
+    path = gamma_path(np.array([[4.0, 2.0]]), np.array([1]), [400, 100], range=(-2, 2), rule=Rescale(bias=np.zeros(2)))
     np.testing.assert_allclose(path.gammas, [-2, 0.5])
 
 

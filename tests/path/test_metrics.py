@@ -17,7 +17,7 @@ from sklearn import metrics as sk
 import levelhead as lh
 from levelhead.core.curve import METRICS
 from levelhead.core.warnings import quiet
-from levelhead.rules.rule import find_path_rule
+from levelhead.rules.rule import Tau, find_path_rule
 
 from . import textbook
 
@@ -73,7 +73,7 @@ def test_the_textbook_is_scikit_learns(seed, weighted):
 
 
 def path_of(logits, labels, rule, **options):
-    return lh.gamma_path(logits, labels, COUNTS, rule=rule, norms=NORMS if rule == "tau" else None, **options)
+    return lh.gamma_path(logits, labels, COUNTS, rule=Tau(norms=NORMS) if rule == "tau" else rule, **options)
 
 
 def cost_for(metric: str) -> np.ndarray | None:

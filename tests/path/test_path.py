@@ -19,8 +19,8 @@ import levelhead as lh
 from levelhead import gamma_path, measure
 from levelhead.choice.tune import tune_path
 from levelhead.core.curve import Curve, ascending
-from levelhead.path.bootstrap import draw_resamples
-from levelhead.path.envelope import compute_envelope
+from levelhead.path.envelope_walk import compute_envelope
+from levelhead.path.resample import draw_resamples
 from levelhead.rules.rule import find_path_rule
 
 GRID = np.linspace(0, 2, 41)
@@ -100,14 +100,15 @@ def test_merging_class_shards_equals_the_whole(case, cut):
     logits, labels, counts = case
     cut = min(cut, len(counts) - 1)
     true = logits[np.arange(len(labels)), labels]
-    parts = [
-        gamma_path(logits[:, columns], labels, counts, shard=(columns, true))
-        for columns in np.split(np.arange(len(counts)), [cut])
-    ]
-    whole, merged = gamma_path(logits, labels, counts), parts[0].merge_classes(parts[1])
+    whole, parts = gamma_path(logits, labels, counts), []
+    for columns in np.split(np.arange(len(counts)), [cut]):
+        with pytest.warns(DeprecationWarning, match="logits of all classes"):
+            parts.append(gamma_path(logits[:, columns], labels, counts, shard=(columns, true)))
+    with pytest.warns(DeprecationWarning, match="logits of all classes"):
+        merged = parts[0].merge_classes(parts[1])
     assert np.array_equal(merged.lo, whole.lo)
     assert np.array_equal(merged.hi, whole.hi)
-    with pytest.raises(ValueError, match="class shards"):
+    with pytest.raises(ValueError, match="has no logits"):
         merged.predictions(0.5)
 
 
@@ -260,7 +261,7 @@ def test_paths_that_do_not_fit_are_not_merged():
     ):
         with pytest.raises(ValueError, match="expected paths over the same"):
             path.merge(other)
-    with pytest.raises(ValueError, match="same samples"):
+    with pytest.raises(ValueError, match="same samples"), pytest.warns(DeprecationWarning, match="merge"):
         path.merge_classes(replace(path, labels=labels[::-1]))
     with pytest.raises(ValueError, match="gamma: expected a value within"):
         path.right(2.5)
@@ -316,8 +317,41 @@ def test_a_pickled_path_keeps_its_curves_and_leaves_its_logits():
         assert np.array_equal(getattr(again, name), getattr(path, name))
     assert again.best().gamma == path.best().gamma
     assert np.array_equal(again.bootstrap(2, 0), path.bootstrap(2, 0))
-    for needs_logits in (lambda: again.predictions(0.5), lambda: again.envelope, lambda: tune_path(again)):
+    for needs_logits in (
+        lambda: again.predictions(0.5),
+        lambda: again.envelope,
+        lambda: tune_path(replace(again, weights=None)),
+    ):
         with pytest.raises(lh.LevelheadError, match="this path has no logits: they are not pickled"):
             needs_logits()
     assert np.array_equal(copy.deepcopy(path).predictions(0.5), path.predictions(0.5))
     assert np.array_equal(copy.copy(path).predictions(0.5), path.predictions(0.5))
+
+
+@given(cases(), st.floats(0.05, 1.9))
+@settings(max_examples=40, deadline=None)
+def test_a_path_within_a_part_of_its_range_is_the_path_computed_there(case, high):
+    logits, labels, counts = case
+    for rule in ("rescale", "shift"):
+        wide, narrow = (gamma_path(logits, labels, counts, rule=rule, range=(0.0, end)) for end in (2.0, high))
+        cut = replace(wide, changes=wide.envelope).within((0.0, high))
+        for name in ("sample", "lo", "hi"):
+            assert np.array_equal(getattr(cut, name), getattr(narrow, name)), name
+        orders = [np.lexsort((changes.sample, changes.gamma)) for changes in (cut.envelope, narrow.envelope)]
+        assert np.array_equal(cut.envelope.start, narrow.envelope.start)
+        for name in ("sample", "gamma", "new_class", "old_class"):
+            mine, theirs = (getattr(path.envelope, name) for path in (cut, narrow))
+            assert np.array_equal(mine[orders[0]], theirs[orders[1]]), name
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"), [("norms", "Tau"), ("bias", "Rescale"), ("ignore_index", "labels of -100")]
+)
+def test_an_old_option_still_works_and_says_what_to_use(option, instead):
+    logits, labels, counts = sample_case()
+    values = np.linspace(1.0, 2.0, len(counts))
+    given = {"norms": {"rule": "tau", "norms": values}, "bias": {"bias": values}, "ignore_index": {"ignore_index": -1}}
+    made = {"norms": lh.rules.Tau(norms=values), "bias": lh.rules.Rescale(bias=values), "ignore_index": "rescale"}
+    with pytest.warns(DeprecationWarning, match=instead):
+        old = gamma_path(logits, labels, counts, **given[option])
+    assert np.array_equal(old.gammas, gamma_path(logits, labels, counts, rule=made[option]).gammas)

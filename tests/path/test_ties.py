@@ -9,8 +9,9 @@ import pytest
 from levelhead import gamma_path, match_prior, tune
 from levelhead.choice.objective import Grid, Objective
 from levelhead.core.curve import METRICS, Curve
-from levelhead.path.envelope import compute_envelope
+from levelhead.path.envelope_walk import compute_envelope
 from levelhead.path.metrics import shown
+from levelhead.rules import Tau
 from levelhead.rules.rule import find_path_rule
 
 from . import textbook
@@ -89,9 +90,8 @@ def test_no_gamma_does_better_than_the_chosen_one(family, rule):
     """Between any two events no scores are equal, so float64 decides there; and at 0 they are the logits."""
     for seed, metric in enumerate(METRICS):
         logits, labels = case(family, seed)
-        cost, norms = COST if metric == "cost" else None, NORMS if rule == "tau" else None
-        options = {"rule": rule, "norms": norms}
-        path = gamma_path(logits, labels, COUNTS, **options)
+        cost = COST if metric == "cost" else None
+        path = gamma_path(logits, labels, COUNTS, rule=Tau(norms=NORMS) if rule == "tau" else rule)
         prior = np.full(CLASSES, 0.25) if metric == "balanced_error" else np.bincount(labels) / len(labels)
         objective = Objective(path, prior, path.envelope, metric=metric, cost=cost)
         gamma, _ = objective.grid.choose(objective.error())

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, measure, tune
+from levelhead.choice.options import TuneOptions
 from levelhead.choice.tune import tune_path
 from levelhead.path.path import gamma_path
 from levelhead.report import PageTable, of_logits, of_snapshot, write
@@ -248,7 +249,7 @@ def test_a_choice_from_a_path_is_the_choice_from_its_logits():
     counts = np.array([200, 60, 9])
     logits, labels = made.logits_of(counts, 50)
     assert (
-        tune_path(gamma_path(logits, labels, counts), bootstrap=30).to_dict()
+        tune_path(gamma_path(logits, labels, counts), None, TuneOptions(bootstrap=30)).to_dict()
         == tune(logits, labels, counts, rule="rescale", bootstrap=30).to_dict()
     )
 

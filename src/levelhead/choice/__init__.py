@@ -16,5 +16,5 @@
 - priors: `estimate_prior`, the shares of the classes in deployment, by EM or BBSE
 - diagnostics, count_doubts: warnings about data, heads and counts, before gamma is chosen
 - snapshot: `Snapshot`, what is left of a training
-- partial, frame, partial_bytes, second_pass, events, tune_partial, tune_chunks: the choice from chunks of samples
+- chunked: the choice on samples that are read in chunks, here or on other machines
 """

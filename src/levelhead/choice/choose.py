@@ -1,7 +1,7 @@
 """The choice of a strength on one rule's path, and the `Tuned` that says all about it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,10 @@ from ..core.choices import Kind
 from ..core.errors import LevelheadError, named
 from ..core.logits import are_log_probabilities, fit_scale, some_rows
 from ..path.chunks import read_chunks
-from ..path.envelope import Envelope, compute_envelope
-from ..path.folds import take_rows
-from ..path.merge import concatenate
+from ..path.envelope import Envelope
+from ..path.envelope_walk import compute_envelope
 from ..path.metrics import ERRORS, check_cost, check_floors, meets_floors, shown, unmet_floors
-from ..path.path import GammaPath
+from ..path.path import GammaPath, join_paths
 from ..rules.checks import target_prior
 from . import diagnostics
 from .objective import STRENGTH, Objective, Pull, draw_replicates
@@ -63,7 +62,7 @@ class RulePath:
             kept[rows] = True
             return self.objective(options).on(kept, class_shares(path.labels[rows], len(path.counts), options))
         if rows is not None:
-            path = take_rows(path, rows)
+            path = path.take(rows)
             changes = changes if changes is None or options.unlabelled is not None else changes.take(rows)
         found = Objective(
             path,
@@ -212,7 +211,7 @@ def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
             f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} classes",
             parameter="folds",
         )
-    return replace(concatenate(paths), logits=())
+    return join_paths(paths, alike=False)
 
 
 def labelled_changes(parts: Sequence[GammaPath], options: TuneOptions) -> Envelope:

@@ -6,6 +6,7 @@ Each function returns a warning or None, by the rule in its docstring, as in `di
 import numpy as np
 
 from ..core.array import Array
+from ..core.kept_rows import KeptRows
 from ..core.measure import predict
 from ..core.warnings import CountsWarning
 from ..rules.rule import Rule
@@ -79,7 +80,8 @@ def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarr
     if counts.max() < 2 * counts.min():
         return None
     step = -(-len(labels) // _SAMPLES)
-    labels, predicted = labels[::step], predict(logits[::step])
+    predicted = logits.winners[::step] if isinstance(logits, KeptRows) else predict(logits[::step])
+    labels = labels[::step]
     z = np.log(counts)
     z = (z - z.mean()) / z.std()
     sizes = np.bincount(labels, minlength=len(z))

@@ -13,11 +13,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ..core.array import usable_cores
-from ..path.bootstrap import draw_resamples
+from ..core.array import Array, usable_cores
+from ..core.choices import Kind
+from ..core.kept_rows import KeptRows
 from ..path.chunks import read_chunks
-from ..path.folds import draw_folds
 from ..path.metrics import ERRORS
+from ..path.resample import class_variance, draw_folds, draw_resamples
 from ..rules.rule import Unchanged
 from .choose import guide_strength
 from .fitters import Fitted, Fitter
@@ -63,7 +64,7 @@ class CrossFitted:
         labels, size = self.held_out.labels, self.held_out.classes
         change = self._right(rule) - self._right(over)
         effects = class_effects(self.objective, 0.0)
-        seen, smoothed = (_class_variance(change, labels, size, more) for more in (0, 1))
+        seen, smoothed = (class_variance(change, labels, size, more) for more in (0, 1))
         if self.objective.metric in ERRORS:
             variance = effects**2 @ smoothed
         else:
@@ -157,14 +158,11 @@ def cross_fit_rules(
 
 def as_trained(held_out: HeldOut) -> np.ndarray:
     """Return the class that each sample gets as the model is, [N]."""
-    kind = held_out.options.kind
-    return np.concatenate(
-        [chunk.argmax(axis=1) for logits, *_ in held_out.parts for _, chunk in read_chunks(logits, kind=kind)]
-    )
+    return np.concatenate([find_winners(logits, held_out.options.kind) for logits, *_ in held_out.parts])
 
 
-def _class_variance(change: np.ndarray, labels: np.ndarray, size: int, more: int) -> np.ndarray:
-    """Return the variance of each class's mean change, [K], with `more` samples of +1 and as many of -1 in each."""
-    n = np.maximum(np.bincount(labels, minlength=size) + 2 * more, 1)
-    total, square = (np.bincount(labels, values, size) for values in (change, change**2))
-    return ((square + 2 * more) / n - (total / n) ** 2) / n
+def find_winners(logits: Array, kind: Kind) -> np.ndarray:
+    """Return the class of each row's largest logit, [n]."""
+    if isinstance(logits, KeptRows):
+        return logits.winners
+    return np.concatenate([chunk.argmax(axis=1) for _, chunk in read_chunks(logits, kind=kind)])

@@ -251,7 +251,7 @@ def _(rule: OneStrength, held_out: HeldOut) -> Fitter | None:
 
 @make_fitter.register
 def _(rule: RescaleThenShift, held_out: HeldOut) -> Fitter | None:
-    too_much = held_out.options.bias is not None or held_out.numbers > MOST_NUMBERS
+    too_much = held_out.options.bias is not None or held_out.numbers > MOST_NUMBERS or held_out.joined is not None
     if too_much or not _can_be_scaled(held_out):
         return None
     return ShiftAfter(held_out, PathFitter(held_out.rule_path(rule.path_name), held_out.options))
@@ -259,7 +259,7 @@ def _(rule: RescaleThenShift, held_out: HeldOut) -> Fitter | None:
 
 @make_fitter.register
 def _(rule: Vector, held_out: HeldOut) -> Fitter | None:
-    too_much = held_out.options.is_auto and held_out.numbers > MOST_VECTOR_NUMBERS
+    too_much = held_out.joined is not None or (held_out.options.is_auto and held_out.numbers > MOST_VECTOR_NUMBERS)
     return None if too_much or np.bincount(held_out.labels).max() < 2 else VectorFitter(held_out)
 
 

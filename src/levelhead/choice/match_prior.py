@@ -9,7 +9,7 @@ from ..core.array import Array, as_array
 from ..core.choices import Kind
 from ..core.counts import Counts, resolve
 from ..core.logits import check_shape
-from ..path.envelope import compute_envelope
+from ..path.envelope_walk import compute_envelope
 from ..rules.checks import target_prior
 from ..rules.rule import Rescale, Rule, find_path_rule
 from ..show.progress import StageProgress

@@ -19,6 +19,7 @@ from ..path.envelope import Envelope
 from ..path.grid import SAME_VALUE, Grid
 from ..path.metrics import ERRORS, RECALLS, MetricSteps, apply_floors
 from ..path.path import GammaPath
+from ..path.resample import class_variance
 from ..show.progress import RowProgress
 from .replicates import Block, ResampledChoice
 
@@ -284,13 +285,8 @@ def draw_replicates(
 def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> float:
     """Return how much the variance of a mean change (+1, 0, -1) grows if each class had one +1 and one -1 more."""
     labels, size = objective.path.labels, len(objective.target)
-    up, down, n = (np.bincount(labels, x, size) for x in (change > 0, change < 0, np.ones(len(labels))))
-
-    def variance(more: int) -> np.ndarray:
-        m = np.maximum(n + 2 * more, 1)
-        return ((up + down + 2 * more) / m - ((up - down) / m) ** 2) / m
-
-    return max(0.0, float((class_effects(objective, gamma) ** 2 * (variance(1) - variance(0))).sum()))
+    seen, smoothed = (class_variance(change, labels, size, more) for more in (0, 1))
+    return max(0.0, float((class_effects(objective, gamma) ** 2 * (smoothed - seen)).sum()))
 
 
 def class_effects(objective: Objective, gamma: float) -> np.ndarray:

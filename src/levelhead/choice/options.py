@@ -11,8 +11,8 @@ from ..core.array import Array
 from ..core.choices import Criterion, Kind, Metric
 from ..core.curve import metric_name
 from ..core.errors import LevelheadError, check_choice
-from ..path.bootstrap import check_replicates
 from ..path.metrics import ERRORS, RECALLS
+from ..path.resample import check_replicates
 from ..rules.checks import check_range
 from ..rules.rule import AUTO, RULES, Auto, OneStrength, Rule
 from ..show.progress import RowProgress, StageProgress

@@ -25,7 +25,7 @@ from ..core.errors import Advice, LevelheadError, check_choice, named
 from ..core.logits import check_logits, log_softmax
 from ..core.per_class import listed, title
 from ..core.warnings import PriorWarning
-from ..path.bootstrap import draw_resamples
+from ..path.resample import draw_resamples
 from ..rules.adjustment import smooth_votes
 from .diagnostics import Diagnosis, issue_warnings
 from .options import TuneOptions

@@ -1,15 +1,16 @@
 """Held-out samples as a choice needs them: checked, with the scale of their scores and the path of each rule."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from ..core.array import Array, as_array
-from ..core.counts import Counts, check_labels, resolve
+from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ..core.logits import check_shape, fit_scale, some_rows
+from ..core.logits import fit_scale, some_rows
+from ..path.engines import check_samples
 from ..path.metrics import ERRORS
 from ..path.path import GammaPath, gamma_path
 from ..rules.rule import RULES, Shift, find_path_rule
@@ -26,10 +27,12 @@ class HeldOut:
 
     Args:
         parts: (logits [n, K], labels [n], counts [K]) of each part, checked.
+        joined: the path of each rule, of samples whose logits were not kept; None if the logits are here.
     """
 
     parts: tuple[Part, ...]
     options: TuneOptions
+    joined: Mapping[str, GammaPath] | None = None
 
     @staticmethod
     def of(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptions) -> "HeldOut":
@@ -105,16 +108,19 @@ class HeldOut:
         """Return each part's path under a rule, of its logits or of others in their place."""
         options, made = self.options, find_path_rule(rule)
         low, high = options.range_of(rule, self.calibration[0] if made.grows else 1.0)
+        if self.joined is not None:
+            known = self.joined[rule]
+            return [known.within((low, min(high, known.range[1])))]
+        bias = options.bias if made.multiplies or options.rule == rule else None
+        made = replace(made, bias=bias, norms=options.norms if made.needs_norms else None)
         return [
             gamma_path(
                 own if logits is None else logits[i],
                 labels,
                 counts,
+                rule=made,
                 range=(low, high) if logits is None else (-high, high),  # once scaled, the shift may be negative
-                rule=rule,
-                bias=options.bias if made.multiplies or options.rule == rule else None,
                 kind=options.kind if logits is None else "logits",
-                norms=options.norms if made.needs_norms else None,
                 progress=options.stage("path") if logits is None else None,
             )
             for i, (own, labels, counts) in enumerate(self.parts)
@@ -145,9 +151,4 @@ class HeldOut:
 def _check_part(logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None) -> Part:
     """Return one part, checked but for its numbers, which are read chunk by chunk."""
     logits = as_array(logits)
-    check_shape(logits.shape, len(labels))
-    n = resolve(counts, logits.shape[1], names=names)
-    found = check_labels(labels, len(n))
-    if len(found) != len(logits):
-        raise LevelheadError(f"expected one label per row of logits, got {len(found)} labels and {len(logits)} rows")
-    return logits, found, n
+    return logits, *check_samples(logits, labels, counts, names)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -23,14 +22,11 @@ from .count_doubts import diagnose_counts
 from .goal import Goal
 from .match_prior import match_prior, match_prior_with
 from .options import TuneOptions, check_background, rule_options
-from .partial import Partial
 from .priors import estimate_target
 from .samples import HeldOut
-from .tune_chunks import is_summary, tune_chunks
-from .tune_partial import tune_partial
 from .tuned import Tuned
 
-__all__ = ["cross_fit", "match_prior", "tune", "tune_path", "tune_with"]
+__all__ = ["cross_fit", "match_prior", "tune", "tune_held_out", "tune_path", "tune_with"]
 
 
 def tune(
@@ -61,7 +57,7 @@ def tune(
     Args:
         logits: [N, K] of samples the model was not trained on. They may be imbalanced: each class weighs the same. Or
             of tokens [N, T, K] or pixels [N, K, H, W], with labels [N, T] or [N, H, W], of which -100 is left out;
-            intervals then take positions for independent samples and are too narrow.
+            intervals then take positions for independent samples and are too narrow. Chunks are for `tune_chunks`.
         labels: [N], class indices, or names that `names` or the keys of counts list in class order. A class without a
             sample is named in a warning and left neutral.
         counts: training samples of each class, as the loss saw them: after resampling, or times the class weights;
@@ -110,9 +106,9 @@ def tune(
         progress=progress,
         **rule_options(rule),
     )
-    check_background(options.background, options.rule, summary=labels is None or is_summary(logits))
-    if labels is None or is_summary(logits):
-        return _tune_summary(logits, labels if counts is None else counts, options)
+    check_background(options.background, options.rule, summary=False)
+    if labels is None:
+        raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
     _check_given(counts)
     names = names_of_columns(logits, counts) if names is None else names
     logits, labels, _ = flatten_positions(logits, labels)
@@ -123,51 +119,23 @@ def tune(
     return _tune_parts([(logits, labels, counts)], replace(options, names=names))
 
 
-def _tune_summary(given: Any, counts: Counts | None, options: TuneOptions) -> Tuned:
-    """Do what `tune` does for a path, a partial, or chunks."""
-    if isinstance(given, GammaPath):
-        if given.weights is not None or given.k > 1:
-            raise LevelheadError("expected a path of top-1 without weights of samples; or use its best()")
-        rule = given.rule.name if options.is_auto else options.rule
-        if rule != given.rule.name:
-            raise LevelheadError(f"the path is of the rule {given.rule.name!r}, got {rule!r}", parameter="rule")
-        _check_same_counts(counts, given.counts, options)
-        options = replace(options, rule=rule, target=given.target if options.target is None else options.target)
-        found = _diagnose_logits(given.whole_logits()[0], given.labels[: len(given.logits[0])], given.counts, options)
-        return choose_gamma(RulePath.of([given], options), options, found)
-    if isinstance(given, Partial):
-        _check_same_counts(counts, given.frame.counts, options)
-        return tune_partial(given, options)
-    if not is_summary(given, alone=True):
-        raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
-    _check_given(counts)
-    return tune_chunks(given, counts, options)
-
-
 def _check_given(counts: Counts | None) -> None:
     if counts is None:
         raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
 
 
-def _check_same_counts(counts: Counts | None, known: np.ndarray, options: TuneOptions) -> None:
-    if counts is not None and not np.array_equal(resolve(counts, len(known), names=options.names), known):
-        raise LevelheadError("they are not those that the summary was made with; leave them out", parameter="counts")
-
-
-def tune_path(
-    path: GammaPath,
-    *,
-    target: Array | None = None,
-    chosen_on: str = "held-out",
-    bootstrap: int = 1000,
-    norms: Array | None = None,
-    names: Sequence[str] | None = None,
-) -> Tuned:
+def tune_path(path: GammaPath, counts: Counts | None = None, options: TuneOptions | None = None) -> Tuned:
     """Choose gamma as `tune` does, on a path that is already computed and with its rule."""
-    options = TuneOptions(
-        rule=path.rule.name, target=target, chosen_on=chosen_on, bootstrap=bootstrap, norms=norms, names=names
-    )
-    found = _diagnose_logits(path.whole_logits()[0], path.labels, path.counts, options)
+    if path.weights is not None or path.k > 1:
+        raise LevelheadError("expected a path of top-1 without weights of samples; or use its best()")
+    options = TuneOptions() if options is None else options
+    rule = path.rule.name if options.is_auto else options.rule
+    if rule != path.rule.name:
+        raise LevelheadError(f"the path is of the rule {path.rule.name!r}, got {rule!r}", parameter="rule")
+    if counts is not None and not np.array_equal(resolve(counts, len(path.counts), names=options.names), path.counts):
+        raise LevelheadError("they are not those that the path was made with; leave them out", parameter="counts")
+    options = replace(options, rule=rule, target=path.target if options.target is None else options.target)
+    found = _diagnose_logits(path.whole_logits()[0], path.labels[: len(path.logits[0])], path.counts, options)
     return choose_gamma(RulePath.of([path], options), options, found)
 
 
@@ -233,6 +201,12 @@ def _tune_parts(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptio
         guide = options.unlabelled if options.metric in ERRORS else None
         options = replace(options, target=prior.shares, unlabelled=guide)
         return replace(_tune_parts(parts, options), prior=prior)
+    return tune_held_out(held_out)
+
+
+def tune_held_out(held_out: HeldOut) -> Tuned:
+    """Choose the rule that was asked for, or any, on samples that are checked."""
+    options = held_out.options
     each = zip(*(_diagnose_logits(*part, options) for part in held_out.parts), strict=True)
     found = [next(filter(None, same), None) for same in each]  # one warning for all folds
     if not options.is_auto and RULES[options.rule].has_path:

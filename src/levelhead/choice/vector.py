@@ -23,7 +23,7 @@ import numpy as np
 
 from ..core.errors import LevelheadError
 from ..core.logits import fit_scale, log_softmax
-from ..path.folds import draw_folds
+from ..path.resample import draw_folds
 
 RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift itself
 _FOLDS = 5

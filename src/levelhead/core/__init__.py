@@ -3,6 +3,7 @@
 head: `Head`, the last linear layer of a classifier; what its norms say, and what rounding it can change
 counts: training samples of each class, and a class that every rule leaves alone
 measure: errors, recalls and calibration of predictions
+kept_rows: what is left of logits that were read in chunks
 logits: logits checked, told from probabilities, and their temperature
 curve: step functions of gamma, and the names of metrics
 labels: labels that are names of classes, or of tokens and pixels

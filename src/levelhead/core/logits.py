@@ -13,6 +13,7 @@ import numpy as np
 from .array import SCRATCH, Array, check_finite_rows, described, to_numpy, usable_cores
 from .choices import Kind
 from .errors import Advice, LevelheadError, check_choice
+from .kept_rows import KeptRows
 
 LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
 _MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's
@@ -146,13 +147,25 @@ def fit_scale(
     return _minimize(values, labels, weights, offset, start, spread)
 
 
+def most_rows(classes: int) -> int:
+    """Return how many rows are enough."""
+    return min(_MOST_ROWS, max(_LEAST_ROWS, _MOST_NUMBERS // classes))
+
+
+def pick_rows(n: int, classes: int) -> np.ndarray:
+    """Return the rows of logits [n, K] that a temperature is fitted on, ascending: all, or a sample of many."""
+    if n <= (most := most_rows(classes)):
+        return np.arange(n)
+    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+
 def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return logits [n, K] and labels [n] of all samples or, of many, as many as are enough; and their rows, [n]."""
-    rows = np.arange(len(labels))
-    most = min(_MOST_ROWS, max(_LEAST_ROWS, _MOST_NUMBERS // logits.shape[1]))
-    if len(rows) > most:
-        rows = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
-    some = logits[rows] if len(rows) < len(labels) else logits
+    if isinstance(logits, KeptRows):
+        rows, some = logits.rows, logits.values
+    else:
+        rows = pick_rows(*logits.shape)
+        some = logits[rows] if len(rows) < len(labels) else logits
     return check_logits(to_numpy(some), kind=kind).astype(np.float64), labels[rows], rows
 
 

@@ -13,8 +13,8 @@ from ..core.curve import METRICS, Curve, accumulate
 from ..core.errors import LevelheadError, check_choice
 from ..core.per_class import listed
 from ..core.warnings import MissingClassWarning
-from ..path.bootstrap import check_replicates
 from ..path.metrics import check_cost_given, shown
+from ..path.resample import check_replicates
 from ..rules.rule import Shift
 from ..show.progress import StageProgress
 from .cuts import LabelCuts, label_loss

@@ -16,20 +16,13 @@ from ..show.progress import RowProgress
 
 
 def read_chunks(
-    logits: Any,
-    *,
-    kind: Kind = "logits",
-    size: int = 1 << 22,
-    check: bool = True,
-    whole: bool = True,
-    progress: RowProgress | None = None,
+    logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, progress: RowProgress | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (first row, logits [n, K]) of each chunk. No more than one chunk of a memory-mapped file stays in memory.
 
     Args:
         kind: `probabilities` are turned into their logarithms. As `logits`, they are refused.
         size, check: numbers per chunk, about; whether to check that all values are finite.
-        whole: whether the columns are all classes. Probabilities are recognized by their sum, so only then.
     """
     if getattr(logits, "ndim", None) != 2:
         logits, kind = check_logits(logits, kind=kind), "logits"  # raises, or turns a list into an array
@@ -41,7 +34,7 @@ def read_chunks(
         part = part.astype(np.float32) if part.dtype == np.float16 else part  # sums of float16 overflow
         if kind != "logits" or part.dtype.kind != "f":
             part = check_logits(part, kind=kind, first=first)
-        elif first == 0 and whole and part.shape[1] > 1:
+        elif first == 0 and part.shape[1] > 1:
             check_logits(part[:100])
         if check:
             check_finite_rows(part, first)

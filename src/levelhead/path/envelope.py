@@ -1,25 +1,15 @@
-"""Predictions along the whole path: the upper envelope of each sample's scores.
+"""Predictions along the whole path: every change of every prediction, and the shares of the classes that follow.
 
-The winner of a row is always among its logits of the highest sign, whose (log) scores are straight lines in gamma. The
-prediction changes where the upper envelope of these lines bends, and only to a class of a steeper line.
+`envelope_walk.py` finds the changes: the bends of the upper envelope of each sample's scores.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from ..core.array import usable_cores
-from ..core.choices import Kind
 from ..core.curve import Curve, accumulate
-from ..core.errors import LevelheadError
-from ..rules.direction import Direction
-from ..show.progress import RowProgress
-from .chunks import read_chunks
-from .envelope_walk import CACHED_NUMBERS, has_tiny, scale_extreme_rows, tabulate, walk, walk_enlarged, winners_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +43,8 @@ class Envelope:
         every = [self, *others]
         offsets = np.cumsum([0, *(len(part.start) for part in every[:-1])])
         gamma = np.concatenate([part.gamma for part in every])
-        order = np.argsort(gamma, kind="stable")
         sample = np.concatenate([part.sample + offset for part, offset in zip(every, offsets, strict=True)])
+        order = np.argsort(gamma, kind="stable")
         return replace(
             self,
             start=np.concatenate([part.start for part in every]),
@@ -63,6 +53,10 @@ class Envelope:
             new_class=np.concatenate([part.new_class for part in every])[order],
             old_class=np.concatenate([part.old_class for part in every])[order],
         )
+
+    def within(self, range: tuple[float, float]) -> "Envelope":
+        """Return the envelope over a part of the range."""
+        return replace(self.between(*range), range=range)
 
     def between(self, low: float, high: float) -> "Envelope":
         """Return the changes after `low` and up to `high`, from what is predicted at `low`."""
@@ -90,12 +84,16 @@ class Envelope:
         """
         target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
         weight = self._weights(weights)
-        off = np.bincount(self.start, weight, self.classes) - target
+        off = np.bincount(self.start, weight, self.classes) - target  # share - target of each class at the start
         order, signed, sizes, opens = self.by_class
+        # One cumulative sum over the changes of all classes, one class after another. Less its value where a class
+        # opens, and plus what that class was off at the start, it says how far off the class is after each change.
         steps = np.empty(len(signed) + 1)
         steps[0] = 0.0
         np.cumsum(np.concatenate([weight, -weight])[signed], out=steps[1:])
-        steps[1:] += np.repeat(off - steps[opens], sizes)  # how far off each class is after each of its changes
+        steps[1:] += np.repeat(off - steps[opens], sizes)
+        # The mismatch moves by the differences of the distances. The first of a class is from its start, and not from
+        # the last change of the class before it.
         np.abs(steps, out=steps)
         before, had = steps[opens[sizes > 0]], np.abs(off[sizes > 0])
         steps = np.diff(steps)
@@ -115,6 +113,8 @@ class Envelope:
         """
         changed, n, changes = np.concatenate([self.new_class, self.old_class]), len(self.start), len(self.gamma)
         narrow = changed.astype(np.uint16) if self.classes <= 1 << 16 else changed  # 16 bits are sorted by radix
+        # The gain and the loss of a change stand next to each other, in the order of the changes, which is that of
+        # gamma: a stable sort by class then leaves every class's changes in the order of gamma.
         order = np.argsort(np.stack([narrow[:changes], narrow[changes:]], axis=1).reshape(-1), kind="stable")
         order, lost = np.divmod(order, 2)  # a gain and a loss of a class at one gamma may come in any order
         sizes = np.bincount(changed, minlength=self.classes)
@@ -142,54 +142,3 @@ class Envelope:
         signed = found.sample[order] + len(rows) * lost
         found.__dict__["by_class"] = order, signed, left, np.cumsum(left) - left
         return found
-
-
-def compute_envelope(
-    logits: Any,
-    rule: Direction,
-    range: tuple[float, float],
-    *,
-    kind: Kind = "logits",
-    progress: RowProgress | None = None,
-) -> Envelope:
-    """Compute the envelope under a rule without a kept bias, chunk by chunk."""
-    if rule.bias is not None:
-        raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
-
-    table = tabulate(rule, range)
-
-    def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
-        part = scale_extreme_rows(part) if rule.multiplies and part.dtype.itemsize > 4 else part
-        start = winners_at(part, rule, range[0])
-        narrow = table if part.dtype == np.float32 else None
-        tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and part.dtype.itemsize > 4 else ()
-        rest = np.setdiff1d(np.arange(len(part)), tiny) if len(tiny) else slice(None)
-        places = np.arange(first, first + len(part))
-        found = [(places[rest][rows], *event) for rows, *event in walk(part[rest], start[rest], rule, range, narrow)]
-        if len(tiny):
-            again = walk_enlarged(part[tiny], start[tiny], rule, range)
-            found += [(places[tiny][rows], *event) for rows, *event in again]
-        return start, found
-
-    starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy releases the interpreter lock
-        for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
-            step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
-            if chunk.size >= 2 * CACHED_NUMBERS:
-                step = min(step, -(-len(chunk) // 2))
-            firsts = np.arange(0, len(chunk), step)
-            each = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
-            for start, found in each(walk_block, (firsts + offset).tolist(), [chunk[i : i + step] for i in firsts]):
-                starts.append(start)
-                events += found
-    sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
-    order = np.argsort(gamma, kind="stable")
-    return Envelope(
-        start=np.concatenate(starts),
-        sample=sample[order],
-        gamma=gamma[order],
-        new_class=new_class[order],
-        old_class=old_class[order],
-        classes=logits.shape[1],
-        range=range,
-    )

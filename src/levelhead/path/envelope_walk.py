@@ -1,18 +1,81 @@
-"""The walk along the upper envelope of each row's lines, from one change of the prediction to the next."""
+"""The walk along the upper envelope of each row's lines, from one change of the prediction to the next.
+
+The winner of a row is always among its logits of the highest sign, whose (log) scores are straight lines in gamma. The
+prediction changes where the upper envelope of these lines bends, and only to a class of a steeper line.
+"""
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
+from ..core.array import usable_cores
+from ..core.choices import Kind
+from ..core.errors import LevelheadError
 from ..rules.direction import Direction
+from ..show.progress import RowProgress
+from .chunks import read_chunks
+from .envelope import Envelope
 from .intervals import TabulatedRule, crossing, winning_range
 
 CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
 _TABLE = 1 << 19  # numbers of a table of factors
 _SIZES = 3, 6, 12, 24  # rows with up to so many contenders are walked together
 TINY, ENLARGED = 1e-290, 200  # logits nearer to 0 than this are multiplied by this power of two
+
+
+def compute_envelope(
+    logits: Any,
+    rule: Direction,
+    range: tuple[float, float],
+    *,
+    kind: Kind = "logits",
+    progress: RowProgress | None = None,
+) -> Envelope:
+    """Compute the envelope under a rule without a kept bias, chunk by chunk."""
+    if rule.bias is not None:
+        raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
+
+    table = tabulate(rule, range)
+
+    def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
+        part = scale_extreme_rows(part) if rule.multiplies and part.dtype.itemsize > 4 else part
+        start = winners_at(part, rule, range[0])
+        narrow = table if part.dtype == np.float32 else None
+        tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and part.dtype.itemsize > 4 else ()
+        rest = np.setdiff1d(np.arange(len(part)), tiny) if len(tiny) else slice(None)
+        places = np.arange(first, first + len(part))
+        found = [(places[rest][rows], *event) for rows, *event in walk(part[rest], start[rest], rule, range, narrow)]
+        if len(tiny):
+            again = walk_enlarged(part[tiny], start[tiny], rule, range)
+            found += [(places[tiny][rows], *event) for rows, *event in again]
+        return start, found
+
+    starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy releases the interpreter lock
+        for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
+            step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
+            if chunk.size >= 2 * CACHED_NUMBERS:
+                step = min(step, -(-len(chunk) // 2))
+            firsts = np.arange(0, len(chunk), step)
+            each = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
+            for start, found in each(walk_block, (firsts + offset).tolist(), [chunk[i : i + step] for i in firsts]):
+                starts.append(start)
+                events += found
+    sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
+    order = np.argsort(gamma, kind="stable")
+    return Envelope(
+        start=np.concatenate(starts),
+        sample=sample[order],
+        gamma=gamma[order],
+        new_class=new_class[order],
+        old_class=old_class[order],
+        classes=logits.shape[1],
+        range=range,
+    )
 
 
 def tabulate(rule: Direction, range: tuple[float, float]) -> TabulatedRule:

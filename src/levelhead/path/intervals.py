@@ -12,8 +12,8 @@ the sample is right if and only if ``lo <= gamma <= hi``. A sample that is never
 (`Curve.plateau`, `Curve.middle`) is 0, or a gamma away from every change. There an argmax of the adjusted logits in
 float64 gives the same predictions, unless the logits are so large that float64 loses what gamma adds to them.
 
-A crossing is right to about three units in its last place, given the float64 slopes. The engines numpy, top-k and
-shards compute it by the same operations of numpy; torch may differ in the last bits. `bench/trust/exact_numbers.py`
+A crossing is right to about three units in its last place, given the float64 slopes. The engines numpy and
+top-k compute it by the same operations of numpy; torch may differ in the last bits. `bench/trust/exact_numbers.py`
 compares all engines with exact arithmetic.
 """
 
@@ -153,26 +153,6 @@ def find_intervals(
     np.copyto(lo, NEVER[0], where=never)
     np.copyto(hi, NEVER[1], where=never)
     return lo, hi
-
-
-def shard_intervals(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    rule: Direction,
-    range: tuple[float, float],
-    classes: np.ndarray,
-    true: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return lo [N] and hi [N] against some classes: logits [N, k] of `classes` [k], and the true-class logits [N]."""
-    lo, hi = winning_range(
-        np.broadcast_to(true[:, None], logits.shape).astype(np.float64),
-        logits.astype(np.float64),
-        rule.slopes[classes] - rule.slopes[labels][:, None],
-        labels[:, None] <= classes,
-        multiplies=rule.multiplies,
-    )
-    lo, hi = np.maximum(lo.max(axis=1), range[0]), np.minimum(hi.min(axis=1), range[1])
-    return np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
 
 
 def sorted_events(

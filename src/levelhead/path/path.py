@@ -1,51 +1,43 @@
 """The exact path over gamma: every gamma at which any sample turns right or wrong.
 
 The whole curve costs less than the usual grid. Each sample has intervals of gammas on which it is right (`engines.py`).
-Their sorted ends give the curve, and with it curves per class, any weights, bootstrap replicates and merging.
+Their sorted ends give the curve, and with it curves per class, any weights, bootstrap replicates and joining.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.array import Array
 from ..core.choices import Kind, Metric
-from ..core.counts import Counts, check_labels, resolve
-from ..core.curve import METRICS, Curve, Point
+from ..core.counts import Counts, groups
+from ..core.curve import METRICS, Curve, Point, accumulate
 from ..core.errors import LevelheadError, check_choice
-from ..core.labels import IGNORED, flatten_positions
-from ..core.logits import check_shape
+from ..core.labels import flatten_positions
+from ..core.warnings import warn
 from ..rules.checks import check_range, target_prior
-from ..rules.rule import find_path_rule
-from ..show.curve_text import sparkline
-from ..show.html import html
-from ..show.plot import draw_errors
+from ..rules.direction import Direction
+from ..rules.rule import Rule, find_path_rule
+from ..show import curve_text, html, plot
 from ..show.progress import RowProgress
-from .bootstrap import check_weights, draw_resamples, error_rows
-from .engines import Engine, find_right
-from .merge import join_classes, join_samples
-from .metrics import (
-    ERRORS,
-    RECALLS,
-    MetricSteps,
-    apply_floors,
-    check_cost,
-    check_cost_given,
-    check_floors,
-    meets_floors,
-    shown,
-    unmet_floors,
-)
-from .path_predictions import PathPredictions
+from . import metrics
+from .chunks import read_chunks
+from .engines import Engine, check_samples, find_right
+from .envelope import Envelope
+from .envelope_walk import compute_envelope
+from .intervals import NEVER, sorted_events
+from .metrics import ERRORS, RECALLS, MetricSteps, shown
+from .resample import check_weights, class_mean_coefficients, draw_resamples, error_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False)
-class GammaPath(PathPredictions):
+class GammaPath:
     """Where each sample is right over gamma, and every curve that follows from it. `gamma_path` computes it.
 
     A sample is right at gamma if and only if ``lo <= gamma <= hi`` for one of its pieces (ties: `intervals.py`). For
@@ -56,28 +48,135 @@ class GammaPath(PathPredictions):
         labels [N], counts [K], rule, range, k, weights [N], kind: as in `gamma_path`, checked.
         target: [K], what each class weighs in `balanced_error`; uniform over the classes present if None.
         logits: what the path was computed from, by reference, for `predictions`; () if not known. They are not pickled.
+        changes: every change of every prediction, where it is known without the logits.
 
     >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
     GammaPath(3 samples, 2 classes, rule rescale, gamma 0 to 2)
     """
 
+    sample: np.ndarray
+    lo: np.ndarray
+    hi: np.ndarray
+    labels: np.ndarray
+    counts: np.ndarray
+    rule: Direction
+    range: tuple[float, float]
+    k: int = 1
+    weights: np.ndarray | None = None
+    target: np.ndarray | None = None
+    logits: tuple[Array, ...] = ()
+    kind: Kind = "logits"
+    changes: Envelope | None = None
+
+    def curve(self, coefficients: np.ndarray) -> Curve:
+        """Return ``sum_i coefficients[i] [sample i is right]`` over gamma: with ones, how many samples are right.
+
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).curve(np.ones(3)).values
+        array([1., 2., 1., 2.])
+        """
+        start, at, sign, sample = self.events
+        return accumulate(float(coefficients[start].sum()), at, sign * coefficients[sample], self.range)
+
+    @cached_property
+    def error_curve(self) -> Curve:
+        """The share of samples that are wrong, over gamma."""
+        return self.curve(self._weights / self._weights.sum()).complement()
+
+    @cached_property
+    def balanced_error_curve(self) -> Curve:
+        """The mean over the classes of each class's own error, over gamma."""
+        return self.curve(self._balanced_coefficients(self._weights)).complement()
+
+    @property
+    def gammas(self) -> np.ndarray:
+        """Every gamma at which a sample turns right or wrong, ascending, [B]. The first is the start of the range."""
+        return self.error_curve.gammas
+
+    @property
+    def error(self) -> np.ndarray:
+        """The share of samples that are wrong from gammas[i] on, [B]."""
+        return self.error_curve.values
+
+    @property
+    def balanced_error(self) -> np.ndarray:
+        """The mean over the classes (weighted by `target`) of each class's own error from gammas[i] on, [B]."""
+        return self.balanced_error_curve.values
+
+    def class_curve(self, i: int) -> Curve:
+        """Return the accuracy of class i over gamma, on the breakpoints of that class; NaN if it has no sample.
+
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).class_curve(1).values
+        array([0. , 0.5, 1. ])
+        """
+        if not 0 <= i < len(self.counts):
+            raise LevelheadError(f"expected a class from 0 to {len(self.counts) - 1}, got {i}")
+        if not self._class_totals[i]:
+            return Curve(np.array(self.range[:1]), np.array([np.nan]), self.range[1])
+        start, at, sign, sample = self.events
+        own, weight = self.labels[sample] == i, self._weights / self._class_totals[i]
+        base = weight[start][self.labels[start] == i].sum()
+        return accumulate(float(base), at[own], (sign * weight[sample])[own], self.range)
+
+    def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray | None = None) -> np.ndarray:
+        """Return the accuracy of every class, NaN without a sample, at given gammas, [..., K], or breakpoints, [B, K].
+
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).class_accuracy(0.3)
+        array([1. , 0.5])
+        """
+        if gammas is None:
+            return np.stack([self.class_curve(i).at(self.gammas) for i in range(len(self.counts))], axis=1)
+        wanted = np.atleast_1d(np.asarray(gammas, np.float64))
+        found = np.stack([np.bincount(self.labels, self.right(g) * self._weights, len(self.counts)) for g in wanted])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = found / self._class_totals
+        return found[0] if np.ndim(gammas) == 0 else found
+
+    @property
+    def groups(self) -> dict[str, Curve]:
+        """The mean class accuracy of the many-, medium- and few-shot classes (see `counts.groups`) over gamma."""
+        of = {name: class_mean_coefficients(self.labels, self._weights, some) for name, some in self._groups.items()}
+        return {name: self.curve(coefficients) for name, coefficients in of.items()}
+
+    def right(self, gamma: float) -> np.ndarray:
+        """Return whether each sample is right at gamma, [N] bool.
+
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).right(0.3)
+        array([ True,  True, False])
+        """
+        if not self.range[0] <= gamma <= self.range[1]:
+            within = f"expected a value within [{self.range[0]:g}, {self.range[1]:g}], got {gamma:g}"
+            raise LevelheadError(f"{within}; compute the path over a wider range", parameter="gamma")
+        found = np.zeros(len(self.labels), bool)
+        found[self.sample[(self.lo <= gamma) & (gamma <= self.hi)]] = True
+        return found
+
+    def at(self, gamma: float) -> Point:
+        """Return everything at one gamma. No sample changes within the plateau of the point.
+
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).at(0.3).balanced_error
+        0.25
+        """
+        gamma, accuracy = float(gamma), self.class_accuracy(float(gamma))
+        error, balanced = (float(curve.at(gamma)) for curve in (self.error_curve, self.balanced_error_curve))
+        i = int(np.searchsorted(self.gammas, gamma, side="right"))
+        plateau = float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])
+        groups = {name: float(np.nanmean(accuracy[some])) for name, some in self._groups.items()}
+        return Point(gamma, error, balanced, accuracy, groups, plateau, metric="balanced_error", value=balanced)
+
     def curve_of(self, metric: Metric, *, cost: Array | None = None) -> Curve:
-        """Return a metric over gamma, exact at every gamma at which it may change.
+        """Return a metric over gamma, exact at every gamma at which it may change, as people know it: a higher F1.
 
         Args:
             metric: `error`, `balanced_error`, `macro_f1`, `mcc`, `kappa` (Cohen's), `g_mean` or `worst_recall` of the
                 classes that have a sample; or `cost`, the mean cost of a sample. All but the first two are of top-1.
             cost: [K, K], row true, column predicted, for the metric `cost`.
 
-        Returns:
-            The metric as people know it: a higher F1 is better, a lower cost.
-
         >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
         >>> path.curve_of("macro_f1").values.round(3), path.curve_of("cost", cost=[[0, 1], [5, 0]]).values.round(3)
         (array([0.25 , 0.667, 0.25 , 0.4  ]), array([3.333, 1.667, 2.   , 0.333]))
         """
         check_choice("metric", metric, METRICS)
-        check_cost_given(metric, cost)
+        metrics.check_cost_given(metric, cost)
         if metric in ERRORS:
             return self.error_curve if metric == "error" else self.balanced_error_curve
         steps = self._steps(metric, cost)
@@ -91,29 +190,26 @@ class GammaPath(PathPredictions):
         cost: Array | None = None,
         floors: float | Mapping[Any, float] | None = None,
     ) -> Point:
-        """Return the middle of the widest plateau on which the metric is best.
+        """Return the middle of the widest plateau on which the metric is best, with the metric's value there.
 
         Args:
             metric, cost: as in `curve_of`.
             floors: {class: recall}, or a recall for all classes: only gammas at which no recall is below its floor.
-
-        Returns:
-            The point, with the metric and its value.
 
         >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
         >>> path.best("error").gamma, round(path.best("error", floors={0: 1.0}).gamma, 3)
         (1.5, 0.354)
         """
         curve = self.curve_of(metric, cost=cost)
-        losses = Curve(curve.gammas, shown(metric, curve.values), curve.end)  # its own inverse
+        losses = replace(curve, values=shown(metric, curve.values))  # its own inverse
         if floors is not None:
-            least = check_floors(floors, self.labels, len(self.counts))
+            least = metrics.check_floors(floors, self.labels, len(self.counts))
             margins = self._steps(metric, cost).margins(curve.gammas, self._weights, least)
-            losses = replace(losses, values=apply_floors(losses.values, margins))
+            losses = replace(losses, values=metrics.apply_floors(losses.values, margins))
         a, b = losses.plateau()
         middle = losses.middle((a, b))
-        if floors is not None and not meets_floors(margins):
-            raise unmet_floors(middle, self.class_accuracy(middle), least, self.range)
+        if floors is not None and not metrics.meets_floors(margins):
+            raise metrics.unmet_floors(middle, self.class_accuracy(middle), least, self.range)
         return replace(self.at(middle), plateau=(a, b), metric=metric, value=float(curve.at(middle)))
 
     def bootstrap(
@@ -139,12 +235,11 @@ class GammaPath(PathPredictions):
         array([0.27, 0.5 ])
         """
         check_choice("metric", metric, METRICS)
-        check_cost_given(metric, cost)
+        metrics.check_cost_given(metric, cost)
         where = self.curve_of(metric, cost=cost).gammas if gammas is None else np.asarray(gammas, np.float64)
         if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
-            raise LevelheadError(
-                f"expected numbers [G], ascending within [{self.range[0]:g}, {self.range[1]:g}]", parameter="gammas"
-            )
+            low, high = self.range
+            raise LevelheadError(f"expected numbers [G], ascending within [{low:g}, {high:g}]", parameter="gammas")
         drawn = draw_resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
         weights = (self._weights * times for times in drawn)
         if metric not in ERRORS:
@@ -153,6 +248,58 @@ class GammaPath(PathPredictions):
         coefficients = (w / w.sum() if metric == "error" else self._balanced_coefficients(w) for w in weights)
         return error_rows(n, coefficients, self.events, where)
 
+    def predictions(self, gamma: float) -> np.ndarray:
+        """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range.
+
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).predictions(0.3)
+        array([0, 1, 0])
+        """
+        if not np.isfinite(gamma):
+            raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
+        chunks = (chunk for part in self.whole_logits() for _, chunk in read_chunks(part, kind=self.kind))
+        return np.concatenate([self.rule.scores(chunk, gamma).argmax(axis=1) for chunk in chunks])
+
+    def confusion(self, gamma: float) -> np.ndarray:
+        """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class.
+
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).confusion(0.3)
+        array([[1, 0], [1, 1]])
+        """
+        size = len(self.counts)
+        return np.bincount(self.labels * size + self.predictions(gamma), self.weights, size**2).reshape(size, size)
+
+    @cached_property
+    def envelope(self) -> Envelope:
+        """Every change of every prediction over the range."""
+        if self.changes is not None:
+            return self.changes
+        parts = [compute_envelope(part, self.rule, self.range, kind=self.kind) for part in self.whole_logits()]
+        return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
+
+    def shares(self, gamma: float) -> np.ndarray:
+        """Return each class's predicted share at gamma, [K]: the `target`-weighted mean over y of ``P(predicted | y)``.
+
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).shares(0.3)
+        array([0.75, 0.25])
+        """
+        return np.bincount(self.predictions(gamma), self._balanced_coefficients(self._weights), len(self.counts))
+
+    def share_mismatch(self, target: Array | None = None) -> Curve:
+        """Return the total variation between those shares and a target prior (uniform if not given), over gamma.
+
+        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).share_mismatch().at(0.3)
+        0.25
+        """
+        prior = target_prior(target, len(self.counts))
+        return self.envelope.mismatch(prior, self._balanced_coefficients(self._weights))
+
+    def whole_logits(self) -> tuple[Array, ...]:
+        """Return the logits, in parts [n, K]."""
+        if not self.logits:
+            reason = "they are not pickled, nor kept when folds are merged"
+            raise LevelheadError(f"this path has no logits: {reason}; compute the path again")
+        return self.logits
+
     def merge(self, other: "GammaPath") -> "GammaPath":
         """Return the path of both sets of samples, these first.
 
@@ -160,27 +307,36 @@ class GammaPath(PathPredictions):
         >>> parts[0].merge(parts[1]).error
         array([1. , 0.5, 0. ])
         """
-        return join_samples(self, other)
+        return join_paths([self, other])
 
     def merge_classes(self, other: "GammaPath") -> "GammaPath":
-        """Return the path of the same samples against the classes of both shards: ``max lo``, ``min hi``.
+        """Return the path of the same samples against the classes of both shards. Deprecated, as `shard=` is."""
+        warn("merge_classes goes in levelhead 0.3; give gamma_path the logits of all classes", DeprecationWarning)
+        if self.k > 1 or self.rule.bias is not None or not np.array_equal(self.labels, other.labels):
+            raise LevelheadError("expected two shards of the same samples, for top-1 without a kept bias")
+        lo, hi = np.maximum(self.lo, other.lo), np.minimum(self.hi, other.hi)
+        return replace(self, lo=np.where(lo > hi, np.inf, lo), hi=np.where(lo > hi, -np.inf, hi), logits=())
 
-        >>> logits, true, counts = np.array([[4.0, 3.0, 2.0]]), [3.0], [400, 100, 50]
-        >>> shards = [gamma_path(logits[:, c], [1], counts, shard=(c, true)) for c in ([0, 1], [2])]
-        >>> shards[0].merge_classes(shards[1]).lo.round(3)
-        array([0.208])
-        """
-        return join_classes(self, other)
+    def take(self, rows: np.ndarray) -> "GammaPath":
+        """Return the path of some samples, rows [n] in ascending order; logits are not kept."""
+        place = np.full(len(self.labels), -1)
+        place[rows] = np.arange(len(rows))
+        kept = place[self.sample] >= 0
+        sample, lo, hi = place[self.sample[kept]], self.lo[kept], self.hi[kept]
+        return replace(self, sample=sample, lo=lo, hi=hi, labels=self.labels[rows], logits=(), changes=None)
+
+    def within(self, range: tuple[float, float]) -> "GammaPath":
+        """Return the path over a part of its range, as if it had been computed there."""
+        if range == self.range:
+            return self
+        lo, hi = np.maximum(self.lo, range[0]), np.minimum(self.hi, range[1])
+        lo, hi = np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
+        return replace(self, lo=lo, hi=hi, range=range, changes=self.changes and self.changes.within(range))
 
     def plot(self, ax: "Axes | None" = None, *, gamma: float | None = None) -> "Axes":
         """Draw both errors over gamma, and mark a given gamma, on the Axes given or on new ones (extra `plot`)."""
-        return draw_errors(
-            self.error_curve,
-            self.balanced_error_curve,
-            ax,
-            gamma=gamma,
-            title=f"{len(self.labels)} samples, {len(self.counts)} classes",
-        )
+        title = f"{len(self.labels)} samples, {len(self.counts)} classes"
+        return plot.draw_errors(self.error_curve, self.balanced_error_curve, ax, gamma=gamma, title=title)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the logits, and nothing that was computed from them."""
@@ -189,42 +345,72 @@ class GammaPath(PathPredictions):
     __copy__ = __deepcopy__ = lambda self, *_: replace(self)  # a copy, unlike a pickle, keeps the logits
 
     def __repr__(self) -> str:
-        return (
-            f"GammaPath({len(self.labels)} samples, {len(self.counts)} classes, rule {self.rule.name}, gamma "
-            f"{self.range[0]:g} to {self.range[1]:g})"
-        )
+        size, (low, high) = f"{len(self.labels)} samples, {len(self.counts)} classes", self.range
+        return f"GammaPath({size}, rule {self.rule.name}, gamma {low:g} to {high:g})"
 
     def _repr_html_(self) -> str:
         (low, high), was, best = self.range, self.at(self.range[0]), self.best()
+        at = f"{best.gamma:.3f}"
         rows = {
             "samples": f"{len(self.labels)} of {len(self.counts)} classes",
             "gamma": f"{low:g} to {high:g}, rule {self.rule.name}, {len(self.gammas)} breakpoints",
-            "balanced error": f"{was.balanced_error:.2%} at {low:g}; lowest, {best.balanced_error:.2%}, at "
-            f"{best.gamma:.3f}",
-            "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {best.gamma:.3f}",
+            "balanced error": f"{was.balanced_error:.2%} at {low:g}; lowest, {best.balanced_error:.2%}, at {at}",
+            "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {at}",
         }
-        return html(
-            "GammaPath",
-            rows,
-            picture=sparkline(self.balanced_error_curve, best.gamma),
-            notes=["the lowest error is optimistic; levelhead.tune says what to expect on new samples"],
+        notes = ["the lowest error is optimistic; levelhead.tune says what to expect on new samples"]
+        return html.html(
+            "GammaPath", rows, picture=curve_text.sparkline(self.balanced_error_curve, best.gamma), notes=notes
         )
+
+    @cached_property
+    def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
+        return sorted_events(self.sample, self.lo, self.hi, self.range)
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return np.ones(len(self.labels)) if self.weights is None else self.weights
+
+    @cached_property
+    def _class_totals(self) -> np.ndarray:
+        return np.bincount(self.labels, self._weights, len(self.counts))
+
+    @property
+    def _groups(self) -> dict[str, np.ndarray]:
+        every, present = np.arange(len(self.counts)), self._class_totals > 0
+        found = {name: np.isin(every, members) & present for name, members in groups(self.counts).items()}
+        return {name: some for name, some in found.items() if some.any()}
+
+    def _balanced_coefficients(self, weights: np.ndarray) -> np.ndarray:
+        shares = np.ones(len(self.counts)) if self.target is None else self.target
+        return class_mean_coefficients(self.labels, weights, shares)
 
     def _steps(self, metric: Metric, cost: Array | None = None) -> MetricSteps:
         if metric not in ERRORS and self.k > 1:
-            raise LevelheadError(
-                f"expected 'error' or 'balanced_error': {metric!r} is of top-1 predictions, and this "
-                f"path is of top-{self.k}",
-                parameter="metric",
-            )
-        return MetricSteps(
-            metric,
-            self.labels,
-            len(self.counts),
-            self.events,
-            None if metric in RECALLS else self.envelope,
-            None if cost is None else check_cost(cost, len(self.counts)),
-        )
+            reason = f"{metric!r} is of top-1 predictions, and this path is of top-{self.k}"
+            raise LevelheadError(f"expected 'error' or 'balanced_error': {reason}", parameter="metric")
+        changes = None if metric in RECALLS else self.envelope
+        matrix = None if cost is None else metrics.check_cost(cost, len(self.counts))
+        return MetricSteps(metric, self.labels, len(self.counts), self.events, changes, matrix)
+
+
+def join_paths(paths: Sequence[GammaPath], *, alike: bool = True) -> GammaPath:
+    """Return the path of several sets of samples, one after another: of one rule, or else without what needs one."""
+    kept: list[tuple[Any, ...]] = [
+        (p.range, p.k, p.kind, p.rule.name, p.rule.ratios, p.rule.bias, p.target) for p in paths
+    ]
+    if alike and not all(all(map(np.array_equal, kept[0], other)) for other in kept[1:]):
+        raise LevelheadError("expected paths over the same range, k, kind, rule, counts, bias and target")
+    offsets = np.cumsum([0, *(len(path.labels) for path in paths[:-1])])
+    changes = [path.changes for path in paths if path.changes is not None]
+    return replace(
+        paths[0],
+        sample=np.concatenate([path.sample + offset for path, offset in zip(paths, offsets, strict=True)]),
+        **{name: np.concatenate([getattr(path, name) for path in paths]) for name in ("lo", "hi", "labels")},
+        weights=np.concatenate([p._weights for p in paths]) if any(p.weights is not None for p in paths) else None,
+        logits=sum((p.logits for p in paths), ()) if alike and all(p.logits for p in paths) else (),
+        changes=changes[0].joined(changes[1:]) if len(changes) == len(paths) else None,
+    )
 
 
 def gamma_path(
@@ -232,18 +418,14 @@ def gamma_path(
     labels: Array,
     counts: Counts,
     *,
-    range: tuple[float, float] = (0.0, 2.0),
-    rule: str = "rescale",
+    rule: str | Rule = "rescale",
+    range: tuple[float, float] | None = None,
     k: int = 1,
-    bias: Array | None = None,
     weights: Array | None = None,
     target: Array | None = None,
-    norms: Array | None = None,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
-    shard: tuple[Array, Array] | None = None,
     engine: Engine = "auto",
-    ignore_index: int = IGNORED,
     progress: RowProgress | None = None,
 ) -> GammaPath:
     """Compute the exact path over gamma.
@@ -251,10 +433,12 @@ def gamma_path(
     Args:
         logits: [N, K]: an array, a tensor on any device, or a memory-mapped file; tokens and pixels as in `tune`.
         labels, weights: [N], class indices; weights of the samples.
+        rule: `rescale`, `tau` or `shift`; or such a rule with what it needs: ``lh.rules.Tau(norms=norms)``, or
+            ``lh.rules.Rescale(bias=bias)`` for a bias [K] within the logits that is kept as the weights are scaled:
+            ``(l_k - b_k) r_k^gamma + b_k``.
+        range: of gamma, which need not hold 0; that of the rule, or (0, 2), if not given.
         k: right means among the first k.
-        bias: [K], a bias within the logits that is kept as the weights are scaled: ``(l_k - b_k) r_k^gamma + b_k``.
-        counts, rule, range, target, norms, names, kind, ignore_index: as in `tune`; the range need not hold 0.
-        shard: (classes [k], true-class logits [N]) if the columns are only these classes, for `merge_classes`.
+        counts, target, names, kind: as in `tune`.
         engine: `numpy`, `torch` (on the tensor's device) or `auto`. The two may differ in the last bits of a gamma at
             which a sample changes, but not where scores tie at 0.
         progress: called with (rows done, rows in all).
@@ -266,26 +450,12 @@ def gamma_path(
     >>> path.gammas.round(3), path.error.round(3)
     (array([0.   , 0.208, 0.5  , 1.   ]), array([0.667, 0.333, 0.667, 0.333]))
     """
-    reach = check_range(range)
-    logits, labels, weights = flatten_positions(logits, labels, weights, ignore_index=ignore_index)
-    check_shape(logits.shape if shard is None else (len(logits), 2), len(labels))
-    n = resolve(counts, None if shard is not None else logits.shape[1], names=names)
-    labels = check_labels(labels, len(n))
-    if len(labels) != len(logits):
-        raise LevelheadError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
-    made = find_path_rule(rule).direction(n, norms=norms, bias=bias, kind=kind)
+    made = find_path_rule(rule)
+    reach = check_range(range if range is not None else made.range if made.range is not None else (0.0, 2.0))
+    logits, labels, weights = flatten_positions(logits, labels, weights)
+    labels, n = check_samples(logits, labels, counts, names)
+    direction = made.direction(n, kind=kind)
     masses = None if weights is None else check_weights(weights, len(labels))
     prior = None if target is None else target_prior(target, len(n), names)
-    pieces = find_right(logits, labels, made, reach, k, kind=kind, engine=engine, shard=shard, progress=progress)
-    return GammaPath(
-        *pieces,
-        labels=labels,
-        counts=n,
-        rule=made,
-        range=reach,
-        k=k,
-        weights=masses,
-        target=prior,
-        logits=() if shard is not None else (logits,),
-        kind=kind,
-    )
+    pieces = find_right(logits, labels, direction, reach, k, kind=kind, engine=engine, progress=progress)
+    return GammaPath(*pieces, labels, n, direction, reach, k, masses, prior, (logits,), kind)

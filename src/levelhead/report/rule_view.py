@@ -1,7 +1,7 @@
 """What a page shows of one rule: its strength, and every change of every prediction over it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +11,9 @@ from ..choice.fitters import MOST_NUMBERS
 from ..core.array import Array, to_numpy
 from ..core.choices import Kind
 from ..core.curve import Curve
-from ..path.envelope import Envelope, compute_envelope
-from ..path.path import gamma_path
-from ..path.path_curves import PathCurves
+from ..path.envelope import Envelope
+from ..path.envelope_walk import compute_envelope
+from ..path.path import GammaPath, gamma_path
 from ..rules.rule import RULES, RescaleThenShift, find_path_rule
 from .share_path import compute_share_envelope, parts_at, right_path
 
@@ -40,7 +40,7 @@ class RuleView:
     rule: str
     gamma: float | None
     changes: Envelope
-    path: PathCurves | None = None
+    path: GammaPath | None = None
     ratios: np.ndarray | None = None
     scale: np.ndarray | None = None
     offset: np.ndarray | None = None
@@ -144,12 +144,12 @@ def make_views(
 
     def of_strength(rule: str, gamma: float | None, interval: Sequence[float] | None = None) -> RuleView:
         known = find_path_rule(rule)
-        own = norms if known.needs_norms else None
-        made = known.direction(counts, norms=own, kind=kind)
+        known = replace(known, norms=norms if known.needs_norms else None)
+        made = known.direction(counts, kind=kind)
         reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
         path = None
         if labels is not None:
-            path = gamma_path(logits, labels, counts, range=reach, rule=rule, kind=kind, target=target, norms=own)
+            path = gamma_path(logits, labels, counts, rule=known, range=reach, kind=kind, target=target)
         changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
         between = None if interval is None else (interval[0], interval[1])
         least = LEAST_END * (min(1.0, _spread(logits)) if known.grows else 1.0)

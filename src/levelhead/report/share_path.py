@@ -11,7 +11,7 @@ from ..core.array import Array
 from ..core.choices import Kind
 from ..path.chunks import read_chunks
 from ..path.envelope import Envelope
-from ..path.path_curves import PathCurves
+from ..path.path import GammaPath
 from ..rules.direction import Direction
 
 LARGEST_SHARE = 1.5  # of the share
@@ -71,7 +71,7 @@ def compute_share_envelope(
 
 def right_path(
     changes: Envelope, labels: np.ndarray, counts: np.ndarray, rule: str, target: np.ndarray | None
-) -> PathCurves:
+) -> GammaPath:
     """Return where each sample is right, from every change of its prediction."""
     order = np.lexsort((np.arange(len(changes.sample)), changes.sample))
     sample = np.concatenate([np.arange(len(labels)), changes.sample[order]])
@@ -83,7 +83,7 @@ def right_path(
     end = np.where(last, changes.range[1], np.nextafter(np.append(begin[1:], 0.0), -np.inf))
     right = (predicted == labels[sample]) & (begin <= end)
     made = Direction(rule, counts.max() / counts)
-    return PathCurves(sample[right], begin[right], end[right], labels, counts, made, changes.range, target=target)
+    return GammaPath(sample[right], begin[right], end[right], labels, counts, made, changes.range, target=target)
 
 
 def _middle(scale: np.ndarray) -> float:

@@ -21,7 +21,7 @@ from ..core.labels import resolve_labels
 from ..core.per_class import names_of_columns
 from ..core.warnings import quiet
 from ..path.envelope import Envelope
-from ..path.path_curves import PathCurves
+from ..path.path import GammaPath
 from ..rules.rule import AUTO, RULES, Rescale, rule_with
 from .rule_view import ChoiceRecord, RuleView, chosen_strength, make_views
 
@@ -80,7 +80,7 @@ class Subject:
         return chosen_strength(self.choice)
 
     @property
-    def path(self) -> PathCurves | None:
+    def path(self) -> GammaPath | None:
         """Where the samples shown are right over the chosen rule's strength; None if their labels are not known."""
         return self.views[0].path if self.views else None
 

@@ -188,9 +188,9 @@ class OneStrength(Rule):
 
     def direction(self, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits") -> Direction:
         """Return how scores depend on the strength, for checked counts [K], norms [K] and a kept bias [K], if any."""
+        norms, bias = self.norms if norms is None else norms, self.bias if bias is None else bias
         if norms is not None and not self.needs_norms:
             raise LevelheadError(f"only the rule tau uses them, got {self.name!r}", parameter="norms")
-        norms, bias = self.norms if norms is None else norms, self.bias if bias is None else bias
         if kind == "probabilities" and self.multiplies:
             raise LevelheadError(
                 f"{self.name!r} multiplies logits, which has no meaning for probabilities; use 'shift'",
@@ -387,10 +387,12 @@ def path_rules() -> tuple[str, ...]:
     return tuple(name for name, rule in RULES.items() if rule.has_path)
 
 
-def find_path_rule(name: Any) -> OneStrength:
-    """Return the rule of one strength that has a name."""
-    check_choice("rule", name, path_rules())
-    return RULES[name]  # type: ignore[return-value]
+def find_path_rule(rule: Any) -> OneStrength:
+    """Return a rule of one strength as it is, or the one that has a name."""
+    if isinstance(rule, OneStrength):
+        return rule
+    check_choice("rule", rule, path_rules())
+    return RULES[rule]  # type: ignore[return-value]
 
 
 def positive_norms(head: Head) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The adjustments of one trained network, each with its strength chosen on the network's own hold-out."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,10 +53,9 @@ def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
 
 def path_on_test(snapshot: Snapshot, rule: str = "rescale") -> GammaPath:
     """Return the exact path of a rule over the test split."""
-    norms = to_numpy(snapshot.head.norms) if find_path_rule(rule).needs_norms else None
-    return gamma_path(
-        snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=rule, norms=norms, range=RANGES[rule]
-    )
+    named = find_path_rule(rule)
+    made = replace(named, norms=to_numpy(snapshot.head.norms)) if named.needs_norms else named
+    return gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=made, range=RANGES[rule])
 
 
 def errors_at(path: GammaPath, strength: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Weights of samples, given by the user or drawn by a bootstrap, and the curves that they give."""
+"""Weights of samples: given by the user, drawn by a bootstrap, or dealt into folds; and the curves that they give."""
 
 from collections.abc import Iterable, Iterator
 
@@ -37,10 +37,19 @@ def class_mean_coefficients(labels: np.ndarray, weights: np.ndarray, shares: np.
     return weights * each[labels]
 
 
+def class_variance(change: np.ndarray, labels: np.ndarray, size: int, more: int) -> np.ndarray:
+    """Return the variance of each class's mean change, [K], with `more` samples of +1 and as many of -1 in each."""
+    n = np.maximum(np.bincount(labels, minlength=size) + 2 * more, 1)
+    total, square = (np.bincount(labels, values, size) for values in (change, change**2))
+    return ((square + 2 * more) / n - (total / n) ** 2) / n
+
+
 def draw_resamples(
     labels: np.ndarray, n: int, rng: np.random.Generator, *, stratified: bool = True
 ) -> Iterator[np.ndarray]:
     """Yield n times how often each sample is drawn with replacement, [N]. Each class keeps its size if stratified."""
+    # Sorted by class, the samples of a class are neighbors: a place within the class is its first place plus a uniform
+    # number times its size, and the places of all samples are drawn in one call.
     order = np.argsort(labels, kind="stable") if stratified else np.arange(len(labels))
     group = labels[order] if stratified else np.zeros(len(labels), np.int64)
     size = np.bincount(group)
@@ -49,6 +58,23 @@ def draw_resamples(
         times = np.empty(len(labels))
         times[order] = np.bincount(first + (rng.random(len(labels)) * size).astype(np.int64), minlength=len(labels))
         yield times
+
+
+def draw_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the fold of each sample, [N]: each class in a random order, dealt out from a random fold on.
+
+    >>> np.bincount(draw_folds(np.array([0] * 5 + [1] * 5), 5, np.random.default_rng(0)))
+    array([2, 2, 2, 2, 2])
+    """
+    order = np.argsort(rng.random(len(labels)))
+    own = labels[order]
+    narrow = own.astype(np.uint16) if own.max(initial=0) < 1 << 16 else own  # 16 bits are sorted by radix
+    order = order[np.argsort(narrow, kind="stable")]
+    sizes = np.bincount(labels)
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # the place within its class
+    found = np.empty(len(labels), np.int64)
+    found[order] = (rank + rng.integers(folds, size=len(sizes))[labels[order]]) % folds
+    return found
 
 
 def error_rows(

@@ -1,0 +1,327 @@
+"""The choice on samples that are read in chunks, here or on other machines: the paths of the chunks, joined.
+
+A choice needs to know where each sample is right and what is predicted for it, not its logits. That is a path without
+logits, and paths can be joined. So the choice is the one of `tune` on all samples at once, to the bit.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from ..core.array import Array, as_array, to_numpy
+from ..core.choices import Kind
+from ..core.counts import Counts, WithBackground, check_labels, resolve
+from ..core.errors import Advice, LevelheadError
+from ..core.kept_rows import KeptRows, RowSample
+from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
+from ..core.logits import check_logits, most_rows, pick_rows
+from ..core.per_class import names_of_columns
+from ..path.path import GammaPath, gamma_path, join_paths
+from ..rules.rule import AUTO, RULES, OneStrength, PerClass, Rule, rule_with
+from .cross_fit import find_winners
+from .goal import Goal
+from .options import TuneOptions, check_background, rule_options
+from .samples import HeldOut
+from .tune import tune_held_out
+from .tuned import Tuned
+
+Chunk = tuple[Array, Array]  # logits [n, K], labels [n]
+_TOGETHER = 1 << 22  # numbers: smaller chunks are read together
+_WIDE, _SPREADS = 8.0, 4.0  # the largest temperature whose range is covered, at least; and in spreads of the logits
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkPath:
+    """What a choice needs to know of a chunk of samples instead of its logits. It can be pickled, and kept.
+
+    Args:
+        paths: {rule: path}, without logits; with every change of every prediction unless that was left out.
+        winners, true: [n], the class of each row's largest logit, and the logit of its own class.
+        some: rows of the logits, as many as a temperature needs.
+        names: of the classes, where they are known.
+    """
+
+    paths: Mapping[str, GammaPath]
+    winners: np.ndarray
+    true: np.ndarray
+    some: RowSample
+    names: Sequence[str] | None = None
+
+
+def tune_chunks(
+    chunks: Iterable[Chunk | ChunkPath] | Callable[[], Iterable[Chunk]],
+    counts: Counts,
+    *,
+    metric: str | Goal = "balanced_error",
+    rule: str | Rule = AUTO,
+    target: Array | None = None,
+    unlabelled: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    chosen_on: str = "held-out",
+    bootstrap: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+) -> Tuned:
+    """Choose a rule and its gamma on chunks of samples, as `tune` does on all of them at once.
+
+    One chunk of logits is in memory at a time. What is kept takes 45 to 107 bytes a sample for one rule, about three
+    times that for `auto`, and twice that for a moment, when the chunks are joined. Of more than 10^8 samples take a
+    part: its interval is narrow enough.
+
+    Args:
+        chunks: (logits [n, K], labels [n]) each, one after another; or what `chunk_path` made of them elsewhere. Of a
+            list, a data set or a function that returns an iterator, gamma and its interval are those of `tune`, to the
+            bit; of more than 20,000 samples (fewer, if classes are more than 100) it is read again, for the rows that
+            the temperature of the scores is fitted on. An iterator is read once, and that temperature is then of other
+            rows, which may move the end of the shift's range.
+        rule: `auto`, `shift`, `rescale` or an object of `lh.rules`. RS then shift, vector scaling and a bias that is
+            kept need all logits at once.
+        counts, metric, target, unlabelled, names, kind, chosen_on, bootstrap, level, rng: as in `tune`.
+
+    Returns:
+        The choice, as from `tune`.
+
+    >>> chunks = [([[4.0, 2.0], [4.0, 3.0]], [0, 1]), ([[4.0, 1.0]], [1])]
+    >>> round(tune_chunks(chunks, [400, 100], rule="rescale", bootstrap=0).gamma, 3)
+    0.354
+    """
+    options = TuneOptions(
+        goal=Goal.of(metric),
+        target=target,
+        unlabelled=unlabelled,
+        names=names,
+        kind=kind,
+        chosen_on=chosen_on,
+        bootstrap=bootstrap,
+        level=level,
+        rng=rng,
+        background=counts.background if isinstance(counts, WithBackground) else None,
+        **rule_options(rule),
+    )
+    check_background(options.background, options.rule, summary=False)
+    if options.estimates_target:
+        raise LevelheadError(
+            "an estimate needs all samples at once; give what priors.estimate_prior says", parameter="target"
+        )
+    with_changes = options.is_auto or (options.needs_predictions and unlabelled is None)
+    again = callable(chunks) or iter(chunks) is not chunks
+
+    def read() -> Iterator[Chunk | ChunkPath]:
+        return _read(chunks() if callable(chunks) else chunks)
+
+    def path_of(chunk: Chunk | ChunkPath) -> ChunkPath:
+        if isinstance(chunk, ChunkPath):
+            return chunk
+        return chunk_path(*chunk, counts, rule=rule, names=names, kind=kind, with_changes=with_changes)
+
+    parts, some, given_paths = [], None, False
+    for chunk in read():
+        part = path_of(chunk)
+        given_paths = given_paths or isinstance(chunk, ChunkPath)
+        some = part.some if some is None else some.joined(part.some)
+        some = some.at_most(most_rows(part.some.values.shape[1]))  # rows of all chunks would be all logits
+        parts.append(replace(part, some=part.some.at_most(0)))
+    if some is None:
+        raise LevelheadError("expected chunks, each (logits [n, K], labels [n]), got none", parameter="chunks")
+    paths = join_chunks(parts)
+    winners, true = (np.concatenate([getattr(part, name) for part in parts]) for name in ("winners", "true"))
+    known, classes = parts[0].names, some.values.shape[1]
+    del parts
+    one = next(iter(paths.values()))
+    wanted = _rules(rule, kind, alone=isinstance(counts, WithBackground))
+    _check_paths(paths, wanted, resolve(counts, classes, names=known), options, with_changes=with_changes)
+    rows, values = some.rows, some.values
+    if again and not given_paths and len(rows) < some.size:
+        rows = pick_rows(some.size, classes)
+        values = _gather(read(), rows, one.labels, counts, known)  # type: ignore[arg-type]
+    kept = KeptRows(rows, values, winners.astype(np.int64), true)
+    joined = {name: replace(path, labels=one.labels, logits=(kept,)) for name, path in paths.items()}
+    options = replace(options, names=known if names is None else names)
+    tuned = tune_held_out(HeldOut(((kept, one.labels, one.counts),), options, joined))
+    left_out = " and ".join(one.name for one in RULES.values() if isinstance(one, PerClass))
+    note = f"{left_out} need all logits at once and were not tried"
+    return replace(tuned, why=f"{tuned.why}; {note}") if options.is_auto else tuned
+
+
+def chunk_path(
+    logits: Array,
+    labels: Array,
+    counts: Counts,
+    *,
+    rule: str | Rule = AUTO,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    with_changes: bool = True,
+) -> ChunkPath:
+    """Return what `tune_chunks` needs to know of a chunk: on any machine, for any metric, floors, costs and target.
+
+    Args:
+        logits, labels: [n, K] and [n], or of tokens or pixels.
+        counts, rule, names, kind: as they will be given to `tune_chunks`.
+        with_changes: whether to find every change of every prediction too. Without, it takes about a quarter of the
+            time, and is enough for one rule with the metrics `g_mean`, `worst_recall` or, with the criterion
+            `balanced_error`, an error.
+
+    Returns:
+        The paths of the chunk, without its logits, but for some of its rows.
+
+    >>> parts = [chunk_path([[4.0, 2.0], [4.0, 3.0]], [0, 1], [400, 100]), chunk_path([[4.0, 1.0]], [1], [400, 100])]
+    >>> round(tune_chunks(parts, [400, 100], rule="rescale", bootstrap=0).gamma, 3)
+    0.354
+    """
+    names = names_of_columns(logits, counts) if names is None else names
+    logits, labels, _ = flatten_positions(logits, labels)
+    refuse_label_table(labels)
+    logits = as_array(logits)
+    labels, names = resolve_labels(logits, labels, counts, names)
+    n = resolve(counts, logits.shape[1], names=names)
+    paths = {}
+    for made in _rules(rule, kind, alone=isinstance(counts, WithBackground)):
+        reach = made.range_at(_largest_temperature(logits, kind) if made.grows else 1.0)
+        path = gamma_path(logits, labels, n, rule=made, range=reach, names=names, kind=kind)
+        paths[made.name] = replace(path, logits=(), changes=path.envelope if with_changes else None)
+    found = next(iter(paths.values())).labels
+    true = to_numpy(logits[np.arange(len(found)), found])
+    lots = np.random.default_rng([crc32(found.tobytes()), crc32(np.ascontiguousarray(true).tobytes())])
+    few = _smallest(lots.random(len(found)), most_rows(len(n)))
+    winners = find_winners(logits, kind).astype(np.int32)
+    return ChunkPath(paths, winners, true, RowSample(*few, to_numpy(logits[few[0]]), len(found)), names)
+
+
+def join_chunks(parts: Sequence[ChunkPath]) -> dict[str, GammaPath]:
+    """Return the path of each rule that all parts have, over the range that all have."""
+    found = {}
+    for rule in parts[0].paths:
+        if all(rule in part.paths for part in parts):
+            paths = [part.paths[rule] for part in parts]
+            reach = max(path.range[0] for path in paths), min(path.range[1] for path in paths)
+            found[rule] = join_paths([path.within(reach) for path in paths])
+    return found
+
+
+def _rules(rule: str | Rule, kind: Kind, *, alone: bool) -> list[OneStrength]:
+    """Return the rules of one strength to try, each with what it needs; `alone` if a class is left alone."""
+    asked = rule_with(rule)
+    settings = rule_options(asked)
+    norms, reach = settings.get("norms"), settings.get("range")
+    if settings.get("bias") is not None:
+        raise LevelheadError("a kept bias needs all samples at once; leave it out", parameter="bias")
+    able = [one for one in RULES.values() if isinstance(one, OneStrength)]
+    if asked.name == AUTO:
+        able = [one for one in able if not (one.needs_norms and norms is None)]
+        able = [one for one in able if one.follows_counts or not alone]
+        able = [one for one in able if not (one.multiplies and kind == "probabilities")]
+    elif isinstance(asked, OneStrength):
+        able = [asked]
+    else:
+        known = ", ".join(repr(one.name) for one in able)
+        raise LevelheadError(
+            f"expected 'auto', {known}, got {asked.name!r}, which needs all samples at once", parameter="rule"
+        )
+    return [replace(one, range=reach, norms=norms if one.needs_norms else None) for one in able]
+
+
+def _largest_temperature(logits: Array, kind: Kind) -> float:
+    """Return a temperature that all samples together will hardly exceed, from the spread of some logits."""
+    some = check_logits(to_numpy(logits[:1000]), kind=kind).astype(np.float64)
+    return max(_WIDE, _SPREADS * float(np.std(some - some.mean(axis=1, keepdims=True))))
+
+
+def _smallest(lots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of the smallest numbers, ascending, and these numbers."""
+    few = np.sort(np.argpartition(lots, most - 1)[:most]) if len(lots) > most else np.arange(len(lots))
+    return few, lots[few]
+
+
+def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:
+    """Yield each chunk as logits [n, K] and labels [n], small ones together; empty ones are left out."""
+    waiting: list[tuple[np.ndarray, np.ndarray]] = []
+    for chunk in chunks:
+        if isinstance(chunk, ChunkPath):
+            yield chunk
+            continue
+        _check_chunk(chunk)
+        logits, labels, _ = flatten_positions(*chunk)
+        plain = isinstance(logits, np.ndarray) and logits.ndim == 2 and np.ndim(labels) == 1
+        if waiting and not (plain and (logits.dtype, logits.shape[1]) == _form(waiting[0][0])):
+            yield _together(waiting)
+            waiting = []
+        if not len(logits):
+            continue
+        if not plain or (not waiting and logits.size >= _TOGETHER):
+            yield logits, labels
+            continue
+        waiting.append((logits.copy(), to_numpy(labels).copy()))  # the next chunk may be read into the same array
+        if sum(part.size for part, _ in waiting) >= _TOGETHER:
+            yield _together(waiting)
+            waiting = []
+    if waiting:
+        yield _together(waiting)
+
+
+def _form(logits: np.ndarray) -> tuple[np.dtype, int]:
+    return logits.dtype, logits.shape[1]
+
+
+def _together(pairs: list[tuple[np.ndarray, np.ndarray]]) -> Chunk:
+    return np.concatenate([logits for logits, _ in pairs]), np.concatenate([labels for _, labels in pairs])
+
+
+def _check_chunk(chunk: Any) -> None:
+    if isinstance(chunk, bytes):
+        raise LevelheadError(
+            "bytes, of a Partial of an older levelhead, are not read any more; tune again with lh.tune_chunks, on the "
+            "samples themselves",
+            parameter="chunks",
+        )
+    if not isinstance(chunk, tuple | list) or len(chunk) != 2:
+        raise LevelheadError(
+            f"expected chunks, each (logits [n, K], labels [n]), got {type(chunk).__name__}",
+            parameter="chunks",
+            advice=Advice("labels", None, "where the logits are one array"),
+        )
+
+
+def _check_paths(
+    paths: Mapping[str, GammaPath],
+    wanted: Sequence[OneStrength],
+    counts: np.ndarray,
+    options: TuneOptions,
+    *,
+    with_changes: bool,
+) -> None:
+    """Check that paths, which may have been made elsewhere, have what is asked for."""
+    for rule in wanted:
+        if rule.name not in paths:
+            raise LevelheadError(f"not every chunk has a path of the rule {rule.name!r}", parameter="rule")
+        path = paths[rule.name]
+        if options.kind != path.kind:
+            raise LevelheadError(f"the paths of the chunks are of {path.kind}, got {options.kind!r}", parameter="kind")
+        if not np.array_equal(rule.direction(counts, kind=path.kind).ratios, path.rule.ratios):
+            raise LevelheadError("they are not those that the paths of the chunks were made with", parameter="counts")
+        low, high = path.range
+        if options.range is not None and not low <= options.range[0] < options.range[1] <= high:
+            known = f"the paths of the chunks are of gamma {low:g} to {high:g}"
+            raise LevelheadError(f"{known}, got {options.range}", parameter="range")
+        if with_changes and path.changes is None:
+            raise LevelheadError("this needs paths of chunks that were made with_changes", parameter="chunks")
+
+
+def _gather(chunks: Iterable[Chunk], rows: np.ndarray, labels: np.ndarray, counts: Counts, names: Any) -> np.ndarray:
+    """Return the logits of some rows [m, K], read again."""
+    found, first = [], 0
+    for logits, given in chunks:
+        logits = as_array(logits)
+        own = rows[(first <= rows) & (rows < first + len(logits))] - first
+        known = check_labels(resolve_labels(logits, given, counts, names)[0], logits.shape[1])
+        if not np.array_equal(known, labels[first : first + len(known)]):
+            raise LevelheadError("the samples were not the same when they were read again", parameter="chunks")
+        found.append(to_numpy(logits[own]))
+        first += len(logits)
+    if first != len(labels):
+        raise LevelheadError("the samples were not the same when they were read again", parameter="chunks")
+    return np.concatenate(found)
