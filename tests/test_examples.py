@@ -18,12 +18,15 @@ QUICKEST = ["plot_few_labels", "plot_unlabelled"]  # neither trains with torch
 PUBLIC = {f"levelhead.hosts.{host}" for host in ("sklearn", "predictor", "lightning", "transformers")}
 
 
+PUBLIC_NAMES = {*levelhead.__all__, *levelhead._HOME, *levelhead._MODULES}
+
+
 def foreign_names(source: str) -> list[str]:
     """Return the names of levelhead in an example that are not public."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "lh":
-            found += [f"lh.{node.attr}"] if node.attr not in levelhead.__all__ else []
+            found += [f"lh.{node.attr}"] if node.attr not in PUBLIC_NAMES else []
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "levelhead":
             found += [
                 f"{node.module}.{name.name}"

@@ -123,7 +123,7 @@ def _moved_name(name: str) -> Any:
         raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
     else:
         value = getattr(home, name)
-    warn(f"lh.{name} moved to {place}; levelhead 0.3 no longer has it here", DeprecationWarning)
+    warn(f"lh.{name} moved to {place}; levelhead 0.2 no longer has it here", DeprecationWarning)
     return value
 
 

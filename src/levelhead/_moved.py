@@ -34,7 +34,7 @@ TASKS: tuple[LabelTask, ...] = ("multiclass", "multilabel")
 
 def say_moved(old: str, new: str) -> None:
     """Warn that an old name still works, and say the new one."""
-    warn(f"{old} moved to {new}; levelhead 0.3 no longer takes it", DeprecationWarning)
+    warn(f"{old} moved to {new}; levelhead 0.2 no longer takes it", DeprecationWarning)
 
 
 def _take_moved(options: dict[str, Any], *, default: str = AUTO) -> dict[str, Any]:

@@ -333,7 +333,7 @@ def test_test_data_are_named_wherever_the_result_is_printed():
     ("change", "message"),
     [
         ({"criterion": "accuracy"}, "criterion: expected 'guided' or 'balanced_error', got 'accuracy'"),
-        ({"metric": "f1"}, "metric: expected 'error', 'balanced_error', .* got 'f1'"),
+        ({"metric": "f1"}, "metric: expected error, balanced_error, .* got 'f1'"),
         ({"metric": "error", "target": [1, 1, 1, 1]}, "target: the metric error weighs classes as they occur"),
         ({"target": [1, 1]}, r"target: expected numbers \[4\], one per class, got shape \[2\]"),
         ({"target": [1, -1, 1, 1]}, "target: expected shares, none negative"),

@@ -19,7 +19,7 @@ from levelhead.choice.tune import tune_path
 from levelhead.path.path import gamma_path
 from levelhead.report import PageTable, of_logits, of_snapshot, write
 from levelhead.report.calibration import calibration
-from levelhead.report.encode_changes import encode_changes, gamma_stops
+from levelhead.report.page_data import encode_changes, gamma_stops
 from levelhead.report.render import render_page
 from levelhead.report.verdict import gain, verdict
 

@@ -11,10 +11,9 @@ from levelhead import LevelheadError, tune
 from levelhead.core.measure import calibration_error
 from levelhead.report import of_logits, write
 from levelhead.report.calibration import calibration
+from levelhead.report.page_data import rule_table
 from levelhead.report.render import render_page, with_titles
-from levelhead.report.rule_table import rule_table
-from levelhead.report.rule_view import RuleView
-from levelhead.report.share_path import compute_share_envelope
+from levelhead.report.rule_view import RuleView, compute_share_envelope
 from levelhead.report.verdict import verdict
 
 from . import made

@@ -12,7 +12,7 @@ from .choices import Missing
 from .errors import Advice, LevelheadError, check_choice
 from .per_class import as_mapping, find_classes, in_order, listed, title
 
-__all__ = ["check_labels", "groups", "long_tail", "of", "resolve", "step"]
+__all__ = ["check_labels", "groups", "long_tail", "of", "resolve", "step", "with_background"]
 
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 

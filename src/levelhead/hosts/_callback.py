@@ -182,7 +182,9 @@ class EvalTuning:
         return Rescale.name if len(layers) > 1 or new_bias else AUTO
 
     def _write_page(self, path: Path, title: str) -> None:
-        from ..report import of_logits, write  # the page stands above the trainers, and is loaded for this alone
+        # the page stands above the trainers, and is loaded for this alone
+        from ..report.open import of_logits
+        from ..report.render import write
 
         assert self.tuned is not None
         assert self._collected is not None
@@ -338,8 +340,8 @@ def one_loader(loaders: Any) -> Any:
     if loaders is None or isinstance(loaders, list | tuple):
         count = len(loaders or ())
         raise LevelheadError(
-            f"expected one evaluation set to tune on, got {count or 'none'}; tune with lh.tune(*lh.scores(model, loader), counts) "
-            "and apply with lh.adjust_",
+            f"expected one evaluation set to tune on, got {count or 'none'}; tune with "
+            "lh.tune(*lh.scores(model, loader), counts) and apply with lh.adjust_",
             parameter="tune",
         )
     return loaders

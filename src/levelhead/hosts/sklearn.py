@@ -392,7 +392,9 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         Returns:
             The path of the page.
         """
-        from ..report import of_logits, write  # the page stands above the estimators, and is loaded for this alone
+        # the page stands above the estimators, and is loaded for this alone
+        from ..report.open import of_logits
+        from ..report.render import write
 
         tuned, folds = self.tuned_, self._out_of_fold.folds
         scored = {"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}  # by another scorer

@@ -4,20 +4,19 @@
 
 A `Subject` is one model on one set of samples; `write` makes the page of one or of several, and of `PageTable`s.
 
-- subject: Subject, of_logits, of_snapshot
-- labels: LabelSubject, of_labels, for several labels per sample
-- open: of_file, of_run, of_choice, is_records, which read files
-- render: write, PageTable
-- verdict, alarms, use_it, rule_table: the verdict in words, warnings, code to copy, the rules that were tried
-- rule_view, share_path: each rule with all that it predicts
-- page_data, encode_changes, calibration: the data of the page's script
+- subject: Subject, LabelSubject: what a page is about
+- open: of_logits, of_labels, of_snapshot; of_file, of_run, of_choice, which read files
+- render: write, PageTable, is_records
+- verdict, use_it: the verdict in words with its warnings, code to copy
+- labels: all of that for several labels per sample
+- rule_view: each rule with all that it predicts
+- page_data, calibration: the data of the page's script, and the rules that were tried
 - page.html, page.css and the scripts: the page itself
 """
 
-from .labels import LabelSubject, of_labels
-from .open import is_records, of_choice, of_file, of_run
-from .render import PageTable, write
-from .subject import Subject, of_logits, of_snapshot
+from .open import of_choice, of_file, of_labels, of_logits, of_run, of_snapshot
+from .render import PageTable, is_records, write
+from .subject import LabelSubject, Subject
 
 __all__ = [
     "LabelSubject",

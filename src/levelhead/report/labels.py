@@ -2,109 +2,23 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..choice.tuned import Tuned
-from ..core.array import Array
-from ..core.choices import Kind
-from ..core.counts import Counts
-from ..core.warnings import quiet
-from ..labels.label_inputs import check_label_scores, check_label_table
-from ..labels.tune_labels import tune_labels
 from ..path.metrics import ERRORS, TITLES, gain_text
-from .alarms import bare_alarms
 from .rule_view import ChoiceRecord
+from .subject import LabelRow, LabelSubject
 from .use_it import UNDO, adjust_command, label_tune_command
-from .verdict import LEAVE, Number, Status, Verdict
+from .verdict import LEAVE, Number, Status, Verdict, bare_alarms
 
 SENTENCE = "a number of its own is added to each label's logit, which moves its threshold"
 
 
-@dataclass(frozen=True)
-class LabelRow:
-    """One label: positives among the samples shown, and threshold, recall and precision before and after.
-
-    A threshold is of the probability. A precision is None where nothing is predicted.
-    """
-
-    name: str
-    count: float
-    positives: int
-    threshold: float
-    recall: tuple[float | None, float | None]
-    precision: tuple[float | None, float | None]
-    gain: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class LabelSubject:
-    """One multi-label model on one set of samples, with what was chosen for it.
-
-    Args:
-        title: what to call it.
-        choice: what `TunedLabels.to_dict` returns, or its first few entries.
-        rows, n: one for each label; how many samples are shown.
-        apart: whether they had no part in the choice.
-        facts, files, model, tuned_file: as in `Subject`.
-    """
-
-    title: str
-    choice: ChoiceRecord
-    rows: tuple[LabelRow, ...]
-    n: int
-    apart: bool = False
-    facts: dict[str, str] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    model: str = ""
-    tuned_file: str = ""
-
-
-def of_labels(
-    logits: Array,
-    labels: Array,
-    counts: Counts | None = None,
-    *,
-    title: str = "model",
-    tuned: Tuned | ChoiceRecord | None = None,
-    names: Sequence[str] | None = None,
-    kind: Kind = "logits",
-    samples: str = "held-out",
-    apart: bool = False,
-    bootstrap: int = 1000,
-    facts: dict[str, str] | None = None,
-    model: str = "",
-) -> LabelSubject:
-    """Return the subject of a model with several labels per sample.
-
-    Args:
-        logits, labels: [N, K] each; labels are 0 and 1.
-        counts: training samples that have each label; None counts those given here.
-        tuned: what `tune` returned with the task `multilabel`, or its `to_dict()`; chosen on these samples if None.
-        title, names, kind, samples, apart, bootstrap, facts, model: as in `of_logits`.
-
-    Returns:
-        The subject, for `write`.
-
-    >>> subject = of_labels([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], names=["rare"], bootstrap=0)
-    >>> subject.rows[0].recall, round(subject.rows[0].threshold, 3)
-    ((0.0, 1.0), 0.095)
-    """
-    if tuned is None:
-        with quiet():  # the page shows the warnings
-            tuned = tune_labels(
-                logits,
-                labels,
-                counts,  # type: ignore[arg-type]
-                names=names,
-                kind=kind,
-                chosen_on=samples,
-                bootstrap=bootstrap,
-            )
-    choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
-    truth = check_label_table(labels)
-    scores, offset = check_label_scores(logits, truth, kind), np.array(choice["offset"], np.float64)
+def label_rows(
+    scores: np.ndarray, truth: np.ndarray, choice: ChoiceRecord, names: Sequence[str] | None
+) -> tuple[LabelRow, ...]:
+    """Return a row for each label, of logits and labels [N, K]."""
+    offset = np.array(choice["offset"], np.float64)
     known = names or choice.get("names") or [str(k) for k in range(truth.shape[1])]
     each, metric = choice.get("labels") or [{}] * truth.shape[1], choice.get("metric") or "balanced_error"
     numbers = choice.get("counts") or truth.sum(axis=0).tolist()
@@ -123,7 +37,7 @@ def of_labels(
                 "" if between is None else gain_text(metric, each[k]["gain"], (between[0], between[1])),
             )
         )
-    return LabelSubject(title, choice, tuple(rows), len(truth), apart, facts or {}, {}, model)
+    return tuple(rows)
 
 
 def label_verdict(subject: LabelSubject) -> Verdict:

@@ -1,4 +1,4 @@
-"""Subjects from files: a run's folder, a snapshot, a tuned.json, or logits."""
+"""Subjects from arrays and from files: logits, several labels per sample, a snapshot, a run's folder, a tuned.json."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -7,21 +7,223 @@ from typing import Any
 
 import numpy as np
 
+from ..choice.choose import kind_of_scores
 from ..choice.snapshot import Snapshot
+from ..choice.tune import match_prior, tune
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import read_choice
+from ..core.array import Array, as_array
 from ..core.choices import Kind
+from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import LevelheadError
+from ..core.head import Head
+from ..core.labels import resolve_labels
+from ..core.per_class import names_of_columns
 from ..core.study import from_the_study
+from ..core.warnings import quiet
 from ..io import arrays, samples_file
 from ..io.per_class_file import target_shares
 from ..io.safetensors_file import read_header
-from ..io.samples_file import read_label_samples
-from ..io.text import parse_json
-from ..io.text import read as read_text
-from ..rules.rule import AUTO, RULES, find_path_rule
-from .labels import LabelSubject, of_labels
-from .subject import ChoiceRecord, Subject, of_logits, of_snapshot
+from ..io.samples_file import Samples, read_label_samples
+from ..labels.label_inputs import check_label_scores, check_label_table
+from ..labels.tune_labels import tune_labels
+from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with
+from .labels import label_rows
+from .rule_view import ChoiceRecord, make_views
+from .subject import LabelSubject, Subject, given_choice
+
+MAX_RESAMPLED = 2_000_000  # samples times replicates: with more than 2,000 samples, fewer replicates are enough
+
+
+def of_snapshot(
+    snapshot: Snapshot,
+    *,
+    title: str = "snapshot",
+    gamma: float | None = None,
+    rule: str = AUTO,
+    tuned: Tuned | ChoiceRecord | None = None,
+    log: Sequence[dict[str, Any]] = (),
+    facts: dict[str, str] | None = None,
+    bootstrap: int = 1000,
+    model: str = "",
+) -> Subject:
+    """Return the subject of a training's snapshot, shown on its test split or, without one, on its held-out split.
+
+    Args:
+        snapshot: head, counts, features and labels.
+        title, log, facts, model: as in `Subject`.
+        gamma: a gamma of your own; or else that of `tuned`; or else one chosen on the held-out split or, without one,
+            by making the predicted shares of the samples shown equal, which needs no labels.
+        rule: what gamma does, where `tuned` does not say; `auto` chooses one on the held-out split, and is `rescale`
+            without labels or with a gamma of your own.
+        tuned: what `tune` returned, or its `to_dict()`.
+        bootstrap: replicates at most, where gamma is chosen here.
+
+    Returns:
+        The subject, for `write`.
+
+    >>> split = {"test": np.eye(3) + 1}, {"test": np.arange(3)}
+    >>> of_snapshot(Snapshot(Head(np.eye(3)), np.array([90, 30, 10]), *split), gamma=0.5).samples
+    'test'
+    """
+    shown = next((split for split in ("test", "held-out") if split in snapshot.features), None)
+    if shown is None:
+        raise LevelheadError(
+            f"{title}: expected a snapshot with a test or held-out split, got "
+            f"{', '.join(snapshot.features) or 'none'}; train with a hold-out"
+        )
+    head, names = snapshot.head.numpy(), snapshot.head.names
+    held_out = (snapshot.logits("held-out"), snapshot.labels["held-out"]) if "held-out" in snapshot.features else None
+    choice = given_choice(gamma, rule, None if tuned is None else _record(tuned))
+    if choice is None and held_out is not None:
+        with quiet():  # the page shows the warnings
+            by = rule_with(rule, norms=head.norms)
+            choice = tune(*held_out, snapshot.counts, rule=by, names=names, bootstrap=bootstrap).to_dict()
+    return of_logits(
+        snapshot.logits(shown),
+        snapshot.labels[shown],
+        snapshot.counts,
+        title=title,
+        rule=rule,
+        tuned=choice,
+        names=names,
+        norms=head.norms,
+        samples=shown,
+        apart=shown == "test" or gamma is not None,
+        log=log,
+        head=head,
+        held_out=held_out if shown == "test" else None,
+        facts=facts,
+        bootstrap=bootstrap,
+        model=model,
+        blind=True,
+    )
+
+
+def of_logits(
+    logits: Array,
+    labels: Array | None,
+    counts: Counts,
+    *,
+    title: str = "model",
+    gamma: float | None = None,
+    rule: str = AUTO,
+    tuned: Tuned | ChoiceRecord | None = None,
+    names: Sequence[str] | None = None,
+    target: Array | None = None,
+    norms: Array | None = None,
+    kind: Kind = "logits",
+    samples: str = "held-out",
+    apart: bool = False,
+    blind: bool = False,
+    bootstrap: int = 1000,
+    head: Head | None = None,
+    log: Sequence[dict[str, Any]] = (),
+    held_out: tuple[Array, np.ndarray] | None = None,
+    facts: dict[str, str] | None = None,
+    model: str = "",
+) -> Subject:
+    """Return the subject of a model's logits on samples that it was not trained on.
+
+    Args:
+        logits, labels: [N, K] and [N]; without labels (None), only the predicted shares are shown.
+        title, counts, names, target, head, log, held_out, facts, model: as in `Subject`.
+        norms, kind: as in `tune`.
+        gamma: a gamma of your own; or else that of `tuned`; or else one chosen on these samples.
+        rule, tuned, bootstrap: as in `of_snapshot`.
+        samples: what the samples are: `held-out`, `test`; a gamma chosen on `test` gets a warning on top of the page.
+        apart, blind: whether these samples had no part in a given choice; whether to choose gamma without labels.
+
+    Returns:
+        The subject, for `write`.
+
+    >>> of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], title="tiny", gamma=0.5).choice
+    {'gamma': 0.5, 'rule': 'rescale', 'chosen_on': 'given'}
+    """
+    names = names_of_columns(logits, counts) if names is None else names
+    logits = as_array(logits)
+    n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
+    choice = given_choice(gamma, rule, None if tuned is None else _record(tuned))
+    if choice is not None and choice.get("classes") not in (None, len(n)):
+        raise LevelheadError(f"gamma was chosen on logits of {choice['classes']} classes, but these have {len(n)}")
+    _check_kind(choice, logits, kind)
+    prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
+    known = None
+    if labels is not None:
+        found, names = resolve_labels(logits, labels, counts, names)
+        known = check_labels(found, len(n))
+    if choice is None:
+        times = min(bootstrap, MAX_RESAMPLED // len(logits))
+        given: dict[str, Any] = {"names": names, "kind": kind, "bootstrap": times}
+        with quiet():  # the page shows the warnings
+            if known is None or blind:
+                one = Rescale.name if rule == AUTO else rule
+                tuned = match_prior(logits, n, prior, rule=rule_with(one, norms=norms), **given)
+            else:
+                by = rule_with(rule, norms=norms)
+                tuned = tune(logits, known, n, rule=by, target=prior, chosen_on=samples, **given)
+        choice = tuned.to_dict()
+    views = make_views(logits, known, n, choice, norms=norms, kind=kind, target=prior)
+    tried = tuned.candidates if isinstance(tuned, Tuned) and tuned.metric == "balanced_error" and not apart else ()
+    shown = {view.rule for view in views}
+    return Subject(
+        title=title,
+        counts=n,
+        choice=choice,
+        views=views,
+        logits=logits,
+        samples=samples,
+        apart=apart,
+        names=names,
+        target=prior,
+        held_out=held_out,
+        head=head,
+        log=log,
+        facts=facts or {},
+        model=model,
+        drawn={one.rule: one.curve for one in tried if one.curve is not None and one.rule not in shown},
+        kind=kind,
+    )
+
+
+def of_labels(
+    logits: Array,
+    labels: Array,
+    counts: Counts | None = None,
+    *,
+    title: str = "model",
+    tuned: Tuned | ChoiceRecord | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    samples: str = "held-out",
+    apart: bool = False,
+    bootstrap: int = 1000,
+    facts: dict[str, str] | None = None,
+    model: str = "",
+) -> LabelSubject:
+    """Return the subject of a model with several labels per sample.
+
+    Args:
+        logits, labels: [N, K] each; labels are 0 and 1.
+        counts: training samples that have each label; None counts those given here.
+        tuned: what `tune` returned with the task `multilabel`, or its `to_dict()`; chosen on these samples if None.
+        title, names, kind, samples, apart, bootstrap, facts, model: as in `of_logits`.
+
+    Returns:
+        The subject, for `write`.
+
+    >>> subject = of_labels([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], names=["rare"], bootstrap=0)
+    >>> subject.rows[0].recall, round(subject.rows[0].threshold, 3)
+    ((0.0, 1.0), 0.095)
+    """
+    if tuned is None:
+        with quiet():  # the page shows the warnings
+            given: dict[str, Any] = {"names": names, "kind": kind, "chosen_on": samples, "bootstrap": bootstrap}
+            tuned = tune_labels(logits, labels, counts, **given)  # type: ignore[arg-type]
+    choice = _record(tuned)
+    truth = check_label_table(labels)
+    rows = label_rows(check_label_scores(logits, truth, kind), truth, choice, names)
+    return LabelSubject(title, choice, rows, len(truth), apart, facts or {}, {}, model)
 
 
 def of_file(
@@ -64,95 +266,50 @@ def of_file(
     ...     of_file(f"{folder}/all.npz", gamma=0.5).title
     'all'
     """
-    given = {"title": title, "model": model}
-    subject = _open(
-        Path(path),
-        labels=labels,
-        counts_file=counts_file,
-        names=names,
-        label_column=label_column,
-        tuned=tuned,
-        gamma=gamma,
-        rule=rule,
-        chosen_on=chosen_on,
-        bootstrap=bootstrap,
-        say=say,
-    )
-    return replace(subject, **{name: value for name, value in given.items() if value is not None})
-
-
-def _open(
-    place: Path,
-    *,
-    labels: Path | None,
-    counts_file: Path | None,
-    names: Sequence[str] | None,
-    label_column: str | None,
-    tuned: Path | None,
-    gamma: float | None,
-    rule: str | None,
-    chosen_on: str,
-    bootstrap: int,
-    say: Callable[[str], None],
-) -> Subject | LabelSubject:
-    """Return the subject of a file, by what it holds."""
+    place = Path(path)
     if rule is not None:
         find_path_rule(rule)
     if gamma is not None and tuned is not None:
         raise LevelheadError("expected a gamma or a tuned.json, got both; leave one of them out", parameter="gamma")
     choice = None if tuned is None else read_choice(tuned, rule=rule)
     given: dict[str, Any] = {"gamma": gamma, "rule": rule or AUTO, "tuned": choice, "bootstrap": bootstrap}
-    apply = {} if tuned is None else {"tuned_file": str(tuned)}
+    more = {"tuned_file": None if tuned is None else str(tuned), "title": title, "model": model}
     if place.is_dir():
-        return replace(of_run(place, **given), **apply)
-    if place.suffix == ".json":
-        return of_tuned(place)
-    if place.suffix == ".safetensors" and not place.is_file():
-        raise FileNotFoundError(f"{place}: no such file; expected a snapshot or logits")
-    if place.suffix == ".safetensors" and "levelhead.snapshot" in read_header(place).metadata:
-        facts = with_sha256({"snapshot": place})
-        subject = of_snapshot(Snapshot.load(place), title=place.stem, facts=facts, **given)
-        return replace(subject, files={"snapshot": str(place)}, **apply)
-    if not arrays.has_known_suffix(place):
+        subject = of_run(place, **given)
+    elif place.suffix == ".json":
+        subject, more["tuned_file"] = of_tuned(place), str(place)
+    elif _is_snapshot(place):
+        subject = of_snapshot(Snapshot.load(place), title=place.stem, facts=with_sha256({"snapshot": place}), **given)
+        subject = replace(subject, files={"snapshot": str(place)})
+    elif not arrays.has_known_suffix(place):
         raise LevelheadError(
             f"{place}: expected a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
         )
-    if choice is not None and choice.get("task") == "multilabel":
+    elif choice is not None and choice.get("task") == "multilabel":
         given_counts = counts_file or choice.get("counts") or ()
         kind = (choice.get("sources") or {}).get("kind") or "logits"
         subject = _of_label_choice(choice, place, labels, given_counts, kind=kind, title=place.stem)
-        return replace(subject, apart=not _is_own(choice, place), **apply)
-    if (name := (choice or given)["rule"]) != AUTO and RULES[name].needs_norms:
-        raise LevelheadError(
-            f"{place}: the rule {name!r} needs the weight norms of a head, and logits have none; give a "
-            "run's folder or a snapshot"
+        subject = replace(subject, apart=not _is_own(choice, place))
+    else:
+        if (name := (choice or given)["rule"]) != AUTO and RULES[name].needs_norms:
+            raise LevelheadError(
+                f"{place}: the rule {name!r} needs the weight norms of a head, and logits have none; give a "
+                "run's folder or a snapshot"
+            )
+        background = ((choice or {}).get("sources") or {}).get("background")
+        found = samples_file.read(
+            place, labels, counts_file, names=names, label_column=label_column, background=background, say=say
         )
-    background = ((choice or {}).get("sources") or {}).get("background")
-    found = samples_file.read(
-        place, labels, counts_file, names=names, label_column=label_column, background=background, say=say
-    )
-    subject = of_logits(
-        found.logits,
-        found.labels,
-        found.counts,
-        names=found.names,
-        facts=with_sha256(found.files),
-        title=place.stem,
-        samples=chosen_on,
-        apart=gamma is not None or (choice is not None and not _is_own(choice, place)),
-        **given,
-    )
-    return replace(subject, files=_names(found.files), **apply)
+        apart = gamma is not None or (choice is not None and not _is_own(choice, place))
+        subject = _of_samples(found, title=place.stem, samples=chosen_on, apart=apart, **given)
+    return replace(subject, **{name: value for name, value in more.items() if value is not None})
 
 
 def of_run(folder: Path, **given: Any) -> Subject:
-    """Return the subject of a finished run: its snapshot and its log.
+    """Return the subject of a finished run, for `write`: its snapshot and its log.
 
     Args:
         folder, given: what `levelhead train` wrote; gamma, rule, tuned and bootstrap, as in `of_snapshot`.
-
-    Returns:
-        The subject, for `write`.
     """
     return from_the_study("runs.subject:of_run")(folder, **given)
 
@@ -216,16 +373,12 @@ def of_choice(
     ...     of_choice(choice, logits=file, counts=file).gamma
     0.5
     """
-    choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
+    choice = _record(tuned)
     if choice.get("task") == "multilabel":
         return _of_label_choice(tuned, logits, labels, counts, kind=kind, title=title or logits.stem)
     found = samples_file.read(logits, labels, counts, names=choice.get("names"), background=background)
-    subject = of_logits(
-        found.logits,
-        found.labels,
-        found.counts,
-        names=found.names,
-        facts=with_sha256(found.files),
+    subject = _of_samples(
+        found,
         target=None if target is None else target_shares(target, found.names, len(found.counts)),
         norms=None if norms is None else arrays.read(norms, wanted="norms"),
         kind=kind,
@@ -233,7 +386,14 @@ def of_choice(
         title=title or logits.stem,
         samples=choice["chosen_on"],
     )
-    return replace(subject, files=_names(found.files, norms=norms))
+    return subject if norms is None else replace(subject, files=subject.files | {"norms": str(norms)})
+
+
+def _of_samples(found: Samples, **given: Any) -> Subject:
+    """Return the subject of samples from files."""
+    facts = with_sha256(found.files)
+    subject = of_logits(found.logits, found.labels, found.counts, names=found.names, facts=facts, **given)
+    return replace(subject, files=_names(found.files))
 
 
 def _of_label_choice(
@@ -245,7 +405,7 @@ def _of_label_choice(
     kind: Kind,
     title: str,
 ) -> LabelSubject:
-    choice = tuned.to_dict() if isinstance(tuned, Tuned) else tuned
+    choice = _record(tuned)
     given = counts if isinstance(counts, Path) else None  # others are in the choice
     found = read_label_samples(logits, labels, given, names=choice.get("names"))
     assert found.labels is not None
@@ -259,24 +419,31 @@ def _is_own(choice: ChoiceRecord, logits: Path) -> bool:
     return choice.get("sources", {}).get("sha256", {}).get("logits") == arrays.sha256(logits)
 
 
-def is_records(path: str | Path) -> bool:
-    """Return whether a path is a folder of the records that `levelhead reproduce` writes, one per network.
-
-    >>> is_records("no-such-folder")
-    False
-    """
-    first = min(Path(path).glob("*.json"), default=None) if Path(path).is_dir() else None
-    try:
-        record = None if first is None else parse_json(read_text(first))
-    except ValueError:
+def _is_snapshot(place: Path) -> bool:
+    if place.suffix != ".safetensors":
         return False
-    return isinstance(record, dict) and {"column", "method", "curve", "counts"} <= record.keys()
+    if not place.is_file():
+        raise FileNotFoundError(f"{place}: no such file; expected a snapshot or logits")
+    return "levelhead.snapshot" in read_header(place).metadata
 
 
-def _names(files: Mapping[str, Any], **more: Path | None) -> dict[str, str]:
+def _names(files: Mapping[str, Any]) -> dict[str, str]:
     """Return the files by what they hold, as commands take them."""
-    return {key: str(file) for key, file in {**files, **more}.items() if file is not None}
+    return {key: str(file) for key, file in files.items() if file is not None}
 
 
 def with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
     return {key: f"{file}, sha256 {arrays.sha256(file)}" for key, file in files.items()}
+
+
+def _check_kind(choice: ChoiceRecord | None, logits: Array, kind: Kind) -> None:
+    """Check that what was chosen multiplies the kind of scores that are shown; an older choice may not say its kind."""
+    shown = kind_of_scores(logits, kind)
+    if choice is not None and RULES[choice["rule"]].multiplies and (chosen := choice.get("kind")) not in (None, shown):
+        raise LevelheadError(
+            f"the rule {choice['rule']} was chosen on {chosen}, but these are {shown}; show those", parameter="tuned"
+        )
+
+
+def _record(tuned: Tuned | ChoiceRecord) -> ChoiceRecord:
+    return tuned.to_dict() if isinstance(tuned, Tuned) else tuned

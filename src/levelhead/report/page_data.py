@@ -1,17 +1,29 @@
-"""The data of the page's script, for JSON."""
+"""The data of the page's script, for JSON, and its table of the rules that were tried.
 
+Every change of every prediction is kept, small enough for a page and exact wherever the page can stop. The slider stops
+at each 0.0001 from 0 to its end (finer or coarser on other scales of scores), and at a few other gammas (the chosen
+one). A change is filed under the first stop that is not below its gamma, compared in float64. So at each stop every
+prediction is the one that `GammaPath.predictions` returns, and nothing finer needs to be kept.
+"""
+
+import base64
+import zlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..core.curve import Curve
-from ..rules.rule import RULES
+from ..path.envelope import Envelope
+from ..path.metrics import TITLES, gain_text, value_form
+from ..rules.rule import RULES, Unchanged
 from .calibration import calibration
-from .encode_changes import encode_changes, gamma_stops
 from .rule_view import RuleView, rule_title
 from .subject import Subject
 from .use_it import code_at_gamma
 
+AS_TRAINED = Unchanged.name
+STEP = 10_000  # stops of the slider per unit of gamma
 MAX_LINES = 12  # classes whose norms are drawn over the epochs
 
 
@@ -96,3 +108,90 @@ def _norms_over_epochs(subject: Subject) -> dict[str, Any] | None:
 
 def _six_digits(values: Any) -> list[float]:
     return [float(f"{x:.6g}") for x in np.asarray(values, np.float64)]
+
+
+def gamma_stops(end: float, special: tuple[float, ...] = (), step: int = STEP) -> np.ndarray:
+    """Return the gammas that the slider can stop at, ascending; the page's script divides in the same way."""
+    return np.union1d(np.arange(round(end * step) + 1) / step, special)
+
+
+def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: np.ndarray) -> dict[str, Any]:
+    """Return the changes for JSON, samples sorted by true class, changes by stop and then by sample.
+
+    Args:
+        changes, classes: the changes of the predictions, and the number of true classes.
+        labels, stops: [N], true classes, all 0 if they are not known; [S], the gammas that the slider can stop at.
+
+    Returns:
+        samples: the number of each true class; events: the number of changes; data: base64 of a zlib stream of the
+        first predictions [N], the number of changes at each stop [S], the sample of each change [E] (within a stop, the
+        difference to the one before), and its new class [E].
+    """
+    order = np.argsort(labels, kind="stable")
+    rank = np.argsort(order)
+    stop = np.searchsorted(stops, changes.gamma, side="left")
+    sample, new_class = rank[changes.sample], changes.new_class
+    by = np.lexsort((np.arange(len(stop)), sample, stop))  # a sample's own changes stay in order of gamma
+    stop, sample, new_class = stop[by], sample[by], new_class[by]
+    last = np.append((stop[1:] != stop[:-1]) | (sample[1:] != sample[:-1]), True)[: len(stop)] & (stop < len(stops))
+    stop, sample, new_class = stop[last], sample[last], new_class[last]
+    first = np.append(True, stop[1:] != stop[:-1])[: len(stop)]
+    delta = np.where(first, sample, np.diff(sample, prepend=0))
+    parts = (changes.start[order], np.bincount(stop, minlength=len(stops)), delta, new_class)
+    # whole numbers below 2^32 as all lowest bytes, then all next ones: the high bytes are nearly all 0
+    planes = b"".join(part.astype("<u4").view(np.uint8).reshape(-1, 4).T.tobytes() for part in parts)
+    return {
+        "samples": np.bincount(labels, minlength=classes).tolist(),
+        "events": len(stop),
+        "data": base64.b64encode(zlib.compress(planes)).decode("ascii"),
+    }
+
+
+@dataclass(frozen=True)
+class RuleRow:
+    """One rule: its strength, the metric on samples that it was not fitted on, the gain, and whether it was chosen."""
+
+    title: str
+    strength: str
+    value: str
+    gain: str
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class RuleTable:
+    """The rules that were tried: the title of their metric, a row each, and why one was chosen."""
+
+    metric: str
+    rows: tuple[RuleRow, ...]
+    why: str
+
+
+def rule_table(subject: Subject) -> RuleTable | None:
+    """Return the rules that were tried; None if only one was."""
+    choice, candidates = subject.choice, subject.choice.get("candidates") or ()
+    if len(candidates) < 3:
+        return None
+    metric = choice.get("metric") or "balanced_error"
+    why = str(choice.get("why") or "")
+    still = why.startswith("the model as it is")
+    rows = []
+    for one in candidates:
+        rule, second, between = one["rule"], one.get("second"), one.get("interval")
+        then = "" if second is None else f", then {round(second, 3) + 0.0:.3f}"
+        strength = (
+            "" if rule == AS_TRAINED else f"{one['gamma']:.3f}{then}" if RULES[rule].strengths else "a number per class"
+        )
+        gain = "" if rule == AS_TRAINED else gain_text(metric, one["gain"], None if between is None else tuple(between))
+        rows.append(
+            RuleRow(
+                "As trained" if rule == AS_TRAINED else rule_title(rule),
+                strength,
+                format(one["value"], value_form(metric)),
+                gain,
+                rule == (AS_TRAINED if still else choice["rule"]),
+            )
+        )
+    title = TITLES.get(metric, metric)
+    why = f"{why[:1].upper()}{why[1:]}." if why else ""
+    return RuleTable(f"{title[:1].upper()}{title[1:]}", tuple(rows), why)

@@ -21,13 +21,13 @@ import numpy as np
 from .._version import __version__
 from ..core import atomic
 from ..core.errors import LevelheadError
+from ..io.text import parse_json
+from ..io.text import read as read_text
 from ..rules.rule import RULES
-from .encode_changes import STEP
-from .labels import SENTENCE, LabelSubject, label_code, label_verdict
-from .page_data import page_data
-from .rule_table import rule_table
+from .labels import SENTENCE, label_code, label_verdict
+from .page_data import STEP, page_data, rule_table
 from .rule_view import rule_title
-from .subject import Subject
+from .subject import LabelSubject, Subject
 from .use_it import code_to_use
 from .verdict import Number, Verdict, percent_text, verdict
 
@@ -69,6 +69,20 @@ class PageTable:
             [cell.replace("*", "").strip() for cell in line.strip("|").split("|")] for line in text.strip().splitlines()
         ]
         return PageTable(title, header, rows, note)
+
+
+def is_records(path: str | Path) -> bool:
+    """Return whether a path is a folder of the records that `levelhead reproduce` writes, one per network.
+
+    >>> is_records("no-such-folder")
+    False
+    """
+    first = min(Path(path).glob("*.json"), default=None) if Path(path).is_dir() else None
+    try:
+        record = None if first is None else parse_json(read_text(first))
+    except ValueError:
+        return False
+    return isinstance(record, dict) and {"column", "method", "curve", "counts"} <= record.keys()
 
 
 def write(

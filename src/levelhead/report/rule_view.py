@@ -1,4 +1,11 @@
-"""What a page shows of one rule: its strength, and every change of every prediction over it."""
+"""What a page shows of one rule: its strength, and every change of every prediction over it.
+
+A rule with a scale and an offset for each class has no strength of its own. Its slider goes from the model as trained
+to what was chosen, and is exact at every share t of the way:
+``score_k(t) = ((1 - t) m + t scale_k) logit_k + t offset_k``, with m the geometric mean of the scales: at t = 0 the
+predictions are those of the model as trained, at t = 1 those of what was chosen. Scores are straight lines in t, so
+each sample's prediction follows the upper envelope of its row.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,17 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from ..choice.fitters import MOST_NUMBERS
 from ..core.array import Array, to_numpy
 from ..core.choices import Kind
 from ..core.curve import Curve
+from ..path.chunks import read_chunks
 from ..path.envelope import Envelope
 from ..path.envelope_walk import compute_envelope
 from ..path.path import GammaPath, gamma_path
+from ..rules.direction import Direction
 from ..rules.rule import RULES, RescaleThenShift, find_path_rule
-from .share_path import compute_share_envelope, parts_at, right_path
 
 ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
+LARGEST_SHARE = 1.5  # of the way to what was chosen
+MOST_COMPARED = 8_000_000  # N times K, up to which other rules are shown besides the chosen one
 LEAST_END = 0.4  # of a slider; of the shift, less for scores of a smaller spread
 
 
@@ -165,7 +174,7 @@ def make_views(
         views = [of_strength(chosen, choice["gamma"], choice.get("interval"))]
     else:
         views = [of_classes(chosen, np.array(choice["scale"], float), np.array(choice["offset"], float))]
-    if len(logits) * len(counts) > MOST_NUMBERS:
+    if len(logits) * len(counts) > MOST_COMPARED:
         return tuple(views)
     for rule, other in RULES.items():
         known = tried.get(rule)
@@ -181,3 +190,76 @@ def make_views(
             assert both.offset is not None
             views.append(of_classes(rule, both.scale, both.offset))
     return tuple(views)
+
+
+def parts_at(share: float, scale: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scale and the offset [K] at a share of the way."""
+    return (1 - share) * _middle(scale) + share * scale, share * offset
+
+
+def compute_share_envelope(
+    logits: Array, scale: np.ndarray, offset: np.ndarray, *, kind: Kind = "logits", smoothing: float = 0.0
+) -> Envelope:
+    """Return every change of every prediction over the share, from 0 to 1.5.
+
+    Args:
+        logits: [N, K].
+        scale, offset: [K] each, at share 1; scales are positive.
+        kind: as in `tune`.
+        smoothing: what is added to probabilities before their logarithm.
+    """
+    starts, samples, at, old, new = [], [], [], [], []
+    for first, chunk in read_chunks(logits, kind=kind):
+        rows = chunk.astype(np.float64)
+        rows = np.logaddexp(rows, np.log(smoothing)) if smoothing else rows
+        start, slope = rows * _middle(scale), rows * (scale - _middle(scale)) + offset
+        now, live = start.argmax(axis=1), np.arange(len(rows))
+        since = np.zeros(len(rows))
+        starts.append(now.copy())
+        while len(live):
+            own, a, b = now[live, None], start[live], slope[live]
+            lead = b - np.take_along_axis(b, own, 1)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                when = np.where(lead > 0, (np.take_along_axis(a, own, 1) - a) / lead, np.inf)
+            when = np.maximum(when, since[live, None])  # a crossing is never before the last one, but for rounding
+            winner = when.argmin(axis=1)
+            when = when[np.arange(len(live)), winner]
+            on = when <= LARGEST_SHARE
+            live, winner, when = live[on], winner[on], when[on]
+            samples.append(live + first)
+            at.append(when)
+            old.append(now[live])
+            new.append(winner)
+            now[live], since[live] = winner, when
+    gamma = np.concatenate(at)
+    order = np.argsort(gamma, kind="stable")  # a sample's own changes were found in order
+    return Envelope(
+        start=np.concatenate(starts),
+        sample=np.concatenate(samples)[order],
+        gamma=gamma[order],
+        new_class=np.concatenate(new)[order],
+        old_class=np.concatenate(old)[order],
+        classes=len(scale),
+        range=(0.0, LARGEST_SHARE),
+    )
+
+
+def right_path(
+    changes: Envelope, labels: np.ndarray, counts: np.ndarray, rule: str, target: np.ndarray | None
+) -> GammaPath:
+    """Return where each sample is right, from every change of its prediction."""
+    order = np.lexsort((np.arange(len(changes.sample)), changes.sample))
+    sample = np.concatenate([np.arange(len(labels)), changes.sample[order]])
+    begin = np.concatenate([np.full(len(labels), changes.range[0]), changes.gamma[order]])
+    predicted = np.concatenate([changes.start, changes.new_class[order]])
+    order = np.argsort(sample, kind="stable")  # the stretches of a sample one after the other, its start first
+    sample, begin, predicted = sample[order], begin[order], predicted[order]
+    last = np.append(sample[1:] != sample[:-1], True)
+    end = np.where(last, changes.range[1], np.nextafter(np.append(begin[1:], 0.0), -np.inf))
+    right = (predicted == labels[sample]) & (begin <= end)
+    made = Direction(rule, counts.max() / counts)
+    return GammaPath(sample[right], begin[right], end[right], labels, counts, made, changes.range, target=target)
+
+
+def _middle(scale: np.ndarray) -> float:
+    return float(np.exp(np.log(scale).mean()))

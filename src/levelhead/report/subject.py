@@ -1,5 +1,6 @@
-"""A subject: one model on one set of samples, with the gamma chosen for it, and all that a page shows of it."""
+"""A subject: one model on one set of samples, with what was chosen for it, and the command that chooses again."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -7,26 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..choice.choose import kind_of_scores
-from ..choice.snapshot import Snapshot
-from ..choice.tune import match_prior, tune
-from ..choice.tuned import Tuned
-from ..core.array import Array, as_array
+from ..core.array import Array
 from ..core.choices import Kind
-from ..core.counts import Counts, check_labels, resolve
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
 from ..core.head import Head
-from ..core.labels import resolve_labels
-from ..core.per_class import names_of_columns
-from ..core.warnings import quiet
 from ..path.envelope import Envelope
 from ..path.path import GammaPath
-from ..rules.rule import AUTO, RULES, Rescale, rule_with
-from .rule_view import ChoiceRecord, RuleView, chosen_strength, make_views
+from ..rules.rule import AUTO, RULES, Rescale
+from .rule_view import ChoiceRecord, RuleView, chosen_strength
 
 LARGEST_GAMMA = 50.0  # at this gamma, a class with half the samples is scaled by 10^15
-MAX_RESAMPLED = 2_000_000  # samples times replicates: with more than 2,000 samples, fewer replicates are enough
+MODEL = "model.safetensors"  # where the model's file is not known
+TUNED = "tuned.json"  # the same for the choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +43,7 @@ class Subject:
         fitted: the estimator that does what was chosen already, in words; "" if it is still to be applied.
         drawn: {rule: curve} to draw of rules that have no view.
 
+    >>> from levelhead.report import of_logits
     >>> subject = of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], gamma=0.5)
     >>> subject.gamma, subject.classes, subject.name(2)
     (0.5, 3, '2')
@@ -151,173 +146,49 @@ class Subject:
         return {name: members.tolist() for name, members in zip(("rare", "common"), self.halves, strict=True)}
 
 
-def of_snapshot(
-    snapshot: Snapshot,
-    *,
-    title: str = "snapshot",
-    gamma: float | None = None,
-    rule: str = AUTO,
-    tuned: Tuned | ChoiceRecord | None = None,
-    log: Sequence[dict[str, Any]] = (),
-    facts: dict[str, str] | None = None,
-    bootstrap: int = 1000,
-    model: str = "",
-) -> Subject:
-    """Return the subject of a training's snapshot, shown on its test split or, without one, on its held-out split.
+@dataclass(frozen=True)
+class LabelRow:
+    """One label: positives among the samples shown, and threshold, recall and precision before and after.
+
+    A threshold is of the probability. A precision is None where nothing is predicted.
+    """
+
+    name: str
+    count: float
+    positives: int
+    threshold: float
+    recall: tuple[float | None, float | None]
+    precision: tuple[float | None, float | None]
+    gain: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSubject:
+    """One multi-label model on one set of samples, with what was chosen for it.
 
     Args:
-        snapshot: head, counts, features and labels.
-        title, log, facts, model: as in `Subject`.
-        gamma: a gamma of your own; or else that of `tuned`; or else one chosen on the held-out split or, without one,
-            by making the predicted shares of the samples shown equal, which needs no labels.
-        rule: what gamma does, where `tuned` does not say; `auto` chooses one on the held-out split, and is `rescale`
-            without labels or with a gamma of your own.
-        tuned: what `tune` returned, or its `to_dict()`.
-        bootstrap: replicates at most, where gamma is chosen here.
-
-    Returns:
-        The subject, for `write`.
-
-    >>> split = {"test": np.eye(3) + 1}, {"test": np.arange(3)}
-    >>> of_snapshot(Snapshot(Head(np.eye(3)), np.array([90, 30, 10]), *split), gamma=0.5).samples
-    'test'
+        title: what to call it.
+        choice: what `TunedLabels.to_dict` returns, or its first few entries.
+        rows, n: one for each label; how many samples are shown.
+        apart: whether they had no part in the choice.
+        facts, files, model, tuned_file: as in `Subject`.
     """
-    shown = next((split for split in ("test", "held-out") if split in snapshot.features), None)
-    if shown is None:
-        raise LevelheadError(
-            f"{title}: expected a snapshot with a test or held-out split, got "
-            f"{', '.join(snapshot.features) or 'none'}; train with a hold-out"
-        )
-    head, names = snapshot.head.numpy(), snapshot.head.names
-    held_out = (snapshot.logits("held-out"), snapshot.labels["held-out"]) if "held-out" in snapshot.features else None
-    choice = _choice(gamma, rule, tuned)
-    if choice is None and held_out is not None:
-        with quiet():  # the page shows the warnings
-            found = tune(
-                *held_out, snapshot.counts, rule=rule_with(rule, norms=head.norms), names=names, bootstrap=bootstrap
-            )
-        choice = found.to_dict()
-    return of_logits(
-        snapshot.logits(shown),
-        snapshot.labels[shown],
-        snapshot.counts,
-        title=title,
-        rule=rule,
-        tuned=choice,
-        names=names,
-        norms=head.norms,
-        samples=shown,
-        apart=shown == "test" or gamma is not None,
-        log=log,
-        head=head,
-        held_out=held_out if shown == "test" else None,
-        facts=facts,
-        bootstrap=bootstrap,
-        model=model,
-        blind=True,
-    )
+
+    title: str
+    choice: ChoiceRecord
+    rows: tuple[LabelRow, ...]
+    n: int
+    apart: bool = False
+    facts: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    model: str = ""
+    tuned_file: str = ""
 
 
-def of_logits(
-    logits: Array,
-    labels: Array | None,
-    counts: Counts,
-    *,
-    title: str = "model",
-    gamma: float | None = None,
-    rule: str = AUTO,
-    tuned: Tuned | ChoiceRecord | None = None,
-    names: Sequence[str] | None = None,
-    target: Array | None = None,
-    norms: Array | None = None,
-    kind: Kind = "logits",
-    samples: str = "held-out",
-    apart: bool = False,
-    blind: bool = False,
-    bootstrap: int = 1000,
-    head: Head | None = None,
-    log: Sequence[dict[str, Any]] = (),
-    held_out: tuple[Array, np.ndarray] | None = None,
-    facts: dict[str, str] | None = None,
-    model: str = "",
-) -> Subject:
-    """Return the subject of a model's logits on samples that it was not trained on.
-
-    Args:
-        logits, labels: [N, K] and [N]; without labels (None), only the predicted shares are shown.
-        title, counts, names, target, head, log, held_out, facts, model: as in `Subject`.
-        norms, kind: as in `tune`.
-        gamma: a gamma of your own; or else that of `tuned`; or else one chosen on these samples.
-        rule, tuned, bootstrap: as in `of_snapshot`.
-        samples: what the samples are: `held-out`, `test`; a gamma chosen on `test` gets a warning on top of the page.
-        apart, blind: whether these samples had no part in a given choice; whether to choose gamma without labels.
-
-    Returns:
-        The subject, for `write`.
-
-    >>> of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], title="tiny", gamma=0.5).choice
-    {'gamma': 0.5, 'rule': 'rescale', 'chosen_on': 'given'}
-    """
-    names = names_of_columns(logits, counts) if names is None else names
-    logits = as_array(logits)
-    n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
-    choice = _choice(gamma, rule, tuned)
-    if choice is not None and choice.get("classes") not in (None, len(n)):
-        raise LevelheadError(f"gamma was chosen on logits of {choice['classes']} classes, but these have {len(n)}")
-    _check_kind(choice, logits, kind)
-    prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
-    known = None
-    if labels is not None:
-        found, names = resolve_labels(logits, labels, counts, names)
-        known = check_labels(found, len(n))
-    if choice is None:
-        times = min(bootstrap, MAX_RESAMPLED // len(logits))
-        given: dict[str, Any] = {"names": names, "kind": kind, "bootstrap": times}
-        with quiet():  # the page shows the warnings
-            if known is None or blind:
-                one = Rescale.name if rule == AUTO else rule
-                tuned = match_prior(logits, n, prior, rule=rule_with(one, norms=norms), **given)
-            else:
-                tuned = tune(
-                    logits, known, n, rule=rule_with(rule, norms=norms), target=prior, chosen_on=samples, **given
-                )
-        choice = tuned.to_dict()
-    views = make_views(logits, known, n, choice, norms=norms, kind=kind, target=prior)
-    tried = tuned.candidates if isinstance(tuned, Tuned) and tuned.metric == "balanced_error" and not apart else ()
-    shown = {view.rule for view in views}
-    return Subject(
-        title=title,
-        counts=n,
-        choice=choice,
-        views=views,
-        logits=logits,
-        samples=samples,
-        apart=apart,
-        names=names,
-        target=prior,
-        held_out=held_out,
-        head=head,
-        log=log,
-        facts=facts or {},
-        model=model,
-        drawn={one.rule: one.curve for one in tried if one.curve is not None and one.rule not in shown},
-        kind=kind,
-    )
-
-
-def _check_kind(choice: ChoiceRecord | None, logits: Array, kind: Kind) -> None:
-    """Check that what was chosen multiplies the kind of scores that are shown; an older choice may not say its kind."""
-    shown = kind_of_scores(logits, kind)
-    if choice is not None and RULES[choice["rule"]].multiplies and (chosen := choice.get("kind")) not in (None, shown):
-        raise LevelheadError(
-            f"the rule {choice['rule']} was chosen on {chosen}, but these are {shown}; show those", parameter="tuned"
-        )
-
-
-def _choice(gamma: float | None, rule: str, tuned: Tuned | ChoiceRecord | None) -> ChoiceRecord | None:
+def given_choice(gamma: float | None, rule: str, tuned: ChoiceRecord | None) -> ChoiceRecord | None:
+    """Return the gamma or the choice that is given, checked; None if neither is."""
     named = Rescale.name if rule == AUTO else rule
-    given = None if gamma is None else {"gamma": gamma, "rule": named, "chosen_on": "given"}
-    choice = given or (tuned.to_dict() if isinstance(tuned, Tuned) else tuned)
+    choice = tuned if gamma is None else {"gamma": gamma, "rule": named, "chosen_on": "given"}
     if choice is None:
         return None
     most = np.inf if RULES[choice["rule"]].grows and choice["chosen_on"] != "given" else LARGEST_GAMMA
@@ -327,3 +198,38 @@ def _choice(gamma: float | None, rule: str, tuned: Tuned | ChoiceRecord | None) 
             parameter="tuned" if gamma is None else "gamma",
         )
     return choice | {"gamma": float(choice["gamma"])}
+
+
+def tune_command(subject: Subject, *more: str) -> str:
+    """Return the command that tunes on the files of a page, under the names that they have, with more options."""
+    if place := subject.files.get("run") or subject.files.get("snapshot"):
+        return " ".join(["levelhead report", shlex.quote(place), *more, "-o page.html"])
+    files = subject.files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
+    given = [
+        f"--{what} {shlex.quote(files[what])}" for what in ("logits", "labels", "counts", "norms") if what in files
+    ]
+    if "counts" not in files:
+        given.append(f"--counts {counts_in_command(subject)}")
+    if subject.kind == "probabilities":
+        given.append("--kind probabilities")
+    if subject.target is not None:
+        given.append(f"--target {','.join(map(repr, subject.target.tolist()))}")
+    return " ".join(["levelhead tune", *given, *_own_options(subject.choice, more), *more, "-o", TUNED])
+
+
+def counts_in_command(subject: Subject) -> str:
+    """Return the training counts as a command takes them: their file, or themselves if they are few."""
+    if "counts" in subject.files:
+        return shlex.quote(subject.files["counts"])
+    known = subject.classes <= 20 and bool(subject.views)
+    return ",".join(map(str, subject.counts.tolist())) if known else "counts.json"
+
+
+def _own_options(choice: ChoiceRecord, more: tuple[str, ...]) -> list[str]:
+    """Return the options of a choice that are known: its metric, and its rule unless that was chosen too."""
+    metric, found = choice.get("metric") or "balanced_error", []
+    if metric not in ("balanced_error", "cost"):
+        found.append(f"--metric {metric}")
+    if len(choice.get("candidates") or ()) < 3 and not any(option.startswith("--rule") for option in more):
+        found.append(f"--rule {choice['rule']}")
+    return found

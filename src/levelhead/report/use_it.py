@@ -7,11 +7,9 @@ from pathlib import Path
 
 from ..rules.rule import RULES, Rescale
 from .rule_view import ChoiceRecord
-from .subject import Subject
+from .subject import MODEL, TUNED, Subject, counts_in_command, tune_command
 
 UNDO = "    # adjusted.restore() undoes it"
-MODEL = "model.safetensors"  # where the model's file is not known
-TUNED = "tuned.json"  # the same for the choice
 
 
 def code_to_use(subject: Subject) -> dict[str, str]:
@@ -50,7 +48,7 @@ def code_at_gamma(subject: Subject, rule: str | None = None) -> dict[str, str]:
     counts = f"counts = {_counts_in_python(subject)}\n" if RULES[rule].follows_counts else ""
     option = "" if rule == Rescale.name else f" --rule {rule}"
     return {
-        "command": f"levelhead rescale {_quoted(subject.model or MODEL)} --counts {_counts_in_command(subject)}"
+        "command": f"levelhead rescale {shlex.quote(subject.model or MODEL)} --counts {counts_in_command(subject)}"
         f" --gamma {{gamma}}{option} -o {_adjusted(subject.model or MODEL)}",
         "python": f"import levelhead as lh\n{more}\n{counts}{python}",
     }
@@ -61,41 +59,16 @@ def adjust_command(model: str, tuned: str, choice: ChoiceRecord) -> str:
     model, between = model or MODEL, choice.get("gain_interval")
     doubted = between is not None and between[0] <= 0 and choice.get("floors_met_at_zero") is not False
     more = " --anyway" if doubted else ""
-    return f"levelhead adjust {_quoted(model)} --tuned {_quoted(tuned or TUNED)}{more} -o {_adjusted(model)}"
-
-
-def tune_command(subject: Subject, *more: str) -> str:
-    """Return the command that tunes on the files of a page, under the names that they have, with more options."""
-    if place := subject.files.get("run") or subject.files.get("snapshot"):
-        return " ".join(["levelhead report", _quoted(place), *more, "-o page.html"])
-    files = subject.files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
-    given = [f"--{what} {_quoted(files[what])}" for what in ("logits", "labels", "counts", "norms") if what in files]
-    if "counts" not in files:
-        given.append(f"--counts {_counts_in_command(subject)}")
-    if subject.kind == "probabilities":
-        given.append("--kind probabilities")
-    if subject.target is not None:
-        given.append(f"--target {','.join(map(repr, subject.target.tolist()))}")
-    return " ".join(["levelhead tune", *given, *_own_options(subject.choice, more), *more, "-o", TUNED])
+    return f"levelhead adjust {shlex.quote(model)} --tuned {shlex.quote(tuned or TUNED)}{more} -o {_adjusted(model)}"
 
 
 def label_tune_command(files: Mapping[str, str], choice: ChoiceRecord) -> str:
     """Return the command that tunes several labels per sample on the files of a page."""
     files = files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
-    given = [f"--{what} {_quoted(files[what])}" for what in ("logits", "labels", "counts") if what in files]
+    given = [f"--{what} {shlex.quote(files[what])}" for what in ("logits", "labels", "counts") if what in files]
     metric = choice.get("metric") or "balanced_error"
     own = [] if metric in ("balanced_error", "cost") else [f"--metric {metric}"]
     return " ".join(["levelhead tune --task multilabel", *given, *own, "-o", TUNED])
-
-
-def _own_options(choice: ChoiceRecord, more: tuple[str, ...]) -> list[str]:
-    """Return the options of a choice that are known: its metric, and its rule unless that was chosen too."""
-    metric, found = choice.get("metric") or "balanced_error", []
-    if metric not in ("balanced_error", "cost"):
-        found.append(f"--metric {metric}")
-    if len(choice.get("candidates") or ()) < 3 and not any(option.startswith("--rule") for option in more):
-        found.append(f"--rule {choice['rule']}")
-    return found
 
 
 def _command(subject: Subject) -> str:
@@ -137,17 +110,6 @@ def _counts_in_python(subject: Subject) -> str:
     return json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
 
 
-def _counts_in_command(subject: Subject) -> str:
-    if "counts" in subject.files:
-        return _quoted(subject.files["counts"])
-    known = subject.classes <= 20 and bool(subject.views)
-    return ",".join(map(str, subject.counts.tolist())) if known else "counts.json"
-
-
-def _quoted(name: str) -> str:
-    return shlex.quote(name)
-
-
 def _adjusted(model: str) -> str:
     """Return where the adjusted model goes: next to the model, whose folder may have a leveled one already."""
-    return _quoted(Path(model).with_name(f"adjusted{Path(model).suffix}").as_posix())
+    return shlex.quote(Path(model).with_name(f"adjusted{Path(model).suffix}").as_posix())
