@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from levelhead.cli.common import Force, Json, Page, app, example, show, typed_command
+from levelhead.cli.common import Force, Json, Page, app, check_outputs, example, show, typed_command
 from levelhead.cli.errors import options_of
 from levelhead.core.choices import Executor, PaperTable, PathRule, Tracker, TrainingDtype, TrainingEngine
 from levelhead.core.errors import LevelheadError
@@ -158,8 +158,6 @@ def evaluate(
     Prints the errors overall, per group and per class. Gamma is chosen on the samples that the run held out, never on
     the test set.
     """
-    from levelhead.cli.outputs import check_outputs
-
     from .runs.evaluate import evaluate as judge
     from .runs.run_folder import Run
 
@@ -233,7 +231,6 @@ def demo(
     Two networks trained on long-tailed CIFAR-10 come with the package: nothing is downloaded. With torch and
     scikit-learn, two more are trained here, on digits. This takes about a minute.
     """
-    from levelhead.cli.outputs import check_outputs
     from levelhead.show.progress import epoch_progress
 
     from .demo import demo_text, run_demo

@@ -2,11 +2,9 @@
 
 models: commands for a model's file: inspect, adjust, rescale, undo
 logits: commands for a model's logits: tune, compare, report
-common, options: the app and how commands print; options that several commands have
+common: the app, options that several commands have, how commands print, checks of the files they will write
 errors: errors in one line, in the words of the command
-outputs: checks of the files that a command will write
-tune_files, tune_folder, tune_label_files: what `levelhead tune` does, for classes, in a folder of files too, and for
-    several labels per sample
+tune_folder: what `levelhead tune` does with a folder of files
 early: what is begun before anything else is imported
 """
 

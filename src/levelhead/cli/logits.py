@@ -1,14 +1,53 @@
 """Commands for a model's logits: choose a rule and its strength, compare the rules, show them on a page."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
 from ..core.errors import LevelheadError
-from .common import Force, Json, Page, app, example, say, show, typed_command
-from .options import COUNTS, DATA, IN_LOGITS, LABELS, Background, ChosenOn, LabelColumn, Names
+from .common import (
+    COUNTS,
+    DATA,
+    IN_LOGITS,
+    LABELS,
+    Background,
+    ChosenOn,
+    Force,
+    Json,
+    LabelColumn,
+    Names,
+    Page,
+    TuneRequest,
+    app,
+    check_outputs,
+    check_seed,
+    check_titles,
+    example,
+    range_up_to,
+    read_floors,
+    say,
+    show,
+    typed_command,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..choice.tuned import Tuned
+    from ..io.samples_file import Samples
+
+Logits = Annotated[
+    Path,
+    typer.Option(help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."),
+]
+Cost = Annotated[
+    Path | None,
+    typer.Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost."),
+]
+Most = Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")]
 
 
 @app.command(epilog=example("tune --logits logits.npy --labels labels.npy --counts counts.json -o tuned.json"))
@@ -41,10 +80,7 @@ def tune(
         LabelTask, typer.Option(help="multilabel: K sigmoids, labels [N, K] of 0 and 1, each label shifted by itself.")
     ] = "multiclass",
     metric: Annotated[Metric, typer.Option(help="What to improve; cost needs --cost.")] = "balanced_error",
-    cost: Annotated[
-        Path | None,
-        typer.Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost."),
-    ] = None,
+    cost: Cost = None,
     floor: Annotated[
         list[str] | None,
         typer.Option(metavar="<str>", help="Least recall, of all classes (0.6) or of one (cat=0.6); repeatable."),
@@ -56,7 +92,7 @@ def tune(
             help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, a file, or estimate."
         ),
     ] = None,
-    most: Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")] = None,
+    most: Most = None,
     norms: Annotated[Path | None, typer.Option(help="Weight norms of the head, one per class, in a file.")] = None,
     training: Annotated[Path | None, typer.Option(help="Training logits: warn if --logits holds any of them.")] = None,
     kind: Annotated[
@@ -81,10 +117,7 @@ def tune(
     """
     from ..io.per_class_file import read_names
     from ..io.samples_file import read, read_label_samples
-    from .outputs import check_outputs
-    from .tune_files import TuneRequest, tune_files, write_choice
     from .tune_folder import tune_folder
-    from .tune_label_files import tune_label_files
 
     check_outputs(
         out=out, plot=plot, page=report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training, cost)
@@ -127,26 +160,18 @@ def tune(
 
 @app.command(epilog=example("compare --logits logits.npy --labels labels.npy --counts counts.json"))
 def compare(
-    logits: Annotated[
-        Path,
-        typer.Option(
-            help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."
-        ),
-    ],
+    logits: Logits,
     counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
     labels: Annotated[Path | None, typer.Option(help=f"{LABELS} {IN_LOGITS}")] = None,
     names: Names = None,
     label_column: LabelColumn = None,
     metric: Annotated[Metric, typer.Option(help="What to compare by; cost needs --cost.")] = "balanced_error",
-    cost: Annotated[
-        Path | None,
-        typer.Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost."),
-    ] = None,
+    cost: Cost = None,
     target: Annotated[
         str | None,
         typer.Option(help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, or a file."),
     ] = None,
-    most: Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")] = None,
+    most: Most = None,
     norms: Annotated[
         Path | None, typer.Option(help="Weight norms of the head, one per class, in a file: adds tau-normalization.")
     ] = None,
@@ -160,15 +185,31 @@ def compare(
     Each rule is fitted on four fifths of the samples and judged on the rest, so that the more flexible one does not win
     by chance.
     """
-    from ..io.per_class_file import read_names
+    from ..choice.compare import compare as compare_rules
+    from ..choice.goal import Goal
+    from ..core.warnings import quiet
+    from ..io.per_class_file import read_names, target_shares
     from ..io.samples_file import read
-    from .tune_files import compare_files
+    from ..rules.rule import Auto
 
     known = None if names is None else read_names(names)
     samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
-    table = compare_files(
-        samples, metric=metric, cost=cost, target=target, most=most, norms=norms, kind=kind, repeats=repeats, seed=seed
-    )
+    if samples.labels is None:
+        raise LevelheadError("expected labels: only they can tell which rule is right", parameter="labels")
+    check_seed(seed)
+    with quiet():  # the table holds the warnings
+        table = compare_rules(
+            samples.logits,
+            samples.labels,
+            samples.counts,
+            metric=Goal(metric, _read(cost, "cost")),
+            rule=Auto(range_up_to(most), _read(norms, "norms")),
+            target=None if target is None else target_shares(target, samples.names, len(samples.counts)),
+            kind=kind,
+            repeats=repeats,
+            rng=seed,
+            names=samples.names,
+        )
     show(table.to_dict(), str(table), as_json)
 
 
@@ -213,8 +254,8 @@ def report(
     """
     from ..core.study import from_the_study
     from ..io.per_class_file import read_names
-    from ..report import PageTable, is_records, of_file, write
-    from .outputs import check_outputs, check_titles
+    from ..report.open import of_file
+    from ..report.render import PageTable, is_records, write
 
     check_outputs(page=out, force=force)
     tables = [
@@ -246,3 +287,108 @@ def report(
     ]
     page = write(out, subjects, tables=tables, command=typed_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)
+
+
+def tune_files(samples: "Samples", request: TuneRequest) -> "Tuned":
+    """Choose gamma with `tune`, or with `match_prior` if there are no labels. The result holds the warnings."""
+    from ..choice.goal import Goal
+    from ..choice.options import ESTIMATE, TuneOptions, check_background
+    from ..choice.tune import tune_with
+    from ..core.warnings import quiet
+    from ..io.per_class_file import target_shares
+    from ..show.progress import stage_progress
+
+    if samples.labels is None:
+        request.check_unlabelled()
+    check_background(request.background, request.rule, summary=False)
+    given = request.target not in (None, ESTIMATE)
+    target = target_shares(str(request.target), samples.names, len(samples.counts)) if given else request.target
+    with quiet(), stage_progress(samples.logits.size) as progress:
+        options = TuneOptions(
+            target=target,
+            goal=Goal(request.metric, _read(request.cost, "cost"), read_floors(request.floors), request.criterion),
+            rule=request.rule,
+            range=range_up_to(request.most),
+            kind=request.kind,
+            names=samples.names,
+            norms=_read(request.norms, "norms"),
+            bootstrap=request.bootstrap,
+            rng=request.seed,
+            progress=progress,
+            unlabelled=_read(request.unlabelled),
+            training=_read(request.training),
+            background=request.background,
+            chosen_on=request.chosen_on,
+        )
+        return tune_with(options, samples.logits, samples.labels, samples.counts)
+
+
+def tune_label_files(samples: "Samples", request: TuneRequest, **not_for_labels: Any) -> "Tuned":
+    """Choose an offset for each label. The result holds the warnings. Options that are not for labels are refused."""
+    from ..core.warnings import quiet
+    from ..labels.label_inputs import check_multilabel_options
+    from ..labels.tune_labels import tune_labels
+    from ..show.progress import stage_progress
+
+    for name, value in not_for_labels.items():
+        if value is not None:
+            raise LevelheadError("not for several labels per sample; leave it out", parameter=name)
+
+    apart = {"unlabelled": request.unlabelled, "target": request.target, "norms": request.norms}
+    check_multilabel_options(request.rule, request.criterion, **apart)
+
+    with quiet(), stage_progress(samples.logits.size) as progress:
+        return tune_labels(
+            samples.logits,
+            samples.labels,
+            samples.counts,
+            metric=request.metric,
+            cost=_read(request.cost, "cost"),
+            floors=read_floors(request.floors),
+            chosen_on=request.chosen_on,
+            bootstrap=request.bootstrap,
+            rng=request.seed,
+            training=_read(request.training),
+            names=samples.names,
+            kind=request.kind,
+            progress=progress,
+        )
+
+
+def write_choice(
+    tuned: "Tuned",
+    samples: "Samples",
+    request: TuneRequest,
+    *,
+    out: Path | None,
+    plot: Path | None,
+    page: Path | None,
+    command: str,
+) -> None:
+    """Write the choice for `levelhead adjust --tuned`, draw its curve and write its page, each if it has a path."""
+    from ..choice.tuned_json import describe_sources, write_tuned
+    from ..show.plot import save_plot
+
+    files: dict[str, Any] = {**samples.files, "norms": request.norms}
+    target = request.target if tuned.prior is None else ",".join(map(str, tuned.prior.shares.tolist()))
+    samples.check_unchanged()
+    if out is not None:
+        sources = describe_sources(
+            files, samples.counts, kind=request.kind, target=target, background=request.background
+        )
+        write_tuned(tuned.to_dict(), out, sources)
+    if plot is not None:
+        save_plot(tuned.plot, plot)
+    if page is not None:
+        from ..report.open import of_choice
+        from ..report.render import write
+
+        files.setdefault("counts", samples.counts.tolist())
+        subject = of_choice(tuned, **files, target=target, kind=request.kind, background=request.background)
+        write(page, [replace(subject, tuned_file="" if out is None else str(out))], command=command)
+
+
+def _read(source: Path | None, wanted: str = "logits") -> "np.ndarray | None":
+    from ..io import arrays
+
+    return None if source is None else arrays.read(source, wanted=wanted)

@@ -6,8 +6,22 @@ from typing import Annotated
 import typer
 
 from ..core.choices import BiasPolicy, Missing, PathRule
-from .common import Force, Json, app, example, show
-from .options import COUNTS, Again, Background, HeadName, Model, ModelLogits, Names, Original, Out
+from .common import (
+    COUNTS,
+    Again,
+    Background,
+    Force,
+    HeadName,
+    Json,
+    Model,
+    ModelLogits,
+    Names,
+    Original,
+    Out,
+    app,
+    example,
+    show,
+)
 
 
 @app.command(epilog=example("inspect model.safetensors --counts counts.json"))

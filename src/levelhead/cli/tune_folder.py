@@ -18,7 +18,7 @@ from ..io import arrays
 from ..io.per_class_file import target_shares
 from ..io.samples_file import Samples, read
 from ..rules.rule import rule_with
-from .tune_files import TuneRequest
+from .common import TuneRequest, read_floors
 
 
 def tune_folder(
@@ -54,7 +54,7 @@ def tune_folder(
         tuned = tune_chunks(
             chunks,
             n,
-            metric=Goal(request.metric, known["cost"], request.class_floors(), request.criterion),
+            metric=Goal(request.metric, known["cost"], read_floors(request.floors), request.criterion),
             rule=rule_with(
                 request.rule, range=None if request.most is None else (0.0, request.most), norms=known["norms"]
             ),

@@ -4,12 +4,12 @@
 
 A `Subject` is one model on one set of samples; `write` makes the page of one or of several, and of `PageTable`s.
 
-- subject: Subject, LabelSubject: what a page is about
+- subject: Subject, LabelSubject: what a page is about, with the rules that it shows
 - open: of_logits, of_labels, of_snapshot; of_file, of_run, of_choice, which read files
 - render: write, PageTable, is_records
 - verdict, use_it: the verdict in words with its warnings, code to copy
 - labels: all of that for several labels per sample
-- rule_view: each rule with all that it predicts
+- rule_view: each rule with all that it predicts, computed
 - page_data, calibration: the data of the page's script, and the rules that were tried
 - page.html, page.css and the scripts: the page itself
 """

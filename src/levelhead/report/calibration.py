@@ -10,7 +10,7 @@ from ..core.array import Array
 from ..core.choices import Kind
 from ..core.measure import fit_temperature
 from ..path.chunks import read_chunks
-from .rule_view import RuleView
+from .subject import RuleView
 
 BINS = 15
 _BLOCK = 1 << 17  # numbers worked on at a time, which fit in a cache
@@ -67,11 +67,7 @@ def calibration(
 ) -> dict[str, Any]:
     """Return reliability before, after, and after with a temperature: the one of the choice, or else fitted here.
 
-    Args:
-        view, logits: the chosen rule; [N, K], of the samples shown.
-        held_out: other logits and labels to fit a temperature on.
-        temperature: of the choice, if it has one.
-        kind: as in `tune`.
+    Logits are [N, K], of the samples shown; `held_out` are others, with labels, to fit a temperature on.
     """
     assert view.path is not None
     assert view.gamma is not None

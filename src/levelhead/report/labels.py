@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..path.metrics import ERRORS, TITLES, gain_text
-from .rule_view import ChoiceRecord
-from .subject import LabelRow, LabelSubject
+from .subject import ChoiceRecord, LabelRow, LabelSubject
 from .use_it import UNDO, adjust_command, label_tune_command
 from .verdict import LEAVE, Number, Status, Verdict, bare_alarms
 

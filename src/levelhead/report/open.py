@@ -29,8 +29,8 @@ from ..labels.label_inputs import check_label_scores, check_label_table
 from ..labels.tune_labels import tune_labels
 from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with
 from .labels import label_rows
-from .rule_view import ChoiceRecord, make_views
-from .subject import LabelSubject, Subject, given_choice
+from .rule_view import make_views
+from .subject import ChoiceRecord, LabelSubject, Subject, given_choice
 
 MAX_RESAMPLED = 2_000_000  # samples times replicates: with more than 2,000 samples, fewer replicates are enough
 

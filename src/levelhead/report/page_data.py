@@ -8,6 +8,7 @@ prediction is the one that `GammaPath.predictions` returns, and nothing finer ne
 
 import base64
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +19,18 @@ from ..path.envelope import Envelope
 from ..path.metrics import TITLES, gain_text, value_form
 from ..rules.rule import RULES, Unchanged
 from .calibration import calibration
-from .rule_view import RuleView, rule_title
-from .subject import Subject
-from .use_it import code_at_gamma
+from .subject import RuleView, Subject, rule_title
 
 AS_TRAINED = Unchanged.name
 STEP = 10_000  # stops of the slider per unit of gamma
 MAX_LINES = 12  # classes whose norms are drawn over the epochs
 
 
-def page_data(subject: Subject) -> dict[str, Any]:
-    """Return all of it; `path` is the chosen rule, None without logits, and `others` are the other rules."""
+def page_data(subject: Subject, codes: Mapping[str, dict[str, str]]) -> dict[str, Any]:
+    """Return all of it; `path` is the chosen rule, None without logits, and `others` are the other rules.
+
+    `codes` has what `code_at_gamma` returns, for each rule that has it.
+    """
     choice, path, head, target = subject.choice, subject.path, subject.head, subject.target
     shown = None
     if path is not None and subject.logits is not None and subject.views[0].gamma is not None:
@@ -51,8 +53,8 @@ def page_data(subject: Subject) -> dict[str, Any]:
         "labelled": path is not None,
         "mass": None if target is None else subject.mass.tolist(),
         "target": None if target is None else target.tolist(),
-        "path": _rule_data(subject, subject.views[0]) if subject.views else None,
-        "others": [_rule_data(subject, view) for view in subject.views[1:]],
+        "path": _rule_data(subject, subject.views[0], codes) if subject.views else None,
+        "others": [_rule_data(subject, view, codes) for view in subject.views[1:]],
         "drawn": [_drawn(rule, curve) for rule, curve in subject.drawn.items()],
         "calibration": shown,
         "norms": None if head is None else _six_digits(head.norms),
@@ -60,7 +62,7 @@ def page_data(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _rule_data(subject: Subject, view: RuleView) -> dict[str, Any]:
+def _rule_data(subject: Subject, view: RuleView, codes: Mapping[str, dict[str, str]]) -> dict[str, Any]:
     """Return one rule: every change of a prediction, and the strengths that the slider can stop at besides its grid."""
     labels = np.zeros(len(view.changes.start), np.int64) if view.path is None else view.path.labels
     best = None if view.path is None and view.gamma is not None else view.best
@@ -79,7 +81,7 @@ def _rule_data(subject: Subject, view: RuleView) -> dict[str, Any]:
         "special": special,
         "best": best,
         **encoded,
-        "code": code_at_gamma(subject, view.rule) if RULES[view.rule].code() and not subject.fitted else None,
+        "code": codes.get(view.rule),
     }
 
 
@@ -118,14 +120,10 @@ def gamma_stops(end: float, special: tuple[float, ...] = (), step: int = STEP) -
 def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: np.ndarray) -> dict[str, Any]:
     """Return the changes for JSON, samples sorted by true class, changes by stop and then by sample.
 
-    Args:
-        changes, classes: the changes of the predictions, and the number of true classes.
-        labels, stops: [N], true classes, all 0 if they are not known; [S], the gammas that the slider can stop at.
-
-    Returns:
-        samples: the number of each true class; events: the number of changes; data: base64 of a zlib stream of the
-        first predictions [N], the number of changes at each stop [S], the sample of each change [E] (within a stop, the
-        difference to the one before), and its new class [E].
+    Labels [N] are true classes, all 0 if they are not known; stops [S] the gammas that the slider can stop at. Returned
+    are samples, the number of each true class; events, the number of changes; data, base64 of a zlib stream of the
+    first predictions [N], the number of changes at each stop [S], the sample of each change [E] (within a stop, the
+    difference to the one before), and its new class [E].
     """
     order = np.argsort(labels, kind="stable")
     rank = np.argsort(order)

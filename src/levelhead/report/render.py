@@ -26,9 +26,8 @@ from ..io.text import read as read_text
 from ..rules.rule import RULES
 from .labels import SENTENCE, label_code, label_verdict
 from .page_data import STEP, page_data, rule_table
-from .rule_view import rule_title
-from .subject import LabelSubject, Subject
-from .use_it import code_to_use
+from .subject import LabelSubject, Subject, rule_title
+from .use_it import code_to_use, codes_of_views
 from .verdict import Number, Verdict, percent_text, verdict
 
 SCRIPTS = (
@@ -145,7 +144,7 @@ def render_page(
     scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
     several = [subject for subject in subjects if isinstance(subject, LabelSubject)]
     subjects = [subject for subject in subjects if isinstance(subject, Subject)]
-    content = {"step": STEP, "subjects": [page_data(subject) for subject in subjects]}
+    content = {"step": STEP, "subjects": [page_data(subject, codes_of_views(subject)) for subject in subjects]}
     verdicts = [verdict(subject) for subject in subjects]
     data = json.dumps(content, separators=(",", ":"), allow_nan=False)
     for sign in "&<>":  # so that data cannot end the element around it, whatever a class is called

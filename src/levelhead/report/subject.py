@@ -1,4 +1,4 @@
-"""A subject: one model on one set of samples, with what was chosen for it, and the command that chooses again."""
+"""A subject: one model on one set of samples, what was chosen for it, the rules shown, the command that tunes it."""
 
 import shlex
 from collections.abc import Sequence
@@ -16,11 +16,88 @@ from ..core.head import Head
 from ..path.envelope import Envelope
 from ..path.path import GammaPath
 from ..rules.rule import AUTO, RULES, Rescale
-from .rule_view import ChoiceRecord, RuleView, chosen_strength
 
+ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
+LEAST_END = 0.4  # of a slider; of the shift, less for scores of a smaller spread
 LARGEST_GAMMA = 50.0  # at this gamma, a class with half the samples is scaled by 10^15
 MODEL = "model.safetensors"  # where the model's file is not known
 TUNED = "tuned.json"  # the same for the choice
+
+
+@dataclass(frozen=True, eq=False)
+class RuleView:
+    """One rule on the samples of a page.
+
+    Args:
+        rule: which.
+        gamma: the strength chosen for it; of a rule with numbers for each class, 1: its slider goes from the model as
+            trained (0) to those numbers (1); None if none was chosen.
+        changes: every change of a prediction over the strength.
+        path: where each sample is right; None without labels.
+        ratios, scale, offset: [K], of a rule of one strength; of one with numbers for each class.
+        target, interval: [K], what each class weighs; of gamma.
+        smoothing: what is added to probabilities before their logarithm.
+        least_end: where the slider ends at least.
+    """
+
+    rule: str
+    gamma: float | None
+    changes: Envelope
+    path: GammaPath | None = None
+    ratios: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    target: np.ndarray | None = None
+    interval: tuple[float, float] | None = None
+    smoothing: float = 0.0
+    least_end: float = LEAST_END
+
+    @property
+    def title(self) -> str:
+        """The rule's name for people."""
+        return rule_title(self.rule)
+
+    def smoothed(self, logits: np.ndarray) -> np.ndarray:
+        """Return the logits [N, K] that scale and offset are for."""
+        return np.logaddexp(logits, np.log(self.smoothing)) if self.smoothing else logits
+
+    def parts(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return scale and offset [K] at a strength: ``score_k = scale_k logit_k + offset_k``."""
+        if self.ratios is None:
+            assert self.scale is not None
+            assert self.offset is not None
+            return parts_at(gamma, self.scale, self.offset)
+        still = np.ones(len(self.ratios)), np.zeros(len(self.ratios))
+        if RULES[self.rule].multiplies:
+            return self.ratios**gamma, still[1]
+        return still[0], gamma * np.log(self.ratios)
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The balanced error over the strength or, without labels, the mismatch of predicted shares."""
+        return self.changes.mismatch(self.target) if self.path is None else self.path.balanced_error_curve
+
+    @cached_property
+    def best(self) -> float:
+        """The middle of the strengths at which that is lowest on these samples."""
+        return self.curve.middle(self.curve.plateau())
+
+    @cached_property
+    def end(self) -> float:
+        """The end of the slider: past the choice, its interval, the best strength, and all that are no worse than 0."""
+        if not RULES[self.rule].has_path:
+            return self.changes.range[1]
+        curve, between = self.curve, self.interval or (0.0, 0.0)
+        useful = float(curve.gammas[curve.values <= float(curve.at(0.0))].max())
+        wanted = max(self.gamma or 0.0, between[1], useful, self.best, self.least_end)
+        unit = 10.0 ** min(-1, np.floor(np.log10(wanted)) - 1)  # of scores on a small scale, finer than 0.1
+        return min(curve.end, float(f"{np.ceil(1.25 * wanted / unit) * unit:.10g}"))
+
+    @cached_property
+    def step(self) -> int:
+        """How many strengths the slider can stop at per unit: 10,000, and fewer or more on other scales of scores."""
+        over, under = np.ceil(np.log10(self.end / 6)), np.ceil(np.log10(0.4 / self.end))
+        return 10 ** int(max(0, 4 - max(0, over) + max(0, under)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +260,31 @@ class LabelSubject:
     files: dict[str, str] = field(default_factory=dict)
     model: str = ""
     tuned_file: str = ""
+
+
+def rule_title(rule: str) -> str:
+    """Return a rule's name for people, as a title.
+
+    >>> rule_title("shift")
+    'Logit shift'
+    """
+    title = RULES[rule].title
+    return f"{title[:1].upper()}{title[1:]}"
+
+
+def chosen_strength(choice: ChoiceRecord) -> float:
+    """Return where on its rule's slider a choice is."""
+    return float(choice["gamma"]) if RULES[choice["rule"]].has_path else 1.0
+
+
+def parts_at(share: float, scale: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scale and the offset [K] at a share of the way from the model as trained to what was chosen."""
+    return (1 - share) * middle_scale(scale) + share * scale, share * offset
+
+
+def middle_scale(scale: np.ndarray) -> float:
+    """Return the geometric mean of scales, which changes no prediction."""
+    return float(np.exp(np.log(scale).mean()))
 
 
 def given_choice(gamma: float | None, rule: str, tuned: ChoiceRecord | None) -> ChoiceRecord | None:

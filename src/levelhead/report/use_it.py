@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..rules.rule import RULES, Rescale
-from .rule_view import ChoiceRecord
-from .subject import MODEL, TUNED, Subject, counts_in_command, tune_command
+from .subject import MODEL, TUNED, ChoiceRecord, Subject, counts_in_command, tune_command
 
 UNDO = "    # adjusted.restore() undoes it"
 
@@ -52,6 +51,12 @@ def code_at_gamma(subject: Subject, rule: str | None = None) -> dict[str, str]:
         f" --gamma {{gamma}}{option} -o {_adjusted(subject.model or MODEL)}",
         "python": f"import levelhead as lh\n{more}\n{counts}{python}",
     }
+
+
+def codes_of_views(subject: Subject) -> dict[str, dict[str, str]]:
+    """Return that for each rule shown, of those that code can apply at any gamma."""
+    rules = () if subject.fitted else (view.rule for view in subject.views)
+    return {rule: code_at_gamma(subject, rule) for rule in rules if RULES[rule].code()}
 
 
 def adjust_command(model: str, tuned: str, choice: ChoiceRecord) -> str:

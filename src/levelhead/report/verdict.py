@@ -10,8 +10,7 @@ import numpy as np
 from ..path.metrics import TITLES, gain_text, value_form
 from ..rules.rule import RULES
 from ..show.style import short
-from .rule_view import ChoiceRecord, rule_title
-from .subject import MODEL, Subject, tune_command
+from .subject import MODEL, ChoiceRecord, Subject, rule_title, tune_command
 
 Status = Literal["ship", "unclear", "keep", "warn"]
 SMALL_GAIN = 0.01  # one point of balanced error
@@ -74,10 +73,6 @@ def gain(
 
     ``sum_c m_c (up_c - down_c) / n_c``, where up and down count the samples of class c that turn right and wrong. For
     the interval, one more of each is added to every class, so that a class of one sample is not taken to be certain.
-
-    >>> right = np.array([True, True, False, False])
-    >>> [round(x, 3) for x in gain(right, np.array([True] * 4), np.array([0, 0, 1, 1]), np.array([0.5, 0.5]))]
-    [0.5, -0.048, 1.048]
     """
     up, down, n = (np.bincount(labels, each, len(mass)) for each in (after & ~before, before & ~after, None))
     mean = float((mass * (up - down) / np.maximum(n, 1)).sum())
@@ -132,11 +127,8 @@ def _decide(
 ) -> tuple[Status, str]:
     """Return status and headline.
 
-    Args:
-        subject: with what was chosen.
-        low, high: the interval of the gain in balanced error.
-        changed, lower: whether any prediction changes, and the fall of the balanced error, on these samples.
-        rare: how much the recall of the rarer half rises; None if it is not known.
+    `low` and `high` are the interval of the gain in balanced error, `changed` and `lower` whether any prediction
+    changes, and the fall of the balanced error, on these samples; `rare` how much the recall of the rarer half rises.
     """
     metric = subject.choice.get("metric") or "balanced_error"
     certain = subject.worthwhile is not False
