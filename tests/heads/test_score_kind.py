@@ -119,7 +119,8 @@ def test_predictor_of_probabilities_refuses_what_multiplies_logits():
 def test_chunks_of_probabilities_are_shifted_only(given):
     kind = "probabilities" if given == "probabilities" else "logits"
     chunks = [(GIVEN[given][i::3], LABELS[i::3]) for i in range(3)]
-    tuned = lh.tune_chunks(chunks, COUNTS, kind=kind, norms=[4.0, 3.0, 2.0, 1.0], bootstrap=0)
+    rule = lh.rules.Auto(norms=[4.0, 3.0, 2.0, 1.0])
+    tuned = lh.tune_chunks(chunks, COUNTS, kind=kind, rule=rule, bootstrap=0)
     assert (tuned.rule, tuned.kind) == ("shift", "probabilities")
     assert not {one.rule for one in tuned.candidates} & {"rescale", "tau"}
 
