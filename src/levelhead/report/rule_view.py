@@ -18,7 +18,7 @@ from ..path.envelope import Envelope
 from ..path.envelope_walk import compute_envelope
 from ..path.path import GammaPath, gamma_path
 from ..rules.direction import Direction
-from ..rules.rule import RULES, RescaleThenShift, find_path_rule
+from ..rules.rule import RULES, RescaleThenShift, find_path_rule, rule_with
 from .subject import LEAST_END, ChoiceRecord, RuleView, middle_scale
 
 LARGEST_SHARE = 1.5  # of the way to what was chosen
@@ -56,7 +56,9 @@ def make_views(
         reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
         path = None
         if labels is not None:
-            path = gamma_path(logits, labels, counts, range=reach, rule=rule, kind=kind, target=target, norms=own)
+            path = gamma_path(
+                logits, labels, counts, range=reach, rule=rule_with(rule, norms=own), kind=kind, target=target
+            )
         changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
         between = None if interval is None else (interval[0], interval[1])
         least = LEAST_END * (min(1.0, _spread(logits)) if known.grows else 1.0)

@@ -378,7 +378,10 @@ def rule_with(rule: str | Rule, *, range: Any = None, norms: Any = None, bias: A
     (0, 8)
     """
     made = rule if isinstance(rule, Rule) else Auto() if rule == AUTO else find_rule(rule)
-    given = {"range": range} | ({"norms": norms, "bias": bias} if isinstance(made, Auto | OneStrength) else {})
+    takes_bias = isinstance(made, Auto | OneStrength)
+    if bias is not None and not takes_bias:
+        raise LevelheadError(f"{made.name!r} keeps no bias; use 'rescale', or scale the bias too", parameter="rule")
+    given = {"range": range} | ({"norms": norms, "bias": bias} if takes_bias else {})
     return replace(made, **{name: value for name, value in given.items() if value is not None})
 
 
