@@ -33,7 +33,7 @@ fi
 uname -sm
 "$python" -c "import numpy, sys, torch; print(sys.version.split()[0], numpy.__version__, torch.__version__)"
 # shellcheck disable=SC2086  # several words, or none
-part "quick tests" "$python" -m pytest -p tests.elsewhere -p no:cacheprovider -p no:benchmark $spread -m "not slow" -v --tb=short
+part "quick tests" "$python" -m pytest -p tests.elsewhere -p no:cacheprovider -p no:benchmark $spread -m "not slow" -vv --tb=short
 part "numbers" "$python" -m bench.trust --profile quick --only right_numbers \
     --results "$work/trust.json" --page "$work/trust.md"
 if "$python" -c "import sys, torch, triton; sys.exit(not torch.cuda.is_available())" 2>/dev/null; then

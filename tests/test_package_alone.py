@@ -53,7 +53,11 @@ def monkeypatch_module():
 def test_the_wheel_is_small_and_has_no_file_that_only_the_repository_needs(wheel):
     assert wheel.stat().st_size < release.LARGEST_WHEEL
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"levelhead", f"levelhead-{__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "levelhead",
+        "levelhead_lab",
+        f"levelhead-{__version__}.dist-info",
+    }
     assert not [name for name in names if name.endswith((".pyc", ".so"))]
 
 

@@ -148,7 +148,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             "ragged.npy: the file holds Python objects, perhaps lists of different lengths; save plain numbers",
         ),
         ([*TUNE, "--logits", "pickle.npy"], "pickle.npy: not an .npy file"),
-        ([*TUNE, "--logits", "d.npy"], "d.npy: a folder; expected a file of logits"),
+        ([*TUNE, "--logits", "d.npy"], "--labels: expected none with a folder of logits, got Y.npy"),
         ([*TUNE, "--counts", "word.txt"], "word.txt: expected a number, got 'two'"),
         ([*TUNE, "--counts", "word.json"], "word.json: expected counts as numbers, got 'two' for class 1"),
         ([*TUNE, "--counts", "latin.csv"], "latin.csv: not valid UTF-8; save the file as UTF-8"),
