@@ -63,11 +63,7 @@ PRECISIONS = {
 
 
 def find_precision(wanted: "str | torch.dtype | Precision") -> Precision:
-    """Return the precision of that name, or the one that stores that dtype and rounds nothing else.
-
-    >>> find_precision(torch.float32).products
-    'tf32x3'
-    """
+    """Return the precision of that name, or the one that stores that dtype and rounds nothing else."""
     if isinstance(wanted, Precision):
         return wanted
     name = str(wanted).removeprefix("torch.")

@@ -38,10 +38,7 @@ def relative_norms(head: Head) -> np.ndarray:
 
 
 def norm_follows_count(head: Head, counts: Counts) -> float:
-    """Return the rank correlation (Spearman) of weight norms with counts.
-
-    It is near 1 under SGD on a long tail, and near 0 or negative where scaling by counts is not what the head needs. It
-    is NaN if all counts are equal, or if all norms are, up to rounding, as after WVN.
+    """Return the rank correlation (Spearman) of weight norms with counts; NaN if either are all equal, as after WVN.
 
     >>> norm_follows_count(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), [90, 10])
     1.0
