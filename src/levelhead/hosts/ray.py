@@ -68,15 +68,18 @@ def tune_dataset(
     """
     old = {"exact": exact, "criterion": criterion, "range": range, "norms": norms}
     for name in [name for name, value in old.items() if value is not None]:
-        warn(f"tune_dataset({name}=...) goes in levelhead 0.3: use lh.Goal and lh.rules", DeprecationWarning)
+        warn(f"tune_dataset({name}=...) goes in levelhead 0.2: use lh.Goal and lh.rules", DeprecationWarning)
     goal = Goal.of(metric) if criterion is None else replace(Goal.of(metric), criterion=criterion)
     if batch_size is None:
         first = dataset.take_batch(1, batch_format="numpy") if dataset.limit(1).count() else None
-        width = 1 if first is None else _read_batch(first, logits, labels)[0].shape[1]
+        width = 1 if first is None else _read_batch(first, logits, labels)[0].shape[1]  # type: ignore[arg-type]
         batch_size = max(1, _NUMBERS // width)
     given = {"rule": rule_with(rule, range=range, norms=norms), "names": names, "kind": kind}
     parts = dataset.map_batches(
-        _PathOfBatch(counts, given, logits, labels), batch_size=batch_size, batch_format="numpy", zero_copy_batch=True
+        _PathOfBatch(counts, given, logits, labels),  # type: ignore[arg-type]
+        batch_size=batch_size,
+        batch_format="numpy",
+        zero_copy_batch=True,
     )
     parts.context.execution_options.preserve_order = True  # so that replicates draw the same samples every time
 
