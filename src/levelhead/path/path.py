@@ -310,7 +310,7 @@ class GammaPath:
 
     def merge_classes(self, other: "GammaPath") -> "GammaPath":
         """Return the path of the same samples against the classes of both shards. Deprecated, as `shard=` is."""
-        warn("merge_classes goes in levelhead 0.3; give gamma_path the logits of all classes", DeprecationWarning)
+        warn("merge_classes goes in levelhead 0.2; give gamma_path the logits of all classes", DeprecationWarning)
         if self.k > 1 or self.rule.bias is not None or not np.array_equal(self.labels, other.labels):
             raise LevelheadError("expected two shards of the same samples, for top-1 without a kept bias")
         lo, hi = np.maximum(self.lo, other.lo), np.minimum(self.hi, other.hi)
