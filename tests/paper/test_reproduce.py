@@ -299,9 +299,8 @@ def test_missing_data_or_devices_are_reported_before_any_training(levelhead, col
     assert err.startswith(f"levelhead: {tmp_path}: no cifar10 here")
     assert err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
-    if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="are trained on a CUDA GPU, and torch does not see one"):
-            train_missing(column, tmp_path / "r", tmp_path / "runs")
+    with pytest.raises(ValueError, match="are trained on a CUDA GPU, and torch does not see one"):
+        train_missing(column, tmp_path / "r", tmp_path / "runs")
 
 
 def test_networks_that_were_not_trained_are_an_error(tmp_path, monkeypatch):

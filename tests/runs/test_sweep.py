@@ -10,7 +10,6 @@ from threading import Thread
 
 import numpy as np
 import pytest
-import torch
 
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import Run
@@ -51,7 +50,6 @@ def test_packed_on_one_device(specs, tmp_path):
         np.testing.assert_allclose(ours.run.snapshot.head.weight, theirs.snapshot.head.weight, rtol=0, atol=1e-12)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to pack them on")
 def test_nothing_is_trained_without_a_gpu_to_pack_the_runs_on(specs, tmp_path):
     found = sweep(specs[:1], tmp_path / "runs", executor="packed")
     assert (found[0].error or "").startswith("packed networks are trained on a CUDA GPU, and torch does not see one")

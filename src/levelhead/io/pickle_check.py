@@ -73,7 +73,7 @@ class _Follower:
             stack.append(_together(parts))
         elif name in ("REDUCE", "NEWOBJ"):
             arguments, function = stack.pop(), stack.pop()
-            if function.text == "builtins bytearray" and arguments.text == "number":
+            if function.text.endswith(("bytearray", "Storage")) and arguments.text == "number":
                 raise LevelheadError("it asks for an array without giving its bytes")
             stack.append(_together([arguments]))
         elif name == "BINPERSID":

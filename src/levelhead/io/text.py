@@ -31,7 +31,7 @@ def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | Non
 
     >>> parse_json('{"cat": [1, 2]}')
     {'cat': [1, 2]}
-    >>> parse_json("[" * 5000)
+    >>> parse_json("[" * 101 + "]" * 101)
     Traceback (most recent call last):
     levelhead.core.errors.LevelheadError: not JSON (nested more than 100 levels deep)
     """
