@@ -167,7 +167,7 @@ class Call:
 def test_a_pickle_that_asks_for_a_terabyte_is_refused(tmp_path, call):
     with zipfile.ZipFile(tmp_path / "m.pt", "w") as file:
         file.writestr("m/data.pkl", pickle.dumps({"fc.weight": call}, protocol=2))
-    with pytest.raises(ValueError, match=r"m\.pt: it asks for an array without giving its bytes"):
+    with pytest.raises(ValueError, match=r"m\.pt: .*it asks for an array without giving its bytes"):
         FORMAT.find(tmp_path / "m.pt")
 
 
