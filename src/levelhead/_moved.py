@@ -10,8 +10,7 @@ import numpy as np
 from .choice import compare as comparing
 from .choice import tune as choosing
 from .choice.chunked import tune_chunks
-from .choice.goal import Goal
-from .choice.options import TuneOptions, rule_options
+from .choice.goal import Goal, TuneOptions, rule_options
 from .core.array import to_numpy
 from .core.choices import LabelTask
 from .core.counts import WithBackground, check_labels

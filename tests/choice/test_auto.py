@@ -11,8 +11,9 @@ from scipy.special import log_softmax
 import levelhead as lh
 from levelhead.choice.cross_fit import cross_fit_rules
 from levelhead.choice.fitters import make_fitter
-from levelhead.choice.options import TuneOptions
-from levelhead.choice.samples import HeldOut
+from levelhead.choice.goal import TuneOptions
+from levelhead.choice.paths import Paths
+from levelhead.choice.samples import Samples
 from levelhead.choice.tuned_json import choice_of
 from levelhead.core.logits import fit_scale
 from levelhead.core.warnings import quiet
@@ -74,9 +75,10 @@ def test_the_numbers_are_those_of_the_decision_that_was_chosen(rule, options):
 def test_a_cross_fitted_prediction_does_not_know_its_own_label():
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(60, 4)), np.repeat(np.arange(4), 15)  # noise: nothing can be gained
-    held_out = HeldOut.of([(logits, labels, COUNTS)], TuneOptions(bootstrap=0))
-    fitters = {name: made for name, rule in RULES.items() if (made := make_fitter(rule, held_out)) is not None}
-    crossed = cross_fit_rules(held_out, fitters, held_out.rule_path("shift").objective(held_out.options))
+    held_out = Samples.of([(logits, labels, COUNTS)], TuneOptions(bootstrap=0))
+    paths = Paths(held_out)
+    fitters = {name: made for name, rule in RULES.items() if (made := make_fitter(rule, paths)) is not None}
+    crossed = cross_fit_rules(held_out, fitters, paths.of("shift").objective(held_out.options))
     for rule in crossed.predicted:
         truth = np.mean([[(row[labels == c] == c).mean() for c in range(4)] for row in crossed.predicted[rule]])
         assert crossed.loss(rule) == pytest.approx(1 - truth)
@@ -122,7 +124,7 @@ def test_the_range_and_the_pull_of_the_shift_follow_the_scale_of_the_scores():
 
 
 def test_a_pull_is_in_standard_errors_and_fades_as_labels_become_many():
-    few, many = (HeldOut.of([(*level(6, n), COUNTS)], TuneOptions(bootstrap=0)).rule_path("shift") for n in (10, 1000))
+    few, many = (Paths(Samples.of([(*level(6, n), COUNTS)], TuneOptions(bootstrap=0))).of("shift") for n in (10, 1000))
     pulls = []
     for rule in (few, many):
         objective = rule.objective(TuneOptions())

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from levelhead.choice.auto import choose_rule
-from levelhead.choice.cross_fit import CrossFitted
-from levelhead.choice.fitters import Fitted
-from levelhead.choice.options import TuneOptions
-from levelhead.choice.samples import HeldOut
+from levelhead.choice.cross_fit import CrossFitted, Fitted
+from levelhead.choice.goal import TuneOptions
+from levelhead.choice.paths import Paths
+from levelhead.choice.samples import Samples
 
 LABELS = np.repeat([0, 1, 2], [40, 40, 8])
 PLAIN = np.where(LABELS < 2, LABELS, 0)  # right in the two large classes, never in the rare one: balanced error 1/3
@@ -19,9 +19,9 @@ PLAIN = np.where(LABELS < 2, LABELS, 0)  # right in the two large classes, never
 
 @pytest.fixture
 def cross_fitted() -> CrossFitted:
-    held_out = HeldOut.of([(3 * np.eye(3)[PLAIN] - 1, LABELS, [400, 400, 80])], TuneOptions(bootstrap=0))
-    objective = held_out.rule_path("shift").objective(held_out.options)
-    return CrossFitted(held_out, objective, {"none": PLAIN[None]}, {})
+    samples = Samples.of([(3 * np.eye(3)[PLAIN] - 1, LABELS, [400, 400, 80])], TuneOptions(bootstrap=0))
+    objective = Paths(samples).of("shift").objective(samples.options)
+    return CrossFitted(samples, objective, {"none": PLAIN[None]}, {})
 
 
 def _choose(crossed: CrossFitted, shifted: np.ndarray) -> str:

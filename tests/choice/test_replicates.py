@@ -7,10 +7,14 @@ import pytest
 
 from levelhead import gamma_path
 from levelhead.choice import replicate_groups
-from levelhead.choice.block_shares import BlockShares, choose_by_shares, group_predictions
 from levelhead.choice.objective import Objective, Pull, ShareMismatch
-from levelhead.choice.possible import possible_by_shares
-from levelhead.choice.replicate_groups import Groups
+from levelhead.choice.replicate_groups import (
+    BlockShares,
+    Groups,
+    choose_by_shares,
+    group_predictions,
+    possible_by_shares,
+)
 from levelhead.choice.replicates import ResampledChoice
 from levelhead.core.counts import long_tail
 from levelhead.path.envelope_walk import compute_envelope

@@ -1,20 +1,17 @@
 """Which rule and which strength: the choice on held-out samples.
 
-- tune: `tune` and `cross_fit`, which choose a rule and its gamma
-- match_prior: `match_prior`, which does so without labels
-- goal: `Goal`, what a choice is to be good at
-- options: `TuneOptions`, the options of a tuning, checked
-- samples: the samples that a choice needs
-- auto: the choice of the rule
+- tune: `tune`, `cross_fit` and `match_prior`, which choose a rule and its gamma, the last without labels
+- goal: `Goal`, what a choice is to be good at, and the options of a tuning, checked
+- samples, paths: the samples that a choice needs, checked; the path of each rule on them
+- auto: the choice of the rule, and of a strength on one rule's path
 - fitters, cross_fit: each rule fitted on some samples, and judged on the others
-- choose: the choice on one rule's path
-- objective: what the choice minimizes, and its bootstrap replicates
-- replicates, possible, replicate_groups, block_shares: the choice of many resamples at once
+- objective: what the choice minimizes
+- replicates, replicate_groups: the choice of many resamples at once
 - tuned, tuned_json: `Tuned`, a chosen gamma with what is needed to judge it; as a file
 - compare: `compare` and `Comparison`, the rules side by side
 - vector: `fit_vector`, a scale and an offset per class, fitted by log loss
 - priors: `estimate_prior`, the shares of the classes in deployment, by EM or BBSE
-- diagnostics, count_doubts: warnings about data, heads and counts, before gamma is chosen
+- diagnostics: warnings about data, heads and counts, before gamma is chosen
 - snapshot: `Snapshot`, what is left of a training
 - chunked: the choice on samples that are read in chunks, here or on other machines
 """

@@ -4,61 +4,64 @@ Of the additive shift, a strength is chosen by ``J(gamma) + s |gamma - T| / T``:
 toward what a calibrated model needs, a shift of 1 on scores divided by their temperature T. It is measured in standard
 errors s of the balanced error, and so fades as labels become many. All other rules are chosen by J alone.
 
-Then every rule is cross-fitted (`cross_fitted.py`). The shift is kept unless the cross-fitted criterion of another
-rule is lower by more than half a paired standard error. Rules are tried in the order of `fitters.FITTERS`, so ties are
+Then every rule is cross-fitted (`cross_fit.py`). The shift is kept unless the cross-fitted criterion of another
+rule is lower by more than half a paired standard error. Rules are tried in the order of `rules.RULES`, so ties are
 left to the simpler one. At last the model stays as it is where its own loss is lower by as much than the cross-fitted
 loss of that rule. docs/which-gamma.md and docs/decisions.md have the measurements behind this.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..core.errors import LevelheadError
 from ..core.logits import fit_scale, some_rows
-from ..path.metrics import gain_text, shown, unmet_floors
+from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
 from ..rules.adjustment import smooth_votes
 from ..rules.rule import RULES, Unchanged
 from . import diagnostics
-from .choose import choose_gamma
-from .cross_fit import CrossFitted, cross_fit_rules
-from .fitters import Fitted, Fitter, make_fitter
-from .samples import HeldOut
+from .cross_fit import CrossFitted, Fitted, Fitter, cross_fit_rules
+from .fitters import make_fitter
+from .goal import TuneOptions
+from .paths import Paths, RulePath
+from .replicates import draw_replicates
+from .samples import kind_of_scores
 from .tuned import Candidate, Tuned
 
 CLEARLY = 0.5  # paired standard errors by which a rule must be better than a simpler one
 NONE = Unchanged.name
 
 
-def tune_auto(held_out: HeldOut, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
+def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
     """Choose a rule and its strengths on held-out samples. A rule asked for by name is cross-fitted by itself.
 
     Args:
-        held_out: the samples, with the options of the tuning.
+        paths: of the samples, with the options of the tuning.
         found: what is known to be wrong with them.
 
     Returns:
         The choice, with every rule that was tried and why this one was taken. Intervals of strengths are those of the
         rule that was chosen.
     """
-    options, fitters = held_out.options, make_fitters(held_out)
-    crossed = cross_fit_rules(held_out, fitters, held_out.reference.objective(options))
-    fits = {rule: fitter.fit(np.arange(len(held_out.labels))) for rule, fitter in fitters.items()}
+    samples, options, fitters = paths.samples, paths.samples.options, make_fitters(paths)
+    crossed = cross_fit_rules(samples, fitters, paths.reference.objective(options))
+    fits = {rule: fitter.fit(np.arange(len(samples.labels))) for rule, fitter in fitters.items()}
     rule, why = choose_rule(crossed, fits) if options.is_auto else (options.rule, "")
     candidates = list_candidates(crossed, fits, fitters)
-    path = held_out.rule_path(RULES[rule].path_name)
-    held_out.forget_paths()
+    path = paths.of(RULES[rule].path_name)
+    paths.forget()
     del fitters  # the paths of other rules may be larger than all that is to come
     if rule == NONE or RULES[rule].has_path:
-        tuned = choose_gamma(path, options, found, counts=held_out.counts, none=rule == NONE)
+        tuned = choose_gamma(path, options, found, counts=samples.counts, none=rule == NONE)
     else:
         more = [diagnostics.diagnose_range_end(fits[rule].plateau, fits[rule].reach)]
         quick, none = (
             replace(options, bootstrap=0, goal=replace(options.goal, floors=None)),
             not RULES[rule].strengths,
         )  # such a rule is not on that path
-        tuned = choose_gamma(path, quick, [*found, *more], counts=held_out.counts, none=none)
+        tuned = choose_gamma(path, quick, [*found, *more], counts=samples.counts, none=none)
         tuned = _with_parts(tuned, rule, fits[rule], crossed)
         if none:
             curve = next(one.curve for one in candidates if one.rule == rule)
@@ -67,11 +70,12 @@ def tune_auto(held_out: HeldOut, found: Sequence[diagnostics.Diagnosis]) -> Tune
     return replace(tuned, candidates=candidates, why=why)
 
 
-def make_fitters(held_out: HeldOut) -> dict[str, Fitter]:
+def make_fitters(paths: Paths) -> dict[str, Fitter]:
     """Return the rules that can act on these samples, simplest first, or only the one that was asked for."""
-    options, alone = held_out.options, held_out.options.background is not None  # which rules without counts change
+    options = paths.samples.options
+    alone = options.background is not None  # which rules without counts would change
     wanted = [rule for rule in RULES.values() if options.is_auto or rule.name == options.rule]
-    found = {rule.name: make_fitter(rule, held_out) for rule in wanted if rule.follows_counts or not alone}
+    found = {rule.name: make_fitter(rule, paths) for rule in wanted if rule.follows_counts or not alone}
     usable = {rule: fitter for rule, fitter in found.items() if fitter is not None}
     if not usable:
         raise LevelheadError(f"{options.rule!r} cannot act on these scores; use 'shift'", parameter="rule")
@@ -111,7 +115,7 @@ def list_candidates(
     crossed: CrossFitted, fits: Mapping[str, Fitted], fitters: Mapping[str, Fitter]
 ) -> tuple[Candidate, ...]:
     """Return every rule with its cross-fitted value and gain, the model as it is first."""
-    metric, level = crossed.objective.metric, crossed.held_out.options.level
+    metric, level = crossed.objective.metric, crossed.samples.options.level
     plain = Candidate(NONE, 0.0, value=shown(metric, crossed.loss(NONE)), gain=0.0, interval=(0.0, 0.0))
     return plain, *(
         Candidate(
@@ -131,18 +135,18 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
     """Return a choice that has a scale and an offset for each class. Its gain is the cross-fitted one."""
     assert fit.scale is not None
     assert fit.offset is not None
-    held_out, objective = crossed.held_out, crossed.objective
-    right = (fit.predicted == held_out.labels).astype(np.float64)
-    sizes = np.bincount(held_out.labels, minlength=held_out.classes)
+    samples, objective = crossed.samples, crossed.objective
+    right = (fit.predicted == samples.labels).astype(np.float64)
+    sizes = np.bincount(samples.labels, minlength=samples.classes)
     with np.errstate(invalid="ignore"):
-        recall = np.bincount(held_out.labels, right, held_out.classes) / sizes
-    balanced = np.nanmean(recall) if tuned.metric != "balanced_error" and held_out.options.target is None else None
+        recall = np.bincount(samples.labels, right, samples.classes) / sizes
+    balanced = np.nanmean(recall) if tuned.metric != "balanced_error" and samples.options.target is None else None
     floors = objective.floors
     if floors is not None and not fit.floors_met:
         raise unmet_floors(fit.gamma if fit.second is None else fit.second, recall, floors, fit.reach, tuned.names)
     scores, labels, weights, first = [], [], [], 0
-    for logits, own, _ in held_out.parts:
-        some, known, rows = some_rows(logits, own, kind=held_out.options.kind)
+    for logits, own, _ in samples.parts:
+        some, known, rows = some_rows(logits, own, kind=samples.options.kind)
         scores.append(smooth_votes(some, fit.smoothing)[0] * fit.scale + fit.offset)
         labels.append(known)
         weights.append(objective.weights[first + rows])
@@ -168,3 +172,106 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
         recall=tuple(recall.tolist()),
         temperature=fit_scale(np.concatenate(scores), np.concatenate(labels), np.concatenate(weights)),
     )
+
+
+def choose_gamma(
+    rule: RulePath,
+    options: TuneOptions,
+    found: Sequence[diagnostics.Diagnosis],
+    *,
+    counts: np.ndarray | None = None,
+    none: bool = False,
+) -> Tuned:
+    """Choose a rule's strength and return all about it; `counts` [K] if not those of the path; `none` for 0."""
+    path, objective = rule.path, rule.objective(options)
+    sizes, floors = np.bincount(path.labels, minlength=len(path.counts)), objective.floors
+    weights, grid, error = objective.weights, objective.grid, objective.error()
+    strength = options.guide_strength
+    values = objective.values(error, strength=strength)
+    gamma, plateau = (0.0, (0.0, 0.0)) if none else grid.choose(values)
+    if floors is not None and not meets_floors(objective.margins()):
+        raise unmet_floors(gamma, path.class_accuracy(gamma), floors, path.range, options.names)
+    drawn = draw_replicates(
+        objective, gamma, strength, options.bootstrap, np.random.default_rng(options.rng), options.stage("bootstrap")
+    )
+    now, before = path.right(gamma), path.right(0.0)
+    occurring = options.target is None and options.metric != "balanced_error"
+    balanced = (
+        [path.at(at).balanced_error for at in (0.0, gamma)] if occurring else [1 - weights @ before, 1 - weights @ now]
+    )
+    losses = [objective.fixed_loss(at)(None) for at in (0.0, gamma)]
+    warnings = diagnostics.issue_warnings(
+        [
+            *found,
+            diagnostics.diagnose_accuracy(before),
+            diagnostics.diagnose_range_end(plateau, path.range),
+            diagnostics.diagnose_missing_classes(sizes, options.names),
+        ]
+    )
+    mismatch = None if objective.mismatch is None else grid.curve(objective.mismatch.values())
+    return Tuned(
+        gamma=gamma,
+        interval=quantiles(drawn.gammas, options.level),
+        rule=path.rule.name,
+        criterion=options.criterion if options.metric in ERRORS else options.metric,
+        metric=options.metric,
+        value=shown(options.metric, losses[1]),
+        value_at_zero=shown(options.metric, losses[0]),
+        floors=() if floors is None else tuple(np.nan_to_num(floors).tolist()),
+        floors_met_at_zero=None if floors is None else not (path.class_accuracy(0.0) < floors).any(),
+        chosen_on=options.chosen_on,
+        n=len(path.labels),
+        classes=len(path.counts),
+        plateau=plateau,
+        curve=grid.curve(shown(options.metric, error)),
+        criterion_curve=grid.curve(values),
+        level=options.level,
+        error=float(1 - now.mean()),
+        balanced_error=float(balanced[1]),
+        error_at_zero=float(1 - before.mean()),
+        balanced_error_at_zero=float(balanced[0]),
+        gain=losses[0] - losses[1] - drawn.optimism,
+        gain_interval=quantiles(drawn.gains - drawn.optimism, options.level),
+        mismatch=None if mismatch is None else float(mismatch.at(gamma)),
+        mismatch_at_zero=None if mismatch is None else float(mismatch.at(0.0)),
+        missing=tuple(np.flatnonzero(sizes == 0).tolist()),
+        warnings=warnings,
+        temperature=temperature_at(rule, weights, gamma),
+        recall=tuple(path.class_accuracy(gamma).tolist()),
+        recall_at_zero=tuple(path.class_accuracy(0.0).tolist()),
+        kind=kind_of_scores(rule.parts[0].whole_logits()[0], path.kind),
+        **chosen_for(path.counts if counts is None else counts, options.names, kept=path.rule.bias is not None),
+    )
+
+
+def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float | None:
+    """Return the temperature of the adjusted scores, with samples weighing `weights` [N]."""
+    scores, labels, masses, first = [], [], [], 0
+    for part in rule.parts:
+        own = part.labels
+        for logits in part.whole_logits():
+            some, known, rows = some_rows(logits, own[: len(logits)], kind=part.kind)
+            scores.append(part.rule.scores(some, gamma))
+            labels.append(known)
+            masses.append(weights[first + rows])
+            first, own = first + len(logits), own[len(logits) :]
+    mass = np.concatenate(masses)
+    several = np.concatenate(scores) if len(scores) > 1 else scores[0]
+    return fit_scale(several, np.concatenate(labels), mass) if mass.any() else None
+
+
+def chosen_for(counts: np.ndarray, names: Sequence[str] | None, *, kept: bool = False) -> dict[str, Any]:
+    """Return what a `Tuned` says of the head that it is for."""
+    return {
+        "counts": tuple(float(n) for n in counts),
+        "bias": "keep" if kept else "scale",
+        "names": None if names is None else tuple(map(str, names)),
+    }
+
+
+def quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:
+    """Return the interval that holds this share of the values; None if there are none."""
+    if len(values) == 0:
+        return None
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

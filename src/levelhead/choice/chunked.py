@@ -22,10 +22,9 @@ from ..core.per_class import names_of_columns
 from ..path.path import GammaPath, gamma_path, join_paths
 from ..rules.rule import AUTO, RULES, OneStrength, PerClass, Rule, rule_with
 from .cross_fit import find_winners
-from .goal import Goal
-from .options import TuneOptions, check_background, rule_options
-from .samples import HeldOut
-from .tune import tune_held_out
+from .goal import Goal, TuneOptions, check_background, rule_options
+from .samples import Samples
+from .tune import tune_samples
 from .tuned import Tuned
 
 Chunk = tuple[Array, Array]  # logits [n, K], labels [n]
@@ -141,7 +140,7 @@ def tune_chunks(
     kept = KeptRows(rows, values, winners.astype(np.int64), true)
     joined = {name: replace(path, labels=one.labels, logits=(kept,)) for name, path in paths.items()}
     options = replace(options, names=known if names is None else names)
-    tuned = tune_held_out(HeldOut(((kept, one.labels, one.counts),), options, joined))
+    tuned = tune_samples(Samples(((kept, one.labels, one.counts),), options, joined))
     left_out = " and ".join(one.name for one in RULES.values() if isinstance(one, PerClass))
     note = f"{left_out} need all logits at once and were not tried"
     return replace(tuned, why=f"{tuned.why}; {note}") if options.is_auto else tuned

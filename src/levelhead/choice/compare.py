@@ -16,11 +16,11 @@ from ..path.metrics import TITLES, gain_text, shown, value_form
 from ..rules.rule import RULES, Auto, Rescale
 from . import diagnostics
 from .auto import choose_rule, make_fitters
-from .count_doubts import diagnose_counts
 from .cross_fit import CrossFitted, cross_fit_rules
-from .goal import Goal
-from .options import TuneOptions, rule_options
-from .samples import HeldOut
+from .diagnostics import diagnose_counts
+from .goal import Goal, TuneOptions, rule_options
+from .paths import Paths
+from .samples import Samples
 
 _LEVEL = 0.95
 
@@ -151,24 +151,25 @@ def compare(
     labels, names = resolve_labels(logits, labels, counts, names)
     given = rule_options(rule or Auto())
     options = TuneOptions(goal=Goal.of(metric), target=target, names=names, kind=kind, bootstrap=0, **given)
-    held_out = HeldOut.of([(logits, labels, counts)], options)
-    ((_, known, n),) = held_out.parts
+    samples = Samples.of([(logits, labels, counts)], options)
+    ((_, known, n),) = samples.parts
     sizes = np.bincount(known, minlength=len(n))
     if not isinstance(repeats, int | np.integer) or repeats < 1:
         raise LevelheadError(f"expected a whole number, at least 1, got {repeats}", parameter="repeats")
     if sizes.max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
-    objective = held_out.reference.objective(options)
+    paths = Paths(samples)
+    objective = paths.reference.objective(options)
     warnings = diagnostics.issue_warnings(
         [
             diagnostics.diagnose_missing_classes(sizes, names, least=2),
             diagnostics.diagnose_accuracy(objective.path.right(0.0)),
             diagnostics.diagnose_norms(options.norms, n, Rescale()),
-            *diagnose_counts(*held_out.parts[0], Rescale()),
+            *diagnose_counts(*samples.parts[0], Rescale()),
         ]
     )
-    fitters = make_fitters(held_out)
-    crossed = cross_fit_rules(held_out, fitters, objective, repeats=repeats, rng=rng)
+    fitters = make_fitters(paths)
+    crossed = cross_fit_rules(samples, fitters, objective, repeats=repeats, rng=rng)
     fits = {rule: fitter.fit(np.arange(len(known))) for rule, fitter in fitters.items()}
     order = sorted(crossed.predicted, key=crossed.loss)
     rows = tuple(_row(crossed, rule, order[0]) for rule in order)
@@ -176,7 +177,7 @@ def compare(
 
 
 def _row(crossed: CrossFitted, rule: str, best: str) -> Row:
-    labels = crossed.held_out.labels
+    labels = crossed.samples.labels
     sizes = np.bincount(labels)
     right = (crossed.predicted[rule] == labels).mean(axis=0)
     recall = np.bincount(labels, right)[sizes > 0] / sizes[sizes > 0]

@@ -10,20 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
 
 from ..core.array import Array, usable_cores
 from ..core.choices import Kind
+from ..core.curve import Curve
 from ..core.kept_rows import KeptRows
 from ..path.chunks import read_chunks
 from ..path.metrics import ERRORS
 from ..path.resample import class_variance, draw_folds, draw_resamples
 from ..rules.rule import Unchanged
-from .choose import guide_strength
-from .fitters import Fitted, Fitter
 from .objective import Objective, class_effects
-from .samples import HeldOut
+from .samples import Samples
 
 FOLDS, REPEATS = 5, 2
 _FEW_NUMBERS = 500_000  # N times K, up to which threads would wait for each other
@@ -31,16 +31,53 @@ _RESAMPLES = 200  # for the standard error of a metric that is not a mean over s
 
 
 @dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a rule chose on some samples: its strengths, or its numbers for each class, and what it then predicts.
+
+    Args:
+        gamma, second: the strengths; the second of `rescale+shift`, and of a shift after `vector`.
+        predicted: [N], the class of every sample, also of those that it was not fitted on.
+        scale, offset: [K] each, for rules with numbers for each class.
+        plateau, reach: the strengths that do as well, and the range; of the second, where there is one.
+        floors_met: whether some strength meets the floors on these samples.
+        smoothing: what is added to probabilities before their logarithm, for `vector`.
+    """
+
+    gamma: float
+    predicted: np.ndarray
+    second: float | None = None
+    scale: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    plateau: tuple[float, float] = (0.0, 0.0)
+    reach: tuple[float, float] = (0.0, 1.0)
+    floors_met: bool = True
+    smoothing: float = 0.0
+
+
+class Fitter(Protocol):
+    """A rule that can be fitted on rows of the held-out samples."""
+
+    @property
+    def curve(self) -> Curve | None:
+        """The metric over gamma on all samples; None for a rule that is not a path."""
+        ...
+
+    def fit(self, rows: np.ndarray) -> Fitted:
+        """Choose on rows [n] alone."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
 class CrossFitted:
     """What each rule predicts for samples that it was not fitted on.
 
     Args:
-        held_out, objective: the samples; the metric on them, of any rule.
+        samples, objective: the samples; the metric on them, of any rule.
         predicted: {rule: [repeats, N]}; `none` is the model as it is.
         fits: {rule: what it chose in each fold, with its predictions for that fold}.
     """
 
-    held_out: HeldOut
+    samples: Samples
     objective: Objective
     predicted: Mapping[str, np.ndarray]
     fits: Mapping[str, Sequence[Fitted]]
@@ -61,7 +98,7 @@ class CrossFitted:
         """
         if rule == over:
             return 0.0, 0.0
-        labels, size = self.held_out.labels, self.held_out.classes
+        labels, size = self.samples.labels, self.samples.classes
         change = self._right(rule) - self._right(over)
         effects = class_effects(self.objective, 0.0)
         seen, smoothed = (class_variance(change, labels, size, more) for more in (0, 1))
@@ -81,13 +118,13 @@ class CrossFitted:
     @cached_property
     def guide(self) -> float:
         """The weight of the mismatch, of ``min(1, 20 s)`` where the model is as it is."""
-        strength = guide_strength(self.held_out.options)
+        strength = self.samples.options.guide_strength
         return min(1.0, strength * self.objective.standard_error(0.0)) if strength else 0.0
 
     def _resampled_losses(self, rule: str) -> np.ndarray:
         """Return the loss of a rule on resampled samples, the same ones for every rule; computed once."""
         if rule not in self._known_losses:
-            draws = draw_resamples(self.held_out.labels, _RESAMPLES, np.random.default_rng(0))
+            draws = draw_resamples(self.samples.labels, _RESAMPLES, np.random.default_rng(0))
             self._known_losses[rule] = np.array([self.loss(rule, times) for times in draws])
         return self._known_losses[rule]
 
@@ -104,7 +141,7 @@ class CrossFitted:
 
     def _right(self, rule: str) -> np.ndarray:
         """Return the share of repeats in which each sample is right, [N]."""
-        return (self.predicted[rule] == self.held_out.labels).mean(axis=0)
+        return (self.predicted[rule] == self.samples.labels).mean(axis=0)
 
     def meets_floors_as_trained(self) -> bool:
         """Return whether the model as it is meets the floors."""
@@ -117,7 +154,7 @@ class CrossFitted:
 
 
 def cross_fit_rules(
-    held_out: HeldOut,
+    samples: Samples,
     fitters: Mapping[str, Fitter],
     objective: Objective,
     *,
@@ -126,8 +163,8 @@ def cross_fit_rules(
     rng: np.random.Generator | int = 0,
 ) -> CrossFitted:
     """Fit every rule on all folds but one, and let it predict that one; again for each fold and repeat."""
-    labels, rng = held_out.labels, np.random.default_rng(rng)
-    plain = as_trained(held_out)
+    labels, rng = samples.labels, np.random.default_rng(rng)
+    plain = as_trained(samples)
     predicted = {rule: np.tile(plain, (repeats, 1)) for rule in (Unchanged.name, *fitters)}
     fits: dict[str, list[Fitted]] = {rule: [] for rule in fitters}
     tasks = []
@@ -146,19 +183,19 @@ def cross_fit_rules(
 
     first = len(fitters) if tasks else 0  # what fits share is computed in the first
     found = [fit(*task) for task in tasks[:first]]
-    if held_out.numbers < _FEW_NUMBERS:
+    if samples.numbers < _FEW_NUMBERS:
         found += [fit(*task) for task in tasks[first:]]
     else:
         with ThreadPoolExecutor(usable_cores()) as pool:
             found += pool.map(lambda task: fit(*task), tasks[first:])
     for (*_, rule), one in zip(tasks, found, strict=True):
         fits[rule].append(one)
-    return CrossFitted(held_out, objective, predicted, fits)
+    return CrossFitted(samples, objective, predicted, fits)
 
 
-def as_trained(held_out: HeldOut) -> np.ndarray:
+def as_trained(samples: Samples) -> np.ndarray:
     """Return the class that each sample gets as the model is, [N]."""
-    return np.concatenate([find_winners(logits, held_out.options.kind) for logits, *_ in held_out.parts])
+    return np.concatenate([find_winners(logits, samples.options.kind) for logits, *_ in samples.parts])
 
 
 def find_winners(logits: Array, kind: Kind) -> np.ndarray:

@@ -8,7 +8,6 @@ better, and make its `Tuned`.
 
 from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
-from typing import Protocol
 
 import numpy as np
 
@@ -20,51 +19,15 @@ from ..path.metrics import ERRORS, meets_floors, shown
 from ..rules.adjustment import smooth_votes
 from ..rules.rule import OneStrength, Rescale, RescaleThenShift, Rule, Shift, Vector
 from . import diagnostics
-from .choose import RulePath, class_shares, guide_strength, labelled_changes
+from .cross_fit import Fitted, Fitter
+from .goal import TuneOptions
 from .objective import Pull
-from .options import TuneOptions
-from .samples import HeldOut
+from .paths import Paths, RulePath, labelled_changes
+from .samples import Samples, class_shares
 from .vector import choose_ridge, fit_vector, vector_loss
 
 MOST_VECTOR_NUMBERS = 100_000  # the same for rules with numbers for each class, fitted by Newton's steps
 MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need a path of their own for each fold
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """What a rule chose on some samples: its strengths, or its numbers for each class, and what it then predicts.
-
-    Args:
-        gamma, second: the strengths; the second of `rescale+shift`, and of a shift after `vector`.
-        predicted: [N], the class of every sample, also of those that it was not fitted on.
-        scale, offset: [K] each, for rules with numbers for each class.
-        plateau, reach: the strengths that do as well, and the range; of the second, where there is one.
-        floors_met: whether some strength meets the floors on these samples.
-        smoothing: what is added to probabilities before their logarithm, for `vector`.
-    """
-
-    gamma: float
-    predicted: np.ndarray
-    second: float | None = None
-    scale: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    plateau: tuple[float, float] = (0.0, 0.0)
-    reach: tuple[float, float] = (0.0, 1.0)
-    floors_met: bool = True
-    smoothing: float = 0.0
-
-
-class Fitter(Protocol):
-    """A rule that can be fitted on rows of the held-out samples."""
-
-    @property
-    def curve(self) -> Curve | None:
-        """The metric over gamma on all samples; None for a rule that is not a path."""
-        ...
-
-    def fit(self, rows: np.ndarray) -> Fitted:
-        """Choose on rows [n] alone."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +52,7 @@ class PathFitter:
     def fit(self, rows: np.ndarray) -> Fitted:
         """Choose gamma on some rows, as `tune` does."""
         objective = self.rule.objective(self.options, rows)
-        gamma, plateau = objective.choose(objective.error(), strength=guide_strength(self.options))
+        gamma, plateau = objective.choose(objective.error(), strength=self.options.guide_strength)
         return Fitted(
             gamma,
             self.predictions.predictions(gamma),
@@ -103,7 +66,7 @@ class PathFitter:
 class ShiftAfter:
     """RS at the strength that is best alone, and then the shift that is best after it, pulled toward none."""
 
-    held_out: HeldOut
+    paths: Paths
     first: PathFitter
 
     @property
@@ -115,7 +78,7 @@ class ShiftAfter:
         """Choose both strengths on some rows."""
         gamma = self.first.fit(rows).gamma
         found = self.second(gamma).fit(rows)
-        both = RescaleThenShift().adjustment(self.held_out.counts, gamma, found.gamma)
+        both = RescaleThenShift().adjustment(self.paths.samples.counts, gamma, found.gamma)
         return replace(found, gamma=gamma, second=found.gamma, scale=both.scale, offset=both.offset)
 
     def second(self, gamma: float) -> PathFitter:
@@ -123,7 +86,7 @@ class ShiftAfter:
         found = self._seconds.get(gamma)
         if found is None:
             found = self._shift_after(gamma)
-            if len(self._seconds) >= MOST_NUMBERS // self.held_out.numbers:
+            if len(self._seconds) >= MOST_NUMBERS // self.paths.samples.numbers:
                 self._seconds.clear()
             self._seconds[gamma] = found
         return found
@@ -133,17 +96,17 @@ class ShiftAfter:
         return {}
 
     def _shift_after(self, gamma: float) -> PathFitter:
-        held_out, options = self.held_out, self.held_out.options
+        samples, options = self.paths.samples, self.paths.samples.options
         scaled = [
             part.rule.scores(check_logits(to_numpy(logits), kind=options.kind), gamma)
-            for part, (logits, *_) in zip(self.first.rule.parts, held_out.parts, strict=True)
+            for part, (logits, *_) in zip(self.first.rule.parts, samples.parts, strict=True)
         ]
-        pull = None if options.metric not in ERRORS else Pull(0.0, held_out.calibration[0], 0.5)
+        pull = None if options.metric not in ERRORS else Pull(0.0, samples.calibration[0], 0.5)
         if options.unlabelled is not None:
             rule = self.first.rule.parts[0].rule
             unlabelled = rule.scores(check_logits(to_numpy(options.unlabelled), kind=options.kind), gamma)
             options = replace(options, unlabelled=unlabelled)
-        return PathFitter(RulePath.of(held_out.paths(Shift.name, scaled), options, pull=pull), options)
+        return PathFitter(RulePath.of(self.paths.parts(Shift.name, scaled), options, pull=pull), options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +117,7 @@ class VectorFitter:
     shifted by the strength that is best on the rows: log loss does not know of those.
     """
 
-    held_out: HeldOut
+    paths: Paths
 
     @property
     def curve(self) -> Curve | None:
@@ -162,12 +125,12 @@ class VectorFitter:
 
         Both are in the units of log-probabilities: the first are divided by their temperature.
         """
-        held_out, options = self.held_out, self.held_out.options
-        fitted = self.fit(np.arange(len(held_out.labels)))
+        samples, options = self.paths.samples, self.paths.samples.options
+        fitted = self.fit(np.arange(len(samples.labels)))
         assert fitted.scale is not None
         assert fitted.offset is not None
         plain, after = self.scores / self.temperature, fitted.scale * self.scores + fitted.offset
-        objective = held_out.reference.objective(replace(options, goal=replace(options.goal, floors=None)))
+        objective = self.paths.reference.objective(replace(options, goal=replace(options.goal, floors=None)))
         steps = np.linspace(0, 1, 41)
         losses = [objective.loss_of(((1 - step) * plain + step * after).argmax(axis=1)) for step in steps]
         starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
@@ -176,54 +139,55 @@ class VectorFitter:
     @cached_property
     def temperature(self) -> float:
         """The temperature of the scores, where classes weigh as in training."""
-        return 1 / vector_loss(self.scores, self.held_out.labels, self.held_out.counts).inverse
+        return 1 / vector_loss(self.scores, self.paths.samples.labels, self.paths.samples.counts).inverse
 
     @cached_property
     def scores(self) -> np.ndarray:
         """The logits of all samples, [N, K], or the logarithms of their probabilities, smoothed."""
-        kind = self.held_out.options.kind
-        known = [check_logits(to_numpy(logits), kind=kind).astype(np.float64) for logits, *_ in self.held_out.parts]
+        samples, kind = self.paths.samples, self.paths.samples.options.kind
+        known = [check_logits(to_numpy(logits), kind=kind).astype(np.float64) for logits, *_ in samples.parts]
         return smooth_votes(np.concatenate(known), self.smoothing if kind == "probabilities" else 0.0)[0]
 
     @cached_property
     def smoothing(self) -> float:
         """What is added to probabilities before their logarithm; 0 for logits."""
-        if self.held_out.options.kind != "probabilities":
+        if self.paths.samples.options.kind != "probabilities":
             return 0.0
-        logs = [check_logits(to_numpy(logits), kind="probabilities") for logits, *_ in self.held_out.parts]
+        logs = [check_logits(to_numpy(logits), kind="probabilities") for logits, *_ in self.paths.samples.parts]
         return smooth_votes(np.concatenate(logs))[1]
 
     @cached_property
     def ridge(self) -> float:
         """The strength of the penalty."""
-        held_out = self.held_out
-        return choose_ridge(self.scores, held_out.labels, held_out.counts, prior=self.prior)
+        samples = self.paths.samples
+        return choose_ridge(self.scores, samples.labels, samples.counts, prior=self.prior)
 
     @cached_property
     def start(self) -> np.ndarray:
         """The parameters of all samples, [2, K], which those of some are near."""
-        held_out = self.held_out
-        return vector_loss(self.scores, held_out.labels, held_out.counts, self.prior).minimum_at(self.ridge)
+        samples = self.paths.samples
+        return vector_loss(self.scores, samples.labels, samples.counts, self.prior).minimum_at(self.ridge)
 
     @cached_property
     def prior(self) -> np.ndarray:
         """What each class weighs in the metric, [K]."""
-        return class_shares(self.held_out.labels, self.held_out.classes, self.held_out.options)
+        return class_shares(self.paths.samples.labels, self.paths.samples.classes, self.paths.samples.options)
 
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
-        held_out, options = self.held_out, self.held_out.options
-        labels = held_out.labels[rows]
+        samples, options = self.paths.samples, self.paths.samples.options
+        labels = samples.labels[rows]
         given = {"prior": self.prior, "ridge": self.ridge, "start": self.start, "near": self.temperature}
-        fit = fit_vector(self.scores[rows], labels, held_out.counts, **given)
+        fit = fit_vector(self.scores[rows], labels, samples.counts, **given)
         scores = fit.scores(self.scores)
         found = Fitted(1.0, scores.argmax(axis=1), scale=fit.scale, offset=fit.offset, smoothing=self.smoothing)
         if options.metric in ERRORS and options.floors is None:
             return found
-        cuts = np.cumsum([len(part) for _, part, _ in held_out.parts])[:-1]
+        cuts = np.cumsum([len(part) for _, part, _ in samples.parts])[:-1]
         options = replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
-        after = PathFitter(RulePath.of(held_out.paths(Shift.name, np.split(scores, cuts)), options), options).fit(rows)
-        rarity = np.log(held_out.counts.max() / held_out.counts)
+        shifted = self.paths.parts(Shift.name, np.split(scores, cuts))
+        after = PathFitter(RulePath.of(shifted, options), options).fit(rows)
+        rarity = np.log(samples.counts.max() / samples.counts)
         return replace(
             after,
             gamma=1.0,
@@ -235,36 +199,38 @@ class VectorFitter:
 
 
 @singledispatch
-def make_fitter(rule: Rule, held_out: HeldOut) -> Fitter | None:
+def make_fitter(rule: Rule, paths: Paths) -> Fitter | None:
     """Return what fits a rule on rows of the samples; None where it cannot act on them, or is nothing to fit."""
     return None
 
 
 @make_fitter.register
-def _(rule: OneStrength, held_out: HeldOut) -> Fitter | None:
-    if rule.multiplies and not _can_be_scaled(held_out):
+def _(rule: OneStrength, paths: Paths) -> Fitter | None:
+    if rule.multiplies and not _can_be_scaled(paths.samples):
         return None
-    if rule.needs_norms and held_out.options.norms is None:
+    if rule.needs_norms and paths.samples.options.norms is None:
         return None
-    return PathFitter(held_out.rule_path(rule.name), held_out.options)
+    return PathFitter(paths.of(rule.name), paths.samples.options)
 
 
 @make_fitter.register
-def _(rule: RescaleThenShift, held_out: HeldOut) -> Fitter | None:
-    too_much = held_out.options.bias is not None or held_out.numbers > MOST_NUMBERS or held_out.joined is not None
-    if too_much or not _can_be_scaled(held_out):
+def _(rule: RescaleThenShift, paths: Paths) -> Fitter | None:
+    samples = paths.samples
+    too_much = samples.options.bias is not None or samples.numbers > MOST_NUMBERS or samples.joined is not None
+    if too_much or not _can_be_scaled(samples):
         return None
-    return ShiftAfter(held_out, PathFitter(held_out.rule_path(rule.path_name), held_out.options))
+    return ShiftAfter(paths, PathFitter(paths.of(rule.path_name), paths.samples.options))
 
 
 @make_fitter.register
-def _(rule: Vector, held_out: HeldOut) -> Fitter | None:
-    too_much = held_out.joined is not None or (held_out.options.is_auto and held_out.numbers > MOST_VECTOR_NUMBERS)
-    return None if too_much or np.bincount(held_out.labels).max() < 2 else VectorFitter(held_out)
+def _(rule: Vector, paths: Paths) -> Fitter | None:
+    samples = paths.samples
+    too_much = samples.joined is not None or (samples.options.is_auto and samples.numbers > MOST_VECTOR_NUMBERS)
+    return None if too_much or np.bincount(samples.labels).max() < 2 else VectorFitter(paths)
 
 
-def _can_be_scaled(held_out: HeldOut) -> bool:
+def _can_be_scaled(samples: Samples) -> bool:
     """Return whether multiplying scores can change a prediction: not those of probabilities, nor where two classes have
     opposite logits, or one is always 0."""
-    binary = (diagnostics.diagnose_binary_head(logits, Rescale()) for logits, *_ in held_out.parts)
-    return not (held_out.of_probabilities or all(found is not None for found in binary))
+    binary = (diagnostics.diagnose_binary_head(logits, Rescale()) for logits, *_ in samples.parts)
+    return not (samples.of_probabilities or all(found is not None for found in binary))

@@ -19,11 +19,9 @@ from ..path.envelope import Envelope
 from ..path.grid import SAME_VALUE, Grid
 from ..path.metrics import ERRORS, RECALLS, MetricSteps, apply_floors
 from ..path.path import GammaPath
-from ..path.resample import class_variance
-from ..show.progress import RowProgress
-from .replicates import Block, ResampledChoice
+from .goal import STRENGTH
 
-STRENGTH = 20.0
+FixedLoss = Callable[[np.ndarray | None], float]  # of each sample's count
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +78,7 @@ class Objective:
         floors: [K], the least recall of each class, NaN for none; None for no floors at all.
         pull: what is added where gamma is far from what a calibrated model would need; None for nothing.
         kept: [N] bool, the samples that count, for the two errors without floors; all if None.
+        known: the grid and the interval of each event of the path, where they are known already.
     """
 
     path: GammaPath
@@ -92,10 +91,10 @@ class Objective:
     floors: np.ndarray | None = None
     pull: Pull | None = None
     kept: np.ndarray | None = None
+    known: tuple[Grid, np.ndarray] | None = None
 
     def on(self, kept: np.ndarray, target: np.ndarray) -> "Objective":
         """Return the objective of some samples, [N] bool, and their target; what is sorted is not sorted again."""
-        found = replace(self, kept=kept, target=target)
         edges, present = self.grid.edges, np.zeros(len(self.grid.edges), bool)
         present[0] = True
         present[self._error_bins[kept[self.path.events[3]]]] = True
@@ -103,8 +102,8 @@ class Objective:
             present[self._change_bins if self.unlabelled else self._change_bins[kept[self.changes.sample]]] = True
         present[-1] = True
         place = np.cumsum(present) - 1  # where an interval of all samples lies among those of some
-        vars(found).update({"grid": Grid(edges[present]), "_error_bins": place[self._error_bins]})
-        return found
+        known = Grid(edges[present]), place[self._error_bins]
+        return replace(self, kept=kept, target=target, known=known)
 
     def error(self, times: np.ndarray | None = None) -> np.ndarray:
         """Return the class-weighted error (or the loss) on each interval, [G], with sample i counted times[i] times."""
@@ -159,7 +158,7 @@ class Objective:
         assert self.floors is not None
         return self.steps.margins(self.grid.middles, self._masses(times), self.floors)
 
-    def fixed_loss(self, gamma: float) -> Callable[[np.ndarray | None], float]:
+    def fixed_loss(self, gamma: float) -> FixedLoss:
         """Return what gives the loss at one gamma for any `times` [N]: ``1 - accuracy`` if it is an error."""
         right = self.path.right(gamma)
         if self.metric in ERRORS:
@@ -215,6 +214,8 @@ class Objective:
     @cached_property
     def grid(self) -> Grid:
         """The intervals between all gammas at which anything changes."""
+        if self.known is not None:
+            return self.known[0]
         events = [self.path.events[1], *([] if self.changes is None else [self.changes.gamma])]
         return Grid.between(np.concatenate(events), self.path.range, self.most)
 
@@ -233,60 +234,12 @@ class Objective:
 
     @cached_property
     def _error_bins(self) -> np.ndarray:
-        return self.grid.bins(self.path.events[1])
+        return self.grid.bins(self.path.events[1]) if self.known is None else self.known[1]
 
     @cached_property
     def _change_bins(self) -> np.ndarray:
         assert self.changes is not None
         return self.grid.bins(self.changes.gamma)
-
-
-@dataclass(frozen=True, eq=False)
-class Replicates:
-    """The choice repeated on resamples: the gammas they choose, [B], what the real gamma gains on each, [B], and how
-    much more, on average, a replicate's own choice gains on it than on the samples that it was drawn from.
-
-    Gains are spread as if each class had one more sample that gains and one that loses: resampling a single sample
-    shows no doubt. The real choice flatters itself on the real samples by that optimism, too (Efron 1983).
-    """
-
-    gammas: np.ndarray
-    gains: np.ndarray
-    optimism: float
-
-
-def draw_replicates(
-    objective: Objective,
-    gamma: float,
-    strength: float,
-    n: int,
-    rng: np.random.Generator,
-    progress: RowProgress | None = None,
-) -> Replicates:
-    """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
-    objective = replace(objective, most=1000)
-    path, grid, error = objective.path, objective.grid, objective.error()
-    change = path.right(gamma) - path.right(0.0).astype(np.float64)
-    blocks = [Block(*(np.zeros(0) for _ in Block._fields))]
-    for block in ResampledChoice(objective, gamma, strength).blocks(n, rng):
-        blocks.append(block)
-        if progress is not None:
-            progress(sum(len(one.gammas) for one in blocks), n)
-    gammas, again, zero, at_gamma = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    gains = zero - at_gamma
-    at = np.searchsorted(grid.edges[1:-1], gammas, side="right")
-    optimism = (error[at] - again) - (objective.fixed_loss(0.0)(None) - zero)
-    if gamma == 0:  # nothing changes, on whatever samples
-        return Replicates(gammas, np.zeros(n), 0.0)
-    gains += rng.normal(scale=np.sqrt(_unseen_variance(objective, change, gamma)), size=n)
-    return Replicates(gammas, gains, float(optimism.mean()) if n else 0.0)
-
-
-def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> float:
-    """Return how much the variance of a mean change (+1, 0, -1) grows if each class had one +1 and one -1 more."""
-    labels, size = objective.path.labels, len(objective.target)
-    seen, smoothed = (class_variance(change, labels, size, more) for more in (0, 1))
-    return max(0.0, float((class_effects(objective, gamma) ** 2 * (smoothed - seen)).sum()))
 
 
 def class_effects(objective: Objective, gamma: float) -> np.ndarray:

@@ -28,7 +28,7 @@ from ..core.warnings import PriorWarning
 from ..path.resample import draw_resamples
 from ..rules.adjustment import smooth_votes
 from .diagnostics import Diagnosis, issue_warnings
-from .options import TuneOptions
+from .goal import TuneOptions
 from .vector import vector_loss
 
 _LEAST_SHARE = 1e-12  # EM never takes a share from 0

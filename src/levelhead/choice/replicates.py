@@ -1,9 +1,9 @@
 """The choice of gamma on many resamples at once: tables of replicates by groups of samples, a block at a time.
 
-Replicates can choose only on some intervals (`possible.py`). Samples of a class that are right or wrong and predicted
-alike on all of these are one group (`replicate_groups.py`). The error of a replicate is known on every such interval
+Replicates can choose only on some intervals. Samples of a class that are right or wrong and predicted alike on all of
+these are one group (`replicate_groups.py`). The error of a replicate is known on every such interval
 first. No interval can be chosen whose error alone exceeds the whole criterion of another, so shares are followed only
-where the choice can fall. Apart from the chance that `possible.py` leaves out, all choices are the same as if each
+where the choice can fall. Apart from the chance that is left out there, all choices are the same as if each
 replicate were chosen by itself.
 """
 
@@ -11,18 +11,25 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core.array import SCRATCH, usable_cores
 from ..path.envelope import Envelope
 from ..path.grid import Grid
-from .block_shares import TABLE_NUMBERS, BlockShares, changing, group_changes, group_predictions
-from .possible import possible_intervals
-from .replicate_groups import Groups
-
-_Objective = Any  # an Objective: its module imports this one
+from ..path.resample import class_variance
+from ..show.progress import RowProgress
+from .objective import FixedLoss, Objective, class_effects
+from .replicate_groups import (
+    TABLE_NUMBERS,
+    BlockShares,
+    Groups,
+    changing,
+    group_changes,
+    group_predictions,
+    possible_intervals,
+)
 
 
 class Block(NamedTuple):
@@ -43,7 +50,7 @@ class ResampledChoice:
         gamma, strength: what was chosen on all samples; how much the mismatch of shares counts.
     """
 
-    objective: _Objective
+    objective: Objective
     gamma: float
     strength: float
 
@@ -93,6 +100,7 @@ class ResampledChoice:
             if objective.pull is not None:
                 values = errors + np.outer(s, objective.pull.values(grid.middles, 1.0))
             if guided:
+                assert objective.changes is not None
                 mass = mass if free is None else free / len(objective.changes.start)
                 values = self._shares.add(values, mass, np.minimum(1.0, self.strength * s))
         return grid.choose_rows(values, prefer_zero=len(grid.middles) == len(objective.grid.middles)), errors
@@ -161,7 +169,7 @@ class ResampledChoice:
         return self.objective.weights[self.groups.first]
 
     @cached_property
-    def _losses(self) -> tuple[Any, Any]:
+    def _losses(self) -> tuple[FixedLoss, FixedLoss]:
         return self.objective.fixed_loss(0.0), self.objective.fixed_loss(self.gamma)
 
     @cached_property
@@ -215,6 +223,7 @@ class ResampledChoice:
     @cached_property
     def _shares(self) -> BlockShares:
         mismatch, first = self.objective.mismatch, self.span[0]
+        assert mismatch is not None
         assert self._changes is not None
         few = group_changes(self._changes, self.groups if self.free is None else self.free)
         low, high = self._likely
@@ -228,3 +237,51 @@ class ResampledChoice:
         slack = 2 * objective.standard_error(self.gamma)
         likely = np.flatnonzero(alone <= objective.values(error, strength=self.strength).min() + slack)
         return max(int(likely[0]), self.span[0]), min(int(likely[-1]), self.span[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates:
+    """The choice repeated on resamples: the gammas they choose, [B], what the real gamma gains on each, [B], and how
+    much more, on average, a replicate's own choice gains on it than on the samples that it was drawn from.
+
+    Gains are spread as if each class had one more sample that gains and one that loses: resampling a single sample
+    shows no doubt. The real choice flatters itself on the real samples by that optimism, too (Efron 1983).
+    """
+
+    gammas: np.ndarray
+    gains: np.ndarray
+    optimism: float
+
+
+def draw_replicates(
+    objective: Objective,
+    gamma: float,
+    strength: float,
+    n: int,
+    rng: np.random.Generator,
+    progress: RowProgress | None = None,
+) -> Replicates:
+    """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
+    objective = replace(objective, most=1000)
+    path, grid, error = objective.path, objective.grid, objective.error()
+    change = path.right(gamma) - path.right(0.0).astype(np.float64)
+    blocks = [Block(*(np.zeros(0) for _ in Block._fields))]
+    for block in ResampledChoice(objective, gamma, strength).blocks(n, rng):
+        blocks.append(block)
+        if progress is not None:
+            progress(sum(len(one.gammas) for one in blocks), n)
+    gammas, again, zero, at_gamma = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    gains = zero - at_gamma
+    at = np.searchsorted(grid.edges[1:-1], gammas, side="right")
+    optimism = (error[at] - again) - (objective.fixed_loss(0.0)(None) - zero)
+    if gamma == 0:  # nothing changes, on whatever samples
+        return Replicates(gammas, np.zeros(n), 0.0)
+    gains += rng.normal(scale=np.sqrt(_unseen_variance(objective, change, gamma)), size=n)
+    return Replicates(gammas, gains, float(optimism.mean()) if n else 0.0)
+
+
+def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> float:
+    """Return how much the variance of a mean change (+1, 0, -1) grows if each class had one +1 and one -1 more."""
+    labels, size = objective.path.labels, len(objective.target)
+    seen, smoothed = (class_variance(change, labels, size, more) for more in (0, 1))
+    return max(0.0, float((class_effects(objective, gamma) ** 2 * (smoothed - seen)).sum()))

@@ -1,28 +1,27 @@
-"""Held-out samples as a choice needs them: checked, with the scale of their scores and the path of each rule."""
+"""Held-out samples as a choice needs them: checked once, with their weights and the scale of their scores."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..core.array import Array, as_array
+from ..core.choices import Kind
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ..core.logits import fit_scale, some_rows
+from ..core.logits import are_log_probabilities, fit_scale, some_rows
 from ..path.engines import check_samples
-from ..path.metrics import ERRORS
-from ..path.path import GammaPath, gamma_path
-from ..rules.rule import RULES, Shift, find_path_rule
-from .choose import RulePath, class_shares, kind_of_scores
-from .objective import Pull
-from .options import TuneOptions
+from ..path.path import GammaPath
+from ..rules.checks import target_prior
+from .goal import TuneOptions
 
 Part = tuple[Array, np.ndarray, np.ndarray]  # logits [n, K], labels [n], counts [K]
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
+class Samples:
     """Held-out samples, in parts that each have their own counts, with the options of the tuning.
 
     Args:
@@ -35,7 +34,7 @@ class HeldOut:
     joined: Mapping[str, GammaPath] | None = None
 
     @staticmethod
-    def of(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptions) -> "HeldOut":
+    def of(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptions) -> "Samples":
         """Return the samples, checked."""
         found = tuple(_check_part(*part, options.names) for part in parts)
         sizes = sorted({len(counts) for *_, counts in found})
@@ -44,7 +43,7 @@ class HeldOut:
                 f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} classes",
                 parameter="folds",
             )
-        return HeldOut(found, options)
+        return Samples(found, options)
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -104,51 +103,24 @@ class HeldOut:
         """The training samples of each class, [K]; of several parts, the sum."""
         return np.sum([counts for *_, counts in self.parts], axis=0)
 
-    def paths(self, rule: str, logits: Sequence[np.ndarray] | None = None) -> list[GammaPath]:
-        """Return each part's path under a rule, of its logits or of others in their place."""
-        options, made = self.options, find_path_rule(rule)
-        low, high = options.range_of(rule, self.calibration[0] if made.grows else 1.0)
-        if self.joined is not None:
-            known = self.joined[rule]
-            return [known.within((low, min(high, known.range[1])))]
-        bias = options.bias if made.multiplies or options.rule == rule else None
-        made = replace(made, bias=bias, norms=options.norms if made.needs_norms else None)
-        return [
-            gamma_path(
-                own if logits is None else logits[i],
-                labels,
-                counts,
-                rule=made,
-                range=(low, high) if logits is None else (-high, high),  # once scaled, the shift may be negative
-                kind=options.kind if logits is None else "logits",
-                progress=options.stage("path") if logits is None else None,
-            )
-            for i, (own, labels, counts) in enumerate(self.parts)
-        ]
-
-    def rule_path(self, rule: str) -> RulePath:
-        """Return a rule's path over its range, computed once; with `auto`, the shift is pulled."""
-        if rule not in self._known:
-            pulled = RULES[rule].pulled and self.options.is_auto and self.options.metric in ERRORS
-            pull = Pull(self.calibration[1], self.calibration[0]) if pulled else None
-            self._known[rule] = RulePath.of(self.paths(rule), self.options, pull=pull)
-        return self._known[rule]
-
-    @property
-    def reference(self) -> RulePath:
-        """The path of the rule that is tried first, on which the metric of any other is measured."""
-        return self.rule_path(Shift.name)
-
-    def forget_paths(self) -> None:
-        """Let go of the paths of all rules, which take much memory."""
-        self._known.clear()
-
-    @cached_property
-    def _known(self) -> dict[str, RulePath]:
-        return {}
-
 
 def _check_part(logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None) -> Part:
     """Return one part, checked but for its numbers, which are read chunk by chunk."""
     logits = as_array(logits)
     return logits, *check_samples(logits, labels, counts, names)
+
+
+def class_shares(labels: np.ndarray, classes: int, options: TuneOptions) -> np.ndarray:
+    """Return what each class weighs in the metric, [K]: as the target says or, for some metrics, as classes occur."""
+    sizes = np.bincount(labels, minlength=classes)
+    if options.target is None and options.metric != "balanced_error":
+        return sizes / sizes.sum()
+    shares = target_prior(options.target, classes, options.names)
+    if not shares[sizes > 0].any():
+        raise LevelheadError("expected a share above 0 for some class that has a sample here", parameter="target")
+    return shares
+
+
+def kind_of_scores(logits: Any, kind: Kind) -> Kind:
+    """Return what scores [N, K] are: `probabilities`, also if their logarithms were given, or `logits`."""
+    return "probabilities" if kind == "probabilities" or are_log_probabilities(logits) else "logits"

@@ -1,32 +1,38 @@
-"""Choosing a rule and its strength on held-out samples or out-of-fold scores. Never on test data."""
+"""Choosing a rule and its strength on held-out samples or out-of-fold scores, or without labels, by predicted shares.
+
+Never on test data.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..core.array import Array
+from ..core.array import Array, as_array
 from ..core.choices import Kind
 from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import LevelheadError
 from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
+from ..core.logits import check_shape
 from ..core.per_class import names_of_columns
+from ..path.envelope_walk import compute_envelope
 from ..path.metrics import ERRORS
 from ..path.path import GammaPath
-from ..rules.rule import AUTO, RULES, Rule, Shift
+from ..rules.checks import target_prior
+from ..rules.rule import AUTO, RULES, Rescale, Rule, Shift, find_path_rule
 from ..show.progress import StageProgress
 from . import diagnostics
-from .auto import tune_auto
-from .choose import RulePath, choose_gamma
-from .count_doubts import diagnose_counts
-from .goal import Goal
-from .match_prior import match_prior, match_prior_with
-from .options import TuneOptions, check_background, rule_options
+from .auto import choose_gamma, chosen_for, quantiles, tune_auto
+from .diagnostics import diagnose_counts
+from .goal import Goal, TuneOptions, check_background, rule_options
+from .objective import Grid, ShareMismatch
+from .paths import Paths, RulePath
 from .priors import estimate_target
-from .samples import HeldOut
+from .replicate_groups import choose_by_shares
+from .samples import Samples, kind_of_scores
 from .tuned import Tuned
 
-__all__ = ["cross_fit", "match_prior", "tune", "tune_held_out", "tune_path", "tune_with"]
+__all__ = ["cross_fit", "match_prior", "tune", "tune_path", "tune_samples", "tune_with"]
 
 
 def tune(
@@ -195,24 +201,23 @@ def cross_fit(
 
 def _tune_parts(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptions) -> Tuned:
     """Do what `tune` and `cross_fit` share."""
-    held_out = HeldOut.of(parts, options)
+    samples = Samples.of(parts, options)
     if options.estimates_target:
-        prior = estimate_target(options, held_out.counts, [(logits, labels) for logits, labels, _ in held_out.parts])
+        prior = estimate_target(options, samples.counts, [(logits, labels) for logits, labels, _ in samples.parts])
         guide = options.unlabelled if options.metric in ERRORS else None
         options = replace(options, target=prior.shares, unlabelled=guide)
         return replace(_tune_parts(parts, options), prior=prior)
-    return tune_held_out(held_out)
+    return tune_samples(samples)
 
 
-def tune_held_out(held_out: HeldOut) -> Tuned:
+def tune_samples(samples: Samples) -> Tuned:
     """Choose the rule that was asked for, or any, on samples that are checked."""
-    options = held_out.options
-    each = zip(*(_diagnose_logits(*part, options) for part in held_out.parts), strict=True)
+    options, paths = samples.options, Paths(samples)
+    each = zip(*(_diagnose_logits(*part, options) for part in samples.parts), strict=True)
     found = [next(filter(None, same), None) for same in each]  # one warning for all folds
     if not options.is_auto and RULES[options.rule].has_path:
-        path = held_out.rule_path(options.rule)
-        return choose_gamma(path, options, found, counts=held_out.counts)
-    return tune_auto(held_out, found)
+        return choose_gamma(paths.of(options.rule), options, found, counts=samples.counts)
+    return tune_auto(paths, found)
 
 
 def _diagnose_logits(
@@ -228,3 +233,95 @@ def _diagnose_logits(
         diagnostics.diagnose_negative_logits(logits, labels, named),
         *(diagnose_counts(logits, labels, counts, asked or Shift()) if options.chosen_on != "out-of-fold" else ()),
     ]
+
+
+def match_prior(
+    logits: Array,
+    counts: Counts,
+    target: Array | None = None,
+    *,
+    rule: str | Rule = Rescale.name,
+    bootstrap: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    progress: StageProgress | None = None,
+) -> Tuned:
+    """Choose, without labels, the gamma at which the predicted class shares are closest to the target prior.
+
+    ``mismatch(gamma) = 1/2 sum_k |share_k(gamma) - target_k|``. The prior of the unlabelled data must be known. Only
+    labels can tell which rule is right, so it is not chosen here.
+
+    Args:
+        logits: [N, K] of unlabelled samples, drawn as in deployment.
+        target: [K] or {class: share}, prior of the classes in these samples; uniform if not given; or `estimate`, by
+            EM, which takes the softmax of the logits as calibrated for the training counts (see `estimate_prior`).
+        rule: `rescale`, `tau` or `shift`, or an object of `lh.rules`, as in `tune`.
+        counts, bootstrap, level, rng, names, kind, progress: as in `tune`.
+
+    Returns:
+        The chosen gamma with its interval and the mismatch before and after. Errors and gain are None.
+
+    >>> tuned = match_prior(np.array([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]]), [400, 100], bootstrap=0)
+    >>> round(tuned.gamma, 3), tuned.mismatch
+    (0.604, 0.0)
+    """
+    options = TuneOptions(
+        target=target,
+        bootstrap=bootstrap,
+        level=level,
+        rng=rng,
+        names=names,
+        kind=kind,
+        progress=progress,
+        **rule_options(rule),
+    )
+    return match_prior_with(logits, counts, options)
+
+
+def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tuned:
+    """Choose gamma as `match_prior` does; the rule is `rescale` if none is named."""
+    logits, norms = as_array(logits), options.norms
+    check_shape(logits.shape)
+    if options.estimates_target:
+        n = resolve(counts, logits.shape[1], names=options.names)
+        prior = estimate_target(replace(options, unlabelled=logits), n)
+        return replace(match_prior_with(logits, n, replace(options, target=prior.shares)), prior=prior)
+    rule = find_path_rule(Rescale.name if options.is_auto else options.rule)
+    n = resolve(counts, logits.shape[1], names=options.names)
+    made = rule.direction(n, norms=norms if rule.needs_norms else None, kind=options.kind)
+    target = target_prior(options.target, len(n), options.names)
+    reach = options.range_of(rule.name)
+    changes = compute_envelope(logits, made, reach, kind=options.kind, progress=options.stage("path"))
+    mismatch = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range))
+    curve = mismatch.grid.curve(mismatch.values())
+    gamma, plateau = mismatch.grid.choose(curve.values)
+    coarse = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range, 1000))
+    gammas = choose_by_shares(coarse, options.bootstrap, np.random.default_rng(options.rng))
+    found = diagnostics.issue_warnings(
+        [
+            diagnostics.diagnose_binary_head(logits, rule),
+            diagnostics.diagnose_norms(norms, n, rule),
+            diagnostics.diagnose_unpredicted_classes(changes.shares(0.0), target, len(logits)),
+            diagnostics.diagnose_range_end(plateau, changes.range),
+        ]
+    )
+    return Tuned(
+        gamma=gamma,
+        interval=quantiles(gammas, options.level),
+        rule=rule.name,
+        criterion="shares",
+        chosen_on="unlabelled",
+        n=len(logits),
+        classes=len(n),
+        plateau=plateau,
+        curve=curve,
+        criterion_curve=curve,
+        level=options.level,
+        mismatch=float(curve.at(gamma)),
+        mismatch_at_zero=float(curve.at(0.0)),
+        warnings=found,
+        kind=kind_of_scores(logits, options.kind),
+        **chosen_for(n, options.names),
+    )

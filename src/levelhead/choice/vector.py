@@ -16,7 +16,8 @@ Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation, 2020.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -125,7 +126,7 @@ def choose_ridge(
     return float(RIDGES[int(losses.argmin())])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class VectorLoss:
     """The penalized log loss of held-out samples, as a function of parameters [2, K]: a and c of the module's formula.
 
@@ -187,8 +188,8 @@ class VectorLoss:
         """Return the minimum with another ridge; an infinite one leaves the parameters at 0."""
         if not np.isfinite(ridge):
             return np.zeros((2, len(self.shift)))
-        other = replace(self, ridge=ridge)
-        other.__dict__.update(calibrated=self.calibrated, columns=self.columns, standard=self.standard, free=self.free)
+        other = copy(self)  # with all that is computed already: none of it depends on the ridge
+        other.ridge = ridge
         return other.minimum(parameters, tolerance=tolerance)
 
     def minimum(self, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:

@@ -291,8 +291,7 @@ def report(
 
 def tune_files(samples: "Samples", request: TuneRequest) -> "Tuned":
     """Choose gamma with `tune`, or with `match_prior` if there are no labels. The result holds the warnings."""
-    from ..choice.goal import Goal
-    from ..choice.options import ESTIMATE, TuneOptions, check_background
+    from ..choice.goal import ESTIMATE, Goal, TuneOptions, check_background
     from ..choice.tune import tune_with
     from ..core.warnings import quiet
     from ..io.per_class_file import target_shares

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..choice.chunked import tune_chunks
-from ..choice.goal import Goal
-from ..choice.options import ESTIMATE
+from ..choice.goal import ESTIMATE, Goal
 from ..choice.tuned import Tuned
 from ..core.counts import find_background, with_background
 from ..core.errors import LevelheadError

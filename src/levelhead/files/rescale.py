@@ -118,7 +118,7 @@ def rescale_file(
     made = find_path_rule(rule)
     check_choice("bias", bias, ("scale", "keep"))
     if background is not None:
-        from ..choice.options import check_background  # loads as much as all else here, and few need it
+        from ..choice.goal import check_background  # loads as much as all else here, and few need it
 
         check_background(background, rule, summary=False)
     found = locate_head(path, head=head, counts=counts, names=names)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..choice.choose import kind_of_scores
+from ..choice.samples import kind_of_scores
 from ..choice.snapshot import Snapshot
 from ..choice.tune import match_prior, tune
 from ..choice.tuned import Tuned

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import levelhead as lh
-from levelhead.choice.count_doubts import diagnose_equal_counts, diagnose_reversed_counts
+from levelhead.choice.diagnostics import diagnose_equal_counts, diagnose_reversed_counts
 from levelhead_lab.paper.record import shipped_snapshots
 
 

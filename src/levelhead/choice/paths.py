@@ -1,0 +1,199 @@
+"""The path of each rule on held-out samples, with the changes of predictions that a choice is guided by."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..core.array import as_array
+from ..core.errors import LevelheadError, named
+from ..path.chunks import read_chunks
+from ..path.envelope import Envelope
+from ..path.envelope_walk import compute_envelope
+from ..path.metrics import ERRORS, check_cost, check_floors
+from ..path.path import GammaPath, gamma_path, join_paths
+from ..rules.rule import RULES, Shift, find_path_rule
+from .goal import TuneOptions
+from .objective import Objective, Pull
+from .samples import Samples, class_shares
+
+
+@dataclass(frozen=True, eq=False)
+class RulePath:
+    """One rule over its range, on all labelled samples.
+
+    Args:
+        parts: a path for each set of samples that has its own counts, with its logits; most often a single one.
+        path: where the samples of all parts are right.
+        changes: the predictions whose shares guide the choice; None if only right and wrong count.
+        pull: toward what a calibrated model would need; None for nothing.
+    """
+
+    parts: tuple[GammaPath, ...]
+    path: GammaPath
+    changes: Envelope | None
+    pull: Pull | None = None
+
+    @staticmethod
+    def of(parts: Sequence[GammaPath], options: TuneOptions, *, pull: Pull | None = None) -> "RulePath":
+        """Return the rule's path of all parts together, with every change that the options ask for."""
+        changes = None
+        if options.unlabelled is not None:
+            changes = _unlabelled_changes(parts[0], options)
+        elif options.needs_predictions:
+            changes = labelled_changes(parts, options)
+        return RulePath(tuple(parts), pool_folds(parts) if len(parts) > 1 else parts[0], changes, pull)
+
+    def objective(self, options: TuneOptions, rows: np.ndarray | None = None) -> Objective:
+        """Return what is minimized over gamma, on all labelled samples or on rows [n] of them.
+
+        That of all samples is remembered for the options it was last asked with.
+        """
+        path, changes = self.path, self.changes
+        if rows is None and options in self._known:
+            return self._known[options]
+        floors = check_given_floors(path, options)
+        if rows is not None and options.metric in ERRORS and floors is None:
+            kept = np.zeros(len(path.labels), bool)
+            kept[rows] = True
+            return self.objective(options).on(kept, class_shares(path.labels[rows], len(path.counts), options))
+        if rows is not None:
+            path = path.take(rows)
+            changes = changes if changes is None or options.unlabelled is not None else changes.take(rows)
+        found = Objective(
+            path,
+            class_shares(path.labels, len(path.counts), options),
+            changes,
+            unlabelled=options.unlabelled is not None,
+            metric=options.metric,
+            cost=None if options.cost is None else check_cost(options.cost, len(path.counts)),
+            floors=floors,
+            pull=self.pull,
+        )
+        if rows is None:
+            self._known.clear()
+            self._known[options] = found
+        return found
+
+    @cached_property
+    def _known(self) -> dict[TuneOptions, Objective]:
+        return {}
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """The paths of the rules on the same samples, each computed when it is asked for."""
+
+    samples: Samples
+
+    def parts(self, rule: str, logits: Sequence[np.ndarray] | None = None) -> list[GammaPath]:
+        """Return each part's path under a rule, of its logits or of others in their place."""
+        options, made = self.samples.options, find_path_rule(rule)
+        low, high = options.range_of(rule, self.samples.calibration[0] if made.grows else 1.0)
+        if self.samples.joined is not None:
+            known = self.samples.joined[rule]
+            return [known.within((low, min(high, known.range[1])))]
+        bias = options.bias if made.multiplies or options.rule == rule else None
+        made = replace(made, bias=bias, norms=options.norms if made.needs_norms else None)
+        return [
+            gamma_path(
+                own if logits is None else logits[i],
+                labels,
+                counts,
+                rule=made,
+                range=(low, high) if logits is None else (-high, high),  # once scaled, the shift may be negative
+                kind=options.kind if logits is None else "logits",
+                progress=options.stage("path") if logits is None else None,
+            )
+            for i, (own, labels, counts) in enumerate(self.samples.parts)
+        ]
+
+    def of(self, rule: str) -> RulePath:
+        """Return a rule's path over its range, computed once; with `auto`, the shift is pulled."""
+        if rule not in self._known:
+            pulled = RULES[rule].pulled and self.samples.options.is_auto and self.samples.options.metric in ERRORS
+            pull = Pull(self.samples.calibration[1], self.samples.calibration[0]) if pulled else None
+            self._known[rule] = RulePath.of(self.parts(rule), self.samples.options, pull=pull)
+        return self._known[rule]
+
+    @property
+    def reference(self) -> RulePath:
+        """The path of the rule that is tried first, on which the metric of any other is measured."""
+        return self.of(Shift.name)
+
+    def forget(self) -> None:
+        """Let go of the paths of all rules, which take much memory."""
+        self._known.clear()
+
+    @cached_property
+    def _known(self) -> dict[str, RulePath]:
+        return {}
+
+
+def check_given_floors(path: GammaPath, options: TuneOptions) -> np.ndarray | None:
+    """Return the floors [K], or None if none was given."""
+    return (
+        None if options.floors is None else check_floors(options.floors, path.labels, len(path.counts), options.names)
+    )
+
+
+def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
+    """Return the path of all folds together. Each fold has its own counts, and so its own factors: where its samples
+    are right is kept, but the logits, which would need one rule for all, are not."""
+    sizes = sorted({len(path.counts) for path in paths})
+    if len(sizes) > 1:
+        raise LevelheadError(
+            f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} classes",
+            parameter="folds",
+        )
+    return join_paths(paths, alike=False)
+
+
+def labelled_changes(parts: Sequence[GammaPath], options: TuneOptions) -> Envelope:
+    """Return every change of the predictions of the labelled samples."""
+    known = [
+        part.envelope
+        if part.rule.bias is None and options.progress is None
+        else predicted_changes(part.whole_logits()[0], part, options)
+        for part in parts
+    ]
+    return known[0].joined(known[1:]) if len(known) > 1 else known[0]
+
+
+def predicted_changes(logits: Any, path: GammaPath, options: TuneOptions) -> Envelope:
+    """Return every change of every prediction: exact, or on 401 gammas if a kept bias bends the lines."""
+    progress = options.stage("shares")
+    if path.rule.bias is None:
+        return compute_envelope(logits, path.rule, path.range, kind=path.kind, progress=progress)
+    gammas = np.linspace(*path.range, 401)
+    table = np.concatenate(
+        [
+            np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas])
+            for _, chunk in read_chunks(logits, kind=path.kind, progress=progress)
+        ],
+        axis=1,
+    )
+    step, sample = np.nonzero(table[1:] != table[:-1])
+    between = (gammas[step] + gammas[step + 1]) / 2  # so that each stretch is judged at its own gamma of the 401
+    return Envelope(
+        start=table[0],
+        sample=sample,
+        gamma=between,
+        new_class=table[step + 1, sample],
+        old_class=table[step, sample],
+        classes=len(path.counts),
+        range=path.range,
+    )
+
+
+def _unlabelled_changes(path: GammaPath, options: TuneOptions) -> Envelope:
+    """Return the changes of the predictions of the unlabelled samples, checked."""
+    unlabelled = as_array(options.unlabelled)
+    if unlabelled.ndim != 2 or not len(unlabelled) or unlabelled.shape[1] != len(path.counts):
+        raise LevelheadError(
+            f"expected logits [M, {len(path.counts)}], got shape {list(unlabelled.shape)}", parameter="unlabelled"
+        )
+    with named("unlabelled"):
+        return predicted_changes(unlabelled, path, options)
