@@ -11,6 +11,7 @@ import pytest
 import levelhead as lh
 from levelhead import measure
 from levelhead.choice.diagnostics import diagnose_accuracy
+from levelhead.choice.verdict import Verdict, expect_gain
 from levelhead.path.path import gamma_path
 
 COUNTS = np.array([1000, 300, 90, 27])
@@ -134,17 +135,40 @@ def test_metric_error_weighs_classes_as_they_occur():
 def test_without_a_bootstrap_the_gain_is_that_of_these_samples():
     logits, labels = bent(7, [300, 60, 20, 8], noise=2.0)
     assert "gain on these samples" in str(tune(logits, labels, COUNTS, bootstrap=0))
-    assert "gain on new samples" in str(tune(logits, labels, COUNTS, bootstrap=50))
+    assert "expected gain" in str(tune(logits, labels, COUNTS, bootstrap=50))
 
 
-def test_says_so_when_the_interval_of_the_gain_holds_zero():
+def test_an_uncertain_gain_is_worth_having_and_is_said_to_be_uncertain():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 15)
     tuned = tune(3 + rng.normal(size=(60, 4)) + np.eye(4)[labels], labels, [12, 11, 11, 10], bootstrap=200)
-    assert not tuned.worthwhile
-    assert "keeping gamma = 0 is a valid answer" in str(tuned)
-    assert "keeping gamma = 0 is a valid answer" in tuned.report()
-    assert "valid answer" not in str(tune(*bent(0, [250] * 4), COUNTS, bootstrap=100))
+    assert tuned.verdict == "probably better"
+    assert 0.5 < tuned.verdict.probability < 0.975
+    assert (tuned.worthwhile, tuned.certain) == (True, False)
+    assert tuned.gain_interval[0] < 0 < tuned.expected_gain == tuned.verdict.expected_gain == tuned.gain
+    assert f"verdict probably better (gain above 0: {tuned.verdict.probability:.0%})" in str(tuned)
+    better = tune(*bent(0, [250] * 4), COUNTS, bootstrap=100)
+    assert (better.verdict, better.worthwhile, better.certain) == ("better", True, True)
+
+
+def test_without_labels_or_replicates_the_verdict_is_not_known():
+    logits, labels = bent(7, [300, 60, 20, 8], noise=2.0)
+    for tuned in (tune(logits, labels, COUNTS, rule="shift", bootstrap=0), lh.match_prior(logits, COUNTS, bootstrap=20)):
+        assert (tuned.verdict, tuned.expected_gain, tuned.worthwhile, tuned.certain) == (None, None, None, None)
+
+
+def test_a_certain_loss_is_worse_and_not_worth_having():
+    verdict = Verdict(-0.05, (-0.08, -0.02), 0.95)
+    assert verdict == "worse"
+    assert verdict.probability < 0.01
+    assert Verdict(-0.01, (-0.08, 0.06), 0.95) == "no difference seen"
+
+
+def test_a_gain_is_drawn_toward_what_is_usual_the_more_the_less_is_known():
+    certain, unsure = (expect_gain(0.1, error, loss=0.4, level=0.95)[0] for error in (0.001, 0.2))
+    assert certain == pytest.approx(0.1, abs=1e-4)
+    assert 0.06 < unsure < 0.08  # 15 % of the loss, and a little of what was measured
+    assert expect_gain(0.0, 0.0, loss=0.4, level=0.95) == (0.0, (0.0, 0.0))
 
 
 @pytest.mark.filterwarnings("ignore::levelhead.RangeWarning")

@@ -29,6 +29,7 @@ from .paths import Paths, RulePath
 from .replicates import draw_replicates
 from .samples import kind_of_scores
 from .tuned import Candidate, Tuned
+from .verdict import expect_gain
 
 CLEARLY = 0.5  # paired standard errors by which a rule must be better than a simpler one
 NONE = Unchanged.name
@@ -67,7 +68,8 @@ def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
             curve = next(one.curve for one in candidates if one.rule == rule)
             assert curve is not None
             tuned = replace(tuned, plateau=(1.0, 1.0), curve=curve, criterion_curve=curve)
-    return replace(tuned, candidates=candidates, why=why)
+    gain, between = expect_gain(*crossed.gain(rule), crossed.loss(NONE), options.level)
+    return replace(tuned, rule=rule, gain=gain, gain_interval=between, candidates=candidates, why=why)
 
 
 def make_fitters(paths: Paths) -> dict[str, Fitter]:
@@ -132,7 +134,7 @@ def list_candidates(
 
 
 def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> Tuned:
-    """Return a choice that has a scale and an offset for each class. Its gain is the cross-fitted one."""
+    """Return a choice that has a scale and an offset for each class."""
     assert fit.scale is not None
     assert fit.offset is not None
     samples, objective = crossed.samples, crossed.objective
@@ -165,8 +167,6 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
         value=shown(tuned.metric, crossed.loss_of(fit.predicted)),
         error=float(1 - right.mean()),
         balanced_error=float(1 - (objective.weights @ right if balanced is None else balanced)),
-        gain=crossed.gain(rule)[0],
-        gain_interval=crossed.interval(rule, tuned.level),
         mismatch=None,
         mismatch_at_zero=None,
         recall=tuple(recall.tolist()),
@@ -209,6 +209,9 @@ def choose_gamma(
         ]
     )
     mismatch = None if objective.mismatch is None else grid.curve(objective.mismatch.values())
+    gain, between = losses[0] - losses[1] - drawn.optimism, None
+    if len(drawn.gains):
+        gain, between = expect_gain(gain, float(np.std(drawn.gains)), losses[0], options.level)
     return Tuned(
         gamma=gamma,
         interval=quantiles(drawn.gammas, options.level),
@@ -230,8 +233,8 @@ def choose_gamma(
         balanced_error=float(balanced[1]),
         error_at_zero=float(1 - before.mean()),
         balanced_error_at_zero=float(balanced[0]),
-        gain=losses[0] - losses[1] - drawn.optimism,
-        gain_interval=quantiles(drawn.gains - drawn.optimism, options.level),
+        gain=gain,
+        gain_interval=between,
         mismatch=None if mismatch is None else float(mismatch.at(gamma)),
         mismatch_at_zero=None if mismatch is None else float(mismatch.at(0.0)),
         missing=tuple(np.flatnonzero(sizes == 0).tolist()),

@@ -1,7 +1,7 @@
 """A chosen gamma, with everything needed to judge it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ..core.choices import BiasPolicy, Kind, LabelTask, Metric
@@ -9,13 +9,17 @@ from ..core.curve import Curve
 from ..core.per_class import listed
 from ..core.per_class import title as class_title
 from ..path.metrics import TITLES, gain_text, value_form
+from ..rules.rule import RULES
 from ..show.curve_text import draw_text_curve, sparkline
 from ..show.html import html
 from ..show.plot import draw_choice
 from .priors import PriorEstimate
+from .verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_NOT_IN_JSON = ("curve", "criterion_curve", "prior", "candidates")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +83,10 @@ class Tuned:
         curve, criterion_curve: the metric (without labels: the mismatch of shares), and what was minimized; exact.
         error, balanced_error: at gamma on these samples, the second weighted by the target; None without labels.
         error_at_zero, balanced_error_at_zero: the same at gamma = 0.
-        gain: how much gamma improves the metric on new samples like these: the gain on these samples less the optimism
-            of choosing on them. The bootstrap estimates that optimism; without one it is not subtracted.
-        gain_interval, level: of the gain, by the same bootstrap; of both intervals.
+        gain: how much better the metric will be on new samples like these: what was measured on samples that the choice
+            was not made on, drawn toward what such adjustments gain elsewhere (`verdict.py`). Where no interval is
+            known, the gain on these very samples.
+        gain_interval, level: of the gain; of both intervals.
         mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were used.
         floors, floors_met_at_zero: [K], the least recall of each class, 0 for none, or () without any floor; whether
             gamma = 0 meets them, or None.
@@ -136,79 +141,58 @@ class Tuned:
     kind: Kind = "logits"
 
     @property
-    def worthwhile(self) -> bool:
-        """Whether the interval of the gain lies above 0, or gamma = 0 does not meet the floors.
+    def verdict(self) -> Verdict | None:
+        """Whether it is better than the model as it is, in words, with the probability of that; None if not known."""
+        if self.gain is None or self.gain_interval is None:
+            return None
+        return Verdict(self.gain, self.gain_interval, self.level)
 
-        Without a bootstrap or without labels the interval is not known, and it does not.
-        """
-        return self.floors_met_at_zero is False or (self.gain_interval is not None and self.gain_interval[0] > 0)
+    @property
+    def expected_gain(self) -> float | None:
+        """How much better the metric will be on new samples like these; None if not known."""
+        return None if self.gain_interval is None else self.gain
+
+    @property
+    def worthwhile(self) -> bool | None:
+        """Whether the expected gain is above 0, or the model as it is misses the floors; None if not known."""
+        if self.floors_met_at_zero is False:
+            return True
+        return None if self.expected_gain is None else self.expected_gain > 0
+
+    @property
+    def certain(self) -> bool | None:
+        """Whether the whole interval of the gain is above 0, or the model as it is misses the floors."""
+        if self.floors_met_at_zero is False:
+            return True
+        return None if self.gain_interval is None else self.gain_interval[0] > 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers without the curves, as JSON can hold them."""
-        names = (
-            "gamma",
-            "interval",
-            "rule",
-            "criterion",
-            "metric",
-            "chosen_on",
-            "n",
-            "classes",
-            "counts",
-            "names",
-            "bias",
-            "plateau",
-            "level",
-            "value",
-            "value_at_zero",
-            "floors",
-            "floors_met_at_zero",
-            "error",
-            "balanced_error",
-            "error_at_zero",
-            "balanced_error_at_zero",
-            "gain",
-            "gain_interval",
-            "mismatch",
-            "mismatch_at_zero",
-            "missing",
-            "warnings",
-            "scale",
-            "offset",
-            "second",
-            "temperature",
-            "why",
-            "task",
-            "smoothing",
-            "kind",
-        )
-        found = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
-        recalls = {
-            name: [None if value != value else value for value in getattr(self, name)]
-            for name in ("recall", "recall_at_zero")
-        }
-        prior = {"prior": None if self.prior is None else self.prior.to_dict()}
-        return found | recalls | prior | {"candidates": [candidate.to_dict() for candidate in self.candidates]}
+        kept = {field.name: getattr(self, field.name) for field in fields(Tuned) if field.name not in _NOT_IN_JSON}
+        found = {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
+        for name in ("recall", "recall_at_zero"):
+            found[name] = [None if value != value else value for value in found[name]]
+        prior = None if self.prior is None else self.prior.to_dict()
+        return found | {"prior": prior, "candidates": [candidate.to_dict() for candidate in self.candidates]}
 
     def facts(self) -> dict[str, str]:
         """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""
         source = "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
-        parts = {
-            "gamma": f"{self.gamma:.3f}{_interval_text(self.interval, '.3f')} for rule {self.rule}, chosen on "
-            f"{source} ({self.n} samples)"
-        }
+        on = f"chosen on {source} ({self.n} samples)"
+        if RULES[self.rule].strengths:
+            parts = {"gamma": f"{self.gamma:.3f}{_interval_text(self.interval, '.3f')} for rule {self.rule}, {on}"}
+        else:
+            parts = {"rule": f"{self.rule} ({RULES[self.rule].sentence}), {on}"}
         if self.balanced_error is not None:
             parts[self.title] = self._change(self.metric, "value")
         if self.floors:
             at_zero = "at gamma = 0 too" if self.floors_met_at_zero else "which gamma = 0 does not"
             parts["floors"] = f"{self._floors_text()}: met, {at_zero}"
         if self.gain is not None:
-            where = "these" if self.gain_interval is None else "new"  # only the bootstrap can subtract the optimism
-            parts[f"gain on {where} samples"] = gain_text(self.metric, self.gain, self.gain_interval)
-        if (
-            doubt := reason_to_keep_zero(self.gamma, self.gain, self.gain_interval, floors_met=self.floors_met_at_zero)
-        ) is not None:
-            parts["verdict"] = doubt
+            where = "gain on these samples" if self.gain_interval is None else "expected gain"
+            parts[where] = gain_text(self.metric, self.gain, self.gain_interval)
+        if self.verdict is not None and self.gain_interval != (0.0, 0.0):  # then nothing changes
+            parts["verdict"] = f"{self.verdict} (gain above 0: {self.verdict.probability:.0%})"
         if self.prior is not None:
             parts["target"] = f"{self.prior.shares_text()}; estimated by {self.prior.source}"
         if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
@@ -267,7 +251,7 @@ class Tuned:
         )
 
     def _lines(self) -> list[str]:
-        titles = {"gamma": "gamma = ", "verdict": ""}
+        titles = {"gamma": "gamma = "}
         return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
 
     def _class_lines(self, most: int = 30) -> list[str]:

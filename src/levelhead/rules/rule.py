@@ -158,6 +158,10 @@ class Unchanged(Rule):
     follows_counts = False
     strengths = 0
 
+    @property
+    def fits_sums(self) -> bool:
+        return True
+
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         return Adjustment(scale=np.ones(head.classes))
 
