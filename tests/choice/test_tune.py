@@ -151,9 +151,13 @@ def test_an_uncertain_gain_is_worth_having_and_is_said_to_be_uncertain():
     assert (better.verdict, better.worthwhile, better.certain) == ("better", True, True)
 
 
+@pytest.mark.filterwarnings("ignore::levelhead.NeverPredictedWarning")
 def test_without_labels_or_replicates_the_verdict_is_not_known():
     logits, labels = bent(7, [300, 60, 20, 8], noise=2.0)
-    for tuned in (tune(logits, labels, COUNTS, rule="shift", bootstrap=0), lh.match_prior(logits, COUNTS, bootstrap=20)):
+    for tuned in (
+        tune(logits, labels, COUNTS, rule="shift", bootstrap=0),
+        lh.match_prior(logits, COUNTS, bootstrap=20),
+    ):
         assert (tuned.verdict, tuned.expected_gain, tuned.worthwhile, tuned.certain) == (None, None, None, None)
 
 

@@ -20,6 +20,7 @@ from ..core.errors import LevelheadError
 from ..core.logits import fit_scale, some_rows
 from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
 from ..rules.adjustment import smooth_votes
+from ..rules.direction import Direction
 from ..rules.rule import RULES, Unchanged
 from . import diagnostics
 from .cross_fit import CrossFitted, Fitted, Fitter, cross_fit_rules
@@ -91,6 +92,8 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
         crossed, fits: the rules on samples that they were not fitted on, and fitted on all.
     """
     able = [rule for rule, fit in fits.items() if fit.floors_met] or list(fits)
+    if crossed.samples.target is not None:  # which log loss knows better how to reach than one strength does
+        able.sort(key=lambda rule: not RULES[rule].first_with_target)
     chosen, over = able[0], None
     for rule in able[1:]:
         gap = crossed.criterion(chosen) - crossed.criterion(rule)
@@ -243,8 +246,15 @@ def choose_gamma(
         recall=tuple(path.class_accuracy(gamma).tolist()),
         recall_at_zero=tuple(path.class_accuracy(0.0).tolist()),
         kind=kind_of_scores(rule.parts[0].whole_logits()[0], path.kind),
+        offset=shift_to_target(path.rule, gamma, options),
         **chosen_for(path.counts if counts is None else counts, options.names, kept=path.rule.bias is not None),
     )
+
+
+def shift_to_target(rule: Direction, gamma: float, options: TuneOptions) -> tuple[float, ...]:
+    """Return what is added to each class's score, where a target and not the counts alone decide; else nothing."""
+    moves = options.target is not None and RULES[rule.name].follows_target
+    return tuple((gamma * rule.slopes).tolist()) if moves else ()
 
 
 def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float | None:

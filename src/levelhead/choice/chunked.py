@@ -20,6 +20,7 @@ from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
 from ..core.logits import check_logits, most_rows, pick_rows
 from ..core.per_class import names_of_columns
 from ..path.path import GammaPath, gamma_path, join_paths
+from ..rules.checks import target_prior, toward
 from ..rules.rule import AUTO, RULES, OneStrength, PerClass, Rule, rule_with
 from .cross_fit import find_winners
 from .goal import Goal, TuneOptions, check_background, rule_options
@@ -115,7 +116,7 @@ def tune_chunks(
     def path_of(chunk: Chunk | ChunkPath) -> ChunkPath:
         if isinstance(chunk, ChunkPath):
             return chunk
-        return chunk_path(*chunk, counts, rule=rule, names=names, kind=kind, with_changes=with_changes)
+        return chunk_path(*chunk, counts, rule=rule, target=target, names=names, kind=kind, with_changes=with_changes)
 
     parts, some, given_paths = [], None, False
     for chunk in read():
@@ -132,7 +133,8 @@ def tune_chunks(
     del parts
     one = next(iter(paths.values()))
     wanted = _rules(rule, kind, alone=isinstance(counts, WithBackground))
-    _check_paths(paths, wanted, resolve(counts, classes, names=known), options, with_changes=with_changes)
+    n = resolve(counts, classes, names=known)
+    _check_paths(paths, wanted, n, options, with_changes=with_changes)
     rows, values = some.rows, some.values
     if again and not given_paths and len(rows) < some.size:
         rows = pick_rows(some.size, classes)
@@ -140,7 +142,7 @@ def tune_chunks(
     kept = KeptRows(rows, values, winners.astype(np.int64), true)
     joined = {name: replace(path, labels=one.labels, logits=(kept,)) for name, path in paths.items()}
     options = replace(options, names=known if names is None else names)
-    tuned = tune_samples(Samples(((kept, one.labels, one.counts),), options, joined))
+    tuned = tune_samples(Samples(((kept, one.labels, n),), options, joined))
     left_out = " and ".join(one.name for one in RULES.values() if isinstance(one, PerClass))
     note = f"{left_out} need all logits at once and were not tried"
     return replace(tuned, why=f"{tuned.why}; {note}") if options.is_auto else tuned
@@ -152,15 +154,16 @@ def chunk_path(
     counts: Counts,
     *,
     rule: str | Rule = AUTO,
+    target: Array | None = None,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
     with_changes: bool = True,
 ) -> ChunkPath:
-    """Return what `tune_chunks` needs to know of a chunk: on any machine, for any metric, floors, costs and target.
+    """Return what `tune_chunks` needs to know of a chunk: on any machine, for any metric, floors and costs.
 
     Args:
         logits, labels: [n, K] and [n], or of tokens or pixels.
-        counts, rule, names, kind: as they will be given to `tune_chunks`.
+        counts, rule, target, names, kind: as they will be given to `tune_chunks`.
         with_changes: whether to find every change of every prediction too. Without, it takes about a quarter of the
             time, and is enough for one rule with the metrics `g_mean`, `worst_recall` or, with the criterion
             `balanced_error`, an error.
@@ -181,7 +184,7 @@ def chunk_path(
     paths = {}
     for made in _rules(rule, kind, alone=isinstance(counts, WithBackground)):
         reach = made.range_at(_largest_temperature(logits, kind) if made.grows else 1.0)
-        path = gamma_path(logits, labels, n, rule=made, range=reach, names=names, kind=kind)
+        path = gamma_path(logits, labels, _moved(n, made, target, names), rule=made, range=reach, kind=kind)
         paths[made.name] = replace(path, logits=(), changes=path.envelope if with_changes else None)
     found = next(iter(paths.values())).labels
     true = to_numpy(logits[np.arange(len(found)), found])
@@ -189,6 +192,13 @@ def chunk_path(
     few = _smallest(lots.random(len(found)), most_rows(len(n)))
     winners = find_winners(logits, kind).astype(np.int32)
     return ChunkPath(paths, winners, true, RowSample(*few, to_numpy(logits[few[0]]), len(found)), names)
+
+
+def _moved(counts: np.ndarray, rule: Rule, target: Array | None, names: Sequence[str] | None) -> np.ndarray:
+    """Return the counts [K] that a rule moves classes by, where there is a target."""
+    if target is None or not rule.follows_target:
+        return counts
+    return toward(counts, target_prior(target, len(counts), names))
 
 
 def join_chunks(parts: Sequence[ChunkPath]) -> dict[str, GammaPath]:
@@ -300,8 +310,11 @@ def _check_paths(
         path = paths[rule.name]
         if options.kind != path.kind:
             raise LevelheadError(f"the paths of the chunks are of {path.kind}, got {options.kind!r}", parameter="kind")
-        if not np.array_equal(rule.direction(counts, kind=path.kind).ratios, path.rule.ratios):
-            raise LevelheadError("they are not those that the paths of the chunks were made with", parameter="counts")
+        moved = _moved(counts, rule, options.target, options.names)
+        if not np.array_equal(rule.direction(moved, kind=path.kind).ratios, path.rule.ratios):
+            raise LevelheadError(
+                "they, or the target, are not those that the paths of the chunks were made with", parameter="counts"
+            )
         low, high = path.range
         if options.range is not None and not low <= options.range[0] < options.range[1] <= high:
             known = f"the paths of the chunks are of gamma {low:g} to {high:g}"

@@ -17,6 +17,7 @@ from ..core.logits import check_logits
 from ..path.envelope import Envelope
 from ..path.metrics import ERRORS, meets_floors, shown
 from ..rules.adjustment import smooth_votes
+from ..rules.checks import toward
 from ..rules.rule import OneStrength, Rescale, RescaleThenShift, Rule, Shift, Vector
 from . import diagnostics
 from .cross_fit import Fitted, Fitter
@@ -76,9 +77,9 @@ class ShiftAfter:
 
     def fit(self, rows: np.ndarray) -> Fitted:
         """Choose both strengths on some rows."""
-        gamma = self.first.fit(rows).gamma
+        samples, gamma = self.paths.samples, self.first.fit(rows).gamma
         found = self.second(gamma).fit(rows)
-        both = RescaleThenShift().adjustment(self.paths.samples.counts, gamma, found.gamma)
+        both = RescaleThenShift().adjustment(samples.counts, gamma, found.gamma, toward(samples.counts, samples.target))
         return replace(found, gamma=gamma, second=found.gamma, scale=both.scale, offset=both.offset)
 
     def second(self, gamma: float) -> PathFitter:
@@ -187,13 +188,13 @@ class VectorFitter:
         options = replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
         shifted = self.paths.parts(Shift.name, np.split(scores, cuts))
         after = PathFitter(RulePath.of(shifted, options), options).fit(rows)
-        rarity = np.log(samples.counts.max() / samples.counts)
+        moved = toward(samples.counts, samples.target)
         return replace(
             after,
             gamma=1.0,
             second=after.gamma,
             scale=fit.scale,
-            offset=fit.offset + after.gamma * rarity,
+            offset=fit.offset + after.gamma * np.log(moved.max() / moved),
             smoothing=self.smoothing,
         )
 

@@ -131,8 +131,12 @@ class TuneOptions:
 
     @property
     def guided(self) -> bool:
-        """Whether predicted shares count: with an error as metric, unless the criterion is that error alone."""
-        return self.criterion == "guided" and self.metric in ERRORS
+        """Whether predicted shares count: with an error as metric, unless the criterion is that error alone.
+
+        Where classes occur unevenly, the best predictions do not: a target guides only what is known of its samples.
+        """
+        known = self.target is None or self.unlabelled is not None
+        return self.criterion == "guided" and self.metric in ERRORS and known
 
     @property
     def guide_strength(self) -> float:

@@ -14,6 +14,7 @@ from ..path.envelope import Envelope
 from ..path.envelope_walk import compute_envelope
 from ..path.metrics import ERRORS, check_cost, check_floors
 from ..path.path import GammaPath, gamma_path, join_paths
+from ..rules.checks import toward
 from ..rules.rule import RULES, Shift, find_path_rule
 from .goal import TuneOptions
 from .objective import Objective, Pull
@@ -95,13 +96,14 @@ class Paths:
         if self.samples.joined is not None:
             known = self.samples.joined[rule]
             return [known.within((low, min(high, known.range[1])))]
+        target = self.samples.target if made.follows_target else None
         bias = options.bias if made.multiplies or options.rule == rule else None
         made = replace(made, bias=bias, norms=options.norms if made.needs_norms else None)
         return [
             gamma_path(
                 own if logits is None else logits[i],
                 labels,
-                counts,
+                toward(counts, target),
                 rule=made,
                 range=(low, high) if logits is None else (-high, high),  # once scaled, the shift may be negative
                 kind=options.kind if logits is None else "logits",

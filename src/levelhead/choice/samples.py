@@ -14,7 +14,7 @@ from ..core.errors import LevelheadError
 from ..core.logits import are_log_probabilities, fit_scale, some_rows
 from ..path.engines import check_samples
 from ..path.path import GammaPath
-from ..rules.checks import target_prior
+from ..rules.checks import target_prior, toward
 from .goal import TuneOptions
 
 Part = tuple[Array, np.ndarray, np.ndarray]  # logits [n, K], labels [n], counts [K]
@@ -93,10 +93,16 @@ class Samples:
         offset = np.concatenate(offsets) if len(offsets) > 1 else offsets[0][0]
         several = np.concatenate(scores) if len(scores) > 1 else scores[0]
         temperature = fit_scale(several, np.concatenate(labels), np.concatenate(weights), offset)
-        rarity = -np.log(self.parts[0][2])
+        rarity = -np.log(toward(self.parts[0][2], self.target))
         rarity = rarity - rarity.mean()
         along = (log_shares + rarity) @ rarity / (rarity @ rarity) if rarity.any() else 0.0
         return temperature, temperature * float(along)
+
+    @cached_property
+    def target(self) -> np.ndarray | None:
+        """The prior of the classes in deployment, [K], where one was given."""
+        options = self.options
+        return None if options.target is None else target_prior(options.target, self.classes, options.names)
 
     @cached_property
     def counts(self) -> np.ndarray:

@@ -16,13 +16,12 @@ from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
 from ..core.logits import check_shape
 from ..core.per_class import names_of_columns
 from ..path.envelope_walk import compute_envelope
-from ..path.metrics import ERRORS
 from ..path.path import GammaPath
-from ..rules.checks import target_prior
+from ..rules.checks import target_prior, toward
 from ..rules.rule import AUTO, RULES, Rescale, Rule, Shift, find_path_rule
 from ..show.progress import StageProgress
 from . import diagnostics
-from .auto import choose_gamma, chosen_for, quantiles, tune_auto
+from .auto import choose_gamma, chosen_for, quantiles, shift_to_target, tune_auto
 from .diagnostics import diagnose_counts
 from .goal import Goal, TuneOptions, check_background, rule_options
 from .objective import Grid, ShareMismatch
@@ -204,8 +203,7 @@ def _tune_parts(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptio
     samples = Samples.of(parts, options)
     if options.estimates_target:
         prior = estimate_target(options, samples.counts, [(logits, labels) for logits, labels, _ in samples.parts])
-        guide = options.unlabelled if options.metric in ERRORS else None
-        options = replace(options, target=prior.shares, unlabelled=guide)
+        options = replace(options, target=prior.shares, unlabelled=None)
         return replace(_tune_parts(parts, options), prior=prior)
     return tune_samples(samples)
 
@@ -290,8 +288,9 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
         return replace(match_prior_with(logits, n, replace(options, target=prior.shares)), prior=prior)
     rule = find_path_rule(Rescale.name if options.is_auto else options.rule)
     n = resolve(counts, logits.shape[1], names=options.names)
-    made = rule.direction(n, norms=norms if rule.needs_norms else None, kind=options.kind)
     target = target_prior(options.target, len(n), options.names)
+    moved = toward(n, target) if rule.follows_target and options.target is not None else n
+    made = rule.direction(moved, norms=norms if rule.needs_norms else None, kind=options.kind)
     reach = options.range_of(rule.name)
     changes = compute_envelope(logits, made, reach, kind=options.kind, progress=options.stage("path"))
     mismatch = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range))
@@ -323,5 +322,6 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
         mismatch_at_zero=float(curve.at(0.0)),
         warnings=found,
         kind=kind_of_scores(logits, options.kind),
+        offset=shift_to_target(made, gamma, options),
         **chosen_for(n, options.names),
     )

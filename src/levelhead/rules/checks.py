@@ -23,6 +23,18 @@ def check_range(range: Any, *, holds_zero: bool = False) -> tuple[float, float]:
     return low, high
 
 
+def toward(counts: np.ndarray, target: np.ndarray | None) -> np.ndarray:
+    """Return counts [K] by which a shift of strength 1 moves a calibrated model to a target prior: n_k / target_k.
+
+    Without a target they are the counts themselves, for classes that occur alike. A share near 0 counts as 0.001 of an
+    even one.
+
+    >>> toward(np.array([30.0, 10.0]), np.array([0.75, 0.25]))  # as in training: nothing is to be moved
+    array([40., 40.])
+    """
+    return counts if target is None else counts / np.maximum(target, 1e-3 / len(target))
+
+
 def target_prior(target: Any, size: int, names: Sequence[str] | None = None) -> np.ndarray:
     """Return a target [K], in class order or {class: share}, as shares that sum to 1; uniform if None."""
     if target is None:

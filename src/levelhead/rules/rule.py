@@ -52,6 +52,8 @@ class Rule:
         reach: the largest strength that is tried.
         grows: whether that is times the temperature of scores that are too large.
         along: the rule of one strength whose path shows it, where it has none of its own.
+        follows_target: whether a target prior decides where it moves classes to: by log(target_k / n_k).
+        first_with_target: whether it is kept, where there is a target prior, unless another rule is clearly better.
         pulled: whether its strength is pulled toward what a calibrated model needs, when the rule itself is chosen.
     """
 
@@ -69,6 +71,8 @@ class Rule:
     grows: ClassVar[bool] = False
     pulled: ClassVar[bool] = False
     along: ClassVar[str] = "shift"
+    follows_target: ClassVar[bool] = False
+    first_with_target: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.range is not None:
@@ -275,6 +279,7 @@ class Shift(OneStrength):
     reach = 4.0
     grows = True
     pulled = True
+    follows_target = True
 
     def code(self) -> str:
         return "write(model, lh.shift_logits(read(model), counts, {gamma}))"
@@ -288,6 +293,8 @@ class Shift(OneStrength):
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         if len(chosen.offset):
+            if _is_one_logit(head, counts):
+                return Adjustment(offset=np.array([chosen.offset[1] - chosen.offset[0]]))
             return Adjustment(offset=_given(self, head, np.ones(head.classes), chosen.offset).offset)
         return super().amounts(head, counts, chosen)
 
@@ -317,10 +324,12 @@ class RescaleThenShift(PerClass):
     strengths = 2
     along = "rescale"
 
-    def adjustment(self, counts: np.ndarray, gamma: float, second: float) -> Adjustment:
-        """Return what both strengths do to each class."""
-        rarity = counts.max() / counts
-        return Adjustment(rarity**gamma, second * np.log(rarity) + 0.0)
+    def adjustment(
+        self, counts: np.ndarray, gamma: float, second: float, shifted: np.ndarray | None = None
+    ) -> Adjustment:
+        """Return what both strengths do to each class; counts [K] that the shift takes in place of the others."""
+        shifted = counts if shifted is None else shifted
+        return Adjustment((counts.max() / counts) ** gamma, second * np.log(shifted.max() / shifted) + 0.0)
 
     def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
         return self.adjustment(counts, chosen.gamma, chosen.second or 0.0)
@@ -335,6 +344,7 @@ class Vector(PerClass):
     sentence = "each class's score is multiplied by a number of its own, and another one is added"
     follows_counts = False
     strengths = 0
+    first_with_target = True
 
     def text(self, gamma: float, second: float | None = None) -> str:
         return "a scale and an offset for each class"
