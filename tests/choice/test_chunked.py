@@ -253,7 +253,7 @@ def test_tune_still_takes_chunks_and_a_path_with_a_warning_for_chunks():
     assert lh.tune(path, bootstrap=20).to_dict() == want.to_dict()
     with pytest.raises(LevelheadError, match="rule: the path is of the rule 'rescale'"):
         lh.tune(path, rule="shift")
-    with pytest.raises(LevelheadError, match="counts: they are not those"):
+    with pytest.raises(LevelheadError, match="counts: they, or the target, are not those"):
         lh.tune(path, counts=[4, 3, 2, 1])
 
 
@@ -267,7 +267,7 @@ def test_what_cannot_be_done_is_refused_by_name():
         (lambda: lh.tune_chunks([chunk[0]], COUNTS), "chunks: expected chunks.* got ndarray"),
         (lambda: lh.tune_chunks([chunk], COUNTS, target="estimate", unlabelled=chunk[0]), "target: an estimate needs"),
         (lambda: lh.tune_chunks([b"levelhead partial"], COUNTS), r"tune again with lh\.tune_chunks"),
-        (lambda: lh.tune_chunks([part], [4, 3, 2, 1]), "counts: they are not those"),
+        (lambda: lh.tune_chunks([part], [4, 3, 2, 1]), "counts: they, or the target, are not those"),
         (
             lambda: lh.tune_chunks([part], COUNTS, rule=lh.rules.Auto(range=(-1, 1))),
             "range: the paths of the chunks are of gamma 0 to",

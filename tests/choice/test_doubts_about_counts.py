@@ -80,3 +80,15 @@ def test_tune_warns_of_equal_and_of_reversed_counts_and_keeps_the_words():
 def test_counts_that_differ_by_a_few_are_almost_equal():
     assert "almost equal (98 to 103 per class)" in str(diagnose_equal_counts(np.array([98, 103, 100])))
     assert diagnose_equal_counts(np.array([98, 120, 100])) is None
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.RangeWarning")
+def test_a_model_below_chance_has_its_columns_in_another_order():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 50)
+    logits = rng.normal(size=(200, 4)) + 3 * np.eye(4)[labels]
+    with pytest.warns(lh.warnings.CountsWarning, match="below chance"):
+        lh.tune(logits[:, [1, 2, 3, 0]], labels, [400, 200, 100, 50], rule="shift", bootstrap=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", lh.warnings.CountsWarning)
+        lh.tune(logits, labels, [400, 200, 100, 50], rule="shift", bootstrap=0)

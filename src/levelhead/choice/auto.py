@@ -207,6 +207,7 @@ def choose_gamma(
         [
             *found,
             diagnostics.diagnose_accuracy(before),
+            diagnostics.diagnose_below_chance(before, path.labels, len(path.counts)),
             diagnostics.diagnose_range_end(plateau, path.range),
             diagnostics.diagnose_missing_classes(sizes, options.names),
         ]

@@ -45,6 +45,23 @@ def diagnose_few_errors(n: int, wrong: int) -> Diagnosis:
     )
 
 
+def diagnose_below_chance(right: np.ndarray, labels: np.ndarray, classes: int) -> Diagnosis:
+    """Warn if the model as it is is worse than guessing, by three standard errors and every class weighing the same.
+
+    No trained model is; labels, counts or names in another order than the columns of the logits are.
+    """
+    sizes = np.bincount(labels, minlength=classes)
+    present = sizes > 0
+    recall = np.bincount(labels, right, classes)[present] / sizes[present]
+    chance, error = 1 / classes, float(np.sqrt((1 / (4 * sizes[present])).sum())) / present.sum()
+    if recall.mean() + 3 * error >= chance or present.sum() < 2:
+        return None
+    return kinds.CountsWarning(
+        f"the model as it is has a mean recall of {recall.mean():.1%}, below chance ({chance:.1%}): check that labels, "
+        "counts and names are in the order of the columns of the logits"
+    )
+
+
 def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
     """Warn if at least one row in ten equals a row of the training data, bit for bit."""
     if training is None:
