@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.array import Array, as_array
+from ..core.array import Array, as_array, check_shape
 from ..core.choices import Kind
 from ..core.counts import Counts, resolve
-from ..core.logits import check_shape
 from ..path.envelope_walk import compute_envelope
 from ..rules.checks import target_prior
 from ..rules.rule import Rescale, Rule, find_path_rule

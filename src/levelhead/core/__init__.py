@@ -4,11 +4,11 @@ head: `Head`, the last linear layer of a classifier; what its norms say, and wha
 counts: training samples of each class, and a class that every rule leaves alone
 measure: errors, recalls and calibration of predictions
 kept_rows: what is left of logits that were read in chunks
-logits: logits checked, told from probabilities, and their temperature
+logits: probabilities of logits, and their temperature
 curve: step functions of gamma, and the names of metrics
 labels: labels that are names of classes, or of tokens and pixels
 per_class: one value per class, given by class, and names of classes
-array: operations on which numpy and torch differ; threads and their tables
+array: operations on which numpy and torch differ, logits checked, threads and their tables
 errors: `LevelheadError`, and the checks that several rooms share
 warnings: the warning classes
 choices: the words that parameters accept

@@ -84,6 +84,17 @@ class Head:
         """Return the number and the name of class i, for a message."""
         return title(i, self.names)
 
+    def checked(self, where: str = "the head", *, advice: str = "") -> Head:
+        """Return the head; raise LevelheadError if a class has NaN or infinite values."""
+        for part, values in (("weight", self.weight), ("bias", self.bias)):
+            if values is None:
+                continue
+            finite = values.isfinite() if is_torch(values) else np.isfinite(values)
+            if not finite.all():
+                name = self.name(int(np.argmin(to_numpy(finite).reshape(self.classes, -1).all(axis=1))))
+                raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
+        return self
+
     def numpy(self) -> Head:
         """Return the same head in numpy, half precision widened to float32."""
         return replace(self, weight=to_numpy(self.weight), bias=None if self.bias is None else to_numpy(self.bias))
@@ -96,14 +107,7 @@ def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> He
             f"expected a Head, got {type(head).__name__}; Head(weight, bias) makes one from arrays, "
             "and levelhead.rescale_ finds and scales that of a torch model"
         )
-    for part, values in (("weight", head.weight), ("bias", head.bias)):
-        if values is None:
-            continue
-        finite = values.isfinite() if is_torch(values) else np.isfinite(values)
-        if not finite.all():
-            name = head.name(int(np.argmin(to_numpy(finite).reshape(head.classes, -1).all(axis=1))))
-            raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
-    return head
+    return head.checked(where, advice=advice)
 
 
 def norm_follows_count(head: Head, counts: np.ndarray) -> float:

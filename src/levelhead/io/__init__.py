@@ -1,8 +1,8 @@
 """Users' data files: logits, labels and counts.
 
 samples_file: logits, labels and counts, from one file or several
-per_class_file: one number or name per class
-arrays: one array of a file of any known format
+per_class_file: names of classes, and shares
+arrays: one array of a file of any known format, and counts
 table: CSV and parquet tables of predictions, and what their columns are
 numpy_file: .npy and .npz
 torch_file: tensors that torch.save wrote

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import described
+from ..core.array import check_shape, described
 from ..core.counts import Counts, check_labels, find_background, resolve
 from ..core.errors import Advice, LevelheadError, in_file
 from ..core.labels import are_names, index_labels
-from ..core.logits import check_shape
 from ..core.per_class import as_mapping, check_names, in_order, listed
 from ..core.regular_file import Stamp, check_regular_file, check_unchanged
 from . import arrays
-from .per_class_file import is_inline, read_counts
+from .arrays import is_inline, read_counts
 from .table import TABLE_SUFFIXES, columns_called, find_columns
 
 Source = str | Path  # FILE or FILE:KEY
@@ -67,7 +66,7 @@ def read(
 
     Args:
         logits, labels: what `arrays.read` reads; FILE:KEY names one array of several, and has nothing next to it.
-        counts: what `per_class_file.read_counts` reads, or the counts themselves.
+        counts: what `arrays.read_counts` reads, or the counts themselves.
         names: of the classes, in order. Otherwise they are an array `names` next to the logits, titles of their
             columns, or the classes of the counts, if those are in order and labels are names.
         label_column: the title of the labels in a table of logits, if it is not one of `table.LABEL_TITLES`.

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import check_finite_rows, is_torch, to_numpy
+from ..core.array import check_finite_rows, check_logits, is_torch, to_numpy
 from ..core.choices import Kind
 from ..core.errors import LevelheadError
-from ..core.logits import check_logits
 from ..show.progress import RowProgress
 
 

@@ -6,16 +6,16 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ..core.array import Array, is_torch, usable_cores
+from ..core.array import Array, check_shape, is_torch, usable_cores
 from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import LevelheadError, check_choice
-from ..core.logits import check_shape
 from ..core.warnings import warn
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
 from .chunks import read_chunks
-from .intervals import TabulatedRule, find_intervals
+from .crossing import TabulatedRule
+from .intervals import find_intervals
 from .top_k import Pieces, find_pieces
 
 Engine = Literal["auto", "numpy", "torch"]

@@ -18,8 +18,8 @@ from ..core.errors import LevelheadError
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
 from .chunks import read_chunks
+from .crossing import TabulatedRule, crossing, winning_range
 from .envelope import Envelope
-from .intervals import TabulatedRule, crossing, winning_range
 
 CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
 _TABLE = 1 << 19  # numbers of a table of factors

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.array import not_finite
+from ..core.array import LARGEST_PROBABILITY, check_logits, not_finite
 from ..core.choices import Kind
-from ..core.logits import LARGEST_PROBABILITY, check_logits
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
-from .intervals import FAR_FROM_ONE, NEAR_ONE, SMALLEST, TabulatedRule
+from .crossing import FAR_FROM_ONE, NEAR_ONE, SMALLEST, TabulatedRule
 
 
 @torch.no_grad()

@@ -25,10 +25,11 @@ from ..show import curve_text, html, plot
 from ..show.progress import RowProgress
 from . import metrics
 from .chunks import read_chunks
+from .crossing import NEVER
 from .engines import Engine, check_samples, find_right
 from .envelope import Envelope
 from .envelope_walk import compute_envelope
-from .intervals import NEVER, sorted_events
+from .intervals import sorted_events
 from .metrics import ERRORS, RECALLS, MetricSteps, shown
 from .resample import check_weights, class_mean_coefficients, draw_resamples, error_rows
 

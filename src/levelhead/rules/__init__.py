@@ -4,9 +4,7 @@
 - adjustment: `Adjustment`, a scale and an offset for each class, on scores and on a head
 - direction: how scores depend on one strength
 - adjust: the adjustments of a head as functions, one equation each
-- strength: how strong an adjustment is, a number or what was tuned
-- checks: checks of ranges, shares and numbers per class
-- label_task: one class or several labels per sample, where a model says so
+- checks: of strengths, ranges, shares and numbers per class, and of what a model says about its labels
 """
 
 from .adjustment import Adjustment

@@ -1,16 +1,19 @@
 """Adjustments of a head: pure functions Head -> Head, one equation each."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..core.array import Array, narrow, row_norms, to_numpy, widen
 from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, resolve
+from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
+from ..core.per_class import proportional
 from .adjustment import scale_head
-from .rule import Shift, Strengths, Tau, positive_norms
-from .strength import check_strength, finite_number
+from .checks import finite_number
+from .rule import RULES, Shift, Strengths, Tau, positive_norms
 
 
 def factors(
@@ -141,6 +144,28 @@ def shift_logits(
     """
     n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, background=background)
     return Shift().amounts(head, n, Strengths(check_strength(tau, "shift", n, name="tau"))).head(head)
+
+
+def check_strength(
+    value: Any,
+    rule: str,
+    counts: np.ndarray | None = None,
+    *,
+    name: str = "gamma",
+    instead: str = "lh.adjust(head, tuned)",
+) -> float:
+    """Return a strength as a finite float. A `Tuned` must have been chosen for this rule and counts like these."""
+    if not (hasattr(value, "rule") and hasattr(value, "gamma")):
+        return finite_number(name, value)
+    if getattr(value, "task", "") == "multilabel":
+        raise LevelheadError(f"chosen for several labels per sample; use {instead}", parameter=name)
+    if value.rule != rule:
+        raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}", parameter=name)
+    if (reason := RULES[rule].refuses_kind(getattr(value, "kind", None))) is not None:
+        raise LevelheadError(reason, parameter=name)
+    if RULES[rule].follows_counts and counts is not None and value.counts and not proportional(value.counts, counts):
+        raise LevelheadError(f"chosen with counts of other proportions; use {instead}, or tune again", parameter=name)
+    return finite_number(name, value.gamma)
 
 
 def can_flip(head: Head) -> bool:
