@@ -53,9 +53,8 @@ def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
 
 def not_finite(row: int) -> LevelheadError:
     """Return the error for logits that are not finite, first in a row."""
-    return LevelheadError(
-        f"the logits hold NaN or infinite values, first in row {row}; leave such rows out, or compute them in float32"
-    )
+    first = f"the logits hold NaN or infinite values, first in row {row}"
+    return LevelheadError(f"{first}; leave such rows out, or compute them in float32")
 
 
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
@@ -74,21 +73,15 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     values = values if values.dtype.kind == "f" else values.astype(np.float64)
     check_finite_rows(values, first)
     if kind == "probabilities":
-        outside = ((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1)
-        if outside.any():
-            at = int(np.argmax(outside))
+        for at in np.flatnonzero(((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1))[:1]:
             worst = values[at].min() if values[at].min() < 0 else values[at].max()
-            raise LevelheadError(
-                f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}",
-                advice=Advice("kind", "logits", "if these are logits"),
-            )
+            outside = f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}"
+            raise LevelheadError(outside, advice=Advice("kind", "logits", "if these are logits"))
         return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
     if looks_like_probabilities(values):
-        raise LevelheadError(
-            "expected logits, got what looks like probabilities: rows in [0, 1] that sum to 1; save the values before "
-            "the softmax",
-            advice=Advice("kind", "probabilities", "with the rule shift, which uses their logarithms"),
-        )
+        got = "got what looks like probabilities: rows in [0, 1] that sum to 1"
+        advice = Advice("kind", "probabilities", "with the rule shift, which uses their logarithms")
+        raise LevelheadError(f"expected logits, {got}; save the values before the softmax", advice=advice)
     return values
 
 
@@ -103,10 +96,9 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
     """
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
-        raise LevelheadError(
-            f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}"
-            + ("; for one score z per sample, stack (0, z) and use the rule shift" if one else "")
-        )
+        aside = "; for one score z per sample, stack (0, z) and use the rule shift" if one else ""
+        size = "[N, K] of at least 1 sample and 2 classes"
+        raise LevelheadError(f"expected logits {size}, got shape {list(shape)}{aside}")
     if labels == shape[1] != shape[0]:
         got = f"got shape {list(shape)} and {labels} labels"
         raise LevelheadError(f"expected logits [N, K], one row per label, {got}; transpose the logits")
@@ -137,11 +129,6 @@ def described(x: np.ndarray) -> str:
         at = int(np.argmax(x != np.floor(x)))
         return f"{x.dtype} ({x[at]:g} at position {at})"
     return {"U": "text", "S": "text", "O": "Python objects"}.get(x.dtype.kind, str(x.dtype))
-
-
-def is_floating(x: Array) -> bool:
-    """Return whether x has a floating-point dtype."""
-    return x.is_floating_point() if is_torch(x) else np.issubdtype(np.asarray(x).dtype, np.floating)
 
 
 def widen(x: Array) -> Array:

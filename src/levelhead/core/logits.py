@@ -53,18 +53,7 @@ def fit_scale(
     *,
     near: float | None = None,
 ) -> float:
-    """Return the T at which ``logits / T + offset`` has the least weighted log loss.
-
-    The loss is convex in 1 / T: Newton's steps find its minimum. T is within a factor of 50 of the scores' own spread.
-
-    Args:
-        logits, labels, weights: [N, K]; [N]; [N], not all 0.
-        offset: [K] or [N, K], added after the division.
-        near: the temperature of similar samples to begin at; it saves steps.
-
-    >>> round(fit_scale(np.array([[2.0, 0.0]] * 3), np.array([0, 0, 1]), np.ones(3)), 3)  # 2 / log 2
-    2.885
-    """
+    """Return the T at which ``logits / T + offset`` has the least weighted log loss."""
     values = logits - logits.mean(axis=1, keepdims=True)
     spread = float(np.sqrt(np.vdot(values, values) / values.size)) or 1.0
     start, step = 1 / (near or spread), len(labels) // _FIRST_ROWS
@@ -112,10 +101,8 @@ def _minimize(
     *,
     enough: float = 1e-8,
 ) -> float:
-    """Return the temperature of least loss: Newton's steps in 1 / T, within a bracket that halves where they fail.
-
-    They end where one changes 1 / T by less than a share `enough` of it.
-    """
+    """Return the temperature of least loss: Newton's steps in 1 / T, till one changes it by less than `enough`."""
+    # The steps stay within a bracket, which is halved (in logarithms) where a step leaves it.
     least, most = 0.02 / spread, 50 / spread
     low, high, inverse = least, most, start
     for _ in range(100):

@@ -239,13 +239,11 @@ def _golden_section(f: Callable[[float], float], low: float, high: float, tolera
     shrink = (np.sqrt(5) - 1) / 2
     a, b = high - shrink * (high - low), low + shrink * (high - low)
     fa, fb = f(a), f(b)
-    while high - low > tolerance:
+    while high - low > tolerance:  # of two inner points, the lower becomes an inner point of what is kept
         if fa < fb:
             high, b, fb = b, a, fa
-            a = high - shrink * (high - low)
-            fa = f(a)
+            fa = f(a := high - shrink * (high - low))
         else:
             low, a, fa = a, b, fb
-            b = low + shrink * (high - low)
-            fb = f(b)
+            fb = f(b := low + shrink * (high - low))
     return (low + high) / 2

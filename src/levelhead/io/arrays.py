@@ -120,11 +120,7 @@ def array_next_to(source: str | Path, wanted: str) -> Path | None:
 
 
 def is_column_of(source: str | Path, table: str | Path) -> bool:
-    """Return whether FILE:KEY is a column of the table FILE.
-
-    >>> is_column_of("x.csv:label", "x.csv"), is_column_of("y.csv:label", "x.csv")
-    (True, False)
-    """
+    """Return whether FILE:KEY is a column of the table FILE."""
     path, key = split_key(source)
     return key is not None and path.suffix.lower() in TABLE_SUFFIXES and path == Path(table)
 
@@ -136,11 +132,7 @@ def sha256(source: str | Path) -> str:
 
 
 def split_key(source: str | Path) -> tuple[Path, str | None]:
-    """Return file and key of FILE or FILE:KEY; a file whose own name holds the colon comes first.
-
-    >>> split_key("scores.npz:logits")[1], split_key("scores.npz")[1]
-    ('logits', None)
-    """
+    """Return file and key of FILE or FILE:KEY; a file whose own name holds the colon comes first."""
     words = str(source).split(":")
     for i in range(1, len(words)):
         stem = Path(":".join(words[:i]))
@@ -211,10 +203,9 @@ def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
         if is_decimal_comma(cell):
             raise LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point")
         if not cell:
-            held = "is empty; give its label, or leave that sample out of the logits too"
-            raise LevelheadError(
-                f"data row {at} {held if wanted == 'labels' else 'has an empty cell; expected a number'}"
-            )
+            lost = "is empty; give its label, or leave that sample out of the logits too"
+            held = lost if wanted == "labels" else "has an empty cell; expected a number"
+            raise LevelheadError(f"data row {at} {held}")
     return values
 
 
@@ -275,11 +266,8 @@ def _counts_from_json(content: str, wanted: str) -> Counts:
 
 def _counts_from_rows(rows: list[list[str]]) -> Counts:
     first, *others = rows
-    titled = (
-        not is_number(first[-1])
-        or not first[0]
-        or (not is_number(first[0]) and others and all(is_number(row[0]) for row in others))
-    )
+    titled = not is_number(first[-1]) or not first[0]
+    titled |= not is_number(first[0]) and bool(others) and all(is_number(row[0]) for row in others)
     label = next((i for i, cell in enumerate(first) if cell.lower() in LABEL_TITLES), None)
     if label is not None and others and (label > 0 or len(first) != 2):  # of each sample; label,n are counts
         if any(len(row) != len(first) for row in others):
@@ -316,9 +304,7 @@ def _counts_from_txt(content: str, wanted: str) -> Counts:
 
 def _labels(cells: list[str]) -> np.ndarray:
     """Return labels to be counted: class indices, or names."""
-    if all(map(is_number, cells)):
-        return _with_whole_numbers(np.array([float(cell) for cell in cells]))
-    return np.array(cells)
+    return _with_whole_numbers(np.array(cells, np.float64)) if all(map(is_number, cells)) else np.array(cells)
 
 
 def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
@@ -369,7 +355,6 @@ def _choose_array(path: Path, key: str | None, names: Sequence[str], wanted: str
     if key is not None and key not in names:
         raise LevelheadError(f"no array {key!r}; the file has {listed(names) or 'none'}")
     if key is None and len(names) != 1 and wanted not in names:
-        raise LevelheadError(
-            f"expected one array, or one called {wanted!r}, got {listed(names) or 'none'}; name it: {path.name}:KEY"
-        )
+        got = f"got {listed(names) or 'none'}; name it: {path.name}:KEY"
+        raise LevelheadError(f"expected one array, or one called {wanted!r}, {got}")
     return key if key is not None else names[0] if len(names) == 1 else wanted

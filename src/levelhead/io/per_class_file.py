@@ -14,16 +14,7 @@ from .table import LABEL_TITLES, split_cells
 
 
 def read_names(given: str | Path) -> list[str]:
-    """Return class names, in class order.
-
-    Args:
-        given: "cat,dog,owl"; or a file: .txt with a name on each line; .json with a list, {index: name}, {name: index}
-            or, as the config.json of a Hugging Face model, `id2label`; .csv or .tsv with one column or index,name; or
-            a .npy, .npz, .parquet or .pt file of text.
-
-    >>> read_names("cat, dog, owl")
-    ['cat', 'dog', 'owl']
-    """
+    """Return class names, in class order."""
     path, key = arrays.split_key(given)
     if not arrays.has_known_suffix(given) and "," in str(given):
         return check_names([name.strip() for name in str(given).split(",")])
@@ -55,9 +46,8 @@ def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.n
     try:
         return np.array([float(share) for share in shares])
     except (TypeError, ValueError, OverflowError):
-        raise LevelheadError(
-            f"expected {classes} numbers with commas between them, or a file of them, got {given!r}", parameter="target"
-        ) from None
+        expected = f"expected {classes} numbers with commas between them, or a file of them"
+        raise LevelheadError(f"{expected}, got {given!r}", parameter="target") from None
 
 
 def _names_from_json(value: Any) -> Any:

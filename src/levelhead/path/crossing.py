@@ -18,6 +18,7 @@ compares all engines with exact arithmetic.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,12 +32,9 @@ SMALLEST = float(np.nextafter(0, 1))
 def winning_range(
     true: np.ndarray, other: np.ndarray, rise: np.ndarray, first: np.ndarray, *, multiplies: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each pair of logits, the half-line ``[lo, hi]`` on which `true` comes before `other`.
+    """Return, for each pair of float64 logits, the half-line ``[lo, hi]`` on which `true` comes before `other`.
 
-    Args:
-        true, other: the two logits, float64.
-        rise: slope of `other` minus slope of `true`, ``a_k - a_y``.
-        first, multiplies: whether `true` wins a tie, by its smaller class index; whether the rule multiplies logits.
+    `rise` is the slope of `other` less that of `true`, and `first` whether `true` wins a tie, by its smaller index.
     """
     at = crossing(true, other, rise, multiplies=multiplies)
     # The steeper line is ahead above the crossing. Of two negative scores, the one that grows faster in size is behind;
@@ -50,6 +48,12 @@ def winning_range(
     leads = (true[fixed] > other[fixed]) | ((true[fixed] == other[fixed]) & first[fixed])
     lo[fixed], hi[fixed] = np.where(leads, -np.inf, NEVER[0]), np.where(leads, np.inf, NEVER[1])
     return lo, hi
+
+
+def intersect(lo: np.ndarray, hi: np.ndarray, low: Any, high: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the part of each interval [lo, hi] within [low, high]."""
+    lo, hi = np.maximum(lo, low), np.minimum(hi, high)
+    return np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
 
 
 def crossing(true: np.ndarray, other: np.ndarray, rise: np.ndarray, *, multiplies: bool) -> np.ndarray:
@@ -66,11 +70,9 @@ def crossing(true: np.ndarray, other: np.ndarray, rise: np.ndarray, *, multiplie
 
 
 def snap(gamma: np.ndarray) -> np.ndarray:
-    """Return gamma, or the multiple of 1/64000 that it misses only by rounding.
-
-    log 125 / log 5 is 3 in mathematics and 3.0000000000000004 in floats. Without this, the last bits of two logarithms
-    would miss a tie at a round number such as 0.5, 0.1 or 3.
-    """
+    """Return gamma, or the multiple of 1/64000 that it misses only by rounding."""
+    # log 125 / log 5 is 3 in mathematics and 3.0000000000000004 in floats. Without this, the last bits of two
+    # logarithms would miss a tie at a round number such as 0.5, 0.1 or 3.
     scaled = gamma * 64000
     near = np.rint(scaled)
     off = np.abs(scaled - near)
@@ -81,10 +83,8 @@ def snap(gamma: np.ndarray) -> np.ndarray:
 
 
 def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return ``log(a / b)`` to its last bits: 0 only where a = b, not finite where signs differ or one is 0.
-
-    Where a / b is near 1, most of its bits are lost; where it is very large or small, it overflows or is denormal.
-    """
+    """Return ``log(a / b)`` to its last bits: 0 only where a = b, not finite where signs differ or one is 0."""
+    # Where a / b is near 1, most of its bits are lost; where it is very large or small, it overflows or is denormal.
     gap = np.log(a / b)
     size = np.abs(gap)
     inexact = np.nonzero((size < NEAR_ONE) | (size > FAR_FROM_ONE))

@@ -15,10 +15,9 @@ _SMALL_BLOCK = 1 << 17  # the same of five tables
 def find_intervals(
     logits: np.ndarray, labels: np.ndarray, rule: Direction, table: TabulatedRule
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return lo [N] and hi [N] of a block of logits [N, K].
-
-    A half-line that cuts into the range covers one of its ends. So a class matters only if it is ahead of y at an end.
-    """
+    """Return lo [N] and hi [N] of a block of logits [N, K]."""
+    # What another class takes from y's range is a half-line, so it covers an end of the range: a class matters only if
+    # it is ahead of y at one of the two ends.
     lo, hi = np.full(len(logits), table.gammas[0]), np.full(len(logits), table.gammas[-1])
     width, slopes = logits.shape[1], rule.slopes
     own = logits.take(np.arange(0, logits.size, width) + labels).astype(np.float64)
@@ -72,8 +71,9 @@ def sorted_events(
 def _rivals_at_ends(
     logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows in which a class is ahead of y at both ends of the range, [N] bool, and for all other rows the
-    (row, class) of each class that may be ahead of y at one end. Rows are short, so the array is transposed."""
+    """Return which rows have a class ahead of y at both ends, [N]; of the others, (row, class) of each ahead at one."""
+    # Rows are short, so the array is transposed: each operation runs over all rows of a class. `may` and `must` differ
+    # by what rounding in the logits' precision can move a score.
     y, shape = labels * len(logits) + np.arange(len(logits)), logits.T.shape
     columns, scores = (SCRATCH.table(name, shape, logits.dtype) for name in ("columns", "scores of columns"))
     may, must, beats = (SCRATCH.table(name, shape, np.bool_) for name in ("may", "must", "beats"))
@@ -100,6 +100,7 @@ def _winners_at_end(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
     shape = min(step, len(logits)), width
     moves, scores = (SCRATCH.table(name, shape, logits.dtype) for name in ("moves of rows", "scores of rows"))
     moves[:] = table.moves[at]
+    # y's own score is lowered by what rounding can move the two: where y still wins, it does without rounding.
     for start in range(0, len(logits), step):
         part = slice(start, start + step)
         n = len(labels[part])

@@ -22,21 +22,16 @@ _LEAST_VOTE = 1e-4
 class Adjustment:
     """What an adjustment does to each class: ``score_k = scale_k logit_k + offset_k``.
 
-    Args:
-        scale, offset: [K] in float64; None where nothing is multiplied, or nothing added.
-        smoothing: what is added to probabilities before their logarithm; 0 for logits.
-        bias: whether the bias of a head is scaled with its weight vector, or kept.
-
     >>> Adjustment(scale=np.array([1.0, 2.0])).scores(np.array([[3.0, 2.0]]))
     array([[3., 4.]])
     >>> Adjustment(offset=np.array([0.0, 2.0])).changes, Adjustment(scale=np.ones(2)).changes
     (True, False)
     """
 
-    scale: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    smoothing: float = 0.0
-    bias: BiasPolicy = "scale"
+    scale: np.ndarray | None = None  #: [K] in float64; None where nothing is multiplied
+    offset: np.ndarray | None = None  #: [K] in float64; None where nothing is added
+    smoothing: float = 0.0  #: what is added to probabilities before their logarithm; 0 for logits
+    bias: BiasPolicy = "scale"  #: whether the bias of a head is scaled with its weight vector, or kept
 
     @property
     def changes(self) -> bool:

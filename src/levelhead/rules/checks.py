@@ -47,16 +47,11 @@ def check_vector(values: Sequence[float] | Any, size: int, parameter: str, *, po
         raise LevelheadError(f"expected numbers, got {described(found)}", parameter=parameter)
     found = found.astype(np.float64)
     if found.shape != (size,):
-        raise LevelheadError(
-            f"expected numbers [{size}], one per class, got shape {list(found.shape)}", parameter=parameter
-        )
-    wrong = ~np.isfinite(found) | (positive & (found <= 0))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise LevelheadError(
-            f"expected {'positive' if np.isfinite(found[at]) else 'finite'} numbers, got {found[at]:g} for class {at}",
-            parameter=parameter,
-        )
+        got = f"got shape {list(found.shape)}"
+        raise LevelheadError(f"expected numbers [{size}], one per class, {got}", parameter=parameter)
+    for at in np.flatnonzero(~np.isfinite(found) | (positive & (found <= 0)))[:1]:
+        kind = "positive" if np.isfinite(found[at]) else "finite"
+        raise LevelheadError(f"expected {kind} numbers, got {found[at]:g} for class {at}", parameter=parameter)
     return found
 
 
@@ -73,11 +68,10 @@ def check_label_task(where: str, known: tuple[LabelTask, str] | None, task: Labe
     """Raise LevelheadError if a head, called `where`, is known, and how, to be for another task."""
     if known is None or known[0] == task:
         return
+    reason = f"{where} gives one class per sample ({known[1]}), but several labels were tuned"
+    advice = "tune with the task multiclass"
     if task == "multiclass":
-        raise LevelheadError(
-            f"{where} gives several labels per sample ({known[1]}), which do not compete, so no rule of classes levels "
-            "them, and scaling changes no decision; tune with the task multilabel, and adjust by what that chooses"
-        )
-    raise LevelheadError(
-        f"{where} gives one class per sample ({known[1]}), but several labels were tuned; tune with the task multiclass"
-    )
+        alone = "which do not compete, so no rule of classes levels them, and scaling changes no decision"
+        reason = f"{where} gives several labels per sample ({known[1]}), {alone}"
+        advice = "tune with the task multilabel, and adjust by what that chooses"
+    raise LevelheadError(f"{reason}; {advice}")

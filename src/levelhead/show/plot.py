@@ -1,8 +1,4 @@
-"""Plots of curves, norms and recall with matplotlib (extra `plot`).
-
-The `.plot()` methods of results call these functions. Each draws on the Axes it is given, or on a new figure, and
-returns the Axes. None of them changes matplotlib's settings.
-"""
+"""Plots with matplotlib (extra `plot`), for the `.plot()` of results: on the Axes given, or on a new figure."""
 
 from __future__ import annotations
 
@@ -97,14 +93,11 @@ def draw_recall(
     names: Sequence[str] | None = None,
     title: str = "",
 ) -> Axes:
-    """Draw the recall of each class, the most frequent class first, and with `after` its recall after an adjustment.
-
-    Too many classes to be named become a dot each, with a running mean.
-    """
+    """Draw the recall of each class, the most frequent class first, and with `after` its recall after an adjustment."""
     axes = _axes(ax)
     order, at = np.argsort(-counts, kind="stable"), np.arange(len(counts))
     shown = {"as trained": (recall, SOFT)} | ({} if after is None else {"leveled": (after, ACCENT)})
-    if len(counts) > 40:
+    if len(counts) > 40:  # too many to be named: a dot each, with a running mean
         for label, (values, color) in shown.items():
             axes.plot(at, 100 * values[order], ".", color=color, alpha=0.4, mew=0, clip_on=False)
             axes.plot(at, 100 * _running_mean(values[order], len(at) // 10), color=color, lw=2, label=label)
