@@ -236,7 +236,7 @@ def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
     value = text.parse_json(text.read(path))
     if isinstance(value, Mapping):
         value = value[_choose_array(path, key, list(value), wanted)]
-    elif key is not None:
+    else:
         _check_no_key(key)
     try:
         values = np.array(value)
@@ -317,10 +317,6 @@ def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
     return wide.astype(np.int64) if whole.all() else values
 
 
-def _names_in_torch(path: Path) -> list[str]:
-    return list(read_tensors(path))
-
-
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
@@ -330,12 +326,8 @@ FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".txt": _read_text,
     ".json": _read_json,
 }
-ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {
-    ".npz": names_in_npz,
-    ".safetensors": _tensors_in,
-    ".pt": _names_in_torch,
-    ".pth": _names_in_torch,
-}
+ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {".npz": names_in_npz, ".safetensors": _tensors_in}
+ARCHIVES |= dict.fromkeys((".pt", ".pth"), read_tensors)
 
 
 _PARSERS: dict[str, Callable[[str, str], Counts]] = {

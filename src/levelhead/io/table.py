@@ -81,7 +81,11 @@ def parse_table(content: str, *, titles: Sequence[str | None] = (), separator: s
 
 def read_parquet(path: Path) -> Table:
     """Return the table that a .parquet file holds."""
-    arrow, parquet = _parquet_modules(path)
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ImportError(f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}") from None
     try:
         with parquet.ParquetFile(path) as file:
             claimed = 8 * file.metadata.num_rows * max(1, file.metadata.num_columns)
@@ -95,10 +99,8 @@ def read_parquet(path: Path) -> Table:
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise LevelheadError(f"not a sound .parquet file ({reason})") from None
-    if not columns:
-        raise LevelheadError("the file has no columns")
-    if not len(columns[0]):
-        raise LevelheadError("the file has no rows")
+    if not columns or not len(columns[0]):
+        raise LevelheadError(f"the file has no {'rows' if columns else 'columns'}")
     return Table(list(table.column_names), columns)
 
 
@@ -313,12 +315,3 @@ def _from_arrow(name: str, column: Any) -> np.ndarray:
     if values.dtype.kind == "O" and not isinstance(first, str | bytes):
         return np.array([float(value) for value in values.tolist()])  # decimals
     return values.astype(str)
-
-
-def _parquet_modules(path: Path) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ImportError(f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}") from None
-    return pyarrow, parquet

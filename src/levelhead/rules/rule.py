@@ -149,11 +149,6 @@ class OneStrength(Rule):
         """Return r above, [K]: by default how rare each class is."""
         return counts.max() / counts
 
-    def row_ratios(self, head: Head, counts: np.ndarray | None) -> np.ndarray:
-        """Return r above for the rows of a head."""
-        assert counts is not None
-        return self.ratios(counts, None)
-
     def direction(self, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits") -> Direction:
         """Return how scores depend on the strength, for checked counts [K], norms [K] and a kept bias [K], if any."""
         norms, bias = self.norms if norms is None else norms, self.bias if bias is None else bias
@@ -175,8 +170,9 @@ class OneStrength(Rule):
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         self.check(head, counts)
+        assert counts is not None
         with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, which is reported
-            ratios = self.row_ratios(head, counts)
+            ratios = counts[:1] / counts[1:] if _is_one_logit(head, counts) else self.ratios(counts, None)
             if self.multiplies:
                 return Adjustment(scale=ratios**chosen.gamma)
             return Adjustment(offset=chosen.gamma * np.log(ratios))
@@ -229,10 +225,6 @@ class Shift(OneStrength):
     grows = True
     pulled = True
     python = "write(model, lh.shift_logits(read(model), counts, {gamma}))"
-
-    def row_ratios(self, head: Head, counts: np.ndarray | None) -> np.ndarray:
-        assert counts is not None
-        return counts[:1] / counts[1:] if _is_one_logit(head, counts) else self.ratios(counts, None)
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         if len(chosen.offset):
@@ -309,7 +301,7 @@ RULES: dict[str, Rule] = {  # simplest first, as they are tried
 
 def find_rule(name: Any) -> Rule:
     """Return the rule of a name; raise LevelheadError that lists the known ones."""
-    check_choice("rule", name, tuple(RULES))
+    check_choice("rule", name, RULES)
     return RULES[name]
 
 

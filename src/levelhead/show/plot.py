@@ -17,6 +17,7 @@ from .style import ACCENT, SOFT, percent, short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Norms = Mapping[str, np.ndarray]  # of each layer, [K]
 _DATELESS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
@@ -59,14 +60,7 @@ def draw_choice(
     return _finish(axes, title, over_gamma=curve, unit="%" if in_percent else label)
 
 
-def draw_norms(
-    counts: np.ndarray,
-    before: Mapping[str, np.ndarray],
-    after: Mapping[str, np.ndarray],
-    ax: Axes | None = None,
-    *,
-    title: str = "",
-) -> Axes:
+def draw_norms(counts: np.ndarray, before: Norms, after: Norms, ax: Axes | None = None, *, title: str = "") -> Axes:
     """Draw the norm of each class's weight vector against its count, before and after, for each layer."""
     axes = _axes(ax)  # says what to install if matplotlib is missing
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -158,9 +152,8 @@ def headless() -> Any:
     """Return pyplot set up to draw to files. Only for programs of our own, since it changes settings."""
     library = pyplot()
     library.switch_backend("agg")
-    library.rcParams.update(
-        {"svg.hashsalt": "levelhead", "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
-    )
+    settings = {"svg.hashsalt": "levelhead", "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
+    library.rcParams.update(settings)
     return library
 
 
