@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.array import Array, as_array
+from ..core.array import Array, as_array, check_shape
 from ..core.choices import Kind
 from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import LevelheadError
 from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
-from ..core.logits import check_shape
 from ..core.per_class import names_of_columns
 from ..path.envelope_walk import compute_envelope
 from ..path.path import GammaPath

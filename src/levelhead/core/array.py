@@ -1,17 +1,20 @@
-"""Operations on which numpy and torch differ, torch only where the caller has it; threads and their tables."""
+"""Operations on which numpy and torch differ, torch only where the caller has it; logits checked; threads' tables."""
 
 import math
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from .errors import LevelheadError
+from .choices import Kind
+from .errors import Advice, LevelheadError, check_choice
 
 Array = Any  # a numpy array or a torch tensor
+LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
 
 
 def is_torch(x: Array) -> bool:
@@ -50,9 +53,74 @@ def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
 
 def not_finite(row: int) -> LevelheadError:
     """Return the error for logits that are not finite, first in a row."""
-    return LevelheadError(
-        f"the logits hold NaN or infinite values, first in row {row}; leave such rows out, or compute them in float32"
-    )
+    first = f"the logits hold NaN or infinite values, first in row {row}"
+    return LevelheadError(f"{first}; leave such rows out, or compute them in float32")
+
+
+def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
+    """Return logits [N, K], checked: floating-point and finite. Probabilities become their logarithms.
+
+    Args:
+        logits: [N, K].
+        kind: what they are; probabilities given as `logits` are refused.
+        first: the number of their first row, for messages, where they are part of a larger array.
+
+    >>> check_logits([[2, 1]])
+    array([[2., 1.]])
+    """
+    check_choice("kind", kind, ("logits", "probabilities"))
+    values = numeric_logits(logits)
+    values = values if values.dtype.kind == "f" else values.astype(np.float64)
+    check_finite_rows(values, first)
+    if kind == "probabilities":
+        for at in np.flatnonzero(((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1))[:1]:
+            worst = values[at].min() if values[at].min() < 0 else values[at].max()
+            outside = f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}"
+            raise LevelheadError(outside, advice=Advice("kind", "logits", "if these are logits"))
+        return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
+    if looks_like_probabilities(values):
+        got = "got what looks like probabilities: rows in [0, 1] that sum to 1"
+        advice = Advice("kind", "probabilities", "with the rule shift, which uses their logarithms")
+        raise LevelheadError(f"expected logits, {got}; save the values before the softmax", advice=advice)
+    return values
+
+
+def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
+    """Check that logits [N, K] have at least one sample and two classes.
+
+    Args:
+        shape: of the logits.
+        labels: how many there are; logits that have as many columns, and not as many rows, are refused.
+
+    >>> check_shape((1, 2))
+    """
+    if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
+        one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
+        aside = "; for one score z per sample, stack (0, z) and use the rule shift" if one else ""
+        size = "[N, K] of at least 1 sample and 2 classes"
+        raise LevelheadError(f"expected logits {size}, got shape {list(shape)}{aside}")
+    if labels == shape[1] != shape[0]:
+        got = f"got shape {list(shape)} and {labels} labels"
+        raise LevelheadError(f"expected logits [N, K], one row per label, {got}; transpose the logits")
+
+
+def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
+    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax.
+
+    >>> looks_like_probabilities(np.array([[0.25, 0.75]]))
+    True
+    """
+    some = np.asarray(values[:sample], np.float64)
+    return bool((some >= 0).all() and (some <= 1).all() and np.allclose(some.sum(axis=1), 1, atol=2e-3))
+
+
+def numeric_logits(logits: Array) -> np.ndarray:
+    """Return logits [N, K], checked to be numbers and of that shape."""
+    values = to_numpy(logits)
+    check_shape(values.shape)
+    if values.dtype.kind not in "fiu":
+        raise LevelheadError(f"expected logits as floating-point numbers, got {described(values)}")
+    return values
 
 
 def described(x: np.ndarray) -> str:
@@ -61,11 +129,6 @@ def described(x: np.ndarray) -> str:
         at = int(np.argmax(x != np.floor(x)))
         return f"{x.dtype} ({x[at]:g} at position {at})"
     return {"U": "text", "S": "text", "O": "Python objects"}.get(x.dtype.kind, str(x.dtype))
-
-
-def is_floating(x: Array) -> bool:
-    """Return whether x has a floating-point dtype."""
-    return x.is_floating_point() if is_torch(x) else np.issubdtype(np.asarray(x).dtype, np.floating)
 
 
 def widen(x: Array) -> Array:

@@ -12,6 +12,8 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,10 +35,7 @@ def write(path: str | Path, content: str | bytes) -> None:
 
 @contextmanager
 def atomic_open(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a temporary file to write to; it replaces `path` in one step when the block ends without an error.
-
-    It has the permissions of the file that it replaces.
-    """
+    """Open a temporary file that replaces `path`, with its permissions, when the block ends without an error."""
     path = Path(path)
     check_plain(path)
     with named_errors(path), scratch(path) as temporary:
@@ -76,24 +75,12 @@ def check_plain(path: Path) -> None:
 
 def permissions(*paths: Path) -> int:
     """Return the permission bits that all of these files have."""
-    bits = 0o777
-    for path in paths:
-        bits &= stat.S_IMODE(path.stat().st_mode)
-    return bits
+    return reduce(and_, (stat.S_IMODE(path.stat().st_mode) for path in paths), 0o777)
 
 
 @contextmanager
 def scratch(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Make a temporary file, or a hidden folder that nobody else may enter, next to a path; remove it at the end.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as place:
-    ...     with scratch(Path(place, "model.pt")) as temporary:
-    ...         re.sub("[0-9a-f]{16}", "NUMBER", temporary.name), temporary.exists()
-    ...     list(Path(place).iterdir())
-    ('model.pt.NUMBER.tmp', True)
-    []
-    """
+    """Make a temporary file, or a hidden folder that nobody else may enter, next to a path; remove it at the end."""
     remove_leftovers(path.parent)
     place, lock = _make_locked(path, folder)
     try:
@@ -104,12 +91,7 @@ def scratch(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files and folders that killed processes of this user and machine left in a folder.
-
-    A process looks through a folder once.
-
-    >>> remove_leftovers(Path("no such folder"))
-    """
+    """Remove what killed processes of this user and machine left in a folder, which a process looks through once."""
     if fcntl is None:
         return
     with suppress(OSError):
@@ -119,18 +101,15 @@ def remove_leftovers(folder: Path) -> None:
         _seen.add((place.st_dev, place.st_ino))
         ours = re.compile(rf".+\.{_machine()}[0-9a-f]{{8}}\.tmp")
         for entry in list(os.scandir(folder)):
-            if ours.fullmatch(entry.name) and not entry.is_symlink() and entry.stat().st_uid == os.geteuid():
-                _remove_unless_locked(Path(entry.path))
-
-
-def _remove_unless_locked(place: Path) -> None:
-    with suppress(OSError):  # it is locked, or gone
-        lock = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[union-attr]
-            _remove(place)
-        finally:
-            os.close(lock)
+            if not ours.fullmatch(entry.name) or entry.is_symlink() or entry.stat().st_uid != os.geteuid():
+                continue
+            with suppress(OSError):  # it is locked, or gone
+                lock = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(Path(entry.path))
+                finally:
+                    os.close(lock)
 
 
 def _remove(place: Path) -> None:
@@ -165,14 +144,11 @@ def _lock(place: Path, lock: int) -> bool:
         return True
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return os.path.samestat(os.stat(place), os.fstat(lock))
+    except (BlockingIOError, FileNotFoundError):
         return False
     except OSError:  # this file system has no locks
         return True
-    try:
-        return os.path.samestat(os.stat(place), os.fstat(lock))
-    except FileNotFoundError:
-        return False
 
 
 def _machine() -> str:

@@ -1,7 +1,4 @@
-"""The words that parameters and options accept.
-
-This module imports nothing, so the command line can list, check and complete its choices without loading numpy.
-"""
+"""The words that parameters accept; imports nothing, so the command line can list them without loading numpy."""
 
 from typing import Literal
 
@@ -15,7 +12,6 @@ PaperTable = Literal["table1", "table2", "table3", "readings", "strong", "fronti
 PriorMethod = Literal["em", "bbse"]
 Profile = Literal["long-tail", "step", "given"]
 PathRule = Literal["rescale", "tau", "shift"]  # rules of one strength, which have an exact path over it
-RuleName = Literal["rescale", "tau", "shift", "rescale+shift", "vector"]
 RuleRequest = Literal["auto", "rescale", "tau", "shift", "rescale+shift", "vector"]
 LabelTask = Literal["multiclass", "multilabel"]
 Tracker = Literal["tensorboard", "mlflow", "wandb"]

@@ -51,13 +51,9 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     """
     labels = to_numpy(labels)
     if labels.ndim != 1:
-        several = (
-            "; of one-hot labels give the argmax over columns; several labels per sample are for tune, with the task "
-            "multilabel"
-            if labels.ndim == 2
-            else ""
-        )
-        raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}{several}")
+        several = "several labels per sample are for tune, with the task multilabel"
+        aside = f"; of one-hot labels give the argmax over columns; {several}" if labels.ndim == 2 else ""
+        raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}{aside}")
     whole = labels.dtype.kind == "f" and np.isfinite(labels).all() and np.all(labels == np.floor(labels))
     if labels.dtype.kind not in "iub" and not whole:
         raise LevelheadError(f"expected integer labels, got {described(labels)}")
@@ -199,26 +195,17 @@ def resolve(
 def check_left_alone(
     scale: np.ndarray | None, offset: np.ndarray | None, background: int | str | None, names: Sequence[str] | None
 ) -> None:
-    """Raise LevelheadError if an adjustment would change the background.
-
-    Scale and offset, [K], are what each class is multiplied by and moved by; None where it is not.
-    """
+    """Raise LevelheadError if an adjustment by a scale and an offset, [K] or None, would change the background."""
     if background is None:
         return
     alone = find_background(background, max(len(each) for each in (scale, offset) if each is not None), names)
     if (scale is not None and scale[alone] != 1) or (offset is not None and offset[alone] != 0):
-        raise LevelheadError(
-            f"{title(alone, names)} would change: the choice was made without a background; tune with it",
-            parameter="background",
-        )
+        change = f"{title(alone, names)} would change: the choice was made without a background; tune with it"
+        raise LevelheadError(change, parameter="background")
 
 
 def find_background(background: int | str, classes: int, names: Sequence[str] | None) -> int:
-    """Return the index of the background, which is given by index or by known name.
-
-    >>> find_background("nothing", 2, ["nothing", "car"])
-    0
-    """
+    """Return the index of the background, which is given by index or by known name."""
     try:
         if isinstance(background, bool):
             raise LevelheadError(f"got {background}")
@@ -230,23 +217,20 @@ def find_background(background: int | str, classes: int, names: Sequence[str] | 
 def _leave_alone(values: np.ndarray, background: int | str, names: Sequence[str] | None) -> np.ndarray:
     """Return counts with that of the background replaced by the largest of the others, which no rule changes."""
     alone = find_background(background, len(values), names)
-    others = np.delete(values, alone)
-    if not len(others):
+    if len(values) == 1:
         raise LevelheadError("expected a class next to the background, got none", parameter="background")
-    return np.where(np.arange(len(values)) == alone, others.max(), values)
+    return np.where(np.arange(len(values)) == alone, np.delete(values, alone).max(), values)
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:
+    if n == 0:
+        aside = "; leave it out, or give it the largest count, which leaves it as it is" if missing is None else ""
+        advice = None if missing is None else Advice("missing", "neutral", "to leave it as it is")
+        return LevelheadError(f"{name} has no samples{aside}", advice=advice)
+    flaw = f"negative ({n:g})" if n < 0 else f"fractional ({n:g}); give samples, not shares"
     if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
-        return LevelheadError(f"the count of {name} is {n}; expected a whole number of samples")
-    if n < 0:
-        return LevelheadError(f"the count of {name} is negative ({n:g})")
-    if n != int(n):
-        return LevelheadError(f"the count of {name} is fractional ({n:g}); give samples, not shares")
-    if missing is None:
-        aside = "leave it out, or give it the largest count, which leaves it as it is"
-        return LevelheadError(f"{name} has no samples; {aside}")
-    return LevelheadError(f"{name} has no samples", advice=Advice("missing", "neutral", "to leave it as it is"))
+        flaw = f"{n}; expected a whole number of samples"
+    return LevelheadError(f"the count of {name} is {flaw}")
 
 
 def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
@@ -285,8 +269,7 @@ def _first_without_number(values: np.ndarray) -> str:
     for i, value in enumerate(values.tolist()):
         try:
             float(value)
-        except (TypeError, ValueError):
-            return f"{value!r} for class {i}"
-        except OverflowError:
-            return f"a number of {len(str(value))} digits for class {i}"
+        except (TypeError, ValueError, OverflowError) as error:
+            long = isinstance(error, OverflowError)
+            return f"{f'a number of {len(str(value))} digits' if long else repr(value)} for class {i}"
     return described(values)

@@ -25,18 +25,12 @@ METRIC_ALIASES: dict[str, Metric] = {
 
 
 def metric_name(name: str) -> Metric:
-    """Return our name of a metric that is given by it, or by another name that it has.
-
-    >>> metric_name("f1_macro"), metric_name("macro_f1")
-    ('macro_f1', 'macro_f1')
-    """
-    for known in METRICS:
-        if name == known:
-            return known
-    if not isinstance(name, str) or name not in METRIC_ALIASES:
-        others = ", ".join(f"{other} for {known}" for other, known in METRIC_ALIASES.items())
+    """Return our name of a metric that is given by it, or by another name that it has."""
+    known: dict[str, Metric] = {**dict(zip(METRICS, METRICS, strict=True)), **METRIC_ALIASES}
+    if not isinstance(name, str) or name not in known:
+        others = ", ".join(f"{other} for {metric}" for other, metric in METRIC_ALIASES.items())
         raise LevelheadError(f"expected {', '.join(METRICS)} (also {others}), got {name!r}", parameter="metric")
-    return METRIC_ALIASES[name]
+    return known[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +39,6 @@ class Curve:
 
     ``values[i]`` holds from ``gammas[i]`` to just before ``gammas[i + 1]``, and the last one up to `end`, inclusive.
 
-    Args:
-        gammas: [B], the breakpoints, ascending; the first is where the curve begins.
-        values: [B].
-        end: where the curve ends.
-
     >>> curve = Curve(np.array([0.0, 0.5, 0.8]), np.array([0.3, 0.1, 0.2]), 2.0)
     >>> curve.at(0.5), curve.at(0.49), curve.at([0.0, 2.0])
     (0.1, 0.3, array([0.3, 0.2]))
@@ -57,8 +46,8 @@ class Curve:
     (0.5, 0.8)
     """
 
-    gammas: np.ndarray
-    values: np.ndarray
+    gammas: np.ndarray  # [B], the breakpoints, ascending; the first is where the curve begins
+    values: np.ndarray  # [B]
     end: float
 
     def at(self, gamma: float | np.ndarray | list[float]) -> np.ndarray | float:
@@ -88,11 +77,7 @@ class Curve:
         return (float(a[around[0]]), float(b[around[0]])) if flat and len(around) else None
 
     def middle(self, plateau: tuple[float, float]) -> float:
-        """Return the gamma to choose on a plateau: its middle, where no change is near, or 0 on a sliver around 0.
-
-        >>> Curve(np.array([0.0, 0.2, 0.5, 0.8]), np.array([0.3, 0.1, 0.1, 0.3]), 1.0).middle((0.2, 0.9))
-        0.55
-        """
+        """Return the gamma to choose on a plateau: its middle, where no change is near, or 0 on a sliver around 0."""
         a, b = plateau
         if b - a <= SLIVER:
             return 0.0 if a <= 0 < b else a
@@ -123,20 +108,16 @@ class Curve:
 
 @dataclass(frozen=True)
 class Point:
-    """The path at one gamma.
-
-    Errors and accuracies are shares. class_accuracy [K] is NaN for a class without samples. The plateau is the stretch
-    of gammas around this one on which the metric asked for does not change; value is that metric here.
-    """
+    """The path at one gamma. Errors and accuracies are shares."""
 
     gamma: float
     error: float
     balanced_error: float
-    class_accuracy: np.ndarray
+    class_accuracy: np.ndarray  # [K], NaN for a class without samples
     groups: dict[str, float]
-    plateau: tuple[float, float]
+    plateau: tuple[float, float]  # the stretch around gamma on which the metric asked for does not change
     metric: Metric
-    value: float
+    value: float  # of that metric here
 
 
 def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:
@@ -150,11 +131,9 @@ def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple
 
 
 def ascending(gammas: np.ndarray) -> np.ndarray:
-    """Return np.argsort(gammas), in half the time.
-
-    The last bits of each gamma are replaced by its position, and the numbers are sorted as integers. Where that is not
-    their order (two differ in those bits only, or some are negative), np.argsort is used.
-    """
+    """Return np.argsort(gammas), in half the time."""
+    # The last bits of each gamma are replaced by its position, and the numbers are sorted as integers. Where that is
+    # not their order (two differ in those bits only, or some are negative), np.argsort is used.
     taken = (1 << len(gammas).bit_length()) - 1
     order = np.sort(gammas.view(np.int64) & ~taken | np.arange(len(gammas))) & taken
     ordered = gammas[order]

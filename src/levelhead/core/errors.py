@@ -1,8 +1,4 @@
-"""The one error class, and the checks that several rooms share.
-
-The library speaks of parameters. The command line speaks of its options: it takes `parameter` and `advice` from the
-error and puts its own words in their place.
-"""
+"""The one error class: it speaks of parameters, for which the command line puts its own words; and shared checks."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

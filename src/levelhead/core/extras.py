@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 # What installs each module: an extra of the same name, or another.
 _SAME = ("torch", "sklearn", "onnx", "lightning", "transformers", "keras", "ray", "tensorboard", "mlflow", "wandb")
@@ -10,20 +10,12 @@ EXTRAS = {"matplotlib": "plot", "pyarrow": "parquet", "PIL": "images"} | dict(zi
 
 
 def install_command(extra: str) -> str:
-    """Return what to type to install an extra.
-
-    It names the libraries themselves, with the versions that the package declares, so that it works wherever the
-    package came from: an index, a wheel or a clone.
-
-    >>> install_command("torch")
-    "pip install 'torch>=2.6'"
-    """
+    """Return what to type to install an extra."""
     from importlib.metadata import PackageNotFoundError, requires  # here, as it is slow to import
 
-    try:
+    declared: list[list[str]] = []
+    with suppress(PackageNotFoundError):
         declared = [line.split(";") for line in requires("levelhead") or ()]
-    except PackageNotFoundError:
-        declared = []
     mark = re.compile(rf"extra *== *['\"]{re.escape(extra)}['\"]")
     wanted = [parts[0].strip() for parts in declared if len(parts) == 2 and mark.search(parts[1])]
     return "pip install " + " ".join(f"'{each}'" for each in wanted or [f"levelhead[{extra}]"])
@@ -31,13 +23,7 @@ def install_command(extra: str) -> str:
 
 @contextmanager
 def naming_what_is_missing() -> Iterator[None]:
-    """Give an import of a library that is not installed a message that says how to install it.
-
-    >>> with naming_what_is_missing():
-    ...     raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    Traceback (most recent call last):
-    ModuleNotFoundError: this needs torch: pip install 'torch>=2.6'
-    """
+    """Give an import of a library that is not installed a message that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -47,11 +33,6 @@ def naming_what_is_missing() -> Iterator[None]:
 
 
 def message_for_missing(error: ModuleNotFoundError) -> str | None:
-    """Return what to print about a library that is not installed, or None where no extra installs it.
-
-    >>> message_for_missing(ModuleNotFoundError("No module named 'sklearn.base'", name="sklearn.base"))
-    "this needs sklearn: pip install 'scikit-learn>=1.6'"
-    >>> message_for_missing(ModuleNotFoundError(name="levelhead.nowhere"))
-    """
+    """Return what to print about a library that is not installed, or None where no extra installs it."""
     module = (error.name or "").partition(".")[0]
     return f"this needs {module}: {install_command(EXTRAS[module])}" if module in EXTRAS else None

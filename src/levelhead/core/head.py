@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .array import Array, is_floating, is_torch, product, row_norms, to_numpy, widen
+from .array import Array, is_torch, product, row_norms, to_numpy, widen
 from .errors import LevelheadError, check_choice
 from .per_class import title
 
@@ -35,15 +35,14 @@ class Head:
         weight, bias = _kind_and_shape(self.weight), _kind_and_shape(self.bias)
         if not _is_array(self.weight) or self.weight.ndim != 2:
             raise LevelheadError(f"expected weight [K, d], a numpy array or a tensor, got {weight}")
-        if not is_floating(self.weight):
+        if not _is_floating(self.weight):
             raise LevelheadError(f"expected a floating-point weight, got {self.weight.dtype}; dequantize it first")
         if self.bias is not None:
             if tuple(getattr(self.bias, "shape", ())) != (self.classes,):
                 raise LevelheadError(f"expected bias [{self.classes}], one per row of weight, got {bias}")
-            if is_torch(self.bias) != is_torch(self.weight) or not is_floating(self.bias):
-                raise LevelheadError(
-                    f"expected a floating-point bias of the same kind as the weight, {weight}, got {bias}"
-                )
+            if is_torch(self.bias) != is_torch(self.weight) or not _is_floating(self.bias):
+                same = f"expected a floating-point bias of the same kind as the weight, {weight}"
+                raise LevelheadError(f"{same}, got {bias}")
         if self.names is not None and len(self.names) != self.classes:
             raise LevelheadError(f"expected {self.classes} class names, got {len(self.names)}")
 
@@ -84,6 +83,17 @@ class Head:
         """Return the number and the name of class i, for a message."""
         return title(i, self.names)
 
+    def checked(self, where: str = "the head", *, advice: str = "") -> Head:
+        """Return the head; raise LevelheadError if a class has NaN or infinite values."""
+        for part, values in (("weight", self.weight), ("bias", self.bias)):
+            if values is None:
+                continue
+            finite = values.isfinite() if is_torch(values) else np.isfinite(values)
+            if not finite.all():
+                name = self.name(int(np.argmin(to_numpy(finite).reshape(self.classes, -1).all(axis=1))))
+                raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
+        return self
+
     def numpy(self) -> Head:
         """Return the same head in numpy, half precision widened to float32."""
         return replace(self, weight=to_numpy(self.weight), bias=None if self.bias is None else to_numpy(self.bias))
@@ -92,18 +102,9 @@ class Head:
 def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> Head:
     """Return the head; raise LevelheadError if it is not one, or if a class has NaN or infinite values."""
     if not isinstance(head, Head):
-        raise LevelheadError(
-            f"expected a Head, got {type(head).__name__}; Head(weight, bias) makes one from arrays, "
-            "and levelhead.rescale_ finds and scales that of a torch model"
-        )
-    for part, values in (("weight", head.weight), ("bias", head.bias)):
-        if values is None:
-            continue
-        finite = values.isfinite() if is_torch(values) else np.isfinite(values)
-        if not finite.all():
-            name = head.name(int(np.argmin(to_numpy(finite).reshape(head.classes, -1).all(axis=1))))
-            raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
-    return head
+        how = "Head(weight, bias) makes one from arrays, and levelhead.rescale_ finds and scales that of a torch model"
+        raise LevelheadError(f"expected a Head, got {type(head).__name__}; {how}")
+    return head.checked(where, advice=advice)
 
 
 def norm_follows_count(head: Head, counts: np.ndarray) -> float:
@@ -130,21 +131,12 @@ def rank_correlation(a: Array, b: Array) -> float:
 def rounding_flips(
     logits: Array, by: np.ndarray, dtype: object, *, head: Head | None = None, features: Array | None = None
 ) -> int:
-    """Count the predictions that could flip because the scaled weights are rounded to `dtype`.
+    """Count the predictions that could flip because the weights, scaled by factors [K], are rounded to `dtype`.
 
     Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16), and not at all if
     its factor is a power of two. So logit i of x moves by at most ``u f_i sum_k |w_ik x_k|``, and a prediction is safe
     if the largest logit leads every other by more than the two can move. Without features the sum is not known, and
     ``|l_i| = |sum_k w_ik x_k|`` is used for it: an estimate, which is a bound only where no terms cancel.
-
-    Args:
-        logits: [N, K], before scaling, in more than half precision if possible.
-        by: [K], the factors.
-        dtype: of the stored weights: "float16", "bfloat16", or a numpy or torch dtype.
-        head, features: the head before scaling and features [N, d], for the bound.
-
-    >>> rounding_flips(np.array([[2.0, 1.002], [2.0, 1.5]]), np.array([1.0, 1.995]), "bfloat16")
-    1
     """
     name = str(dtype).removeprefix("torch.") if not isinstance(dtype, np.dtype | type) else np.dtype(dtype).name
     check_choice("dtype", name, _ROUNDOFF)
@@ -173,6 +165,10 @@ def _kind_and_shape(x: object) -> str:
     if not _is_array(x):
         return type(x).__name__
     return f"{'torch' if is_torch(x) else 'numpy'} {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"  # type: ignore
+
+
+def _is_floating(x: Array) -> bool:
+    return x.is_floating_point() if is_torch(x) else np.issubdtype(np.asarray(x).dtype, np.floating)
 
 
 def _is_array(x: object) -> bool:

@@ -10,18 +10,12 @@ from .errors import LevelheadError
 
 @dataclass(frozen=True, eq=False)
 class RowSample:
-    """Rows of logits drawn by lot, which can be joined: those with the smallest numbers of all.
+    """Rows of logits drawn by lot, which can be joined: those with the smallest numbers of all."""
 
-    Args:
-        rows, lots: [m], which rows, ascending; the number that each has drawn.
-        values: [m, K], their logits.
-        size: N, of which they are drawn.
-    """
-
-    rows: np.ndarray
-    lots: np.ndarray
-    values: np.ndarray
-    size: int
+    rows: np.ndarray  # [m], ascending
+    lots: np.ndarray  # [m], the number that each has drawn
+    values: np.ndarray  # [m, K], their logits
+    size: int  # N, of which they are drawn
 
     def at_most(self, most: int) -> "RowSample":
         """Return so many of the rows, those with the smallest numbers."""
@@ -32,12 +26,9 @@ class RowSample:
 
     def joined(self, other: "RowSample") -> "RowSample":
         """Return the rows of both, with those of the other after these."""
-        return RowSample(
-            np.concatenate([self.rows, other.rows + self.size]),
-            np.concatenate([self.lots, other.lots]),
-            np.concatenate([self.values, other.values]),
-            self.size + other.size,
-        )
+        rows = np.concatenate([self.rows, other.rows + self.size])
+        lots, values = np.concatenate([self.lots, other.lots]), np.concatenate([self.values, other.values])
+        return RowSample(rows, lots, values, self.size + other.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +36,12 @@ class KeptRows:
     """Logits [N, K] of which only some rows are kept. Where all of them are needed, it raises LevelheadError.
 
     ``[:n]`` gives the first n rows that are kept, ``[rows, labels]`` every sample's logit of its own class.
-
-    Args:
-        rows: [m], ascending, those that a temperature is fitted on; all, if there are few.
-        values: [m, K], their logits.
-        winners, true: [N], the class of the largest logit of every row, and the logit of its own class.
     """
 
-    rows: np.ndarray
-    values: np.ndarray
-    winners: np.ndarray
-    true: np.ndarray
+    rows: np.ndarray  # [m], ascending, those that a temperature is fitted on; all, if there are few
+    values: np.ndarray  # [m, K], their logits
+    winners: np.ndarray  # [N], the class of the largest logit of every row
+    true: np.ndarray  # [N], the logit of its own class
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -14,23 +14,13 @@ IGNORED = -100  # the label that torch's and Hugging Face's losses leave out
 
 
 def are_names(labels: Any) -> bool:
-    """Return whether labels are text, not class indices.
-
-    >>> are_names(["cat", "dog"]), are_names([0, 1])
-    (True, False)
-    """
+    """Return whether labels are text, not class indices."""
     values = to_numpy(labels)
     return values.dtype.kind in "UT" or (values.dtype.kind == "O" and any(isinstance(y, str) for y in values.flat))
 
 
 def index_labels(labels: Any, names: Sequence[str], known: str = "the classes") -> np.ndarray:
-    """Return the class index of each label that is a name, [N]; raise LevelheadError that lists the unknown ones.
-
-    `known` is what the names are, for the message.
-
-    >>> index_labels(["dog", "cat", "dog"], ["cat", "dog"])
-    array([1, 0, 1])
-    """
+    """Return the class index of each label that is a name, [N]; raise LevelheadError that lists the unknown ones."""
     values = to_numpy(labels)
     if values.ndim != 1:
         raise LevelheadError(f"expected labels [N], got shape {list(values.shape)}")
@@ -38,10 +28,8 @@ def index_labels(labels: Any, names: Sequence[str], known: str = "the classes") 
     if (repeated := first_repeated(map(str, names))) is not None:
         raise LevelheadError(f"labels are names, but two classes are called {repeated!r}; give class indices")
     index = {str(name): i for i, name in enumerate(names)}
-    unknown = [str(label) for label in unique if label not in index]
-    if unknown:
-        what = f"unknown labels {listed([repr(label) for label in unknown])}"
-        raise LevelheadError(f"{what}; {known} are {listed(list(names))}")
+    if unknown := [repr(str(label)) for label in unique if label not in index]:
+        raise LevelheadError(f"unknown labels {listed(unknown)}; {known} are {listed(list(names))}")
     return np.array([index[label] for label in unique], np.int64)[inverse.reshape(-1)]
 
 
@@ -51,11 +39,7 @@ def resolve_labels(
     """Return labels as class indices, and the names of the classes where they are known.
 
     Names of classes are looked up in `names` or, without them, in the keys of counts given as {class: n}, whose order
-    is then that of the logits' columns. That order is doubted if alphabetical order, which most encoders of labels
-    give, makes more of the predictions right: as pandas' `value_counts` sorts by count, the two easily differ.
-
-    >>> resolve_labels([[2.0, 1.0], [0.0, 3.0]], ["cat", "dog"], {"cat": 400, "dog": 100})
-    (array([0, 1]), ['cat', 'dog'])
+    is then that of the logits' columns.
     """
     shape = as_array(logits).shape
     mapping = as_mapping(counts, shape[1]) if len(shape) == 2 else None
@@ -63,23 +47,25 @@ def resolve_labels(
         return (index_labels(labels, names) if names is not None and are_names(labels) else labels), names
     if mapping is None or not all(isinstance(key, str) for key in mapping):
         first = next(str(label) for label in to_numpy(labels).flat if isinstance(label, str))
+        unknown = f"labels are names ({first!r}, ...), but the order of the classes is not known"
         raise LevelheadError(
-            f"labels are names ({first!r}, ...), but the order of the classes is not known; give counts as "
-            "{name: n} in the order of the logits' columns",
+            f"{unknown}; give counts as {{name: n}} in the order of the logits' columns",
             parameter="labels",
             advice=Advice("names", None, "to list the classes in that order"),
         )
     names = check_names(list(mapping))
     indices = index_labels(labels, names, "the classes in counts")
+    # Most encoders of labels sort names, and pandas' `value_counts` sorts by count. So the order of the counts is
+    # doubted if alphabetical order makes more of the predictions right.
     order = sorted(names)
     if order != names and len(indices) == len(logits):
         predicted = to_numpy(logits).argmax(axis=1)
         true = np.array(names)[indices]
         right, sorted_right = (int((np.array(each)[predicted] == true).sum()) for each in (names, order))
         if sorted_right > right:
+            given = f"in the order of the counts ({listed(names)}) {right} of {len(indices)} predictions are right"
             raise LevelheadError(
-                f"in the order of the counts ({listed(names)}) {right} of {len(indices)} predictions are right, in "
-                f"alphabetical order {sorted_right}; the order of the logits' columns is in doubt",
+                f"{given}, in alphabetical order {sorted_right}; the order of the logits' columns is in doubt",
                 parameter="counts",
                 advice=Advice("names", None, "to list the classes in the order of the logits' columns"),
             )
@@ -94,17 +80,8 @@ def flatten_positions(
     Classes are the last axis, as of tokens, or the second, as torch has them for pixels; the labels tell which. Logits
     are copied if classes are second or a label is ignored, also out of a memory-mapped file.
 
-    Args:
-        logits: [N, T, K] or, with any number of axes, [N, ..., K] or [N, K, ...].
-        labels, weights: [N, T], or [N, ...]; weights may be None.
-        ignore_index: the label of positions that do not count: padding, special tokens, unlabelled pixels.
-
-    >>> logits = np.zeros((2, 3, 5))  # two texts of three tokens, five classes
-    >>> flat, labels, _ = flatten_positions(logits, [[4, 0, -100], [1, -100, -100]])
-    >>> flat.shape, labels
-    ((3, 5), array([4, 0, 1]))
-    >>> flatten_positions(np.zeros((2, 5, 4, 6)), np.ones((2, 4, 6), int))[0].shape  # pixels
-    (48, 5)
+    Logits are [N, ..., K] or [N, K, ...], labels and weights [N, ...]; positions with the label `ignore_index`, such as
+    padding, do not count.
     """
     logits = as_array(logits)
     if logits.ndim < 3:
@@ -114,10 +91,8 @@ def flatten_positions(
     if last == second:
         both = "either axis could be that of the classes; make it the last and reshape both to [M, K] and [M]"
         fits = f"expected {list(shape[:-1])}, or {[shape[0], *shape[2:]]} if classes are the second axis"
-        raise LevelheadError(
-            f"logits {list(shape)} and labels {list(labels.shape)} do not say what is what: {both if last else fits}",
-            parameter="labels",
-        )
+        what = f"logits {list(shape)} and labels {list(labels.shape)} do not say what is what"
+        raise LevelheadError(f"{what}: {both if last else fits}", parameter="labels")
     if second:
         logits = logits.movedim(1, -1) if is_torch(logits) else np.moveaxis(logits, 1, -1)
     logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
@@ -129,31 +104,20 @@ def flatten_positions(
         return logits, labels, weights
     if weights is not None and len(weights) == len(labels):
         weights = weights[counted]
-    rows = np.flatnonzero(counted)
-    return logits[_index_for(logits, rows)], labels[counted], weights
+    rows: Any = np.flatnonzero(counted)
+    if is_torch(logits):
+        import torch
 
-
-def _index_for(logits: Array, rows: np.ndarray) -> Any:
-    """Return row numbers as the array takes them: on its device, for a tensor."""
-    if not is_torch(logits):
-        return rows
-    import torch
-
-    return torch.as_tensor(rows, device=logits.device)
+        rows = torch.as_tensor(rows, device=logits.device)
+    return logits[rows], labels[counted], weights
 
 
 def refuse_label_table(labels: Any) -> None:
-    """Raise LevelheadError if labels are a table [N, K]: those of several labels per sample, or one-hot.
-
-    >>> refuse_label_table([0, 2, 1])
-    """
+    """Raise LevelheadError if labels are a table [N, K]: those of several labels per sample, or one-hot."""
     found = to_numpy(labels)
     if found.ndim != 2 or found.shape[1] < 2:
         return
     one_hot = found.dtype.kind in "biuf" and ((found != 0).sum(axis=1) == 1).all()
     aside = "; if they are one-hot, pass labels.argmax(axis=1)" if one_hot else ""
-    raise LevelheadError(
-        f"expected one class per sample, [N], got a table {list(found.shape)}{aside}",
-        parameter="labels",
-        advice=MULTILABEL,
-    )
+    expected = f"expected one class per sample, [N], got a table {list(found.shape)}{aside}"
+    raise LevelheadError(expected, parameter="labels", advice=MULTILABEL)

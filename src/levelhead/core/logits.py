@@ -1,90 +1,23 @@
-"""Logits [N, K]: checked, told from probabilities, and divided by the temperature that makes them calibrated.
+"""Logits [N, K]: their probabilities, and the temperature that makes them calibrated.
 
 A temperature T, fitted on held-out samples, makes a logit of any margin: with ``z = logits / T`` calibrated, a model
 trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes occur as the prior says. That is a shift of the raw
 logits by T, whatever their units.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from .array import SCRATCH, Array, check_finite_rows, described, to_numpy, usable_cores
+from .array import LARGEST_PROBABILITY, SCRATCH, Array, check_logits, to_numpy, usable_cores
 from .choices import Kind
-from .errors import Advice, LevelheadError, check_choice
 from .kept_rows import KeptRows
 
-LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
 _MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's
 _LEAST_ROWS, _FIRST_ROWS = 200, 500
 _BLOCK = 1 << 15  # numbers that fit in the cache
 _FEW_BLOCKS = 4  # that are not worth threads
 _WIDEST = 1e15  # spread of scores whose squares float32 can hold
-
-
-def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
-    """Return logits [N, K], checked: floating-point and finite. Probabilities become their logarithms.
-
-    Args:
-        logits: [N, K].
-        kind: what they are; probabilities given as `logits` are refused.
-        first: the number of their first row, for messages, where they are part of a larger array.
-
-    >>> check_logits([[2, 1]])
-    array([[2., 1.]])
-    """
-    check_choice("kind", kind, ("logits", "probabilities"))
-    values = numeric_logits(logits)
-    values = values if values.dtype.kind == "f" else values.astype(np.float64)
-    check_finite_rows(values, first)
-    if kind == "probabilities":
-        outside = ((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1)
-        if outside.any():
-            at = int(np.argmax(outside))
-            worst = values[at].min() if values[at].min() < 0 else values[at].max()
-            raise LevelheadError(
-                f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}",
-                advice=Advice("kind", "logits", "if these are logits"),
-            )
-        return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
-    if looks_like_probabilities(values):
-        raise LevelheadError(
-            "expected logits, got what looks like probabilities: rows in [0, 1] that sum to 1; save the values before "
-            "the softmax",
-            advice=Advice("kind", "probabilities", "with the rule shift, which uses their logarithms"),
-        )
-    return values
-
-
-def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
-    """Check that logits [N, K] have at least one sample and two classes.
-
-    Args:
-        shape: of the logits.
-        labels: how many there are; logits that have as many columns, and not as many rows, are refused.
-
-    >>> check_shape((1, 2))
-    """
-    if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
-        one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
-        raise LevelheadError(
-            f"expected logits [N, K] of at least 1 sample and 2 classes, got shape {list(shape)}"
-            + ("; for one score z per sample, stack (0, z) and use the rule shift" if one else "")
-        )
-    if labels == shape[1] != shape[0]:
-        got = f"got shape {list(shape)} and {labels} labels"
-        raise LevelheadError(f"expected logits [N, K], one row per label, {got}; transpose the logits")
-
-
-def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
-    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax.
-
-    >>> looks_like_probabilities(np.array([[0.25, 0.75]]))
-    True
-    """
-    some = np.asarray(values[:sample], np.float64)
-    return bool((some >= 0).all() and (some <= 1).all() and np.allclose(some.sum(axis=1), 1, atol=2e-3))
 
 
 def log_softmax(logits: Array) -> np.ndarray:
@@ -120,18 +53,7 @@ def fit_scale(
     *,
     near: float | None = None,
 ) -> float:
-    """Return the T at which ``logits / T + offset`` has the least weighted log loss.
-
-    The loss is convex in 1 / T: Newton's steps find its minimum. T is within a factor of 50 of the scores' own spread.
-
-    Args:
-        logits, labels, weights: [N, K]; [N]; [N], not all 0.
-        offset: [K] or [N, K], added after the division.
-        near: the temperature of similar samples to begin at; it saves steps.
-
-    >>> round(fit_scale(np.array([[2.0, 0.0]] * 3), np.array([0, 0, 1]), np.ones(3)), 3)  # 2 / log 2
-    2.885
-    """
+    """Return the T at which ``logits / T + offset`` has the least weighted log loss."""
     values = logits - logits.mean(axis=1, keepdims=True)
     spread = float(np.sqrt(np.vdot(values, values) / values.size)) or 1.0
     start, step = 1 / (near or spread), len(labels) // _FIRST_ROWS
@@ -169,15 +91,6 @@ def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tu
     return check_logits(to_numpy(some), kind=kind).astype(np.float64), labels[rows], rows
 
 
-def numeric_logits(logits: Array) -> np.ndarray:
-    """Return logits [N, K], checked to be numbers and of that shape."""
-    values = to_numpy(logits)
-    check_shape(values.shape)
-    if values.dtype.kind not in "fiu":
-        raise LevelheadError(f"expected logits as floating-point numbers, got {described(values)}")
-    return values
-
-
 def _minimize(
     values: np.ndarray,
     labels: np.ndarray,
@@ -188,10 +101,8 @@ def _minimize(
     *,
     enough: float = 1e-8,
 ) -> float:
-    """Return the temperature of least loss: Newton's steps in 1 / T, within a bracket that halves where they fail.
-
-    They end where one changes 1 / T by less than a share `enough` of it.
-    """
+    """Return the temperature of least loss: Newton's steps in 1 / T, till one changes it by less than `enough`."""
+    # The steps stay within a bracket, which is halved (in logarithms) where a step leaves it.
     least, most = 0.02 / spread, 50 / spread
     low, high, inverse = least, most, start
     for _ in range(100):

@@ -8,17 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .array import Array, to_numpy
+from .array import Array, check_logits, check_shape, looks_like_probabilities, numeric_logits, to_numpy
 from .counts import Counts, check_labels, groups, resolve
 from .errors import LevelheadError
-from .logits import (
-    are_log_probabilities,
-    check_logits,
-    check_shape,
-    log_softmax,
-    looks_like_probabilities,
-    numeric_logits,
-)
+from .logits import are_log_probabilities, log_softmax
 
 __all__ = [
     "Measures",
@@ -246,13 +239,11 @@ def _golden_section(f: Callable[[float], float], low: float, high: float, tolera
     shrink = (np.sqrt(5) - 1) / 2
     a, b = high - shrink * (high - low), low + shrink * (high - low)
     fa, fb = f(a), f(b)
-    while high - low > tolerance:
+    while high - low > tolerance:  # of two inner points, the lower becomes an inner point of what is kept
         if fa < fb:
             high, b, fb = b, a, fa
-            a = high - shrink * (high - low)
-            fa = f(a)
+            fa = f(a := high - shrink * (high - low))
         else:
             low, a, fa = a, b, fb
-            b = low + shrink * (high - low)
-            fb = f(b)
+            fb = f(b := low + shrink * (high - low))
     return (low + high) / 2

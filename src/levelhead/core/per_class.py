@@ -10,10 +10,7 @@ from .errors import Advice, LevelheadError
 
 
 def as_mapping(values: Any, most: int | None = None) -> Mapping[Any, Any] | None:
-    """Return values as {class: value} if they say which class each belongs to, as a mapping or pandas Series does.
-
-    A Series with more values than `most`, the number of classes, holds samples: the result is None.
-    """
+    """Return values as {class: value} if they say which class each belongs to, as a mapping or pandas Series does."""
     if isinstance(values, Mapping):
         return values
     index = getattr(values, "index", None)
@@ -26,20 +23,15 @@ def as_mapping(values: Any, most: int | None = None) -> Mapping[Any, Any] | None
 def in_order(
     values: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None, *, what: str = "count"
 ) -> np.ndarray:
-    """Return {class: value}, by index or known name, as [K] in class order; K is the number of values if not given.
-
-    >>> in_order({"dog": 30, "cat": 70}, 2, ["cat", "dog"])
-    array([70., 30.])
-    """
+    """Return {class: value}, by index or known name, as [K] in class order; K is the number of values if not given."""
     size = classes if classes is not None else len(values)
     found: dict[int, float] = {}
     for i, (key, value) in zip(find_classes(values, size, names, what=what), values.items(), strict=True):
         try:
             found[i] = float(value)
-        except (TypeError, ValueError):
-            raise LevelheadError(f"the {what} of class {key!r} is {value!r}; expected a number") from None
-        except OverflowError:
-            raise LevelheadError(f"the {what} of class {key!r} is beyond any float; expected a number") from None
+        except (TypeError, ValueError, OverflowError) as error:
+            flaw = "beyond any float" if isinstance(error, OverflowError) else repr(value)
+            raise LevelheadError(f"the {what} of class {key!r} is {flaw}; expected a number") from None
     if len(found) < size:
         absent = next(i for i in range(size) if i not in found)
         expected = f"expected {size} {what}s, one per class, got {len(values)}"
@@ -48,14 +40,9 @@ def in_order(
 
 
 def find_classes(keys: Iterable[Any], classes: int, names: Sequence[str] | None, *, what: str = "value") -> list[int]:
-    """Return the indices of classes that are given by index or by known name, each once.
-
-    >>> find_classes(["dog", "0"], 2, ["cat", "dog"])
-    [1, 0]
-    """
+    """Return the indices of classes that are given by index or by known name, each once."""
     known = {str(name): i for i, name in enumerate(names or ())}
-    if len(known) < len(names or ()):
-        repeated = first_repeated(map(str, names or ()))
+    if (repeated := first_repeated(map(str, names or ()))) is not None:
         raise LevelheadError(f"two classes are called {repeated!r}; give {what}s in class order")
     found: dict[int, Any] = {}
     for key in keys:
@@ -66,11 +53,9 @@ def find_classes(keys: Iterable[Any], classes: int, names: Sequence[str] | None,
         elif known:
             raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {listed(names or [])}")
         else:
-            raise LevelheadError(
-                f"got the class name {str(key)!r}, but class names are not known here, so {what}s "
-                "must be in class order",
-                advice=Advice("names", None, "to say which class is which"),
-            )
+            unknown = f"got the class name {str(key)!r}, but class names are not known here"
+            advice = Advice("names", None, "to say which class is which")
+            raise LevelheadError(f"{unknown}, so {what}s must be in class order", advice=advice)
         if not 0 <= i < classes:
             raise LevelheadError(f"unknown class {key!r}; expected classes 0 to {classes - 1}")
         if i in found:
@@ -82,10 +67,9 @@ def find_classes(keys: Iterable[Any], classes: int, names: Sequence[str] | None,
 def without_repeats(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """Return the pairs as a dict; raise LevelheadError if a class occurs twice."""
     pairs = list(pairs)
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise LevelheadError(f"class {first_repeated(key for key, _ in pairs)!r} is listed twice")
-    return found
+    if (repeated := first_repeated(key for key, _ in pairs)) is not None:
+        raise LevelheadError(f"class {repeated!r} is listed twice")
+    return dict(pairs)
 
 
 def first_repeated(names: Iterable[Any]) -> Any:
@@ -101,73 +85,47 @@ def title(i: int, names: Sequence[str] | None) -> str:
 
 def listed(names: Sequence[str], most: int = 8) -> str:
     """Return the first names and, if there are more, how many there are: 'ant, cat, ... (3 in all)'."""
-    return ", ".join(map(_on_one_line, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")
-
-
-def _on_one_line(name: object) -> str:
-    """Return a name, or what Python writes for it if it has line breaks or other signs that cannot be printed."""
-    text = str(name)
-    return text if text.isprintable() else ascii(text)[1:-1]
+    texts = [str(name) for name in names[:most]]
+    shown = [text if text.isprintable() else ascii(text)[1:-1] for text in texts]  # on one line
+    return ", ".join(shown) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 def proportional(counts: Any, others: Any) -> bool:
-    """Return whether two sets of counts [K] have the same proportions.
-
-    >>> proportional([6, 3], [60, 30]), proportional([6, 3], [60, 31])
-    (True, False)
-    """
+    """Return whether two sets of counts [K] have the same proportions."""
     one, other = np.asarray(counts, np.float64), np.asarray(others, np.float64)
     return one.shape == other.shape and np.allclose(one / one.max(), other / other.max(), atol=0)
 
 
 def check_names(names: Sequence[str], classes: int | None = None) -> list[str]:
-    """Return class names as a list, after checking that there is one for each class and none twice.
-
-    >>> check_names(("cat", "dog"), 2)
-    ['cat', 'dog']
-    """
-    if isinstance(names, str | Mapping):
-        raise LevelheadError(f"expected a list of class names, got {type(names).__name__}", parameter="names")
+    """Return class names as a list, after checking that there is one for each class and none twice."""
     found = [str(name) for name in names]
-    if classes is not None and len(found) != classes:
-        raise LevelheadError(f"expected {classes} class names, one per class, got {len(found)}", parameter="names")
-    if (repeated := first_repeated(found)) is not None:
-        raise LevelheadError(f"two classes are called {repeated!r}; expected distinct names", parameter="names")
-    if "" in found:
-        raise LevelheadError(f"class {found.index('')} has an empty name", parameter="names")
-    return found
+    if isinstance(names, str | Mapping):
+        flaw = f"expected a list of class names, got {type(names).__name__}"
+    elif classes is not None and len(found) != classes:
+        flaw = f"expected {classes} class names, one per class, got {len(found)}"
+    elif (repeated := first_repeated(found)) is not None:
+        flaw = f"two classes are called {repeated!r}; expected distinct names"
+    elif "" in found:
+        flaw = f"class {found.index('')} has an empty name"
+    else:
+        return found
+    raise LevelheadError(flaw, parameter="names")
 
 
 def names_of_columns(logits: Any, counts: Any) -> list[str] | None:
-    """Return the classes that the columns of a data frame are called after, in their order; None if they are not.
-
-    Each class of counts, {class: n}, is then the title of one column, or the end of it, as in `logit_cat`.
-
-    >>> from types import SimpleNamespace
-    >>> names_of_columns(SimpleNamespace(columns=["logit_dog", "logit_cat"]), {"cat": 400, "dog": 100})
-    ['dog', 'cat']
-    """
+    """Return the classes of {class: n} in the order of a data frame's columns, which end in them, as `logit_cat`."""
     titles = [str(title) for title in getattr(logits, "columns", ())]
     known = as_mapping(counts, len(titles)) if titles else None
     if known is None or not all(isinstance(key, str) for key in known):
         return None
-    fitting = [
-        [key for key in known if re.fullmatch(f"(.*[^a-z0-9])?{re.escape(key)}[])]?", title)] for title in titles
-    ]
+    patterns = {key: re.compile(f"(.*[^a-z0-9])?{re.escape(key)}[])]?") for key in known}
+    fitting = [[key for key in known if patterns[key].fullmatch(title)] for title in titles]
     names = [max(keys, key=len) for keys in fitting if keys]
     return names if len(names) == len(fitting) and sorted(names) == sorted(known) else None
 
 
 def names_in_config(config: Any, classes: int) -> list[str] | None:
-    """Return the class names in the config of a transformers model, or None if it has not one for each class.
-
-    Names that only number the classes (LABEL_0, LABEL_1, ...) are none.
-
-    >>> from types import SimpleNamespace
-    >>> names_in_config(SimpleNamespace(id2label={1: "dog", 0: "cat"}), 2)
-    ['cat', 'dog']
-    >>> names_in_config(SimpleNamespace(id2label={0: "LABEL_0", 1: "LABEL_1"}), 2)
-    """
+    """Return the class names in the config of a transformers model, or None if it has not one for each class."""
     labels = getattr(config, "id2label", None)
     if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
         return None

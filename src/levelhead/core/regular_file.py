@@ -1,7 +1,4 @@
-"""Files that are read: regular ones only, and the same from the first byte to the last.
-
-A pipe would wait forever for its writer and a device may never end, so both are refused before they are opened.
-"""
+"""Files that are read: the same from the first byte to the last, and regular: a pipe or a device may never end."""
 
 import os
 import stat
@@ -17,15 +14,7 @@ _OTHER_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR:
 
 
 def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
-    """Check that a path leads to a regular file, without opening it.
-
-    Links are followed. What is wanted of the file is for messages. What comes back identifies its content now, for
-    `check_unchanged`.
-
-    >>> check_regular_file("/dev/null", "counts")
-    Traceback (most recent call last):
-    levelhead.core.errors.LevelheadError: /dev/null: a device; expected a regular file that holds counts
-    """
+    """Check that a path leads to a regular file, without opening it; return what identifies its content now."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -52,11 +41,7 @@ def check_unchanged(path: str | Path, stamp: Stamp) -> None:
 
 @contextmanager
 def unchanged_while_read(path: str | Path, wanted: str = "a file") -> Iterator[None]:
-    """Check before the block that a path is a regular file and, if the block ends well, that it is still the same.
-
-    >>> with unchanged_while_read(__file__):
-    ...     content = Path(__file__).read_bytes()
-    """
+    """Check before the block that a path is a regular file and, if the block ends well, that it is still the same."""
     stamp = check_regular_file(path, wanted)
     yield
     check_unchanged(path, stamp)

@@ -5,11 +5,7 @@ from typing import Any
 
 
 def from_the_study(name: str) -> Any:
-    """Return a function or a module of `levelhead_lab`, by "module:function" or "module".
-
-    >>> from_the_study("paper.geometry").__name__
-    'levelhead_lab.paper.geometry'
-    """
+    """Return a function or a module of `levelhead_lab`, by "module:function" or "module"."""
     module, _, function = name.partition(":")
     home = import_module(f"levelhead_lab.{module}")
     return getattr(home, function) if function else home

@@ -14,8 +14,8 @@ from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.per_class import listed
 from ..heads.apply import apply, check_fits
 from ..heads.place import Change
+from ..rules.adjust import check_strength
 from ..rules.rule import RULES, Rescale, Strengths, find_path_rule
-from ..rules.strength import check_strength
 from ..show.progress import ByteProgress
 from .format import companion_files
 from .locate import locate_head

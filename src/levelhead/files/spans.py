@@ -18,7 +18,7 @@ from ..heads.notes import NOTE_KEY, digests_in, is_note, note_in_version
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
 from ..io.text import read as read_text
-from ..rules.label_task import PROBLEM_TYPES
+from ..rules.checks import PROBLEM_TYPES
 from ..rules.rule import RULES
 from .edits import Edit
 

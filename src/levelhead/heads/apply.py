@@ -20,11 +20,10 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite, rounding_flips
 from ..core.logits import check_logits
-from ..rules.adjust import can_flip, factors
+from ..rules.adjust import can_flip, check_strength, factors
 from ..rules.adjustment import Adjustment
-from ..rules.label_task import check_label_task
+from ..rules.checks import check_label_task
 from ..rules.rule import RULES, Rescale, Rule, Strengths
-from ..rules.strength import check_strength
 from .adjusted import Adjusted
 from .place import Change, InMemory, ModelInMemory, Place, Written
 

@@ -1,4 +1,4 @@
-"""Arrays from files of numpy, safetensors, torch, tables, text and JSON. No code in a file is run.
+"""Arrays and counts from files of numpy, safetensors, torch, tables, text and JSON. No code in a file is run.
 
 `FILE:KEY` names one array of a file that holds several, or one column of a table. Large files are mapped.
 """
@@ -9,20 +9,24 @@ from pathlib import Path
 
 import numpy as np
 
+from ..core.counts import Counts
 from ..core.errors import LevelheadError, in_file
-from ..core.per_class import listed
+from ..core.per_class import listed, without_repeats
 from ..core.regular_file import check_regular_file, unchanged_while_read
 from . import safetensors_file, text
 from .numpy_file import check_magic, names_in_npz, read_npy, read_npz, read_or_map
 from .table import (
+    LABEL_TITLES,
     TABLE_SUFFIXES,
     Table,
     find_columns,
     is_decimal_comma,
     is_number,
+    number,
     parse_rows,
     parse_table,
     read_parquet,
+    split_cells,
 )
 from .torch_file import read_tensors
 
@@ -42,6 +46,42 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
         except MemoryError as error:
             aside = f"({error or 'out of memory'}); save it as .npy, which is not read at once"
             raise LevelheadError(f"too large for the memory of this machine {aside}") from None
+
+
+def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
+    """Return the numbers of a file, as a list or {class: n}; `counts.resolve` checks them once the classes are known.
+
+    Args:
+        source: "4000,2000,500" or "cat=4000,dog=2000"; or FILE or FILE:KEY: .json (a list, {class: n}, or either under
+            the name that is wanted), .csv, .tsv or .parquet (class and n, or one column), .txt, .npy, or an .npz,
+            .safetensors or .pt with an array of that name. The file may also hold the labels of the training samples,
+            in one column or under a title such as `label`.
+        wanted: what the numbers are, for messages.
+
+    >>> read_counts("4000, 2000, 500")
+    [4000.0, 2000.0, 500.0]
+    """
+    if is_inline(source):
+        return _counts_from_words(str(source).split(","))
+    path, key = split_key(source)
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise LevelheadError(f"{path}: expected {wanted} as {known}, or with commas, got {suffix or 'no suffix'}")
+    if key is None and suffix in _PARSERS:
+        with in_file(path):
+            return _PARSERS[suffix](text.read(path, wanted), wanted)
+    if key is None and suffix == ".parquet":
+        check_regular_file(path, wanted)
+        with in_file(path):
+            return _counts_from_parquet(path)
+    return _with_whole_numbers(read(source, wanted=wanted))
+
+
+def is_inline(source: str | Path) -> bool:
+    """Return whether counts are given themselves, with commas between them, and not the name of a file."""
+    words = [word.rpartition("=")[2] for word in str(source).split(",")]
+    return len(words) > 1 and all(map(is_number, words))
 
 
 def read_table(path: Path, *, titles: Sequence[str | None] = ()) -> Table:
@@ -80,11 +120,7 @@ def array_next_to(source: str | Path, wanted: str) -> Path | None:
 
 
 def is_column_of(source: str | Path, table: str | Path) -> bool:
-    """Return whether FILE:KEY is a column of the table FILE.
-
-    >>> is_column_of("x.csv:label", "x.csv"), is_column_of("y.csv:label", "x.csv")
-    (True, False)
-    """
+    """Return whether FILE:KEY is a column of the table FILE."""
     path, key = split_key(source)
     return key is not None and path.suffix.lower() in TABLE_SUFFIXES and path == Path(table)
 
@@ -96,11 +132,7 @@ def sha256(source: str | Path) -> str:
 
 
 def split_key(source: str | Path) -> tuple[Path, str | None]:
-    """Return file and key of FILE or FILE:KEY; a file whose own name holds the colon comes first.
-
-    >>> split_key("scores.npz:logits")[1], split_key("scores.npz")[1]
-    ('logits', None)
-    """
+    """Return file and key of FILE or FILE:KEY; a file whose own name holds the colon comes first."""
     words = str(source).split(":")
     for i in range(1, len(words)):
         stem = Path(":".join(words[:i]))
@@ -171,10 +203,9 @@ def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
         if is_decimal_comma(cell):
             raise LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point")
         if not cell:
-            held = "is empty; give its label, or leave that sample out of the logits too"
-            raise LevelheadError(
-                f"data row {at} {held if wanted == 'labels' else 'has an empty cell; expected a number'}"
-            )
+            lost = "is empty; give its label, or leave that sample out of the logits too"
+            held = lost if wanted == "labels" else "has an empty cell; expected a number"
+            raise LevelheadError(f"data row {at} {held}")
     return values
 
 
@@ -205,7 +236,7 @@ def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
     value = text.parse_json(text.read(path))
     if isinstance(value, Mapping):
         value = value[_choose_array(path, key, list(value), wanted)]
-    elif key is not None:
+    else:
         _check_no_key(key)
     try:
         values = np.array(value)
@@ -216,8 +247,74 @@ def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
     return values
 
 
-def _names_in_torch(path: Path) -> list[str]:
-    return list(read_tensors(path))
+def _counts_from_words(words: list[str]) -> Counts:
+    pairs = [(name.strip(), number(n)) for name, _, n in (word.rpartition("=") for word in words)]
+    return without_repeats(pairs) if all(name for name, _ in pairs) else [n for _, n in pairs]
+
+
+def _counts_from_json(content: str, wanted: str) -> Counts:
+    value = text.parse_json(content, without_repeats)
+    if isinstance(value, Mapping) and isinstance(value.get(wanted), Mapping | list):
+        value = value[wanted]
+    if not isinstance(value, list | dict):
+        raise LevelheadError("expected a list of counts or {class: n}")
+    for item in value if isinstance(value, list) else value.values():
+        if isinstance(item, list | dict):
+            raise LevelheadError("expected a list of counts or {class: n}, got one inside another")
+    return value
+
+
+def _counts_from_rows(rows: list[list[str]]) -> Counts:
+    first, *others = rows
+    titled = not is_number(first[-1]) or not first[0]
+    titled |= not is_number(first[0]) and bool(others) and all(is_number(row[0]) for row in others)
+    label = next((i for i, cell in enumerate(first) if cell.lower() in LABEL_TITLES), None)
+    if label is not None and others and (label > 0 or len(first) != 2):  # of each sample; label,n are counts
+        if any(len(row) != len(first) for row in others):
+            raise LevelheadError(f"expected {len(first)} cells in each row, as there are titles")
+        return _labels([row[label] for row in others])
+    if all(len(row) == 1 for row in rows) and not any(is_number(row[0]) for row in rows):
+        return _labels([row[0] for row in rows])
+    rows = others if titled else [first, *others]
+    if all(len(row) == 1 for row in rows):
+        return _with_whole_numbers(np.array([number(row[0]) for row in rows]))
+    if any(len(row) != 2 for row in rows):
+        raise LevelheadError("expected rows of class,n")
+    return without_repeats([(row[0], number(row[1])) for row in rows])
+
+
+def _counts_from_parquet(path: Path) -> Counts:
+    table = read_table(path)
+    if len(table.columns) == 1:
+        return _with_whole_numbers(table.columns[0])
+    label = find_columns(table).label
+    if label is not None and (table.titles or []).index(label) + len(table.columns) != 2:
+        return _with_whole_numbers(table.column(label))
+    if len(table.columns) == 2:
+        return without_repeats(zip(*(column.tolist() for column in table.columns), strict=True))
+    raise LevelheadError(f"expected the columns class and n, or one of labels, got {listed(table.titles or [])}")
+
+
+def _counts_from_txt(content: str, wanted: str) -> Counts:
+    lines = [line.strip() for line in content.splitlines() if line.strip()]
+    if len(lines) > 1 and not any(map(is_number, lines)) and not any("," in line for line in lines):
+        return _labels(lines)
+    return _with_whole_numbers(np.array([number(word) for word in content.replace(",", " ").split()]))
+
+
+def _labels(cells: list[str]) -> np.ndarray:
+    """Return labels to be counted: class indices, or names."""
+    return _with_whole_numbers(np.array(cells, np.float64)) if all(map(is_number, cells)) else np.array(cells)
+
+
+def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
+    """Return floats as integers if all are whole: only integers may be labels to be counted."""
+    if values.dtype.kind != "f" or not values.size:
+        return values
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN, and beyond float64
+        wide = values.astype(np.float64)
+        whole = (np.abs(wide) < 2**53) & (wide == np.floor(wide))
+    return wide.astype(np.int64) if whole.all() else values
 
 
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
@@ -229,11 +326,15 @@ FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".txt": _read_text,
     ".json": _read_json,
 }
-ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {
-    ".npz": names_in_npz,
-    ".safetensors": _tensors_in,
-    ".pt": _names_in_torch,
-    ".pth": _names_in_torch,
+ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {".npz": names_in_npz, ".safetensors": _tensors_in}
+ARCHIVES |= dict.fromkeys((".pt", ".pth"), read_tensors)
+
+
+_PARSERS: dict[str, Callable[[str, str], Counts]] = {
+    ".json": _counts_from_json,
+    ".csv": lambda content, wanted: _counts_from_rows(split_cells(content)),
+    ".tsv": lambda content, wanted: _counts_from_rows(split_cells(content, "\t")),
+    ".txt": _counts_from_txt,
 }
 
 
@@ -246,7 +347,6 @@ def _choose_array(path: Path, key: str | None, names: Sequence[str], wanted: str
     if key is not None and key not in names:
         raise LevelheadError(f"no array {key!r}; the file has {listed(names) or 'none'}")
     if key is None and len(names) != 1 and wanted not in names:
-        raise LevelheadError(
-            f"expected one array, or one called {wanted!r}, got {listed(names) or 'none'}; name it: {path.name}:KEY"
-        )
+        got = f"got {listed(names) or 'none'}; name it: {path.name}:KEY"
+        raise LevelheadError(f"expected one array, or one called {wanted!r}, {got}")
     return key if key is not None else names[0] if len(names) == 1 else wanted

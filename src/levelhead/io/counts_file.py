@@ -8,7 +8,7 @@ from ..core.warnings import warn
 def __getattr__(name: str) -> Any:
     if name != "read_counts":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .per_class_file import read_counts
+    from .arrays import read_counts
 
     warn("levelhead.io.counts_file is now levelhead.io.per_class_file", DeprecationWarning)
     return read_counts

@@ -23,10 +23,7 @@ def record_from(kind: type[_Record], values: Any) -> _Record:
 
 
 def convert_fields_(record: Any, *, but: str = "") -> None:
-    """Convert each field to its annotated type; raise LevelheadError for the first that does not fit, except `but`.
-
-    A record is then the same however its numbers are written: 100 becomes 100.0 in a field of type float.
-    """
+    """Convert each field to its annotated type, as 100 to 100.0; raise LevelheadError where one does not fit."""
     hints = get_type_hints(type(record))
     for field in fields(record):
         value, hint = getattr(record, field.name), hints[field.name]
@@ -47,9 +44,8 @@ def fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) in (Union, UnionType):
         return any(fits(value, part) for part in parts)
     if get_origin(hint) is tuple:
-        return (
-            isinstance(value, tuple) and len(value) == len(each := _each(value, hint)) and all(map(fits, value, each))
-        )
+        each = _each(value, hint) if isinstance(value, tuple) else []
+        return isinstance(value, tuple) and len(value) == len(each) and all(map(fits, value, each))
     if get_origin(hint) is dict:
         return isinstance(value, dict) and all(fits(key, parts[0]) and fits(value[key], parts[1]) for key in value)
     if isinstance(value, bool):

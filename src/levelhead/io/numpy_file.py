@@ -6,6 +6,8 @@ A large .npy file is mapped. An array of an .npz file is as long as both its hea
 import lzma
 import math
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from tokenize import TokenError
@@ -24,17 +26,8 @@ LONGEST_NPY_HEADER = 10_000  # bytes, as for numpy.load; most have 118
 # What numpy raises for a damaged header, and the standard library for a damaged archive; OSError is bz2's, and of a
 # place outside the file.
 _BROKEN = (ValueError, TypeError, LookupError, AttributeError, SyntaxError, TokenError, RecursionError, MemoryError)
-BROKEN_ZIP = (
-    BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    ValueError,
-    LookupError,
-    RuntimeError,
-    ArithmeticError,
-    OSError,
-)
+_NO_ZIP = (BadZipFile, zlib.error, lzma.LZMAError)
+BROKEN_ZIP = (*_NO_ZIP, EOFError, ValueError, LookupError, RuntimeError, ArithmeticError, OSError)
 
 
 def read_npy(path: Path) -> np.ndarray:
@@ -51,11 +44,8 @@ def read_npy(path: Path) -> np.ndarray:
 def read_or_map(
     path: Path, dtype: Any, offset: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
 ) -> np.ndarray:
-    """Return numbers of a file: read if they are few, memory-mapped if they are many.
-
-    A mapped file that becomes shorter ends the process, whatever it was doing. Of a large one, `path.chunks` checks the
-    size as it goes.
-    """
+    """Return numbers of a file: read if they are few, memory-mapped if they are many."""
+    # A mapped file that becomes shorter ends the process. Of a large one, `path.chunks` checks the size as it goes.
     kind = np.dtype(dtype)
     if math.prod(shape) * kind.itemsize > LARGEST_READ:
         return np.memmap(path, kind, "r", offset, shape, order)
@@ -67,33 +57,36 @@ def read_or_map(
 
 def read_npz(path: Path, name: str) -> np.ndarray:
     """Return one array of an .npz file."""
-    try:
-        with ZipFile(path) as archive:
-            member = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.NameToInfo else name)
-            check_expansion(member.file_size, member.compress_size)
-            with archive.open(member) as file:
-                if file.read(6) != npy.MAGIC_PREFIX:
-                    raise LevelheadError(f"{name!r} is not an array of numpy")
-                file.seek(0)
-                _read_npy_header(file, repr(name), member.file_size)
-                file.seek(0)
-                values = npy.read_array(file, allow_pickle=False)
-                file.read(1)  # at the end, the archive checks its sum
-                return _as_text(values)
-    except LevelheadError:
-        raise
-    except BROKEN_ZIP as error:
-        raise _damaged(error) from None
+    with _opened(path) as archive:
+        member = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.NameToInfo else name)
+        check_expansion(member.file_size, member.compress_size)
+        with archive.open(member) as file:
+            if file.read(6) != npy.MAGIC_PREFIX:
+                raise LevelheadError(f"{name!r} is not an array of numpy")
+            file.seek(0)
+            _read_npy_header(file, repr(name), member.file_size)
+            file.seek(0)
+            values = npy.read_array(file, allow_pickle=False)
+            file.read(1)  # at the end, the archive checks its sum
+            return _as_text(values)
 
 
 def names_in_npz(path: Path) -> list[str]:
     """Return the names of the arrays in an .npz file."""
     check_magic(path, ".npz")
+    with _opened(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[ZipFile]:
     try:
         with ZipFile(path) as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()]
+            yield archive
+    except LevelheadError:
+        raise
     except BROKEN_ZIP as error:
-        raise _damaged(error) from None
+        raise LevelheadError(f"a damaged .npz file ({str(error) or type(error).__name__})") from None
 
 
 def check_magic(path: Path, suffix: str) -> None:
@@ -110,9 +103,8 @@ def check_magic(path: Path, suffix: str) -> None:
 def check_expansion(claimed: int, stored: int, most: int | None = None) -> None:
     """Check that compressed bytes do not claim to become so many that they are meant to fill the memory."""
     if claimed > (LARGEST_EXPANSION if most is None else most) and claimed > 100 * stored:
-        raise LevelheadError(
-            f"{stored} compressed bytes claim to hold {claimed}, which is refused; save them uncompressed, as .npy"
-        )
+        claim = f"{stored} compressed bytes claim to hold {claimed}, which is refused"
+        raise LevelheadError(f"{claim}; save them uncompressed, as .npy")
 
 
 def _read_npy_header(file: Any, name: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
@@ -153,7 +145,3 @@ def _as_text(values: np.ndarray) -> np.ndarray:
         if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
             raise LevelheadError("the file holds text that is not Unicode")
     return values
-
-
-def _damaged(error: Exception) -> LevelheadError:
-    return LevelheadError(f"a damaged .npz file ({str(error) or type(error).__name__})")

@@ -20,14 +20,7 @@ CONSTANTS = {"NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT", "EMPTY_TUPLE", "EMPTY_LI
 
 
 def check_pickle(data: bytes) -> None:
-    """Check that a pickle builds no more than a checkpoint does. What torch refuses by itself is left to torch.
-
-    >>> import pickle
-    >>> check_pickle(pickle.dumps({"epoch": 7}, protocol=2))
-    >>> check_pickle(b"(" + b"(t" * 2 + b"\\x85" * 100 + b".")
-    Traceback (most recent call last):
-    levelhead.core.errors.LevelheadError: its values lie too deep in one another
-    """
+    """Check that a pickle builds no more than a checkpoint does. What torch refuses by itself is left to torch."""
     follower = _Follower()
     try:
         with catch_warnings(action="ignore", category=DeprecationWarning):  # of escapes in damaged text

@@ -45,10 +45,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Read a file's header and check that it is sound and fits the file.
-
-    What the format's own library refuses is refused, and so are keys that stand twice, of which that library takes one.
-    """
+    """Read a file's header and check that it is sound, as the format's own library does, and fits the file."""
     check_regular_file(path, "safetensors")
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -87,9 +84,9 @@ def _parse(text: str) -> dict[str, Any]:
     entries = json.loads(
         text,
         object_pairs_hook=_without_repeated_keys,
-        parse_constant=_refuse_number,
+        parse_constant=_finite_float,
         parse_float=_finite_float,
-        parse_int=lambda digits: -0.0 if digits == "-0" else _whole(digits),
+        parse_int=lambda digits: -0.0 if digits == "-0" else int(digits) if len(digits) < 21 else _finite_float(digits),
     )
     if not isinstance(entries, dict):
         raise LevelheadError("expected a JSON object")
@@ -105,17 +102,11 @@ def _parse(text: str) -> dict[str, Any]:
     return entries
 
 
-def _whole(digits: str) -> int | float:
-    """Return a number without a point; of more than 64 bits as a float, as the format's own library has it."""
-    return int(digits) if len(digits) < 21 else _finite_float(digits)
-
-
 def _finite_float(digits: str) -> float:
-    return value if isfinite(value := float(digits)) else _refuse_number(digits)
-
-
-def _refuse_number(digits: str) -> float:
-    raise LevelheadError(f"expected a number, got {digits[:20]}")
+    """Return a number; whole ones of more than 64 bits are floats too, as the format's own library has it."""
+    if not isfinite(value := float(digits)):
+        raise LevelheadError(f"expected a number, got {digits[:20]}")
+    return value
 
 
 def _stored_tensor(key: str, entry: dict[str, Any], start: int) -> StoredTensor:

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import described
+from ..core.array import check_shape, described
 from ..core.counts import Counts, check_labels, find_background, resolve
 from ..core.errors import Advice, LevelheadError, in_file
 from ..core.labels import are_names, index_labels
-from ..core.logits import check_shape
 from ..core.per_class import as_mapping, check_names, in_order, listed
 from ..core.regular_file import Stamp, check_regular_file, check_unchanged
 from . import arrays
-from .per_class_file import is_inline, read_counts
+from .arrays import is_inline, read_counts
 from .table import TABLE_SUFFIXES, columns_called, find_columns
 
 Source = str | Path  # FILE or FILE:KEY
@@ -63,17 +62,7 @@ def read(
     background: int | str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Samples:
-    """Read logits, labels and counts. Those not given are looked for next to the logits, under their names.
-
-    Args:
-        logits, labels: what `arrays.read` reads; FILE:KEY names one array of several, and has nothing next to it.
-        counts: what `per_class_file.read_counts` reads, or the counts themselves.
-        names: of the classes, in order. Otherwise they are an array `names` next to the logits, titles of their
-            columns, or the classes of the counts, if those are in order and labels are names.
-        label_column: the title of the labels in a table of logits, if it is not one of `table.LABEL_TITLES`.
-        background: a class that every rule leaves alone, as in `counts.resolve`.
-        say: called with a line about what was found but not given.
-    """
+    """Read logits, labels and counts. Those not given are looked for next to the logits, under their names."""
     if label_column is None and labels is not None and arrays.is_column_of(labels, logits):
         label_column, labels = arrays.split_key(labels)[1], None
     stamps = {path: check_regular_file(path, what) for what, path in _files(logits, labels, counts).items()}
@@ -112,10 +101,7 @@ def read(
             aside = f"{here} differs from them; leave out {here}, or {way_out}"
             raise LevelheadError(f"{logits}: holds {what} too, and {aside}")
     if "counts" not in found:
-        raise LevelheadError(
-            f"{logits}: no array 'counts' next to the logits in this file",
-            advice=Advice("counts", None, "to give the training samples of each class"),
-        )
+        raise _nothing_next_to(logits, "counts", "to give the training samples of each class")
     if "labels" in found:
         with in_file(files["labels"]):
             found["labels"] = check_labels(found["labels"], classes)
@@ -134,23 +120,15 @@ def read_label_samples(
     names: Sequence[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Samples:
-    """Read logits, labels and counts; those not given are looked for next to the logits, under their names.
+    """Read logits and labels, [N, K] each, and counts; those not given are looked for next to the logits, by name.
 
-    Args:
-        logits, labels: [N, K] each, what `arrays.read` reads. Columns of two tables with the same titles are put in the
-            order of the logits.
-        counts: training samples that have each label; where there are none, positives are counted in the labels.
-        names: of the labels, in order; otherwise the titles of a table of logits.
-        say: called with a line about what was found but not given.
+    Labels are put in the order of the logits' titles. Without counts, positives are counted in the labels.
     """
     scores, titles = _read_columns(logits, "logits", names)
     known = list(names) if names is not None else titles
     source = labels if labels is not None else arrays.array_next_to(logits, "labels")
     if source is None:
-        raise LevelheadError(
-            f"{logits}: no array 'labels' next to the logits in this file",
-            advice=Advice("labels", None, "to give 0 or 1 for each label of each sample"),
-        )
+        raise _nothing_next_to(logits, "labels", "to give 0 or 1 for each label of each sample")
     truth, _ = _read_columns(source, "labels", known)
     files: dict[str, Source] = {"logits": logits, "labels": source}
     if labels is None:
@@ -169,15 +147,17 @@ def read_label_samples(
     return Samples(scores, truth, positives, known, files, stamps)
 
 
+def _nothing_next_to(logits: Source, what: str, effect: str) -> LevelheadError:
+    message = f"{logits}: no array {what!r} next to the logits in this file"
+    return LevelheadError(message, advice=Advice(what, None, effect))
+
+
 def _files(logits: Source, labels: Source | None, counts: Counts) -> dict[str, Path]:
     """Return the files that were given."""
     given: dict[str, Any] = {"logits": logits, "labels": labels, "counts": counts}
     named = {what: source for what, source in given.items() if isinstance(source, str | Path)}
-    return {
-        what: arrays.file_of(source)
-        for what, source in named.items()
-        if arrays.has_known_suffix(source) and not is_inline(source)
-    }
+    files = {what: source for what, source in named.items() if arrays.has_known_suffix(source)}
+    return {what: arrays.file_of(source) for what, source in files.items() if not is_inline(source)}
 
 
 def _read_scores(source: Source, names: Sequence[str] | None, label_column: str | None, counts: Counts) -> _Scores:
@@ -256,11 +236,10 @@ def _read_labels(
         if not are_names(labels):
             return labels
         if names is None:
-            raise LevelheadError(
-                f"labels are names ({str(labels.flat[0])!r}), but class names are not known here; give class indices, "
-                "or logits as .csv or .parquet with one title per class",
-                advice=Advice("names", None, "to list the classes in the order of the logits' columns"),
-            )
+            unknown = f"labels are names ({str(labels.flat[0])!r}), but class names are not known here"
+            how = "give class indices, or logits as .csv or .parquet with one title per class"
+            advice = Advice("names", None, "to list the classes in the order of the logits' columns")
+            raise LevelheadError(f"{unknown}; {how}", advice=advice)
         return index_labels(labels, names)
 
 
@@ -275,10 +254,8 @@ def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, b
         index = ", of which the first is 0, 1, 2, ...: is it an index?" if numbered else ""
         if len(logits) == len(counts):
             index = f"; {scores.source} is {list(logits.shape)}: transpose it, to [N, K]"
-        raise LevelheadError(
-            f"{where}: expected {classes} counts, one per class, got {len(counts)}; {scores.source} has "
-            f"{classes} columns{index}"
-        )
+        has = f"{scores.source} has {classes} columns{index}"
+        raise LevelheadError(f"{where}: expected {classes} counts, one per class, got {len(counts)}; {has}")
     with in_file(where):
         return resolve(counts, classes, names=names, background=background)
 

@@ -8,6 +8,7 @@ ambiguous first row is refused, not guessed.
 import csv
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -32,15 +33,10 @@ _WHOLE = re.compile(r"[+-]?\d+")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns of numbers or text, all of one length.
+    """Columns of numbers or text, all of one length."""
 
-    Args:
-        titles: of the columns, where the file has any.
-        columns: [N] each: floats, other numbers, or text.
-    """
-
-    titles: list[str] | None
-    columns: Sequence[np.ndarray]
+    titles: list[str] | None  # of the columns, where the file has any
+    columns: Sequence[np.ndarray]  # [N] each: floats, other numbers, or text
 
     @property
     def class_titles(self) -> list[str] | None:
@@ -65,33 +61,31 @@ class Table:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the columns of a table are.
+    """What the columns of a table are."""
 
-    Args:
-        logits: places of the K columns of logits, in class order.
-        names: of the K classes, where the titles say them.
-        label: the title of the column of labels, if there is one.
-        ignored: titles of columns that are neither.
-    """
-
-    logits: list[int]
-    names: list[str] | None
-    label: str | None = None
-    ignored: tuple[str, ...] = ()
+    logits: list[int]  # places of the K columns of logits, in class order
+    names: list[str] | None  # of the K classes, where the titles say them
+    label: str | None = None  # the title of the column of labels, if there is one
+    ignored: tuple[str, ...] = ()  # titles of columns that are neither
 
 
 def parse_table(content: str, *, titles: Sequence[str | None] = (), separator: str | None = None) -> Table:
     """Return the table that text holds, as `parse_rows` takes it apart."""
     found, rows = parse_rows(content, titles=titles, separator=separator)
-    try:
-        return Table(found, np.array(rows, dtype=np.float64).T)  # type: ignore[arg-type]
-    except ValueError:
-        return Table(found, [_to_numbers([row[i] for row in rows]) for i in range(len(rows[0]))])
+    columns = [np.array(cells) for cells in zip(*rows, strict=True)]
+    for i, cells in enumerate(zip(*rows, strict=True)):
+        with suppress(ValueError):  # text stays text
+            columns[i] = np.array(cells, dtype=np.float64)
+    return Table(found, columns)
 
 
 def read_parquet(path: Path) -> Table:
     """Return the table that a .parquet file holds."""
-    arrow, parquet = _parquet_modules(path)
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ImportError(f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}") from None
     try:
         with parquet.ParquetFile(path) as file:
             claimed = 8 * file.metadata.num_rows * max(1, file.metadata.num_columns)
@@ -105,27 +99,16 @@ def read_parquet(path: Path) -> Table:
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise LevelheadError(f"not a sound .parquet file ({reason})") from None
-    if not columns:
-        raise LevelheadError("the file has no columns")
-    if not len(columns[0]):
-        raise LevelheadError("the file has no rows")
+    if not columns or not len(columns[0]):
+        raise LevelheadError(f"the file has no {'rows' if columns else 'columns'}")
     return Table(list(table.column_names), columns)
 
 
 def find_columns(table: Table, names: Sequence[str] | None = None, classes: int | None = None) -> Layout:
-    """Find the logits, the labels and the rest among the columns of a table.
+    """Find the logits, the labels and the rest among the columns of a table; one of K columns holds nothing but logits.
 
     Logits are the columns called like the classes, if names are given; else those called `logit_*`; else all columns
     of numbers that are neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can hold them.
-
-    Args:
-        table: the columns.
-        names: of the classes, in order, where they are known.
-        classes: K, where it is known: a table of K columns holds nothing but logits.
-
-    >>> table = Table(["id", "logit_cat", "logit_dog", "label"], np.array([[7, 1.5, 0.5, 1]]).T.reshape(4, 1))
-    >>> find_columns(table)
-    Layout(logits=[1, 2], names=['cat', 'dog'], label='label', ignored=('id',))
     """
     titles = table.titles
     if titles is None or len(titles) == (len(names) if names else classes):
@@ -149,11 +132,7 @@ def find_columns(table: Table, names: Sequence[str] | None = None, classes: int 
 
 
 def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | None:
-    """Return the places of the columns called like the classes, alone or after a word such as logit_, or None.
-
-    >>> columns_called(["id", "logit_dog", "logit_cat"], ["cat", "dog"])
-    [2, 1]
-    """
+    """Return the places of the columns called like the classes, alone or after a word such as logit_, or None."""
     found = {title: i for i, title in enumerate(titles) if title in names}
     for i, title in enumerate(titles):
         match = _LOGITS.fullmatch(title)
@@ -167,11 +146,7 @@ def parse_rows(
 ) -> tuple[list[str] | None, list[list[str]]]:
     """Return the titles of a table, if it has any, and its rows, all of one length, without the index.
 
-    A single column of names may be titled as in `titles`; any other first cell is a name. The first row shows the
-    separator if it is not given.
-
-    >>> parse_rows("0,1\\n0.5,1\\n")
-    (['0', '1'], [['0.5', '1']])
+    A single column of names may be titled as in `titles`; any other first cell is a name.
     """
     first, *rest = split_cells(content, separator)
     if len(first) == 1:
@@ -185,21 +160,16 @@ def parse_rows(
         if len(row) != len(first):
             expected = f"there are {len(first)} titles" if titled else f"the first has {len(first)}"
             raise LevelheadError(f"data row {at} has {len(row)} values, but {expected}")
-    if not _has_index(first):
+    if len(first) == 1 or first[0]:  # no index
         return first if titled else None, rows
     if any(row[0] != str(i) for i, row in enumerate(rows)):
-        raise LevelheadError(
-            "the first column has no title and is not 0, 1, 2, ...; if it is an index, save the table "
-            "without it (index=False in pandas)"
-        )
+        advice = "if it is an index, save the table without it (index=False in pandas)"
+        raise LevelheadError(f"the first column has no title and is not 0, 1, 2, ...; {advice}")
     return first[1:], [row[1:] for row in rows]
 
 
 def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
-    """Return the cells of each row, separated by commas or, if the first row has those, semicolons, tabs or blanks.
-
-    An empty line is left out of a table; in a single column it is an empty cell.
-    """
+    """Return the cells of each row, separated by commas or, if the first row has those, semicolons, tabs or blanks."""
     content = content.strip("\r\n")
     try:
         first = content.split("\n", 1)[0].split("\r", 1)[0]
@@ -260,8 +230,7 @@ def _prefixed(titles: list[str]) -> tuple[list[int], list[str] | None] | None:
 
 def _find_label(titles: list[str], allowed: Callable[[int], bool]) -> int | None:
     lower = [title.lower() for title in titles]
-    places = (lower.index(title) for title in LABEL_TITLES if title in lower)
-    return next((i for i in places if allowed(i)), None)
+    return next((i for t in LABEL_TITLES if t in lower and allowed(i := lower.index(t))), None)
 
 
 def _may_be_labels(table: Table, i: int) -> bool:
@@ -280,13 +249,6 @@ def _is_id(title: str, values: np.ndarray) -> bool:
     return whole and ID_TITLES.fullmatch(title.lower()) is not None
 
 
-def _to_numbers(cells: list[str]) -> np.ndarray:
-    try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:
-        return np.array(cells)
-
-
 def _not_numbers(cells: np.ndarray, where: str) -> LevelheadError:
     """Return the error for the first cell of a column that is not a number."""
     for at, cell in enumerate(map(str, cells.tolist())):
@@ -303,16 +265,11 @@ def _reader(lines: Iterable[str], first: str, separator: str | None) -> Iterator
     if separator is not None:
         return csv.reader(lines, delimiter=separator, skipinitialspace=True)
     blanks = " " in first.strip() and not first.startswith(" ") and all(map(is_number, first.split()))
-    separators = [
-        mark
-        for mark in ";\t"
-        if mark in first and all("," not in word or is_decimal_comma(word.strip(' "')) for word in first.split(mark))
-    ]
-    return csv.reader(lines, delimiter=[*separators, " " if blanks else ","][0], skipinitialspace=True)
-
-
-def _has_index(first: list[str]) -> bool:
-    return len(first) > 1 and not first[0]
+    for mark in ";\t":
+        words = first.split(mark)
+        if len(words) > 1 and all("," not in word or is_decimal_comma(word.strip(' "')) for word in words):
+            return csv.reader(lines, delimiter=mark, skipinitialspace=True)
+    return csv.reader(lines, delimiter=" " if blanks else ",", skipinitialspace=True)
 
 
 def _is_title(first: str, rest: list[list[str]]) -> bool:
@@ -324,7 +281,7 @@ def _is_title(first: str, rest: list[list[str]]) -> bool:
 
 
 def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
-    if _has_index(first) or not any(map(is_numeric, first)):
+    if not first[0] or not any(map(is_numeric, first)):
         return True
     numbers = [cell for cell in first if is_numeric(cell)]
     counted = numbers == [str(i) for i in range(len(numbers))]
@@ -341,10 +298,8 @@ def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
     elif not rest or any(whole):
         return False
     shown = ",".join(first if len(first) <= 4 else [*first[:3], "..."])
-    raise LevelheadError(
-        f"the first row, {shown}, may be titles or a sample; give the columns names, or write the "
-        "numbers of a sample with a point (0.0)"
-    )
+    advice = "give the columns names, or write the numbers of a sample with a point (0.0)"
+    raise LevelheadError(f"the first row, {shown}, may be titles or a sample; {advice}")
 
 
 def _from_arrow(name: str, column: Any) -> np.ndarray:
@@ -360,12 +315,3 @@ def _from_arrow(name: str, column: Any) -> np.ndarray:
     if values.dtype.kind == "O" and not isinstance(first, str | bytes):
         return np.array([float(value) for value in values.tolist()])  # decimals
     return values.astype(str)
-
-
-def _parquet_modules(path: Path) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ImportError(f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}") from None
-    return pyarrow, parquet

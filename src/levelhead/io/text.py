@@ -10,6 +10,7 @@ from ..core.errors import LevelheadError
 from ..core.regular_file import unchanged_while_read
 
 DEEPEST_JSON = 100  # levels; what people write has three
+_TOO_DEEP = f"not JSON (nested more than {DEEPEST_JSON} levels deep)"
 
 
 def read(path: str | Path, wanted: str = "text") -> str:
@@ -25,22 +26,13 @@ def read(path: str | Path, wanted: str = "text") -> str:
 
 
 def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours.
-
-    The pairs of each object are given to `pairs`, in place of `dict`.
-
-    >>> parse_json('{"cat": [1, 2]}')
-    {'cat': [1, 2]}
-    >>> parse_json("[" * 101 + "]" * 101)
-    Traceback (most recent call last):
-    levelhead.core.errors.LevelheadError: not JSON (nested more than 100 levels deep)
-    """
+    """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours."""
     try:
         value = json.loads(content, object_pairs_hook=pairs)
     except LevelheadError:
         raise
     except RecursionError:
-        raise _nested_too_deep() from None
+        raise LevelheadError(_TOO_DEEP) from None
     except ValueError as error:  # a number of more than 4300 digits is one too
         raise LevelheadError(f"not JSON ({error})") from None
     level = [value]
@@ -49,23 +41,12 @@ def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | Non
         level = [item for items in below for item in items if isinstance(item, dict | list)]
         if not level:
             return value
-    raise _nested_too_deep()
+    raise LevelheadError(_TOO_DEEP)
 
 
 def parse_toml(content: str) -> dict[str, Any]:
-    """Return what TOML text holds; raise ValueError if it is not TOML, or is nested too deep to be read.
-
-    >>> parse_toml("epochs = 3")
-    {'epochs': 3}
-    >>> parse_toml("a = " + "[" * 5000)
-    Traceback (most recent call last):
-    levelhead.core.errors.LevelheadError: nested too deep
-    """
+    """Return what TOML text holds; raise ValueError if it is not TOML, or is nested too deep to be read."""
     try:
         return tomllib.loads(content)
     except RecursionError:
         raise LevelheadError("nested too deep") from None
-
-
-def _nested_too_deep() -> LevelheadError:
-    return LevelheadError(f"not JSON (nested more than {DEEPEST_JSON} levels deep)")

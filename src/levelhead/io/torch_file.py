@@ -26,7 +26,8 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
         value = {str(i): item for i, item in enumerate(value)}
     named = {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {"": value}
     tensors = {key: _values(key, item, sizes) for key, item in named.items() if hasattr(item, "untyped_storage")}
-    texts = {key: np.array(item) for key, item in named.items() if _is_texts(item)}
+    lists = {key: item for key, item in named.items() if isinstance(item, list | tuple) and len(item)}
+    texts = {key: np.array(item) for key, item in lists.items() if all(isinstance(each, str) for each in item)}
     if not tensors:
         held = type(value).__name__ if not isinstance(value, Mapping) else "no tensor"
         raise LevelheadError(f"expected a tensor, or a dict of tensors, got {held}; {HOW_TO_SAVE_TENSORS}")
@@ -86,7 +87,3 @@ def _values(key: str, tensor: Any, sizes: set[int]) -> np.ndarray:
         return to_numpy(tensor.resolve_conj().resolve_neg())
     except (TypeError, RuntimeError):
         raise LevelheadError(f"{name} is {tensor.dtype}; expected floating-point or integer numbers") from None
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(item, str) for item in value)

@@ -8,21 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import check_finite_rows, is_torch, to_numpy
+from ..core.array import check_finite_rows, check_logits, is_torch, to_numpy
 from ..core.choices import Kind
 from ..core.errors import LevelheadError
-from ..core.logits import check_logits
 from ..show.progress import RowProgress
 
 
 def read_chunks(
     logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, progress: RowProgress | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first row, logits [n, K]) of each chunk. No more than one chunk of a memory-mapped file stays in memory.
+    """Yield (first row, logits [n, K]) of each chunk of about `size` numbers, with logarithms of probabilities.
 
-    Args:
-        kind: `probabilities` are turned into their logarithms. As `logits`, they are refused.
-        size, check: numbers per chunk, about; whether to check that all values are finite.
+    No more than one chunk of a memory-mapped file stays in memory. `check` is whether all values must be finite.
     """
     if getattr(logits, "ndim", None) != 2:
         logits, kind = check_logits(logits, kind=kind), "logits"  # raises, or turns a list into an array
@@ -51,6 +48,5 @@ def _check_not_shorter(values: Any) -> None:
     if isinstance(values, np.memmap) and isinstance(values.base, mmap.mmap) and values.filename is not None:
         with suppress(FileNotFoundError):  # its name is gone, its content is not
             if os.stat(values.filename).st_size < values.offset + values.nbytes:
-                raise LevelheadError(
-                    f"{values.filename}: became shorter while it was read; try again when nothing writes to it"
-                )
+                shorter = "became shorter while it was read; try again when nothing writes to it"
+                raise LevelheadError(f"{values.filename}: {shorter}")

@@ -1,25 +1,24 @@
 """Finding where each sample is right, chunk by chunk, with the engine that fits the logits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, get_args
 
 import numpy as np
 
-from ..core.array import Array, is_torch, usable_cores
+from ..core.array import Array, check_shape, is_torch, usable_cores
 from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import LevelheadError, check_choice
-from ..core.logits import check_shape
 from ..core.warnings import warn
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
 from .chunks import read_chunks
-from .intervals import TabulatedRule, find_intervals
+from .crossing import TabulatedRule
+from .intervals import find_intervals
 from .top_k import Pieces, find_pieces
 
 Engine = Literal["auto", "numpy", "torch"]
-Intervals = tuple[np.ndarray, np.ndarray]  # lo [N], hi [N]
 _MANY_NUMBERS = 1 << 26  # N times K, from which on threads share the rows
 
 
@@ -46,10 +45,7 @@ def find_right(
     engine: Engine = "auto",
     progress: RowProgress | None = None,
 ) -> Pieces:
-    """Return (sample [M], lo [M], hi [M]): the intervals of gamma on which each sample is among the first k.
-
-    The engine `auto` is torch for a tensor on an accelerator, or else numpy.
-    """
+    """Return (sample [M], lo [M], hi [M]): the intervals of gamma on which each sample is among the first k."""
     if not (isinstance(k, int | np.integer) and 1 <= k < len(rule.ratios)):
         raise LevelheadError(f"expected a whole number from 1 to {len(rule.ratios) - 1}, got {k}", parameter="k")
     single = k == 1 and rule.bias is None
@@ -75,19 +71,18 @@ def find_right(
 
 def _find_in_parts(
     chunk: np.ndarray, labels: np.ndarray, rule: Direction, table: TabulatedRule, threads: int
-) -> Intervals:
+) -> Iterable[np.ndarray]:
     """Return lo and hi of a chunk, a part of its rows in each thread."""
     if threads == 1:
         return find_intervals(chunk, labels, rule, table)
-    rows = np.array_split(np.arange(len(chunk)), threads)
-    parts = [slice(some[0], some[-1] + 1) for some in rows if len(some)]
     with ThreadPoolExecutor(threads) as pool:
-        found = list(pool.map(lambda part: find_intervals(chunk[part], labels[part], rule, table), parts))
-    lo, hi = (np.concatenate(ends) for ends in zip(*found, strict=True))
-    return lo, hi
+        parts = np.array_split(chunk, threads), np.array_split(labels, threads)
+        found = list(pool.map(lambda x, y: find_intervals(x, y, rule, table), *parts))
+    return (np.concatenate(ends) for ends in zip(*found, strict=True))
 
 
 def _choose_engine(engine: Engine, logits: Array) -> Engine:
+    """Return the engine; `auto` is torch for a tensor on an accelerator, or else numpy."""
     if engine == "numba":
         warn("engine 'numba' is gone and runs 'numpy'; levelhead 0.2 refuses it", DeprecationWarning)
         engine = "numpy"
@@ -96,6 +91,4 @@ def _choose_engine(engine: Engine, logits: Array) -> Engine:
         raise LevelheadError("'torch' needs a tensor, got an array; use 'numpy'", parameter="engine")
     if engine != "auto":
         return engine
-    if is_torch(logits) and logits.device.type not in ("cpu", "mps"):  # mps has no float64
-        return "torch"
-    return "numpy"
+    return "torch" if is_torch(logits) and logits.device.type not in ("cpu", "mps") else "numpy"  # mps: no float64

@@ -1,7 +1,4 @@
-"""Predictions along the whole path: every change of every prediction, and the shares of the classes that follow.
-
-`envelope_walk.py` finds the changes: the bends of the upper envelope of each sample's scores.
-"""
+"""Predictions along the whole path: every change of every prediction (`envelope_walk.py`), and shares of classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,24 +8,19 @@ import numpy as np
 
 from ..core.curve import Curve, accumulate
 
+_EVENT = ("sample", "gamma", "new_class", "old_class")  # the fields that describe a change
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(eq=False)
 class Envelope:
-    """Every change of every prediction over a range of gammas.
+    """Every change of every prediction over a range of gammas; at gamma[e], that for sample[e] gets a new class."""
 
-    Args:
-        start: [N], the class predicted at the start of the range.
-        sample, gamma, new_class, old_class: [E], sorted by gamma: there, the prediction for `sample` changes from
-            `old_class` to `new_class`.
-        classes, range: K; of gamma.
-    """
-
-    start: np.ndarray
-    sample: np.ndarray
+    start: np.ndarray  # [N], the class predicted at the start of the range
+    sample: np.ndarray  # [E], as all that follow, sorted by gamma
     gamma: np.ndarray
     new_class: np.ndarray
     old_class: np.ndarray
-    classes: int
+    classes: int  # K
     range: tuple[float, float]
 
     def predictions(self, gamma: float) -> np.ndarray:
@@ -42,17 +34,12 @@ class Envelope:
         """Return the envelope of these samples and then those of others."""
         every = [self, *others]
         offsets = np.cumsum([0, *(len(part.start) for part in every[:-1])])
-        gamma = np.concatenate([part.gamma for part in every])
-        sample = np.concatenate([part.sample + offset for part, offset in zip(every, offsets, strict=True)])
+        sample = [part.sample + offset for part, offset in zip(every, offsets, strict=True)]
+        gamma, new, old = (np.concatenate([getattr(part, name) for part in every]) for name in _EVENT[1:])
+        # A stable sort keeps the changes of one sample, which come from one part, in their order.
         order = np.argsort(gamma, kind="stable")
-        return replace(
-            self,
-            start=np.concatenate([part.start for part in every]),
-            sample=sample[order],
-            gamma=gamma[order],
-            new_class=np.concatenate([part.new_class for part in every])[order],
-            old_class=np.concatenate([part.old_class for part in every])[order],
-        )
+        events = dict(zip(_EVENT, (each[order] for each in (np.concatenate(sample), gamma, new, old)), strict=True))
+        return replace(self, start=np.concatenate([part.start for part in every]), **events)
 
     def within(self, range: tuple[float, float]) -> "Envelope":
         """Return the envelope over a part of the range."""
@@ -61,8 +48,7 @@ class Envelope:
     def between(self, low: float, high: float) -> "Envelope":
         """Return the changes after `low` and up to `high`, from what is predicted at `low`."""
         begin, end = np.searchsorted(self.gamma, [low, high], side="right")
-        names = ("sample", "gamma", "new_class", "old_class")
-        return replace(self, start=self.predictions(low), **{name: getattr(self, name)[begin:end] for name in names})
+        return replace(self, start=self.predictions(low), **{name: getattr(self, name)[begin:end] for name in _EVENT})
 
     def shares(self, gamma: float, weights: np.ndarray | None = None) -> np.ndarray:
         """Return the share of each class among the predictions at gamma, [K]. Samples weigh `weights` [N]."""
@@ -77,11 +63,9 @@ class Envelope:
     def mismatch_steps(
         self, target: np.ndarray | None = None, weights: np.ndarray | None = None
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return the mismatch as its value at the start of the range, and the gamma and size of each step.
-
-        A change moves only one class's term of the sum, and the changes of a class, in order, give its share after
-        each. So no table of changes by classes is needed. The order of the steps does not depend on the arguments.
-        """
+        """Return the mismatch at the start of the range, and the gamma and size of each step; their order is fixed."""
+        # A gain or a loss moves only its own class's term of the sum, and the changes of a class, in order, give its
+        # share after each. So no table of changes by classes is needed.
         target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
         weight = self._weights(weights)
         off = np.bincount(self.start, weight, self.classes) - target  # share - target of each class at the start
@@ -106,11 +90,8 @@ class Envelope:
 
     @cached_property
     def by_class(self) -> tuple[np.ndarray, ...]:
-        """Gains and losses of samples, by class and then by gamma, sorted once for all weights.
-
-        They are: the change of each, its place in the weights followed by the negated weights, and for each class how
-        many there are and which is the first.
-        """
+        """Gains and losses of samples, by class and then by gamma, sorted once for all weights: the change of each, its
+        place in the weights followed by the negated weights, and for each class how many and which is the first."""
         changed, n, changes = np.concatenate([self.new_class, self.old_class]), len(self.start), len(self.gamma)
         narrow = changed.astype(np.uint16) if self.classes <= 1 << 16 else changed  # 16 bits are sorted by radix
         # The gain and the loss of a change stand next to each other, in the order of the changes, which is that of
@@ -126,19 +107,14 @@ class Envelope:
         position[rows] = np.arange(len(rows))
         place = position[self.sample]
         kept = place >= 0
-        found = replace(
-            self,
-            start=self.start[rows],
-            sample=place[kept],
-            gamma=self.gamma[kept],
-            new_class=self.new_class[kept],
-            old_class=self.old_class[kept],
-        )
+        events = {name: getattr(self, name)[kept] for name in _EVENT} | {"sample": place[kept]}
+        found = replace(self, start=self.start[rows], **events)
+        # What is left of a sorted order is sorted: the gains and losses of the kept changes, with each change's number
+        # among the kept ones (how many are kept up to it, less one) and each sample's place among the rows.
         order, signed, sizes, _ = self.by_class
         some = kept[order]
         lost = signed[some] >= len(self.start)
         left = np.bincount(np.repeat(np.arange(self.classes), sizes)[some], minlength=self.classes)
         order = (np.cumsum(kept) - 1)[order[some]]
-        signed = found.sample[order] + len(rows) * lost
-        found.__dict__["by_class"] = order, signed, left, np.cumsum(left) - left
+        found.by_class = order, found.sample[order] + len(rows) * lost, left, np.cumsum(left) - left
         return found

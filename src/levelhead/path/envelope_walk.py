@@ -18,8 +18,8 @@ from ..core.errors import LevelheadError
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
 from .chunks import read_chunks
+from .crossing import TabulatedRule, crossing, winning_range
 from .envelope import Envelope
-from .intervals import TabulatedRule, crossing, winning_range
 
 CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
 _TABLE = 1 << 19  # numbers of a table of factors
@@ -38,14 +38,17 @@ def compute_envelope(
     """Compute the envelope under a rule without a kept bias, chunk by chunk."""
     if rule.bias is not None:
         raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
-
-    table = tabulate(rule, range)
+    # float32 logits are compared with a table of factors; others, by their scores in float64.
+    table = TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
 
     def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
-        part = scale_extreme_rows(part) if rule.multiplies and part.dtype.itemsize > 4 else part
+        # Only float64 holds logits so large or small that scores overflow, or that crossings have few bits. Multiplied
+        # logits are scaled row by row, which moves no crossing; added to, rows near 0 are walked apart, enlarged.
+        wide = part.dtype.itemsize > 4
+        part = scale_extreme_rows(part) if rule.multiplies and wide else part
         start = winners_at(part, rule, range[0])
         narrow = table if part.dtype == np.float32 else None
-        tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and part.dtype.itemsize > 4 else ()
+        tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and wide else ()
         rest = np.setdiff1d(np.arange(len(part)), tiny) if len(tiny) else slice(None)
         places = np.arange(first, first + len(part))
         found = [(places[rest][rows], *event) for rows, *event in walk(part[rest], start[rest], rule, range, narrow)]
@@ -66,32 +69,24 @@ def compute_envelope(
                 starts.append(start)
                 events += found
     sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
-    order = np.argsort(gamma, kind="stable")
-    return Envelope(
-        start=np.concatenate(starts),
-        sample=sample[order],
-        gamma=gamma[order],
-        new_class=new_class[order],
-        old_class=old_class[order],
-        classes=logits.shape[1],
-        range=range,
-    )
-
-
-def tabulate(rule: Direction, range: tuple[float, float]) -> TabulatedRule:
-    """Return the table of factors that float32 logits are compared with."""
-    return TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
+    order = np.argsort(gamma, kind="stable")  # the changes of a row stay in their order
+    sample, gamma, new_class, old_class = (each[order] for each in (sample, gamma, new_class, old_class))
+    return Envelope(np.concatenate(starts), sample, gamma, new_class, old_class, logits.shape[1], range)
 
 
 def walk(
-    logits: np.ndarray,
-    start: np.ndarray,
-    rule: Direction,
-    range: tuple[float, float],
-    table: TabulatedRule | None = None,
+    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
 ) -> Iterator[tuple]:
     """Yield rows, gammas, new and old classes of the changes, those of one row in order."""
-    reached, sizes = _contenders(logits, start, rule, range, table)
+    # The few classes of each row that its envelope can touch, found block by block: what fits in a cache.
+    step = max(1, CACHED_NUMBERS // logits.shape[1])
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for first in np.arange(0, len(logits), step):
+        part = slice(first, first + step)
+        row, other = _reaching(logits[part], start[part], rule, range, table)
+        found.append((row + first, other))
+    row, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    sizes = np.bincount(row, minlength=len(start))
     opens = np.cumsum(sizes) - sizes
     # A table of rows by contenders is as wide as its row with the most. So rows with about as many are walked together,
     # the rest of a row filled with its winner, whose line never crosses itself.
@@ -103,8 +98,8 @@ def walk(
         other = reached[np.minimum(opens[rows, None] + column, len(reached) - 1)]
         own = start[rows, None]
         some = np.concatenate([own, np.where(column < sizes[rows, None], other, own)], axis=1)
-        for found, *changes in _follow(logits[rows[:, None], some].astype(np.float64), some, rule, range):
-            yield rows[found], *changes
+        for moved, *changes in _follow(logits[rows[:, None], some].astype(np.float64), some, rule, range):
+            yield rows[moved], *changes
 
 
 def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tuple[float, float]) -> Iterator[tuple]:
@@ -144,10 +139,8 @@ def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tup
 def walk_enlarged(
     logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float]
 ) -> Iterator[tuple]:
-    """Walk rows whose logits are near 1e-323 under a rule that adds, with logits and gamma a power of two larger.
-
-    Crossings of such logits are a few floats from 0: rounded, they would lose their order.
-    """
+    """Walk rows whose logits are near 1e-323 under a rule that adds, with logits and gamma a power of two larger."""
+    # Crossings of such logits are a few floats from 0: rounded, they would lose their order.
     with np.errstate(over="ignore"):
         larger = np.clip(np.ldexp(logits, ENLARGED), -1e300, 1e300)
     ends = math.ldexp(range[0], ENLARGED), math.ldexp(range[1], ENLARGED)
@@ -172,6 +165,8 @@ def winners_at(logits: np.ndarray, rule: Direction, gamma: float) -> np.ndarray:
     found = scores.argmax(axis=1)
     level = np.take_along_axis(scores, found[:, None], 1)
     added = 0.0 if rule.multiplies else abs(gamma) * np.abs(rule.slopes).max()
+    # A class within rounding of the winner takes its place if the crossing of the two lines, exact to its last bits,
+    # says so. One class after another, so that the winner of all pairs is left.
     near = scores >= level - 1e-12 * (np.abs(level) + added)
     rows = np.flatnonzero(near.sum(axis=1) > 1)
     for other in np.flatnonzero(near[rows].any(axis=0)):
@@ -183,29 +178,13 @@ def winners_at(logits: np.ndarray, rule: Direction, gamma: float) -> np.ndarray:
     return found
 
 
-def _contenders(
-    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the classes that each row's envelope can touch after its first winner, row by row, and how many, [n]."""
-    step = max(1, CACHED_NUMBERS // logits.shape[1])
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for first in np.arange(0, len(logits), step):
-        part = slice(first, first + step)
-        row, other = _reaching(logits[part], start[part], rule, range, table)
-        found.append((row + first, other))
-    row, other = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return other, np.bincount(row, minlength=len(start))
-
-
 def _reaching(
     logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (row, class) of each class that the row's envelope can touch after its first winner.
-
-    The lines of the winners at the two ends of the range cross at one gamma. A line below both there is below the first
-    winner's line from the start up to that gamma, and below the last winner's line from there to the end. The same
-    holds for a line below the last winner's a little before they cross. So float32 is enough, with a table of factors.
-    """
+    """Return (row, class) of each class that the row's envelope can touch after its first winner."""
+    # The lines of the winners at the two ends of the range cross at one gamma. A line below both there is below the
+    # first winner's line from the start up to that gamma, and below the last winner's from there to the end. The same
+    # holds for a line below the last winner's a little before they cross. So float32 and a table of factors do.
     end = _last_winners(logits, rule, range[1], table)
     both = np.stack([start, end], axis=1)
     opens = np.arange(0, logits.size, logits.shape[1])  # flat positions are taken several times faster
@@ -247,10 +226,8 @@ def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: Tabu
 
 
 def scale_extreme_rows(logits: np.ndarray) -> np.ndarray:
-    """Return logits with no score that overflows or is denormal: each row times a power of two, where there is need.
-
-    What is then too large is below 0, and what is too small above 0: neither is ever the winner.
-    """
+    """Return logits with no score that overflows or is denormal: each row times a power of two, where there is need."""
+    # What is then too large is below 0, and what is too small above 0: neither is ever the winner.
     largest, smallest = np.abs(logits).max(), np.abs(logits).min(initial=np.inf, where=logits != 0)
     if largest < 1e150 and smallest > 1e-150:
         return logits

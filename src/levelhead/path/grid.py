@@ -12,26 +12,23 @@ SAME_VALUE = 1e-10  # values closer than this are equal: they differ by rounding
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Intervals of gamma between ascending edges [G + 1]. Step functions are evaluated in the middle of each.
+    """Intervals of gamma, of which each holds its first edge. Step functions are evaluated in the middle of each.
 
-    An interval holds its first edge. If every event is an edge, the values are exact at every gamma, by the rule of
-    ties in `intervals.py`: equal scores at one gamma make an interval of one float there.
+    If every event is an edge, the values are exact at every gamma (ties: `crossing.py`).
     """
 
-    edges: np.ndarray
+    edges: np.ndarray  # [G + 1], ascending
 
     @staticmethod
     def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> "Grid":
-        """Return the intervals between all events or, if those are more than `most`, as many of equal width.
-
-        Of equal width, 0 is an interval by itself if anything changes next to it, as where logits are equal.
-        """
+        """Return the intervals between all events or, if those are more than `most`, as many of equal width."""
         low, high = range
         inside = np.sort(events[(events > low) & (events <= high)], kind="stable")  # of a few sorted parts
         inside = inside[np.append(True, inside[1:] != inside[:-1])] if len(inside) else inside
         if most is None or len(inside) < most:
             return Grid(np.concatenate([[low], inside, [high]]))
         even = np.linspace(low, high, most + 1)
+        # Scores that tie at 0 change next to it: 0 is then an interval by itself.
         tied = low <= 0 < high and (np.abs(events) <= SLIVER).any()
         return Grid(np.unique(np.append(even, [0.0, np.nextafter(0.0, 1.0)])) if tied else even)
 
@@ -74,16 +71,13 @@ class Grid:
         return int(np.argmin(np.where(self.wide, values, np.inf) if self.wide.any() else values))
 
     def choose_rows(self, values: np.ndarray, *, prefer_zero: bool = True) -> np.ndarray:
-        """Return the gamma that `choose` gives for each row of values [B, G]; or the middle of each widest plateau.
-
-        >>> Grid(np.array([0.0, 0.5, 1.0, 2.0])).choose_rows(np.array([[2.0, 1.0, 3.0], [1.0, 1.0, 1.0]]))
-        array([0.75, 0.  ])
-        """
+        """Return the gamma that `choose` gives for each row of values [B, G]; or the middle of each widest plateau."""
         begins, ends, wide = self.edges[:-1], self.edges[1:], self.wide
         least = values[:, wide].min(axis=1, initial=np.inf)
         if not np.isfinite(least).all():  # only slivers can be chosen
-            each = [self.choose(row)[0] if prefer_zero else self._middle(row) for row in values]
-            return np.array(each)
+            return np.array([self.choose(row, prefer_zero=prefer_zero)[0] for row in values])
+        # Stretches of low intervals, row by row: each begins where the one before is not low, and stops likewise. Of a
+        # row's stretches that hold a wide interval, the widest is taken, and of equal ones the first.
         low = np.zeros((len(values), len(begins) + 2), bool)
         np.less_equal(values, least[:, None] + SAME_VALUE, out=low[:, 1:-1])
         row, start = np.nonzero(low[:, 1:-1] & ~low[:, :-2])
@@ -102,7 +96,3 @@ class Grid:
         if prefer_zero and self.edges[0] <= 0 < self.edges[-1]:
             found[low[:, 1:-1][:, wide].all(axis=1)] = 0.0
         return found
-
-    def _middle(self, values: np.ndarray) -> float:
-        curve = self.curve(values)
-        return curve.middle(curve.plateau(SAME_VALUE))

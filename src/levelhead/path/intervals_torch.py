@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.array import not_finite
+from ..core.array import LARGEST_PROBABILITY, check_logits, not_finite
 from ..core.choices import Kind
-from ..core.logits import LARGEST_PROBABILITY, check_logits
 from ..rules.direction import Direction
 from ..show.progress import RowProgress
-from .intervals import FAR_FROM_ONE, NEAR_ONE, SMALLEST, TabulatedRule
+from .crossing import FAR_FROM_ONE, NEAR_ONE, SMALLEST, TabulatedRule
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
 
 
 @torch.no_grad()
@@ -39,8 +40,7 @@ def find_intervals_torch(
     plain = kind == "logits" and logits.is_floating_point() and bool((logits[:100] < 0).any())
     if not plain:  # a negative number is no probability
         check_logits(logits[:1000], kind=kind)
-    narrow = logits.dtype in (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
-    table = TabulatedRule.of(rule, range, np.dtype(np.float32 if narrow else np.float64))
+    table = TabulatedRule.of(rule, range, np.dtype(np.float32 if logits.dtype in _NARROW else np.float64))
     moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
     label, found, step = torch.from_numpy(labels).to(logits.device), [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():
@@ -58,8 +58,7 @@ def find_intervals_torch(
 
 
 def _has_triton(logits: Tensor) -> bool:
-    narrow = logits.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    return narrow and logits.is_cuda and _knows_triton()
+    return logits.dtype in _NARROW and logits.is_cuda and _knows_triton()
 
 
 @cache
@@ -87,8 +86,7 @@ def _find_with_triton(
 def _find_in_block(
     x: Tensor, label: Tensor, moves: Tensor, slopes: Tensor, rule: Direction, table: TabulatedRule
 ) -> tuple[Tensor, Tensor]:
-    lo = x.new_full((len(x),), table.gammas[0], dtype=torch.float64)
-    hi = x.new_full((len(x),), table.gammas[-1], dtype=torch.float64)
+    lo, hi = (x.new_full((len(x),), table.gammas[at], dtype=torch.float64) for at in (0, -1))
     own = x.gather(1, label[:, None])[:, 0].double()
 
     def intersect(rows: Tensor, other: Tensor) -> None:
@@ -98,6 +96,8 @@ def _find_in_block(
         lo.scatter_reduce_(0, rows, low, "amax")
         hi.scatter_reduce_(0, rows, high, "amin")
 
+    # The winner at an end of the range bounds the interval from there. Where that leaves something, the few classes
+    # that may be ahead of y at the bound, rounded outward to a gamma of the table, are intersected too.
     at_begin, at_end = (_winners_at_end(x, label, moves[at], float(table.gammas[at]), rule, table) for at in (0, -1))
     late, early = (at_begin != label).nonzero()[:, 0], (at_end != label).nonzero()[:, 0]
     intersect(torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]]))
@@ -106,7 +106,8 @@ def _find_in_block(
     at = torch.cat([((lo[late] - table.gammas[0]) * scale).floor(), ((hi[early] - table.gammas[0]) * scale).ceil()])
     rows, done = torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]])
     if len(rows):
-        scores = _scores(x[rows], moves[at.clamp_(0, last).long()], rule, in_place=True)
+        scores, moved = x[rows], moves[at.clamp_(0, last).long()]
+        scores = scores.mul_(moved) if rule.multiplies else scores.add_(moved)
         y = label[rows][:, None]
         least = scores.gather(1, y)
         least = least - _margin(least, table)
@@ -123,15 +124,9 @@ def _winners_at_end(
     """Return the winning class at one end of the range, [n]: y only where rounding cannot matter."""
     if gamma == 0:
         return x.argmax(dim=1)
-    scores = _scores(x, move, rule)
+    scores = x * move if rule.multiplies else x + move
     own = scores.gather(1, label[:, None])
     return scores.scatter_(1, label[:, None], own - _margin(own, table)).argmax(dim=1)
-
-
-def _scores(x: Tensor, moves: Tensor, rule: Direction, *, in_place: bool = False) -> Tensor:
-    if in_place:
-        return x.mul_(moves) if rule.multiplies else x.add_(moves)
-    return x * moves if rule.multiplies else x + moves
 
 
 def _margin(own: Tensor, table: TabulatedRule) -> Tensor:
@@ -155,6 +150,8 @@ def _winning_range(true: Tensor, other: Tensor, rise: Tensor, first: Tensor, mul
     at = torch.where((off < 1e-4) & (off <= 1e-13 * near.abs()), near / 64000, at)
     if not multiplies:  # the quotient may underflow: that is not a tie at 0
         at = torch.where((at == 0) & (true != other), torch.full_like(at, SMALLEST).copysign(at), at)
+    # Where there is no crossing, the logits alone decide, at every gamma. Where y loses the tie itself, its half-line
+    # ends at the next float inside.
     fixed, infinite = ~at.isfinite(), torch.full_like(at, torch.inf)
     at = torch.where(first, at, torch.nextafter(at, torch.where(below, -infinite, infinite)))
     lo, hi = torch.where(below | fixed, -infinite, at), torch.where(below & ~fixed, at, infinite)

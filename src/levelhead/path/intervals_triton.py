@@ -70,11 +70,9 @@ def _to_device(arrays: list[np.ndarray], device: torch.device) -> list[Tensor]:
     whole = np.empty(places[-1], np.uint8)
     for array, place in zip(arrays, places, strict=False):
         whole[place : place + array.nbytes] = array.view(np.uint8)
-    there = torch.from_numpy(whole).to(device)
-    return [
-        there[place : place + array.nbytes].view(torch.from_numpy(array[:0]).dtype)
-        for array, place in zip(arrays, places, strict=False)
-    ]
+    there, kinds = torch.from_numpy(whole).to(device), [torch.from_numpy(array[:0]).dtype for array in arrays]
+    spans = [slice(place, place + array.nbytes) for array, place in zip(arrays, places, strict=False)]
+    return [there[span].view(kind) for span, kind in zip(spans, kinds, strict=True)]
 
 
 @triton.jit

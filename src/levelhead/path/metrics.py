@@ -2,14 +2,12 @@
 
 Each metric is a function of a few sums over the classes. A change of a prediction moves the totals of two classes only.
 Sorted by class and then by gamma, the changes of a class give what is right and what is predicted after each by one
-cumulative sum (`ClassChanges`). So no table of changes by classes is needed, and any weighting of the samples costs a
-gather.
-
-Inside, a metric is a loss, lower is better: ``1 - macro F1``. `shown` turns it into what people know.
+cumulative sum (`ClassChanges`): no table of changes by classes is needed, and any weighting of the samples costs a
+gather. Inside, a metric is a loss, lower is better: ``1 - macro F1``. `shown` turns it into what people know.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,20 +15,12 @@ import numpy as np
 
 from ..core.array import described, to_numpy
 from ..core.choices import Metric
-from ..core.errors import Advice, LevelheadError
+from ..core.errors import Advice, LevelheadError, named
 from ..core.per_class import as_mapping, find_classes, title
 from .envelope import Envelope
 
-TITLES: dict[str, str] = {
-    "macro_f1": "macro F1",
-    "mcc": "MCC",
-    "kappa": "Cohen's kappa",
-    "g_mean": "G-mean",
-    "cost": "expected cost",
-    "error": "error",
-    "balanced_error": "balanced error",
-    "worst_recall": "worst recall",
-}
+TITLES = {"macro_f1": "macro F1", "mcc": "MCC", "kappa": "Cohen's kappa", "g_mean": "G-mean", "cost": "expected cost"}
+TITLES |= {"error": "error", "balanced_error": "balanced error", "worst_recall": "worst recall"}
 ERRORS = ("error", "balanced_error")  # sums over samples that are right: `GammaPath` and `Objective` compute these
 CLASSES_ALIKE = ("balanced_error",)  # as if all classes were equally frequent
 LOWER_IS_BETTER = (*ERRORS, "cost")
@@ -48,25 +38,17 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ClassChanges:
-    """Every change of what is right or predicted in a class, sorted by class and then by gamma.
+    """Every change of what is right or predicted in a class, sorted by class and then by gamma."""
 
-    Args:
-        labels, right_first: [N], true classes; whether each sample is right at the start of the range.
-        predicted_first: [N], the class predicted there; None if only right and wrong are known.
-        gamma, sample, classes: [S], of each change.
-        right, predicted: [S], +1, 0 or -1: what `sample` adds to the right and to the predicted of its class there.
-        sizes: [K], how many changes each class has.
-    """
-
-    labels: np.ndarray
-    right_first: np.ndarray
-    predicted_first: np.ndarray | None
-    gamma: np.ndarray
+    labels: np.ndarray  # [N], true classes
+    right_first: np.ndarray  # [N], whether each sample is right at the start of the range
+    predicted_first: np.ndarray | None  # [N], the class predicted there; None if only right and wrong are known
+    gamma: np.ndarray  # [S], of each change, as `sample` and `classes`
     sample: np.ndarray
     classes: np.ndarray
-    right: np.ndarray
-    predicted: np.ndarray
-    sizes: np.ndarray
+    right: np.ndarray  # [S], +1, 0 or -1: what the sample adds to the right of its class
+    predicted: np.ndarray  # [S], and to the predicted
+    sizes: np.ndarray  # [K], how many changes each class has
 
     @staticmethod
     def of_events(labels: np.ndarray, events: tuple[np.ndarray, ...], classes: int) -> "ClassChanges":
@@ -76,36 +58,19 @@ class ClassChanges:
         first[start] = True
         order = _by_class(labels[sample], classes)
         changed = labels[sample][order]
-        return ClassChanges(
-            labels=labels,
-            right_first=first,
-            predicted_first=None,
-            gamma=gamma[order],
-            sample=sample[order],
-            classes=changed,
-            right=sign[order],
-            predicted=np.zeros(len(order)),
-            sizes=np.bincount(changed, minlength=classes),
-        )
+        moves, sizes = (sign[order], np.zeros(len(order))), np.bincount(changed, minlength=classes)
+        return ClassChanges(labels, first, None, gamma[order], sample[order], changed, *moves, sizes)
 
     @staticmethod
     def of_envelope(labels: np.ndarray, changes: Envelope) -> "ClassChanges":
         """Return the changes of an envelope: each is one of the new class and one of the old."""
+        # Loss and gain of a change are neighbors, in the order of gamma: a stable sort by class keeps that order.
         changed = np.stack([changes.old_class, changes.new_class], axis=1).reshape(-1)
         order = _by_class(changed, changes.classes)
-        changed, sample = changed[order], changes.sample[order // 2]
-        sign = np.where(order % 2, 1.0, -1.0)
-        return ClassChanges(
-            labels=labels,
-            right_first=changes.start == labels,
-            predicted_first=changes.start,
-            gamma=changes.gamma[order // 2],
-            sample=sample,
-            classes=changed,
-            predicted=sign,
-            right=sign * (labels[sample] == changed),
-            sizes=np.bincount(changed, minlength=changes.classes),
-        )
+        changed, sample, gamma = changed[order], changes.sample[order // 2], changes.gamma[order // 2]
+        sign, sizes = np.where(order % 2, 1.0, -1.0), np.bincount(changed, minlength=changes.classes)
+        moves = sign * (labels[sample] == changed), sign  # of what is right, and of what is predicted
+        return ClassChanges(labels, changes.start == labels, changes.start, gamma, sample, changed, *moves, sizes)
 
     def first(self, weights: np.ndarray) -> Totals:
         """Return the totals of each class at the start of the range, [K]."""
@@ -122,6 +87,7 @@ class ClassChanges:
 
     def steps(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Return by how much each change moves a term that is `first` [K] and then `after` [S]."""
+        # A difference to the change before, but for the first change of a class: that is from the start of the range.
         steps = after.copy()
         steps[1:] -= after[:-1]
         some = self.sizes > 0
@@ -135,6 +101,7 @@ class ClassChanges:
 
     def _running(self, values: np.ndarray) -> np.ndarray:
         """Return the cumulative sum of values [S] within each class."""
+        # One sum over all classes, less what it is where each class opens.
         total = np.concatenate([[0.0], np.cumsum(values)])
         return total[1:] - np.repeat(total[self.opens], self.sizes)
 
@@ -206,23 +173,17 @@ FORMULAS: dict[str, _Formula] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class MetricSteps:
-    """A metric over gamma and the margin over floors, for any weighting of the samples.
-
-    Args:
-        metric, labels, classes: which; [N]; K.
-        events: where each sample turns right or wrong, as in `GammaPath.events`.
-        changes: every change of every prediction, for metrics that are not of recalls alone.
-        cost: [K, K], row true, column predicted, for the metric cost.
-    """
+    """A metric over gamma and the margin over floors, for any weighting of the samples."""
 
     metric: Metric
-    labels: np.ndarray
-    classes: int
-    events: tuple[np.ndarray, ...]
-    changes: Envelope | None = None
-    cost: np.ndarray | None = None
+    labels: np.ndarray  # [N]
+    classes: int  # K
+    events: tuple[np.ndarray, ...]  # where each sample turns right or wrong, as in `GammaPath.events`
+    changes: Envelope | None = None  # of every prediction, for metrics that are not of recalls alone
+    cost: np.ndarray | None = None  # [K, K], row true, column predicted, for the metric cost
+    _last: tuple[np.ndarray, ...] = field(default=(), init=False, repr=False)  # gammas, cells and bins: see `_bins`
 
     @cached_property
     def by_class(self) -> ClassChanges:
@@ -242,11 +203,10 @@ class MetricSteps:
             assert self.cost is not None
             true = self.labels[changes.sample]
             steps = self.cost[true, changes.new_class] - self.cost[true, changes.old_class]
-            start = float(weights @ self.cost[self.labels, changes.start])
-            return (
-                _accumulate(start, self._bins(changes.gamma, cells), steps * weights[changes.sample], len(cells))
-                / weight
-            )
+            start, bins = float(weights @ self.cost[self.labels, changes.start]), self._bins(changes.gamma, cells)
+            return _accumulate(start, bins, steps * weights[changes.sample], len(cells)) / weight
+        # Each of the metric's sums over classes begins at its value at the start of the range. A change moves one
+        # class's term, from what it was after the change before it; added up by cell, these steps give the sum there.
         formula, first = FORMULAS[self.metric], self.by_class.first(weights)
         after = self.by_class.after(weights, first)
         bins = self._bins(self.by_class.gamma, cells)
@@ -257,10 +217,9 @@ class MetricSteps:
         return formula.loss(*sums, true=first.true, weight=weight)
 
     def margins(self, cells: np.ndarray, weights: np.ndarray, floors: np.ndarray) -> np.ndarray:
-        """Return the least ``recall - floor`` of all classes that have a sample and a floor [K] (NaN: none), [G].
-
-        Class after class, so that there is never a table of gammas by classes.
-        """
+        """Return the least ``recall - floor`` of all classes that have a sample and a floor [K] (NaN: none), [G]."""
+        # Class after class, so that there is never a table of gammas by classes. A class's recall holds from the cell
+        # of one change of it to that of the next: it is repeated over as many cells.
         changes, least = self.by_class, np.full(len(cells), np.inf)
         first = changes.first(weights)
         right = changes.after(weights, first).right
@@ -289,10 +248,9 @@ class MetricSteps:
 
     def _bins(self, gamma: np.ndarray, cells: np.ndarray) -> np.ndarray:
         """Return the first cell by which each change has happened. The last cells asked for are remembered."""
-        known = self.__dict__.get("_known")
-        if known is None or known[0] is not gamma or known[1] is not cells:
-            known = self.__dict__["_known"] = (gamma, cells, np.searchsorted(cells, gamma))
-        return known[2]
+        if not self._last or self._last[0] is not gamma or self._last[1] is not cells:
+            self._last = gamma, cells, np.searchsorted(cells, gamma)
+        return self._last[2]
 
 
 def shown(metric: str, loss: Any) -> Any:
@@ -313,11 +271,7 @@ def gain_text(metric: str, gain: float, interval: tuple[float, float] | None) ->
 
 
 def interval_text(metric: str, interval: tuple[float, float]) -> str:
-    """Return the interval of a gain, of shares in points.
-
-    >>> interval_text("balanced_error", (-0.01, 0.02)), interval_text("mcc", (-0.01, 0.02))
-    ('-1.00 to 2.00 points', '-0.010 to 0.020')
-    """
+    """Return the interval of a gain, of shares in points: '-1.00 to 2.00 points'."""
     form, factor, unit = _gain_form(metric)
     return f"{factor * interval[0]:{form}} to {factor * interval[1]:{form}}{unit}"
 
@@ -330,70 +284,51 @@ def _gain_form(metric: str) -> tuple[str, int, str]:
 def check_cost(cost: Any, classes: int) -> np.ndarray:
     """Return a cost matrix [K, K], row true, column predicted, in float64."""
     found = to_numpy(cost)
-    if found.dtype.kind not in "fiu":
-        raise LevelheadError(f"expected numbers, got {described(found)}", parameter="cost")
-    if found.shape != (classes, classes):
-        raise LevelheadError(
-            f"expected numbers [{classes}, {classes}], row true, column predicted, got shape {list(found.shape)}",
-            parameter="cost",
-        )
-    found = found.astype(np.float64)
-    for bad, expected in ((~np.isfinite(found), "finite numbers"), (found < 0, "0 or more")):
-        if bad.any():
-            row, column = np.argwhere(bad)[0]
+    with named("cost"):
+        if found.dtype.kind not in "fiu":
+            raise LevelheadError(f"expected numbers, got {described(found)}")
+        if found.shape != (classes, classes):
+            size = f"[{classes}, {classes}], row true, column predicted"
+            raise LevelheadError(f"expected numbers {size}, got shape {list(found.shape)}")
+        found = found.astype(np.float64)
+        for bad, expected in ((~np.isfinite(found), "finite numbers"), (found < 0, "0 or more")):
+            for row, column in np.argwhere(bad)[:1]:
+                raise LevelheadError(f"expected {expected}, got {found[row, column]:g} in row {row}, column {column}")
+        for row, column in np.argwhere(found < np.diag(found)[:, None])[:1]:
             raise LevelheadError(
-                f"expected {expected}, got {found[row, column]:g} in row {row}, column {column}", parameter="cost"
+                f"expected an error to cost no less than a right prediction; class {row} costs "
+                f"{found[row, row]:g} if right, {found[row, column]:g} if called {column}"
             )
-    cheaper = found < np.diag(found)[:, None]
-    if cheaper.any():
-        row, column = np.argwhere(cheaper)[0]
-        raise LevelheadError(
-            f"expected an error to cost no less than a right prediction; class {row} costs "
-            f"{found[row, row]:g} if right, {found[row, column]:g} if called {column}",
-            parameter="cost",
-        )
     return found
 
 
 def check_cost_given(metric: str, cost: Any) -> None:
     """Check that there is a cost matrix if, and only if, the metric is cost."""
     if metric == "cost" and cost is None:
-        raise LevelheadError(
-            "'cost' needs a cost matrix [K, K]", parameter="metric", advice=Advice("cost", None, "with it")
-        )
+        advice = Advice("cost", None, "with it")
+        raise LevelheadError("'cost' needs a cost matrix [K, K]", parameter="metric", advice=advice)
     if metric != "cost" and cost is not None:
-        raise LevelheadError(
-            f"expected no other metric next to a cost matrix, got {metric!r}; leave out one of them", parameter="cost"
-        )
+        both = f"expected no other metric next to a cost matrix, got {metric!r}; leave out one of them"
+        raise LevelheadError(both, parameter="cost")
 
 
 def check_floors(floors: Any, labels: np.ndarray, classes: int, names: Any = None) -> np.ndarray:
     """Return the least recall of each class, [K], NaN where there is none: a number for all, or {class: recall}."""
     sizes, found = np.bincount(labels, minlength=classes), np.full(classes, np.nan)
-    mapping: Mapping[Any, Any] | None = as_mapping(floors)
-    try:
-        if mapping is None:
-            found[sizes > 0] = float(floors)
-        else:
-            indices = find_classes(mapping, classes, names, what="floor")
-            for i, value in zip(indices, mapping.values(), strict=True):
-                found[i] = float(value)
-    except LevelheadError as error:
-        raise LevelheadError(error.message, parameter="floors", advice=error.advice) from None
-    except (TypeError, ValueError):
-        raise LevelheadError(
-            f"expected a recall, or a recall for each class named, got {floors!r}", parameter="floors"
-        ) from None
-    given = [float(floors)] if mapping is None else [float(value) for value in mapping.values()]
-    for value in given:
-        if not 0 <= value <= 1:
-            raise LevelheadError(f"expected recalls from 0 to 1, got {value:g}", parameter="floors")
-    unknown = np.flatnonzero((sizes == 0) & ~np.isnan(found))
-    if len(unknown):
-        raise LevelheadError(
-            f"{title(int(unknown[0]), names)} has no sample here, so its recall is not known; leave out its floor",
-            parameter="floors",
-        )
+    mapping = as_mapping(floors)
+    with named("floors"):
+        try:
+            where = sizes > 0 if mapping is None else find_classes(mapping, classes, names, what="floor")
+            found[where] = given = [float(value) for value in ([floors] if mapping is None else mapping.values())]
+        except LevelheadError:
+            raise
+        except (TypeError, ValueError):
+            raise LevelheadError(f"expected a recall, or a recall for each class named, got {floors!r}") from None
+        if not all(0 <= (wrong := value) <= 1 for value in given):
+            raise LevelheadError(f"expected recalls from 0 to 1, got {wrong:g}")
+        for i in np.flatnonzero((sizes == 0) & ~np.isnan(found)):
+            unknown = f"{title(int(i), names)} has no sample here, so its recall is not known"
+            raise LevelheadError(f"{unknown}; leave out its floor")
     return found
 
 

@@ -1,7 +1,6 @@
 """The exact path over gamma: every gamma at which any sample turns right or wrong.
 
-The whole curve costs less than the usual grid. Each sample has intervals of gammas on which it is right (`engines.py`).
-Their sorted ends give the curve, and with it curves per class, any weights, bootstrap replicates and joining.
+Each sample has intervals of gammas on which it is right (`engines.py`). Their sorted ends give every curve.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +24,18 @@ from ..show import curve_text, html, plot
 from ..show.progress import RowProgress
 from . import metrics
 from .chunks import read_chunks
+from .crossing import intersect
 from .engines import Engine, check_samples, find_right
 from .envelope import Envelope
 from .envelope_walk import compute_envelope
-from .intervals import NEVER, sorted_events
+from .intervals import sorted_events
 from .metrics import ERRORS, RECALLS, MetricSteps, shown
 from .resample import check_weights, class_mean_coefficients, draw_resamples, error_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+Floors = float | Mapping[Any, float]  # a recall for all classes, or {class: recall}
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +116,8 @@ class GammaPath:
             return Curve(np.array(self.range[:1]), np.array([np.nan]), self.range[1])
         start, at, sign, sample = self.events
         own, weight = self.labels[sample] == i, self._weights / self._class_totals[i]
-        base = weight[start][self.labels[start] == i].sum()
-        return accumulate(float(base), at[own], (sign * weight[sample])[own], self.range)
+        base = float(weight[start][self.labels[start] == i].sum())
+        return accumulate(base, at[own], (sign * weight[sample])[own], self.range)
 
     def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray | None = None) -> np.ndarray:
         """Return the accuracy of every class, NaN without a sample, at given gammas, [..., K], or breakpoints, [B, K].
@@ -134,8 +136,8 @@ class GammaPath:
     @property
     def groups(self) -> dict[str, Curve]:
         """The mean class accuracy of the many-, medium- and few-shot classes (see `counts.groups`) over gamma."""
-        of = {name: class_mean_coefficients(self.labels, self._weights, some) for name, some in self._groups.items()}
-        return {name: self.curve(coefficients) for name, coefficients in of.items()}
+        each = {name: class_mean_coefficients(self.labels, self._weights, of) for name, of in self._groups.items()}
+        return {name: self.curve(coefficients) for name, coefficients in each.items()}
 
     def right(self, gamma: float) -> np.ndarray:
         """Return whether each sample is right at gamma, [N] bool.
@@ -143,9 +145,10 @@ class GammaPath:
         >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).right(0.3)
         array([ True,  True, False])
         """
-        if not self.range[0] <= gamma <= self.range[1]:
-            within = f"expected a value within [{self.range[0]:g}, {self.range[1]:g}], got {gamma:g}"
-            raise LevelheadError(f"{within}; compute the path over a wider range", parameter="gamma")
+        low, high = self.range
+        if not low <= gamma <= high:
+            within = f"expected a value within [{low:g}, {high:g}], got {gamma:g}; compute the path over a wider range"
+            raise LevelheadError(within, parameter="gamma")
         found = np.zeros(len(self.labels), bool)
         found[self.sample[(self.lo <= gamma) & (gamma <= self.hi)]] = True
         return found
@@ -184,11 +187,7 @@ class GammaPath:
         return Curve(cells, shown(metric, steps.losses(cells, self._weights)), self.range[1])
 
     def best(
-        self,
-        metric: Metric = "balanced_error",
-        *,
-        cost: Array | None = None,
-        floors: float | Mapping[Any, float] | None = None,
+        self, metric: Metric = "balanced_error", *, cost: Array | None = None, floors: Floors | None = None
     ) -> Point:
         """Return the middle of the widest plateau on which the metric is best, with the metric's value there.
 
@@ -224,8 +223,7 @@ class GammaPath:
         """Return n curves [n, G] of the metric, each of one resample, on the breakpoints or on given gammas.
 
         Args:
-            n, rng, metric: how many; a generator, or a seed; as in `curve_of`.
-            cost: [K, K], for the metric `cost`.
+            n, rng, metric, cost: how many; a generator, or a seed; as in `curve_of`.
             stratified: whether to resample within each class, so that none is lost, or all samples together.
             gammas: where, ascending; at all B breakpoints if not given, which takes 8 n B bytes.
 
@@ -237,8 +235,8 @@ class GammaPath:
         metrics.check_cost_given(metric, cost)
         where = self.curve_of(metric, cost=cost).gammas if gammas is None else np.asarray(gammas, np.float64)
         if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
-            low, high = self.range
-            raise LevelheadError(f"expected numbers [G], ascending within [{low:g}, {high:g}]", parameter="gammas")
+            within = "[{:g}, {:g}]".format(*self.range)
+            raise LevelheadError(f"expected numbers [G], ascending within {within}", parameter="gammas")
         drawn = draw_resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
         weights = (self._weights * times for times in drawn)
         if metric not in ERRORS:
@@ -294,10 +292,10 @@ class GammaPath:
 
     def whole_logits(self) -> tuple[Array, ...]:
         """Return the logits, in parts [n, K]."""
-        if not self.logits:
-            reason = "they are not pickled, nor kept when folds are merged"
-            raise LevelheadError(f"this path has no logits: {reason}; compute the path again")
-        return self.logits
+        if self.logits:
+            return self.logits
+        reason = "they are not pickled, nor kept when folds are merged"
+        raise LevelheadError(f"this path has no logits: {reason}; compute the path again")
 
     def merge(self, other: "GammaPath") -> "GammaPath":
         """Return the path of both sets of samples, these first.
@@ -313,8 +311,8 @@ class GammaPath:
         warn("merge_classes goes in levelhead 0.2; give gamma_path the logits of all classes", DeprecationWarning)
         if self.k > 1 or self.rule.bias is not None or not np.array_equal(self.labels, other.labels):
             raise LevelheadError("expected two shards of the same samples, for top-1 without a kept bias")
-        lo, hi = np.maximum(self.lo, other.lo), np.minimum(self.hi, other.hi)
-        return replace(self, lo=np.where(lo > hi, np.inf, lo), hi=np.where(lo > hi, -np.inf, hi), logits=())
+        lo, hi = intersect(self.lo, self.hi, other.lo, other.hi)
+        return replace(self, lo=lo, hi=hi, logits=())
 
     def take(self, rows: np.ndarray) -> "GammaPath":
         """Return the path of some samples, rows [n] in ascending order; logits are not kept."""
@@ -328,8 +326,7 @@ class GammaPath:
         """Return the path over a part of its range, as if it had been computed there."""
         if range == self.range:
             return self
-        lo, hi = np.maximum(self.lo, range[0]), np.minimum(self.hi, range[1])
-        lo, hi = np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
+        lo, hi = intersect(self.lo, self.hi, *range)
         return replace(self, lo=lo, hi=hi, range=range, changes=self.changes and self.changes.within(range))
 
     def plot(self, ax: "Axes | None" = None, *, gamma: float | None = None) -> "Axes":
@@ -355,9 +352,9 @@ class GammaPath:
             "balanced error": f"{was.balanced_error:.2%} at {low:g}; lowest, {best.value:.2%}, at {best.gamma:.3f}",
             "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {best.gamma:.3f}",
         }
-        notes = ["the lowest error is optimistic; levelhead.tune says what to expect on new samples"]
+        note = "the lowest error is optimistic; levelhead.tune says what to expect on new samples"
         picture = curve_text.sparkline(self.balanced_error_curve, best.gamma)
-        return html.html("GammaPath", rows, picture=picture, notes=notes)
+        return html.html("GammaPath", rows, picture=picture, notes=[note])
 
     @cached_property
     def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

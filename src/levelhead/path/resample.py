@@ -12,10 +12,8 @@ def check_weights(weights: Array, size: int) -> np.ndarray:
     """Return the weights of the samples, [N], in float64."""
     masses = to_numpy(weights)
     if masses.shape != (size,) or masses.dtype.kind not in "fiub":
-        raise LevelheadError(
-            f"expected numbers [{size}], one per sample, got {masses.dtype} of shape {list(masses.shape)}",
-            parameter="weights",
-        )
+        got = f"{masses.dtype} of shape {list(masses.shape)}"
+        raise LevelheadError(f"expected numbers [{size}], one per sample, got {got}", parameter="weights")
     if not np.isfinite(masses).all() or (masses < 0).any() or not masses.any():
         raise LevelheadError("expected finite numbers, none negative and not all 0", parameter="weights")
     return masses.astype(np.float64)
@@ -61,11 +59,7 @@ def draw_resamples(
 
 
 def draw_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the fold of each sample, [N]: each class in a random order, dealt out from a random fold on.
-
-    >>> np.bincount(draw_folds(np.array([0] * 5 + [1] * 5), 5, np.random.default_rng(0)))
-    array([2, 2, 2, 2, 2])
-    """
+    """Return the fold of each sample, [N]: each class in a random order, dealt out from a random fold on."""
     order = np.argsort(rng.random(len(labels)))
     own = labels[order]
     narrow = own.astype(np.uint16) if own.max(initial=0) < 1 << 16 else own  # 16 bits are sorted by radix

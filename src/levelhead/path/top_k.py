@@ -7,7 +7,7 @@ ahead. Sets are half-open stretches ``[start, stop)`` of floats, so counting mea
 import numpy as np
 
 from ..rules.direction import Direction
-from .intervals import snap, winning_range
+from .crossing import snap, winning_range
 
 Pieces = tuple[np.ndarray, np.ndarray, np.ndarray]  # sample [M], lo [M], hi [M]
 
@@ -35,10 +35,8 @@ def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Direction, range: 
 
 
 def _can_be_ahead(logits: np.ndarray, labels: np.ndarray, rule: Direction, range: tuple[float, float]) -> np.ndarray:
-    """Return [n, K]: whether a class can be ahead of y. Each score is monotone in gamma, so its ends bound it.
-
-    Scores round by their largest term, and huge ones overflow: a class is left out only if it is behind for certain.
-    """
+    """Return [n, K]: whether a class can be ahead of y. Each score is monotone in gamma, so its ends bound it."""
+    # Scores round by their largest term, and huge ones overflow: a class is left out only if it is behind for certain.
     with np.errstate(over="ignore", invalid="ignore"):
         ends = [rule.scores(logits, gamma) for gamma in range]
         low, high = np.minimum(*ends), np.maximum(*ends)

@@ -1,16 +1,18 @@
 """Adjustments of a head: pure functions Head -> Head, one equation each."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..core.array import Array, narrow, row_norms, to_numpy, widen
 from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, resolve
+from ..core.errors import LevelheadError, named
 from ..core.head import Head, check_finite
-from .adjustment import scale_head
-from .rule import Shift, Strengths, Tau, positive_norms
-from .strength import check_strength, finite_number
+from ..core.per_class import proportional
+from .checks import finite_number
+from .rule import RULES, Rescale, Shift, Strengths, Tau, positive_norms
 
 
 def factors(
@@ -31,7 +33,9 @@ def factors(
     array([ 1.,  2., 10.])
     """
     n = resolve(counts, missing=missing, background=background)
-    return _factors(n, check_strength(gamma, "rescale", n))
+    found = Rescale().on_scores(n, Strengths(check_strength(gamma, "rescale", n))).scale
+    assert found is not None
+    return found
 
 
 def rescale(
@@ -66,7 +70,8 @@ def rescale(
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
     n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, background=background)
-    return scale_head(head, _factors(n, check_strength(gamma, "rescale", n)), bias=bias)
+    by = Rescale().amounts(head, n, Strengths(check_strength(gamma, "rescale", n)))
+    return replace(by, bias=bias).head(head)
 
 
 def normalize(head: Head) -> Head:
@@ -76,9 +81,6 @@ def normalize(head: Head) -> Head:
 
     Args:
         head: weight [K, d], without a zero row.
-
-    Returns:
-        A new head.
 
     >>> normalize(Head(np.array([[3.0, 4.0], [0.0, 2.0]]))).weight
     array([[0.6, 0.8], [0. , 1. ]])
@@ -104,9 +106,6 @@ def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head
         head: weight [K, d], without a zero row, and, where there is one, bias [K].
         tau: strength.
         bias: `scale` divides it as its weight vector, `keep` leaves it alone.
-
-    Returns:
-        A new head.
 
     >>> tau_normalize(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), 0.5).norms
     array([2.23606798, 1. ])
@@ -143,6 +142,25 @@ def shift_logits(
     return Shift().amounts(head, n, Strengths(check_strength(tau, "shift", n, name="tau"))).head(head)
 
 
+def check_strength(
+    value: Any, rule: str, counts: Any = None, *, name: str = "gamma", instead: str = "lh.adjust(head, tuned)"
+) -> float:
+    """Return a strength as a finite float. A `Tuned` must have been chosen for this rule and counts like these."""
+    if not (hasattr(value, "rule") and hasattr(value, "gamma")):
+        return finite_number(name, value)
+    with named(name):
+        if getattr(value, "task", "") == "multilabel":
+            raise LevelheadError(f"chosen for several labels per sample; use {instead}")
+        if value.rule != rule:
+            raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}")
+        if (reason := RULES[rule].refuses_kind(getattr(value, "kind", None))) is not None:
+            raise LevelheadError(reason)
+        follows = RULES[rule].follows_counts and counts is not None and value.counts
+        if follows and not proportional(value.counts, counts):
+            raise LevelheadError(f"chosen with counts of other proportions; use {instead}, or tune again")
+    return finite_number(name, value.gamma)
+
+
 def can_flip(head: Head) -> bool:
     """Return whether scaling rows can change any prediction: it cannot with one class, or two with opposite rows.
 
@@ -155,8 +173,3 @@ def can_flip(head: Head) -> bool:
         rows = np.column_stack([rows, to_numpy(widen(head.bias))])
     inner, lengths = float(rows[0] @ rows[-1]), np.linalg.norm(rows, axis=1)
     return head.classes == 2 and not inner <= -(1 - 1e-6) * float(lengths[0] * lengths[1])
-
-
-def _factors(n: np.ndarray, gamma: float) -> np.ndarray:
-    with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, which is reported
-        return (n.max() / n) ** finite_number("gamma", gamma)

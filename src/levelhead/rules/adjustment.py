@@ -1,13 +1,18 @@
 """`Adjustment`: what a rule does to each class, on scores and on a head."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.array import narrow, scale_rows, widen
 from ..core.choices import BiasPolicy
 from ..core.errors import LevelheadError, check_choice
-from ..core.head import Head, check_finite
+
+if TYPE_CHECKING:
+    from ..core.head import Head
 
 _LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0, in float32 or float64, is less
 _LEAST_VOTE = 1e-4
@@ -17,21 +22,16 @@ _LEAST_VOTE = 1e-4
 class Adjustment:
     """What an adjustment does to each class: ``score_k = scale_k logit_k + offset_k``.
 
-    Args:
-        scale, offset: [K] in float64; None where nothing is multiplied, or nothing added.
-        smoothing: what is added to probabilities before their logarithm; 0 for logits.
-        bias: whether the bias of a head is scaled with its weight vector, or kept.
-
     >>> Adjustment(scale=np.array([1.0, 2.0])).scores(np.array([[3.0, 2.0]]))
     array([[3., 4.]])
     >>> Adjustment(offset=np.array([0.0, 2.0])).changes, Adjustment(scale=np.ones(2)).changes
     (True, False)
     """
 
-    scale: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    smoothing: float = 0.0
-    bias: BiasPolicy = "scale"
+    scale: np.ndarray | None = None  #: [K] in float64; None where nothing is multiplied
+    offset: np.ndarray | None = None  #: [K] in float64; None where nothing is added
+    smoothing: float = 0.0  #: what is added to probabilities before their logarithm; 0 for logits
+    bias: BiasPolicy = "scale"  #: whether the bias of a head is scaled with its weight vector, or kept
 
     @property
     def changes(self) -> bool:
@@ -58,9 +58,9 @@ class Adjustment:
         """Return a head whose logits are the scores of this one's."""
         if self.scale is not None:
             head = scale_head(head, self.scale, bias=self.bias)
-        return head if self.offset is None else shift_head(check_finite(head), self.offset)
+        return head if self.offset is None else shift_head(head.checked(), self.offset)
 
-    def inverse(self) -> "Adjustment":
+    def inverse(self) -> Adjustment:
         """Return what takes the scores back: ``logit_k = score_k / scale_k - offset_k / scale_k``.
 
         >>> Adjustment(np.array([2.0]), np.array([1.0])).inverse().scores(np.array([[7.0]]))
@@ -73,45 +73,29 @@ class Adjustment:
 
 def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
     """Multiply row i of the head by by[i]; raise LevelheadError if that is 0."""
-    check_finite(head)
+    head.checked()
     if (vanished := np.flatnonzero(np.asarray(by) == 0)).size:
         name = head.name(int(vanished[0]))
         raise LevelheadError(f"the factor of {name} would be 0, which removes the class; use a strength nearer to 0")
     check_choice("bias", bias, ("scale", "keep"))
     scaled = scale_rows(head.bias, by) if head.bias is not None and bias == "scale" else head.bias
-    return check_finite(
-        replace(head, weight=scale_rows(head.weight, by), bias=scaled),
-        f"the scaled head (in {head.weight.dtype})",
-        advice="; use a strength nearer to 0",
-    )
+    found = replace(head, weight=scale_rows(head.weight, by), bias=scaled)
+    return found.checked(f"the scaled head (in {head.weight.dtype})", advice="; use a strength nearer to 0")
 
 
 def shift_head(head: Head, by: np.ndarray) -> Head:
     """Add by[i] to the bias of row i of a finite head, which gets a bias if it has none."""
     old = head.weight[:, 0] * 0 if head.bias is None else head.bias
     wide = widen(old)
-    return check_finite(
-        replace(head, bias=narrow(scale_rows(wide * 0 + 1, by) + wide, old)),
-        "the shifted head",
-        advice="; use a strength nearer to 0",
-    )
+    found = replace(head, bias=narrow(scale_rows(wide * 0 + 1, by) + wide, old))
+    return found.checked("the shifted head", advice="; use a strength nearer to 0")
 
 
 def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:
-    """Return ``log(p + smoothing)`` [N, K], from the logarithms that `check_logits` makes of probabilities.
+    """Return ``log(p + smoothing)`` [N, K] of logarithms of probabilities, and the smoothing.
 
     Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no scale and offset can use.
     If not given, the smoothing is the least positive probability, at least 0.0001, if there are zeros, and 0 otherwise.
-
-    Args:
-        logs: [N, K].
-        smoothing: 0 or more.
-
-    Returns:
-        The smoothed logarithms, and the smoothing.
-
-    >>> smooth_votes(np.log([[1.0, 1e-300], [0.75, 0.25]]))[1]
-    0.25
     """
     if smoothing is None:
         zero = logs <= _LOG_OF_ZERO

@@ -1,13 +1,19 @@
-"""Checks of what rules are given: ranges, shares and one number per class."""
+"""Checks of what rules are given: strengths, ranges, shares, one number per class, and heads of several labels."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..core.array import described, to_numpy
+from ..core.array import described, is_torch, to_numpy
+from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.per_class import as_mapping, in_order
+
+PROBLEM_TYPES: dict[object, tuple[LabelTask, str]] = {  # of a Hugging Face config
+    "multi_label_classification": ("multilabel", "its config says multi_label_classification"),
+    "single_label_classification": ("multiclass", "its config says single_label_classification"),
+}
 
 
 def check_range(range: Any, *, holds_zero: bool = False) -> tuple[float, float]:
@@ -53,14 +59,31 @@ def check_vector(values: Sequence[float] | Any, size: int, parameter: str, *, po
         raise LevelheadError(f"expected numbers, got {described(found)}", parameter=parameter)
     found = found.astype(np.float64)
     if found.shape != (size,):
-        raise LevelheadError(
-            f"expected numbers [{size}], one per class, got shape {list(found.shape)}", parameter=parameter
-        )
-    wrong = ~np.isfinite(found) | (positive & (found <= 0))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise LevelheadError(
-            f"expected {'positive' if np.isfinite(found[at]) else 'finite'} numbers, got {found[at]:g} for class {at}",
-            parameter=parameter,
-        )
+        got = f"got shape {list(found.shape)}"
+        raise LevelheadError(f"expected numbers [{size}], one per class, {got}", parameter=parameter)
+    for at in np.flatnonzero(~np.isfinite(found) | (positive & (found <= 0)))[:1]:
+        kind = "positive" if np.isfinite(found[at]) else "finite"
+        raise LevelheadError(f"expected {kind} numbers, got {found[at]:g} for class {at}", parameter=parameter)
     return found
+
+
+def finite_number(parameter: str, value: float) -> float:
+    """Return a number, which may be a tensor, as a float; raise LevelheadError if it is not one."""
+    if is_torch(value):
+        value = float(value)
+    if not (isinstance(value, int | float | np.floating | np.integer) and np.isfinite(value)):
+        raise LevelheadError(f"expected a finite number, got {value!r}", parameter=parameter)
+    return float(value)
+
+
+def check_label_task(where: str, known: tuple[LabelTask, str] | None, task: LabelTask) -> None:
+    """Raise LevelheadError if a head, called `where`, is known, and how, to be for another task."""
+    if known is None or known[0] == task:
+        return
+    reason = f"{where} gives one class per sample ({known[1]}), but several labels were tuned"
+    advice = "tune with the task multiclass"
+    if task == "multiclass":
+        alone = "which do not compete, so no rule of classes levels them, and scaling changes no decision"
+        reason = f"{where} gives several labels per sample ({known[1]}), {alone}"
+        advice = "tune with the task multilabel, and adjust by what that chooses"
+    raise LevelheadError(f"{reason}; {advice}")

@@ -7,29 +7,15 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """The scores of the K classes as a function of gamma: a rule of one strength, for given ratios.
-
-    ============  ==========================
-    multiplies    ``l_k r_k^gamma``
-    adds          ``l_k + gamma log r_k``
-    ============  ==========================
+    """The scores of the K classes as a function of gamma: ``l_k r_k^gamma`` or, if added, ``l_k + gamma log r_k``.
 
     With a kept bias, the first is ``(l_k - b_k) r_k^gamma + b_k``; b is None if it is scaled too, or not there.
-
-    Args:
-        name: of the rule.
-        ratios: [K], r above.
-        multiplies: whether logits are multiplied, or added to.
-        bias: [K], b above.
-
-    >>> Direction("rescale", np.array([1.0, 4.0])).scores(np.array([[3.0, 2.0]]), 0.5)
-    array([[3., 4.]])
     """
 
-    name: str
-    ratios: np.ndarray
+    name: str  # of the rule
+    ratios: np.ndarray  # [K], r above
     multiplies: bool = True
-    bias: np.ndarray | None = None
+    bias: np.ndarray | None = None  # [K], b above
 
     @property
     def slopes(self) -> np.ndarray:

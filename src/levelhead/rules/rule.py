@@ -21,19 +21,13 @@ from .direction import Direction
 
 @dataclass(frozen=True)
 class Strengths:
-    """What was chosen for a rule.
-
-    Args:
-        gamma, second: its strength, and that of a second part, where it has one.
-        scale, offset: [K] each, of a rule that has numbers for each class; else ().
-        smoothing: what is added to probabilities before their logarithm; 0 for logits.
-    """
+    """What was chosen for a rule: `gamma`, its strength, and `second`, that of a second part, where it has one."""
 
     gamma: float = 0.0
     second: float | None = None
-    scale: Sequence[float] = ()
+    scale: Sequence[float] = ()  #: [K], of a rule that has numbers for each class, as `offset`; else ()
     offset: Sequence[float] = ()
-    smoothing: float = 0.0
+    smoothing: float = 0.0  #: what is added to probabilities before their logarithm; 0 for logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,37 +36,25 @@ class Rule:
 
     Args:
         range: of the strength, from and to; its own if None.
-
-    Attributes:
-        name, title, sentence: for options and files; for tables; what it does to a class.
-        multiplies, adds: whether it multiplies weight vectors, and whether it adds to biases.
-        follows_counts: whether training counts decide what it does to a class.
-        needs_norms: whether the norms of the weight vectors do.
-        strengths: how many there are; 0 if it has numbers for each class instead.
-        reach: the largest strength that is tried.
-        grows: whether that is times the temperature of scores that are too large.
-        along: the rule of one strength whose path shows it, where it has none of its own.
-        follows_target: whether a target prior decides where it moves classes to: by log(target_k / n_k).
-        first_with_target: whether it is kept, where there is a target prior, unless another rule is clearly better.
-        pulled: whether its strength is pulled toward what a calibrated model needs, when the rule itself is chosen.
     """
 
     range: tuple[float, float] | None = None
 
-    name: ClassVar[str] = ""
-    title: ClassVar[str] = ""
-    sentence: ClassVar[str] = ""
-    multiplies: ClassVar[bool] = False
-    adds: ClassVar[bool] = False
-    follows_counts: ClassVar[bool] = True
-    needs_norms: ClassVar[bool] = False
-    strengths: ClassVar[int] = 1
-    reach: ClassVar[float] = 2.0
-    grows: ClassVar[bool] = False
-    pulled: ClassVar[bool] = False
-    along: ClassVar[str] = "shift"
-    follows_target: ClassVar[bool] = False
-    first_with_target: ClassVar[bool] = False
+    name: ClassVar[str] = ""  #: for options and files
+    title: ClassVar[str] = ""  #: for tables
+    sentence: ClassVar[str] = ""  #: what it does to a class
+    multiplies: ClassVar[bool] = False  #: whether it multiplies weight vectors
+    adds: ClassVar[bool] = False  #: whether it adds to biases
+    follows_counts: ClassVar[bool] = True  #: whether training counts decide what it does to a class
+    needs_norms: ClassVar[bool] = False  #: whether the norms of the weight vectors do
+    strengths: ClassVar[int] = 1  #: how many there are; 0 if it has numbers for each class instead
+    reach: ClassVar[float] = 2.0  #: the largest strength that is tried
+    grows: ClassVar[bool] = False  #: whether that is times the temperature of scores that are too large
+    pulled: ClassVar[bool] = False  #: whether `auto` pulls its strength toward what a calibrated model needs
+    python: ClassVar[str] = ""  #: see `code`
+    follows_target: ClassVar[bool] = False  #: whether a target prior decides, by log(target_k / n_k), where classes go
+    first_with_target: ClassVar[bool] = False  #: whether `auto` keeps it, with a target, unless another is clearly better
+    along: ClassVar[str] = "shift"  #: the rule of one strength whose path shows it, where it has none of its own
 
     def __post_init__(self) -> None:
         if self.range is not None:
@@ -100,35 +82,24 @@ class Rule:
         return 0.0, self.reach * (max(1.0, temperature) if self.grows else 1.0)
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        """Return what it does to each row of a head.
+        """Return what it does to each row of a finite head; counts are [K], or None if the rule does not follow them.
 
-        A head with one logit z, which is positive for the second of two classes, is shifted by ``log(n_0 / n_1)``: that
-        is the shift of the logits (0, z). Scaling never moves its sign.
-
-        Args:
-            head: weight [K, d], finite.
-            counts: [K], or [2] for a head with one logit; None for a rule that does not follow them.
-            chosen: the strengths.
+        A head with one logit z, which is positive for the second of two classes, has counts [2] and is shifted by
+        ``log(n_0 / n_1)``: that is the shift of the logits (0, z). Scaling never moves its sign.
         """
         raise NotImplementedError
 
     def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
-        """Return what it does to scores [N, K] that come from no head; counts [K] of what the model was trained on.
-
-        >>> RULES["rescale"].on_scores(np.array([400, 100]), Strengths(0.5)).scale
-        array([1., 2.])
-        """
+        """Return what it does to scores [N, K] that come from no head; counts [K] of what the model was trained on."""
         rows = Head(np.ones((len(counts), 1)))
         return replace(self.amounts(rows, counts, chosen), smoothing=chosen.smoothing)
 
     def refuses(self, head: Head, counts: np.ndarray | None) -> str | None:
         """Return why it cannot adjust a head, or None."""
-        if self.multiplies and _is_one_logit(head, counts):
-            return (
-                f"a head with a single logit cannot be adjusted by the rule {self.name}: scaling never moves its sign; "
-                "use the rule shift"
-            )
-        return None
+        if not (self.multiplies and _is_one_logit(head, counts)):
+            return None
+        reason = f"a head with a single logit cannot be adjusted by the rule {self.name}"
+        return f"{reason}: scaling never moves its sign; use the rule shift"
 
     def refuses_kind(self, kind: str | None) -> str | None:
         """Return why it fits no head if it was chosen on scores of a kind, or None."""
@@ -149,7 +120,7 @@ class Rule:
 
     def code(self) -> str:
         """Return the Python that applies it to `model` at {gamma}; "" where there is no function of its own."""
-        return ""
+        return self.python
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,24 +146,14 @@ class Unchanged(Rule):
 
 @dataclass(frozen=True, eq=False)
 class OneStrength(Rule):
-    """A rule of one strength: ``l_k r_k^gamma``, or ``l_k + gamma log r_k``, with its ratios r.
+    """A rule of one strength: ``l_k r_k^gamma``, or ``l_k + gamma log r_k``, with its ratios r."""
 
-    Args:
-        bias: [K], a bias within the logits that is kept while the weights are scaled; None if it is scaled too.
-        norms: [K], the norms of the weight vectors.
-    """
-
-    bias: Any = None
-    norms: Any = None
+    bias: Any = None  #: [K], a bias within the logits that is kept as the weights are scaled; None if it is scaled too
+    norms: Any = None  #: [K], the norms of the weight vectors
 
     def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
-        """Return r above, [K]."""
-        raise NotImplementedError
-
-    def row_ratios(self, head: Head, counts: np.ndarray | None) -> np.ndarray:
-        """Return r above for the rows of a head."""
-        assert counts is not None
-        return self.ratios(counts, None)
+        """Return r above, [K]: by default how rare each class is."""
+        return counts.max() / counts
 
     def direction(self, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits") -> Direction:
         """Return how scores depend on the strength, for checked counts [K], norms [K] and a kept bias [K], if any."""
@@ -200,18 +161,14 @@ class OneStrength(Rule):
         if norms is not None and not self.needs_norms:
             raise LevelheadError(f"only the rule tau uses them, got {self.name!r}", parameter="norms")
         if kind == "probabilities" and self.multiplies:
-            raise LevelheadError(
-                f"{self.name!r} multiplies logits, which has no meaning for probabilities; use 'shift'",
-                parameter="rule",
-            )
+            reason = f"{self.name!r} multiplies logits, which has no meaning for probabilities"
+            raise LevelheadError(f"{reason}; use 'shift'", parameter="rule")
         if norms is None and self.needs_norms:
             advice = Advice("norms", None, "with them")
             raise LevelheadError(f"{self.name!r} needs the weight norms of the head", parameter="rule", advice=advice)
         if bias is not None and not self.multiplies:
-            raise LevelheadError(
-                f"a bias is kept while weights are scaled, and the rule {self.name} scales none; leave it out",
-                parameter="bias",
-            )
+            reason = f"a bias is kept while weights are scaled, and the rule {self.name} scales none"
+            raise LevelheadError(f"{reason}; leave it out", parameter="bias")
         size = len(counts)
         known = check_vector(norms, size, "norms", positive=True) if self.needs_norms else None
         kept = None if bias is None else check_vector(bias, size, "bias")
@@ -219,8 +176,9 @@ class OneStrength(Rule):
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         self.check(head, counts)
+        assert counts is not None
         with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, which is reported
-            ratios = self.row_ratios(head, counts)
+            ratios = counts[:1] / counts[1:] if _is_one_logit(head, counts) else self.ratios(counts, None)
             if self.multiplies:
                 return Adjustment(scale=ratios**chosen.gamma)
             return Adjustment(offset=chosen.gamma * np.log(ratios))
@@ -234,12 +192,7 @@ class Rescale(OneStrength):
     title = "RS"
     sentence = "each class's weight vector is multiplied by (largest count / its count)^gamma"
     multiplies = True
-
-    def code(self) -> str:
-        return "lh.rescale_(model, counts, gamma={gamma})"
-
-    def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
-        return counts.max() / counts
+    python = "lh.rescale_(model, counts, gamma={gamma})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,9 +205,7 @@ class Tau(OneStrength):
     multiplies = True
     follows_counts = False
     needs_norms = True
-
-    def code(self) -> str:
-        return "write(model, lh.tau_normalize(read(model), {gamma}))"
+    python = "write(model, lh.tau_normalize(read(model), {gamma}))"
 
     def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
         assert norms is not None
@@ -280,16 +231,7 @@ class Shift(OneStrength):
     grows = True
     pulled = True
     follows_target = True
-
-    def code(self) -> str:
-        return "write(model, lh.shift_logits(read(model), counts, {gamma}))"
-
-    def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
-        return counts.max() / counts
-
-    def row_ratios(self, head: Head, counts: np.ndarray | None) -> np.ndarray:
-        assert counts is not None
-        return counts[:1] / counts[1:] if _is_one_logit(head, counts) else counts.max() / counts
+    python = "write(model, lh.shift_logits(read(model), counts, {gamma}))"
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         if len(chosen.offset):
@@ -355,16 +297,10 @@ AUTO = "auto"  # whichever rule is best on samples that it was not fitted on
 
 @dataclass(frozen=True, eq=False)
 class Auto(Rule):
-    """The rule that is best on held-out samples that it was not fitted on.
+    """The rule that is best on held-out samples that it was not fitted on; `range` is of each rule's strength."""
 
-    Args:
-        range: of each rule's strength; its own if None.
-        norms: [K], the norms of the weight vectors, with which tau-normalization is tried too.
-        bias: [K], a bias within the logits that is kept while the weights are scaled; None if it is scaled too.
-    """
-
-    norms: Any = None
-    bias: Any = None
+    norms: Any = None  #: [K], the norms of the weight vectors, with which tau-normalization is tried too
+    bias: Any = None  #: [K], a bias within the logits that is kept as the weights are scaled; None if it is scaled too
 
     name = AUTO
     title = "the best rule"
@@ -376,21 +312,13 @@ RULES: dict[str, Rule] = {  # simplest first, as they are tried
 
 
 def find_rule(name: Any) -> Rule:
-    """Return the rule of a name; raise LevelheadError that lists the known ones.
-
-    >>> find_rule("rescale").title
-    'RS'
-    """
-    check_choice("rule", name, tuple(RULES))
+    """Return the rule of a name; raise LevelheadError that lists the known ones."""
+    check_choice("rule", name, RULES)
     return RULES[name]
 
 
 def rule_with(rule: str | Rule, *, range: Any = None, norms: Any = None, bias: Any = None) -> Rule:
-    """Return a rule, given by its name or as an object, with the settings that it takes and that are not None.
-
-    >>> rule_with("shift", range=(0, 8)).range_at()
-    (0, 8)
-    """
+    """Return a rule, given by its name or as an object, with the settings that it takes and that are not None."""
     made = rule if isinstance(rule, Rule) else Auto() if rule == AUTO else find_rule(rule)
     takes_bias = isinstance(made, Auto | OneStrength)
     if bias is not None and not takes_bias:
@@ -399,26 +327,19 @@ def rule_with(rule: str | Rule, *, range: Any = None, norms: Any = None, bias: A
     return replace(made, **{name: value for name, value in given.items() if value is not None})
 
 
-def path_rules() -> tuple[str, ...]:
-    """Return the names of the rules of one strength."""
-    return tuple(name for name, rule in RULES.items() if rule.has_path)
-
-
 def find_path_rule(rule: Any) -> OneStrength:
     """Return a rule of one strength as it is, or the one that has a name."""
     if isinstance(rule, OneStrength):
         return rule
-    check_choice("rule", rule, path_rules())
+    check_choice("rule", rule, (name for name, known in RULES.items() if known.has_path))
     return RULES[rule]  # type: ignore[return-value]
 
 
 def positive_norms(head: Head) -> np.ndarray:
     """Return the norms [K] of a head whose weight vectors all have a direction."""
     norms = to_numpy(head.norms).astype(np.float64)
-    for usable, flaw in (
-        (np.isfinite(norms), "too long to measure in float32; convert the head to float64"),
-        (norms > 0, "zero and has no direction; rescale and shift do not need one"),
-    ):
+    long, none = "too long to measure in float32; convert the head to float64", "zero and has no direction"
+    for usable, flaw in ((np.isfinite(norms), long), (norms > 0, f"{none}; rescale and shift do not need one")):
         if not usable.all():
             raise LevelheadError(f"the weight vector of {head.name(int(np.argmin(usable)))} is {flaw}")
     return norms
@@ -432,10 +353,9 @@ def _given(rule: Rule, head: Head, scale: Any, offset: Any) -> Adjustment:
     """Return numbers that were chosen for each class, checked."""
     found = [np.asarray(values, np.float64) for values in (scale, offset)]
     if any(values.shape != (head.classes,) or not np.isfinite(values).all() for values in found):
-        raise LevelheadError(
-            f"the rule {rule.name} needs a finite scale and offset for each of {head.classes} classes, got "
-            f"{found[0].size} and {found[1].size}; tune again"
-        )
+        wanted = f"a finite scale and offset for each of {head.classes} classes"
+        got = f"{found[0].size} and {found[1].size}"
+        raise LevelheadError(f"the rule {rule.name} needs {wanted}, got {got}; tune again")
     if not (found[0] > 0).all():
         raise LevelheadError(f"the rule {rule.name} needs positive scales, got {found[0].min():g}; tune again")
     return Adjustment(found[0], found[1])

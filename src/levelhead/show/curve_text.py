@@ -17,8 +17,6 @@ def draw_text_curve(
 ) -> str:
     """Draw a curve in a few lines of characters. Each column shows the mean over a stretch of gammas.
 
-    Below it, ^ marks gamma and - its interval. The form is that of the values at the left.
-
     >>> curve = Curve(np.array([0.0, 0.5, 1.5]), np.array([0.4, 0.2, 0.3]), 2.0)
     >>> print(draw_text_curve(curve, 1.0, (0.6, 1.4), width=16, height=3))
     40.00% |****
@@ -40,14 +38,8 @@ def draw_text_curve(
     left, right = f"{low:g}", f"{high:g}"
     axis = axis if axis[: len(left)].strip() else left + axis[len(left) :]
     axis = axis if axis[-len(right) :].strip() else axis[: -len(right)] + right
-    blank = " " * margin
-    return "\n".join(
-        [
-            *(f"{label:>{margin}} |{row}" for label, row in zip(labels, rows, strict=True)),
-            f"{blank} +{'-' * (width - 1)}",
-            f"{blank} {axis}",
-        ]
-    )
+    lines = [f"{label:>{margin}} |{row}" for label, row in zip(labels, rows, strict=True)]
+    return "\n".join([*lines, f"{' ' * margin} +{'-' * (width - 1)}", f"{' ' * margin} {axis}"])
 
 
 def sparkline(
@@ -58,12 +50,7 @@ def sparkline(
     width: int = 220,
     height: int = 48,
 ) -> str:
-    """Draw a curve as an inline SVG in the color of the text around it, with gamma and its interval marked.
-
-    >>> curve = Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0)
-    >>> sparkline(curve, 1.0, (0.5, 1.5), width=4, height=10)
-    '<svg width="4" ...<polyline points="0.5,2.0 1.5,2.0 2.5,8.0 3.5,8.0" ...<path d="M2.0 0V10" ...</svg>'
-    """
+    """Draw a curve as an inline SVG in the color of the text around it, with gamma and its interval marked."""
     low, high = float(curve.gammas[0]), curve.end
     values, x = _column_means(curve, width), lambda g: (g - low) / (high - low) * width
     heights = height - 2 - (height - 4) * (values - values.min()) / max(np.ptp(values), 1e-12)

@@ -1,8 +1,4 @@
-"""Plots of curves, norms and recall with matplotlib (extra `plot`).
-
-The `.plot()` methods of results call these functions. Each draws on the Axes it is given, or on a new figure, and
-returns the Axes. None of them changes matplotlib's settings.
-"""
+"""Plots with matplotlib (extra `plot`), for the `.plot()` of results: on the Axes given, or on a new figure."""
 
 from __future__ import annotations
 
@@ -21,6 +17,7 @@ from .style import ACCENT, SOFT, percent, short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Norms = Mapping[str, np.ndarray]  # of each layer, [K]
 _DATELESS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
@@ -63,14 +60,7 @@ def draw_choice(
     return _finish(axes, title, over_gamma=curve, unit="%" if in_percent else label)
 
 
-def draw_norms(
-    counts: np.ndarray,
-    before: Mapping[str, np.ndarray],
-    after: Mapping[str, np.ndarray],
-    ax: Axes | None = None,
-    *,
-    title: str = "",
-) -> Axes:
+def draw_norms(counts: np.ndarray, before: Norms, after: Norms, ax: Axes | None = None, *, title: str = "") -> Axes:
     """Draw the norm of each class's weight vector against its count, before and after, for each layer."""
     axes = _axes(ax)  # says what to install if matplotlib is missing
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -97,14 +87,11 @@ def draw_recall(
     names: Sequence[str] | None = None,
     title: str = "",
 ) -> Axes:
-    """Draw the recall of each class, the most frequent class first, and with `after` its recall after an adjustment.
-
-    Too many classes to be named become a dot each, with a running mean.
-    """
+    """Draw the recall of each class, the most frequent class first, and with `after` its recall after an adjustment."""
     axes = _axes(ax)
     order, at = np.argsort(-counts, kind="stable"), np.arange(len(counts))
     shown = {"as trained": (recall, SOFT)} | ({} if after is None else {"leveled": (after, ACCENT)})
-    if len(counts) > 40:
+    if len(counts) > 40:  # too many to be named: a dot each, with a running mean
         for label, (values, color) in shown.items():
             axes.plot(at, 100 * values[order], ".", color=color, alpha=0.4, mew=0, clip_on=False)
             axes.plot(at, 100 * _running_mean(values[order], len(at) // 10), color=color, lw=2, label=label)
@@ -165,9 +152,8 @@ def headless() -> Any:
     """Return pyplot set up to draw to files. Only for programs of our own, since it changes settings."""
     library = pyplot()
     library.switch_backend("agg")
-    library.rcParams.update(
-        {"svg.hashsalt": "levelhead", "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
-    )
+    settings = {"svg.hashsalt": "levelhead", "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
+    library.rcParams.update(settings)
     return library
 
 

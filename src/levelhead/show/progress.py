@@ -52,8 +52,7 @@ def stage_progress(numbers: int) -> Iterator[StageProgress | None]:
 def epoch_progress(*, show: bool = True) -> Iterator[EpochProgress]:
     """Show epochs done, time left and the last errors, on one line of at most 80 columns.
 
-    The function given is called with each epoch's record: `epoch`, `of`, `loss` and, if known, `title` and errors; and
-    inside an epoch with `epoch`, `of`, `batch` and `batches`, how many of its batches are done.
+    What is given takes an epoch's record: `epoch`, `of`, `loss`, `title`, errors; or `batch` of `batches` inside one.
     """
     with _bar(_epoch_columns, show=show, expand=True) as bar:
         tasks: dict[str, Any] = {}
