@@ -15,7 +15,7 @@ from transformers import (
 )
 
 import levelhead as lh
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.heads.notes import drop_note
 from levelhead.heads.torch import find_head, linear_layers, read, rescale_
 

@@ -1,14 +1,19 @@
 """Results as text for people: what was found in a file, and what was done to it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..rules.rule import RULES
-from .inspect import Inspection
-from .rescale import RescaleResult
-from .undo import UndoResult
+
+if TYPE_CHECKING:
+    from .inspect import Inspection
+    from .model import RescaleResult
+    from .undo import UndoResult
 
 MOST_ROWS = 20  # of a table; of more classes, those with the largest and the smallest counts are shown
 

@@ -13,10 +13,9 @@ from ..core.head import Head
 from ..core.regular_file import check_unchanged
 from ..heads.notes import Note
 from ..show.progress import ByteProgress
-from .edits import UNKNOWN_SHA256, Edit, copy, make_folder, rewrite, staged
-from .large_heads import LargeHead
-from .originals import Original, save_originals
-from .spans import LayerSpans, LocatedHead, load, store
+from .digest import Edit
+from .edits import UNKNOWN_SHA256, Original, copy, make_folder, rewrite, save_originals, staged
+from .spans import LargeHead, LayerSpans, LocatedHead, load, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
 LEFT_OUT = (

@@ -1,6 +1,7 @@
 """The walk back through an ONNX graph, from an output to the layers that are its head."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
@@ -10,7 +11,6 @@ from typing import Any
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
 from ..heads.graph import Linear, Passes, layers_behind
-from .onnx_parts import classifier_key, graphs
 from .protobuf import Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.
@@ -310,3 +310,52 @@ def input_of(node: Any, index: int = 0) -> str:
     if index >= len(node.input):
         raise LevelheadError(f"{node.op_type} {node.name!r} has {len(node.input)} inputs, expected {index + 1}")
     return node.input[index]
+
+
+def graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph, or a function, and every graph in its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from graphs(inner)
+
+
+def all_graphs(model: Any) -> Iterator[Any]:
+    """Yield every graph and function of a model."""
+    trained = [graph for one in model.training_info for graph in (one.initialization, one.algorithm)]
+    for whole in (model.graph, *model.functions, *trained):
+        yield from graphs(whole)
+
+
+def texts(model: Any) -> Iterator[Any]:
+    """Yield every name in a model."""
+    for graph in all_graphs(model):
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
+        yield from (getattr(value, "name", value) for value in (*graph.input, *graph.output))  # a function's are names
+    for tensor in tensors(model):
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
+
+
+def tensors(model: Any) -> Iterator[Any]:
+    """Yield every tensor of a model."""
+    for one in all_graphs(model):
+        sparse = list(getattr(one, "sparse_initializer", ()))
+        yield from getattr(one, "initializer", ())  # a function has none
+        for node in one.node:
+            for attribute in node.attribute:
+                yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+                sparse += [*([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else [])]
+                sparse += attribute.sparse_tensors
+        for each in sparse:
+            yield from (each.values, each.indices)
+
+
+def classifier_key(graph: Any, node: Any) -> str:
+    """Return a name for a LinearClassifier that no other node has: its own or, failing that, that of its output."""
+    names = Counter(one.name for one in graph.model.graph.node)
+    return node.name if node.name and names[node.name] == 1 else next(iter(node.output), "")

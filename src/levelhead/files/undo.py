@@ -15,10 +15,9 @@ from ..rules.rule import RULES
 from ..show.progress import ByteProgress
 from . import safetensors
 from .digest import file_sha256
-from .edits import copy, restore, staged
+from .edits import Original, copy, load_originals, restore, staged
 from .format import check_not_input, copy_companions, layout
 from .locate import format_of, output_path, with_name
-from .originals import Original, load_originals
 from .spans import load
 
 
@@ -55,7 +54,7 @@ def undo_file(
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
-    >>> from levelhead.files.rescale import rescale_file
+    >>> from levelhead.files.model import rescale_file
     >>> with TemporaryDirectory() as folder:
     ...     model, leveled, back = (Path(folder, f"{name}.safetensors") for name in ("model", "leveled", "back"))
     ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)

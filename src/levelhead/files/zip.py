@@ -12,7 +12,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
 from ..heads.notes import Note, note_from_json
-from .edits import CHUNK, Edit
+from .digest import Edit
+from .edits import CHUNK
 from .spans import LocatedHead
 
 RECORD = "levelhead.json"  # the note of an adjustment
@@ -163,7 +164,7 @@ class Archive:
                     if not data:
                         raise LevelheadError(f"{self.path}: cut short while it was read; nothing was written")
                     crc, at = zlib.crc32(data, crc), at + len(data)
-                crc, at = zlib.crc32(edit.data, crc), edit.offset + edit.length
+                crc, at = zlib.crc32(b"".join(edit.blocks()), crc), edit.offset + edit.length
         return crc
 
     def _new_tail(self, sums: dict[int, int], record: tuple[str, bytes | None] | None) -> bytes:

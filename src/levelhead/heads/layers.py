@@ -35,7 +35,7 @@ def _place_of(model: object) -> str:
         return "load it into its model first: model.load_state_dict(...)"
     if hasattr(model, "fit"):
         return "for scikit-learn there are the classifiers of levelhead.hosts.sklearn"
-    return "for files there are levelhead.files.adjust.adjust_file and levelhead.files.rescale.rescale_file"
+    return "for files there are levelhead.files.model.adjust_file and levelhead.files.model.rescale_file"
 
 
 def linear_layers(
