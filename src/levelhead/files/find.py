@@ -52,14 +52,7 @@ NOT_PLAIN = (
 def find_layers(
     path: Path, spans: Mapping[str, Span], *, named: str | None = None, classes: int | None = None
 ) -> tuple[LayerSpans, ...]:
-    """Find the layers of the head among all tensors of a model.
-
-    Args:
-        path, spans: the model's file, for messages, and every tensor by key.
-        named: the layer (`fc`) or its weight (`fc.weight`), if the caller says so; `a,b` if they feed one output.
-            For Flax, the layer (`params/fc`) or its kernel.
-        classes: K, if known.
-    """
+    """Find the layers of the head among all tensors of a model."""
     if is_flax(spans):
         spans, named = name_by_dots(spans), None if named is None else named.replace("/", ".")
     tensors = _Tensors(path, spans)
@@ -251,11 +244,7 @@ def _layer_spans(tensors: _Tensors, layer: str) -> LayerSpans:
 
 
 def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
-    """Check that no norm of K numbers follows the head: it would undo the scaling.
-
-    A file need not have its tensors in the model's order. Of numbered layers the later one follows. Of others, a norm
-    next to the head must be the head's if nothing else in the file takes or gives K numbers.
-    """
+    """Check that no norm of K numbers follows the head: it would undo the scaling."""
     rows, columns = head.weight.logical[:2]
     block, _, name = head.key.rpartition(".")
     others = [span.logical[:2] for span in tensors.spans.values() if len(span.logical) > 1 and span is not head.weight]

@@ -64,10 +64,7 @@ class Format:
         force: bool,
         progress: ByteProgress | None = None,
     ) -> dict[str, Original]:
-        """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file.
-
-        An empty note takes an earlier one out, None leaves what is there. `keep` writes the way back to `out.original`.
-        """
+        """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file."""
         edits: dict[Path, list[Edit]] = defaultdict(list)
         for layer, head in zip(found.layers, heads, strict=True):
             if layer.bias is None and head.bias is not None and self.add_bias is not None:
@@ -108,18 +105,7 @@ def _planned_or_final(planned: list[Edit], final: Callable[[str], list[Edit]], d
 
 
 def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Return what belongs to a model in a folder besides its own files, and the names of what is left out.
-
-    Other weights, a training's state and folders are not copied.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as name:
-    ...     for file in ("config.json", "vocab.txt", "optimizer.pt", ".gitattributes"):
-    ...         _ = Path(name, file).write_text("")
-    ...     copied, left = companion_files(Path(name), [])
-    >>> [file.name for file in copied], left
-    (['config.json', 'vocab.txt'], ['optimizer.pt'])
-    """
+    """Return what belongs to a model in a folder besides its own files, and the names of what is left out."""
     own = {file.name for file in files}
     others = [path for path in sorted(folder.iterdir()) if path.name not in own and not path.name.startswith(".")]
     copied = [path for path in others if path.is_file() and not path.name.lower().endswith(LEFT_OUT)]
@@ -134,12 +120,7 @@ def copy_companions(folder: Path, files: Sequence[Path], out: Path) -> None:
 
 
 def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool) -> dict[Path, str]:
-    """Return where each file of a model goes, relative to out's folder: {source: name}.
-
-    A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers to
-    keep their names. Within the same folder they stay where they are or, if they change, take a new name after out's:
-    model.onnx.data becomes leveled.onnx.data with leveled.onnx.
-    """
+    """Return where each file of a model goes, relative to out's folder: {source: name}."""
     main, *others = files
     if folder:
         return {file: f"{out.name}/{file.name}" for file in files}

@@ -30,17 +30,7 @@ SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = 0x1, 0x3, 0x7, 0
 
 
 def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[dict[str, Span], dict[str, str]]:
-    """Return every array of an HDF5 file, and the name that groups state as their attribute `name`.
-
-    An array that is not stored as plain bytes one after another has a dtype that says so.
-
-    Args:
-        path: the file, or one that has it inside.
-        start, size: where the HDF5 file begins in it, and how long it is; the whole file if not given.
-
-    Returns:
-        {key: its place}, {group: name}.
-    """
+    """Return every array of an HDF5 file, and the name that groups state as their attribute `name`."""
     with path.open("rb") as file:
         reader = _Reader(file, start, path.stat().st_size - start if size is None else size)
         try:

@@ -89,10 +89,7 @@ def _why_not_state_dict(path: Path) -> str | None:
 def locate_head(
     path: str | Path, *, head: str | None = None, counts: Counts | None = None, names: Sequence[str] | None = None
 ) -> LocatedHead:
-    """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note.
-
-    Class names that are given are those of the head, in place of any next to the file.
-    """
+    """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note."""
     found = _locate(Path(path), head, counts)
     if names is None:
         return found

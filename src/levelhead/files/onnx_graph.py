@@ -95,10 +95,7 @@ class LinearNode:
 
 
 def heads_of(graph: Graph, value: str) -> list[Linear]:
-    """Return the linear layers whose outputs become this value.
-
-    What follows them is named where it decides: `Sigmoid` decides each class by itself, any of COMPETING one of them.
-    """
+    """Return the linear layers whose outputs become this value."""
     layers = list(layers_behind(value, partial(_maker_of, graph)).values())
     for one in layers:
         if NORMALIZER in one.follows and one.layer.node.op_type != CLASSIFIER:

@@ -104,10 +104,7 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
 
 
 def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
-    """Return what torch would load, on `meta` and running no code, and the record of each storage by its offset there.
-
-    None of the file's data is loaded.
-    """
+    """Return what torch would load, on `meta`, running no code, and the record of each storage by its offset there."""
     path = archive.path
     try:
         import torch
@@ -144,10 +141,7 @@ def _load_skeleton(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, Zip
 
 
 def _load_pickle(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipInfo]]:
-    """Return the same with an older torch, which does not say where storages lie.
-
-    The unpickler is that of `weights_only`; it is given a storage without data for each that it asks for.
-    """
+    """Return the same with an older torch, which does not say where storages lie."""
     import torch
     from torch._utils import _sparse_tensors_to_validate
     from torch._weights_only_unpickler import Unpickler

@@ -85,10 +85,7 @@ def undo_file(
 def _restore(
     files: Sequence[Path], out: Path, kept: Path, *, folder: bool, force: bool, progress: ByteProgress | None
 ) -> dict[str, str]:
-    """Apply the kept edits to a model's files, and check that each result is the file that was adjusted.
-
-    Files that the model refers to get their old names back. Where such a file is still there as it was, it stays.
-    """
+    """Apply the kept edits to a model's files, and check that each result is the file that was adjusted."""
     originals, stamps = load_originals(kept), {file: check_regular_file(file) for file in files}
     known = {file: originals[file.name] for file in files if file.name in originals}
     if len(files) == len(originals) == 1:  # the file may have been renamed

@@ -30,14 +30,7 @@ UTF8 = 0x800
 
 
 class Archive:
-    """The records of a zip file, and the edits that change them; what is not such a file raises BadZipFile.
-
-    Names differ in more than their case, as torch does not tell cases apart. No two records share bytes of the file.
-
-    Args:
-        path: the file.
-        in_folder: whether all records must be in one folder, whose name is left out, as torch writes them.
-    """
+    """The records of a zip file, and the edits that change them; what is not such a file raises BadZipFile."""
 
     def __init__(self, path: Path, *, in_folder: bool = True) -> None:
         self.path, self.size = path, path.stat().st_size

@@ -63,19 +63,7 @@ def apply(
     logits: Array | None = None,
     again: bool = False,
 ) -> tuple[Change, Written]:
-    """Adjust the head of a place by a rule that fits it. If anything is wrong, nothing is changed.
-
-    Args:
-        place: where the head is.
-        rule, chosen, counts: which rule, its strengths, and the training counts [K].
-        bias: whether it is scaled with its weight vector.
-        background: a class that must stay as it is, by index or name.
-        logits: [N, K] of the model as it is, to count the predictions that rounding to half precision could flip.
-        again: allow a head that was adjusted before.
-
-    Returns:
-        What was done, and what the place's `write` returned.
-    """
+    """Adjust the head of a place by a rule that fits it. If anything is wrong, nothing is changed."""
     if not again and (done := place.earlier()) is not None:
         raise LevelheadError(done, advice=Advice("again", None, "to adjust it a second time"))
     before = place.heads(rule)
@@ -301,7 +289,7 @@ def _open(model: Any) -> ModelInMemory:
 
         return KerasModel(model)
     with naming_what_is_missing():
-        from .torch_model import TorchModel
+        from .torch import TorchModel
 
     return TorchModel(model)
 

@@ -105,13 +105,7 @@ def check_held_out(loader: Any) -> None:
 
 
 def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
-    """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels.
-
-    >>> import torch
-    >>> logits, labels = batch_scores(torch.nn.Linear(8, 3), {"x": torch.zeros(4, 8), "y": torch.zeros(4)})
-    >>> list(logits.shape), list(labels.shape)
-    ([4, 3], [4])
-    """
+    """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels."""
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
         key = next((key for key in LABEL_KEYS if key in batch), None)
         if key is None:

@@ -185,18 +185,7 @@ def _why_not_editable(layer: Any, model: Any) -> str | None:
 
 
 def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> GraphHead:
-    """Find the layer, or layers, whose columns are a Keras model's class weight vectors.
-
-    Args:
-        model: a Keras 3 model, built.
-        layer: its name, the layer itself, or a list of them if several feed one output.
-        example: an input of the model, to find the head of a subclassed model by what it does; a functional or
-            sequential model needs none.
-        classes: K, where it is known.
-
-    Returns:
-        {name: layer} and the activations that follow.
-    """
+    """Find the layer, or layers, whose columns are a Keras model's class weight vectors."""
     if layer is not None:
         return _named_head(model, layer)
     if getattr(model, "outputs", None):
@@ -345,10 +334,7 @@ def _scales(model: Any, example: Any, layer: Any) -> bool:
 
 
 def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -> list[Any]:
-    """Return what a model gives with a layer of random weights, each time scaled and its bias moved, by columns.
-
-    Its activation is left out. None where the model gives several outputs. No variable is changed.
-    """
+    """Return what a model gives with a layer of random weights, each time scaled and its bias moved, by columns."""
     keras, rng = keras_library(), np.random.default_rng(1)
     mine = [layer.kernel] + ([] if layer.bias is None else [layer.bias])
     drawn = [rng.normal(size=tuple(v.shape)) / max(1, int(np.prod(v.shape[:-1]))) ** 0.5 for v in mine]

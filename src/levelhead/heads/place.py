@@ -27,25 +27,17 @@ MARKS = "_levelhead_adjusted"
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What is done to a head.
-
-    Args:
-        rule, gamma, counts: which rule, how strong, with which training counts.
-        by: what it does to each class.
-        before, after: the head, one for each layer that feeds the output.
-        flips, predictions: how many of so many predictions rounding to half precision could flip; None if not asked.
-        stuck: whether it only scales two opposite rows, which never changes a prediction.
-    """
+    """What is done to a head."""
 
     rule: Rule
     gamma: float
     counts: np.ndarray
-    by: Adjustment
-    before: tuple[Head, ...]
+    by: Adjustment  # what is done to each class
+    before: tuple[Head, ...]  # one for each layer that feeds the output
     after: tuple[Head, ...]
-    flips: int | None
+    flips: int | None  # how many of so many predictions rounding to half precision could flip; None if not asked
     predictions: int
-    stuck: bool
+    stuck: bool  # whether it only scales two opposite rows, which never changes a prediction
 
     @property
     def offset(self) -> np.ndarray | None:
@@ -74,29 +66,12 @@ class Place(Protocol[Written]):
     @property
     def half(self) -> str | None: ...  # the dtype of its numbers, if that is half precision
 
-    def earlier(self) -> str | None:
-        """Return what was done to the head before, as an error says it; None if nothing, or if it changed since."""
-        ...
-
-    def check_adds(self) -> None:
-        """Raise if it is known that what a rule adds to the biases is not added to the logits."""
-        ...
-
-    def check_takes_bias(self, key: str) -> None:
-        """Raise if a layer without a bias cannot get one."""
-        ...
-
-    def heads(self, rule: Rule) -> tuple[Head, ...]:
-        """Return the head, one for each layer; of a large one in a file, what the rule needs."""
-        ...
-
-    def saying_where(self) -> AbstractContextManager[None]:
-        """Return a block whose errors say where the head is."""
-        ...
-
-    def write(self, change: Change) -> Written:
-        """Put the new head into its place."""
-        ...
+    def earlier(self) -> str | None: ...  # what was done to the head before and holds, as an error says it
+    def check_adds(self) -> None: ...  # raises if what is added to the biases is known not to be added to the logits
+    def check_takes_bias(self, key: str) -> None: ...  # raises if a layer without a bias cannot get one
+    def heads(self, rule: Rule) -> tuple[Head, ...]: ...  # one for each layer; of a large one, what the rule needs
+    def saying_where(self) -> AbstractContextManager[None]: ...  # a block whose errors say where the head is
+    def write(self, change: Change) -> Written: ...  # puts the new head into its place
 
 
 class ModelInMemory(Protocol):
@@ -116,17 +91,10 @@ class ModelInMemory(Protocol):
     def write(self, path: str, module: Any, head: Head) -> None: ...
     def notes(self) -> Sequence[Mapping[str, Any]]: ...  # what is saved with the model about earlier adjustments
     def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]: ...  # returns the way back
-
-    def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]:
-        """Give layers their new biases, and return the way back to the values that all have now."""
-        ...
-
-    def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]:
-        """Return a version of what a rule changes, and its digests: as it is, and rounded to other dtypes.
-
-        If the version is the same, or the first digest is one of those known, it was not changed since.
-        """
-        ...
+    def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]: ...  # gives biases to grown
+    def state(
+        self, module: Any, rule: str
+    ) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
 
 
 class _Mark(NamedTuple):
@@ -145,17 +113,11 @@ class _Mark(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """The head of a model in memory: a `Place` whose `write` returns the way back.
-
-    Args:
-        model, layers: the model, and its head's layers by path.
-        example: an input, with which `check_adds` tries whether what is added to a bias is added to the logits.
-    """
+    """The head of a model in memory: a `Place` whose `write` returns the way back."""
 
     model: ModelInMemory
-    layers: Mapping[str, Any]
-    example: Any = None
-
+    layers: Mapping[str, Any]  # the head's, by path
+    example: Any = None  # an input, to try whether what is added to a bias is added to the logits
     plain = True  # as far as is known; `check_adds` looks again
 
     @property
@@ -199,10 +161,8 @@ class InMemory:
         self.model.check_takes_bias(key, self.layers[key])
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
-        names = self.names
-        return tuple(
-            check_finite(self.model.head(module, names), path or "the head") for path, module in self.layers.items()
-        )
+        read = ((path or "the head", self.model.head(module, self.names)) for path, module in self.layers.items())
+        return tuple(check_finite(head, path) for path, head in read)
 
     def saying_where(self) -> AbstractContextManager[None]:
         return nullcontext()  # the caller has the model at hand

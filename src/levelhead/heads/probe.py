@@ -19,14 +19,7 @@ NAME_HEAD = Advice("layer", None, "to name the head (a list, if several feed one
 
 
 def probes_of(model: nn.Module, example: Any, classes: int | None = None) -> tuple["Probe", ...]:
-    """Return a probe for each output of a model that could be its logits: all those with K columns.
-
-    That is the output, or the one called `logits`; else, of a tuple or a dict, each with as many columns as there are
-    classes or, if none has, as the first.
-
-    >>> [probe.classes for probe in probes_of(nn.Linear(4, 3), torch.ones(2, 4))]
-    [3]
-    """
+    """Return a probe for each output of a model that could be its logits: all those with K columns."""
     named = isinstance(example, Mapping)
     kwargs = dict(example) if named else {}
     args = () if named else tuple(example) if isinstance(example, tuple | list) else (example,)
@@ -92,10 +85,7 @@ class Probe:
         return logits is None or not _close(logits[1], logits[0], logits[0])
 
     def _before_and_after(self, layers: Mapping[str, nn.Module], factors: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the logits with random weights (a head may start at zero) before and after scaling their rows.
-
-        None if one of the layers does not have K rows of its own.
-        """
+        """Return the logits with random weights (a head may start at zero) before and after scaling their rows."""
         if (weights := self._random_weights(layers)) is None:
             return None
         scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
@@ -124,10 +114,7 @@ def _add(offsets: Tensor, layer: nn.Module, _: Any, output: Tensor) -> Tensor:
 def _outputs(
     model: nn.Module, weights: dict[str, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Return what could be logits, by name, with these weights in place, classes last, in float64 on the host.
-
-    The model runs in eval mode, without gradients; its mode is restored.
-    """
+    """Return what could be logits, by name, with these weights in place, classes last, in float64 on the host."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
