@@ -92,9 +92,7 @@ class ModelInMemory(Protocol):
     def notes(self) -> Sequence[Mapping[str, Any]]: ...  # what is saved with the model about earlier adjustments
     def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]: ...  # returns the way back
     def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]: ...  # gives biases to grown
-    def state(
-        self, module: Any, rule: str
-    ) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
+    def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
 
 
 class _Mark(NamedTuple):

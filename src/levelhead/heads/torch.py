@@ -19,6 +19,7 @@ from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.per_class import names_in_config
 from ..rules.rule import RULES
+from .candidates import check_same_shape
 from .editable import Editable, check_editable, check_takes_bias, new_bias
 from .notes import leave_note, notes_about
 from .probe import NAME_HEAD
@@ -130,12 +131,8 @@ class TorchModel:
 
     def write(self, path: str, module: Editable, head: Head) -> None:
         """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
-        if (head.bias is None) != (module.bias is None):
-            has, lacks = (path or "the layer", "the head") if head.bias is None else ("the head", path or "the layer")
-            raise LevelheadError(f"{has} has a bias, but {lacks} has none")
         shape = [module.weight.shape[0], module.weight.shape[1:].numel()]
-        if list(head.weight.shape) != shape:
-            raise LevelheadError(f"expected weight {shape} for {path or 'the layer'}, got {list(head.weight.shape)}")
+        check_same_shape(head, path or "the layer", shape, module.bias is not None)
         with torch.no_grad():
             for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
                 if parameter is not None:

@@ -52,13 +52,11 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
     probes = () if example is None else probes_of(model, example, classes)
     if layer is None and probes:
         return _proved_layers(model, probes)
-    found = (
-        _named_layers(model, layer, classes)
-        if layer is not None
-        else _declared_layers(model, classes)
-        or _under_known_names(model, classes)
-        or _only_fitting_layer(model, classes)
-    )
+    if layer is not None:
+        found = _named_layers(model, layer, classes)
+    else:
+        found = _declared_layers(model, classes) or _under_known_names(model, classes)
+        found = found or _only_fitting_layer(model, classes)
     if probes and not any(probe.scales(found) for probe in probes):
         raise LevelheadError(
             f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
@@ -164,11 +162,8 @@ class _Modules:
         parent = layer.rpartition(".")[0]
         if not parent or parent in {path.rpartition(".")[0] for path in found}:
             return False
-        sizes, width = (
-            ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape"),
-            self.rows(layer),
-        )
-        neighbors = self.model.get_submodule(parent).children()
+        sizes = ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape")
+        neighbors, width = self.model.get_submodule(parent).children(), self.rows(layer)
         return any(getattr(m, size, None) in (width, (width,)) for m in neighbors for size in sizes)
 
     def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
@@ -235,7 +230,7 @@ def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
     layers = list(linear_layers(model))
     if not layers:
         raise LevelheadError(f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one")
-    if classes is None and all(_is_plain_sequence(block) for block, _ in _blocks_around(model, layers[-1][0])):
+    if classes is None and all(_is_plain_sequence(block) for block, _ in _modules_after(model, layers[-1][0])):
         return _head_in_block(model, *layers[-1], classes)
     if classes is None and len(layers) > 1:
         raise _undecided(f"could not tell which layer is the head: {listing(layers)}")
@@ -263,16 +258,15 @@ def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int 
     ends = [(p, m) for p, m in inside if outputs(m) == size]
     if len(ends) > 1:
         raise _undecided(f"{path or 'the model'} has more than one layer with {size} outputs: {listing(ends)}")
-    for block, after in _blocks_around(model, ends[0][0]):
-        if after is not None and _is_plain_sequence(block):
+    for block, later in _modules_after(model, ends[0][0]):
+        if (after := _first_harmful(later)) is not None and _is_plain_sequence(block):
             raise LevelheadError(f"{ends[0][0]} is not the head: a {type(after).__name__} follows; name another layer")
     return dict(ends)
 
 
-def _blocks_around(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, nn.Module | None]]:
-    """Yield each block around a layer, with the first module after the layer in it that is not harmless."""
-    for block, later in _modules_after(model, path):
-        yield block, next((m for m in later if not isinstance(m, HARMLESS_MODULES)), None)
+def _first_harmful(modules: Sequence[nn.Module]) -> nn.Module | None:
+    """Return the first module that may not follow a head."""
+    return next((module for module in modules if not isinstance(module, HARMLESS_MODULES)), None)
 
 
 def _modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
@@ -287,8 +281,8 @@ def _modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, lis
 def _check_no_norm_follows(model: nn.Module, path: str) -> None:
     """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling."""
     rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
-    for _, after in _blocks_around(model, path):
-        if rows != columns and after is not None and _is_norm(after, rows):
+    for _, later in _modules_after(model, path) if rows != columns else ():  # else it could stand before the layer
+        if (after := _first_harmful(later)) is not None and _is_norm(after, rows):
             norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
             raise LevelheadError(f"{path} is not the head: {norm}; pass an example input if it does not")
 
@@ -381,7 +375,7 @@ def linear_layers(
     module: nn.Module, prefix: str = "", seen: set[nn.Module] | None = None
 ) -> Iterator[tuple[str, nn.Module]]:
     """Yield every layer that maps features to outputs row by row, in order: linear, 1x1 convolution, or a stand-in."""
-    seen = set() if seen is None else seen
+    seen = set() if seen is None else seen  # a layer that is registered twice is listed once, under its first path
     if module in seen:
         return
     seen.add(module)
@@ -419,13 +413,15 @@ def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the children of a module with their names; of PEFT's trained copies of one, the active adapter's alone."""
     if not is_adapted(module):
         yield from module.named_children()
-    elif (adapter := _active_adapter(module)) is not None:
-        yield f"modules_to_save.{adapter}", module.modules_to_save[adapter]  # type: ignore[index]
-    else:
+        return
+    adapters = [] if getattr(module, "disable_adapters", True) else list(getattr(module, "active_adapters", []))
+    copies: Any = module.modules_to_save
+    if not adapters or adapters[0] not in copies:  # it runs the original
         raise LevelheadError(
             "no adapter is active in this PEFT model, so its head is not that of an adapter; call "
             "model.set_adapter(name), or take the adapters off first (model.unload())"
         )
+    yield f"modules_to_save.{adapters[0]}", copies[adapters[0]]
 
 
 def is_adapted(module: nn.Module) -> bool:
@@ -443,10 +439,3 @@ def check_live(model: nn.Module, path: str) -> None:
             if below != "modules_to_save." and not below.startswith(f"{live}."):
                 used = ".".join([*parts[:depth], live])
                 raise LevelheadError(f"{path} is not used: the active adapter's copy is {used}", parameter="layer")
-
-
-def _active_adapter(module: nn.Module) -> str | None:
-    """Return the adapter whose copy PEFT's wrapper runs; None if it runs the original."""
-    active = getattr(module, "active_adapters", [])
-    runs = not getattr(module, "disable_adapters", True) and len(active) > 0 and active[0] in module.modules_to_save
-    return active[0] if runs else None
