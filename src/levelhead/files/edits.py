@@ -164,12 +164,6 @@ def _check_free(target: Path, force: bool) -> None:
         raise OutputExists(f"{target} exists", advice=Advice("force", None, "to replace it"))
 
 
-def make_folder(folder: Path, like: Path) -> None:
-    """Make a folder with the permissions of another; its owner may write to it."""
-    folder.mkdir(exist_ok=True)
-    folder.chmod(permissions(like) | 0o700)
-
-
 @dataclass(frozen=True)
 class Original:
     """The way back from a written file: the old file's name and sha256, and the edits on the written one."""

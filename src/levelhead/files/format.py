@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from ..core.array import Array
@@ -14,7 +14,7 @@ from ..core.regular_file import check_unchanged
 from ..heads.notes import Note
 from ..show.progress import ByteProgress
 from .digest import Edit
-from .edits import UNKNOWN_SHA256, Original, copy, make_folder, rewrite, save_originals, staged
+from .edits import UNKNOWN_SHA256, Original, copy, rewrite, save_originals, staged
 from .spans import LargeHead, LayerSpans, LocatedHead, load, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
@@ -47,11 +47,9 @@ class Format:
             raise LevelheadError(f"{path}: {', '.join(found.keys)} feed one output; read one by its key")
         return load(layer, found.names)
 
-    def write(
-        self, path: str | Path, out: str | Path, head: Head, key: str | None = None, *, force: bool = False
-    ) -> None:
+    def write(self, path: str | Path, out: str | Path, head: Head, key: str | None = None) -> None:
         """Copy a model with another head in it; everything else stays as it is, byte for byte."""
-        self.save(self.find(Path(path), named=key), [head], Path(out), note=None, keep=False, force=force)
+        self.save(self.find(Path(path), named=key), [head], Path(out), note=None, keep=False, force=False)
 
     def save(
         self,
@@ -76,6 +74,7 @@ class Format:
         check_not_input(found.files, [out, *(out.parent / name for name in names.values())])
         originals: dict[str, Original] = {}
 
+        @cache  # a note of many classes takes seconds: made once for each digest
         def complete(source: Path, digest: str) -> list[Edit]:
             return self.complete(found, source, edits[source], {"sha256": digest, **note} if note else note, names)
 
@@ -83,10 +82,8 @@ class Format:
             if found.folder:
                 copy_companions(found.path.parent, found.files, stage / out.name)
             for source, name in names.items():
-                planned = complete(source, UNKNOWN_SHA256)  # a note of many classes takes seconds: made once for each
-                if planned:
-                    edits_for = partial(_planned_or_final, planned, partial(complete, source))
-                    digest, back = rewrite(source, stage / name, edits_for, progress)
+                if complete(source, UNKNOWN_SHA256):
+                    digest, back = rewrite(source, stage / name, partial(complete, source), progress)
                     originals[Path(name).name] = Original(source.name, digest, back)
                 else:
                     copy(source, stage / name, progress)
@@ -100,10 +97,6 @@ class Format:
         return originals
 
 
-def _planned_or_final(planned: list[Edit], final: Callable[[str], list[Edit]], digest: str) -> list[Edit]:
-    return planned if digest == UNKNOWN_SHA256 else final(digest)
-
-
 def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """Return what belongs to a model in a folder besides its own files, and the names of what is left out."""
     own = {file.name for file in files}
@@ -114,13 +107,17 @@ def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], li
 
 def copy_companions(folder: Path, files: Sequence[Path], out: Path) -> None:
     """Make a new folder like that of a model, with what belongs to the model besides its own files."""
-    make_folder(out, like=folder)
+    out.mkdir(exist_ok=True)
+    out.chmod(permissions(folder) | 0o700)  # its owner may write to it
     for file in companion_files(folder, files)[0]:
         copy(file, out / file.name)
 
 
 def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool) -> dict[Path, str]:
     """Return where each file of a model goes, relative to out's folder: {source: name}."""
+    # A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers
+    # to keep their names. Within the same folder they stay where they are or, if they change, take a new name after
+    # out's: model.onnx.data becomes leveled.onnx.data with leveled.onnx.
     main, *others = files
     if folder:
         return {file: f"{out.name}/{file.name}" for file in files}

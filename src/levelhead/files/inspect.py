@@ -83,8 +83,7 @@ def inspect_file(
     first = (load_norms if is_large(found) else load)(found.layers[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
     n = None if counts is None or first.classes < 2 else resolve(counts, first.classes, names=found.names)
-    correlation = None if n is None else norm_follows_count(first, n)
-    correlation = None if correlation is None or np.isnan(correlation) else correlation
+    correlation = None if n is None or np.isnan(follows := norm_follows_count(first, n)) else follows
     note = earlier_note(found)
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(

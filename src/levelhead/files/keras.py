@@ -46,16 +46,13 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             head = head_in_config(_config(archive), classes)
         if head is not None:
             places, task = _places(names), head.task
-            named = ",".join(_place_of(path, one, places) for one in head.layers)
+            if lacking := [one for one in head.layers if one not in places]:
+                reason = f"its weights have no layer {'/'.join(lacking[0])}"
+                raise LevelheadError(f"{path}: {reason}; save the model again with Keras 3")
+            named = ",".join(places[one] for one in head.layers)
     layers = _find_layers(path, arrays, names, named=named, classes=classes)
-    return LocatedHead(
-        path=path,
-        layers=tuple(replace(layer, task=task) for layer in layers),
-        files=(path,),
-        stamps={path: stamp},
-        note=note_in_zip(archive),
-        detail=archive,
-    )
+    layers = tuple(replace(layer, task=task) for layer in layers)
+    return LocatedHead(path, layers, (path,), {path: stamp}, note_in_zip(archive), detail=archive)
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
@@ -85,12 +82,6 @@ def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     return found
 
 
-def _place_of(path: Path, names: tuple[str, ...], places: Mapping[tuple[str, ...], str]) -> str:
-    if names not in places:
-        raise LevelheadError(f"{path}: its weights have no layer {'/'.join(names)}; save the model again with Keras 3")
-    return places[names]
-
-
 def _open(path: Path) -> Archive:
     try:
         return Archive(path, in_folder=False)
@@ -114,9 +105,8 @@ def head_in_config(config: Any, classes: int | None = None) -> GraphHead | None:
         return fitting[0]
     if len(fitting) > 1:
         listed = list_layers(("/".join(path), [head.units]) for head in heads for path in head.layers)
-        raise LevelheadError(
-            f"more than one layer could be the head: {listed}", advice=Advice("head", None, "to name it")
-        )
+        reason = f"more than one layer could be the head: {listed}"
+        raise LevelheadError(reason, advice=Advice("head", None, "to name it"))
     if reasons:
         raise reasons[0]
     return heads[0] if len(heads) == 1 else None
@@ -134,7 +124,10 @@ class _ConfiguredGraph:
         wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
         path = (*inside, name) if wrapped is layer else (*inside, name, wrapped["config"]["name"])
         settings, title, inner = wrapped["config"], "/".join(path), None
-        activation, linear = _activation(settings), _is_own(wrapped, *KERAS_LINEAR) and _is_pointwise(settings)
+        activation, linear = (
+            _activation(settings),
+            _is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1},
+        )
         if linear and activation not in KERAS_ACTIVATIONS:
             raise LevelheadError(f"cannot change {title}: its activation is {activation}")
         if linear and (settings.get("quantization_config") or "Quantized" in str(settings.get("dtype"))):
@@ -178,31 +171,21 @@ def _outputs(model: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 
 
 def _references(found: Any) -> Iterator[tuple[str, int, int]]:
-    if isinstance(found, Mapping):
-        for part in found.values():
-            yield from _references(part)
-    elif len(found) == 3 and isinstance(found[0], str):
+    """Yield every (layer, node, index) in what says where tensors come from."""
+    if not isinstance(found, Mapping) and len(found) == 3 and isinstance(found[0], str):
         yield found[0], int(found[1]), int(found[2])
-    else:
-        for part in found:
-            yield from _references(part)
+        return
+    for part in found.values() if isinstance(found, Mapping) else found:
+        yield from _references(part)
 
 
 def _tensors(found: Any) -> Iterator[tuple[str, int, int]]:
     """Yield where the tensors among the arguments of a call come from."""
-    if isinstance(found, Mapping):
-        if found.get("class_name") == "__keras_tensor__":
-            yield from _references(found["config"]["keras_history"])
-        else:
-            for part in found.values():
-                yield from _tensors(part)
-    elif isinstance(found, list):
-        for part in found:
-            yield from _tensors(part)
-
-
-def _is_pointwise(settings: Mapping[str, Any]) -> bool:
-    return "kernel_size" not in settings or set(settings["kernel_size"]) == {1}
+    if isinstance(found, Mapping) and found.get("class_name") == "__keras_tensor__":
+        yield from _references(found["config"]["keras_history"])
+        return
+    for part in found.values() if isinstance(found, Mapping) else found if isinstance(found, list) else ():
+        yield from _tensors(part)
 
 
 def _activation(settings: Mapping[str, Any]) -> str:
@@ -283,11 +266,9 @@ def _note_range(path: Path) -> tuple[int, int, int]:
 
 def _note_behind(path: Path) -> dict[str, Any] | None:
     start, stop, _ = _note_range(path)
-    if start == stop:
-        return None
     with path.open("rb") as file:
         file.seek(start)
-        return note_from_json(file.read(stop - start), path)
+        return note_from_json(file.read(stop - start), path)  # None without one
 
 
 def _complete_weights(

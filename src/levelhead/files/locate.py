@@ -16,13 +16,7 @@ from .find import NoHead
 from .format import Format
 from .spans import LocatedHead, json_of
 
-MODEL_FORMATS: tuple[Format, ...] = (
-    safetensors.FORMAT,
-    onnx.FORMAT,
-    state_dict.FORMAT,
-    keras.FORMAT,
-    keras.WEIGHTS_FORMAT,
-)
+MODEL_FORMATS = (safetensors.FORMAT, onnx.FORMAT, state_dict.FORMAT, keras.FORMAT, keras.WEIGHTS_FORMAT)
 MODEL_SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suffixes)
 
 RUNS_CODE = "opening it would run whatever code it holds"

@@ -14,13 +14,13 @@ import numpy as np
 from .._version import __version__
 from ..choice.tuned_json import choice_of, read_choice, same_counts
 from ..core.array import Array, to_numpy
-from ..core.choices import BiasPolicy, LabelTask, Missing
+from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, in_file
 from ..core.head import Head
 from ..core.per_class import listed
 from ..heads.apply import apply, apply_tuned, check_fits, check_tuned
-from ..heads.place import Change
+from ..heads.place import Change, Facts
 from ..rules.rule import RULES, OneStrength, Rescale, Rule, Strengths, find_path_rule
 from ..rules.strength import check_strength
 from ..show.progress import ByteProgress
@@ -57,32 +57,10 @@ class InFile:
     progress: ByteProgress | None
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        return self.found.keys
-
-    @property
-    def where(self) -> str:
-        return f"{self.found.path}: {', '.join(self.found.keys)}"
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(layer.classes for layer in self.found.layers)
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        return self.found.names
-
-    @property
-    def task(self) -> tuple[LabelTask, str] | None:
-        return self.found.task
-
-    @property
-    def plain(self) -> bool:
-        return self.found.layers[0].plain
-
-    @property
-    def half(self) -> str | None:
-        return HALVES.get(self.found.layers[0].weight.dtype)
+    def facts(self) -> Facts:
+        found, first = self.found, self.found.layers[0]
+        where, sizes = f"{found.path}: {', '.join(found.keys)}", tuple(layer.classes for layer in found.layers)
+        return Facts(found.keys, where, sizes, found.names, found.task, HALVES.get(first.weight.dtype), first.plain)
 
     def earlier(self) -> str | None:
         if (note := earlier_note(self.found)) is None:
@@ -94,7 +72,7 @@ class InFile:
         form = format_of(self.found.path)
         if self.found.layers[0].bias is None and form.add_bias is None:
             raise LevelheadError(
-                f"{self.where} has no bias to shift, and a {form.name} file cannot hold one that the model "
+                f"{self.facts.where} has no bias to shift, and a {form.name} file cannot hold one that the model "
                 "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
             )
 
@@ -109,7 +87,7 @@ class InFile:
     def heads(self, rule: Rule) -> tuple[Head, ...]:
         """Return the head, one for each layer; of a large one, whose rows are read when written, the bias."""
         read = thin_head if self.large and not rule.needs_norms else load
-        return tuple(read(layer, self.names) for layer in self.found.layers)
+        return tuple(read(layer, self.found.names) for layer in self.found.layers)
 
     def saying_where(self) -> AbstractContextManager[None]:
         return in_file(self.path)
@@ -118,7 +96,7 @@ class InFile:
         """Write the file with the new head and a note in it."""
         written: Sequence[Head | LargeHead] = change.after
         if self.large and not change.rule.needs_norms:
-            large = adjust_large(self.found.layers[0], change.by.scale, change.after[0].bias, self.names)
+            large = adjust_large(self.found.layers[0], change.by.scale, change.after[0].bias, self.found.names)
             written, norms = [large], (large.before, large.after)
         else:
             for layer, before, after in zip(self.found.layers, change.before, change.after, strict=True):
@@ -131,7 +109,7 @@ class InFile:
             "gamma": change.gamma,
             "bias": change.by.bias,
             "counts": change.counts.tolist(),
-            "head": list(self.keys),
+            "head": list(self.found.keys),
             "factors": change.by.first.tolist(),
         }
         note |= {} if change.offset is None else {"offset": change.offset.tolist()}
@@ -268,7 +246,7 @@ def rescale_place(
 
         check_background(counts.background, made.name, summary=False)
     check_fits(place, made)
-    classes, names = (2, None) if place.found.classes == 1 else (place.found.classes, place.names)
+    classes, names = (2, None) if place.found.classes == 1 else (place.found.classes, place.found.names)
     n = resolve(counts, classes, names=names, missing=missing)
     strength = Strengths(check_strength(gamma, made.name, n, instead="adjust_file(path, out, tuned)"))
     if chosen is not None:
@@ -321,7 +299,7 @@ def adjust_file(
         path, out, head=head, counts=choice.counts, names=names, original=original, force=force, progress=progress
     )
     counts = check_tuned(place, choice)
-    if place.names is None and place.found.classes == len(choice.names or ()):
+    if place.found.names is None and place.found.classes == len(choice.names or ()):
         place = replace(place, found=replace(place.found, given_names=choice.names))
     change, written = apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
     return _result(place, change, written, asdict(choice))
@@ -351,7 +329,7 @@ def _result(place: InFile, change: Change, written: WrittenFile, chosen: Mapping
         path=str(place.path),
         out=str(written.out),
         original=f"{written.out}.original" if place.original else None,
-        head=place.keys,
+        head=place.found.keys,
         rule=change.rule.name,
         gamma=change.gamma,
         bias=None if change.before[0].bias is None else change.by.bias,
@@ -361,7 +339,7 @@ def _result(place: InFile, change: Change, written: WrittenFile, chosen: Mapping
         before=written.before,
         after=written.after,
         sha256={name: o.sha256 for name, o in written.originals.items()},
-        names=place.names,
+        names=place.found.names,
         flips=change.flips,
         notes=tuple(_notes(place, change, chosen)),
     )

@@ -41,7 +41,8 @@ from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
 ONNX_DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
 PLACE = re.compile("[0-9]{1,18}")  # an offset or a length in a file
-TYPED = {1: 4, 11: 10}  # the field that holds the numbers of a tensor without raw bytes: float_data, double_data
+# By type, the field that holds the numbers of a tensor without raw bytes, and their form.
+TYPED = {1: (4, "float_data", "<f4"), 11: (10, "double_data", "<f8")}
 FLOATS = 7  # the field of an attribute that holds a list of numbers
 FLOATS_TAG = FLOATS << 3 | 5  # the byte before each of them
 LARGE_TENSOR = 1 << 16  # bytes; the checker copies what it gets, so that larger ones are given to it empty
@@ -55,22 +56,10 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamps = {path: stamp} | {file: check_regular_file(file, f"weights of {path.name}") for file in files[1:]}
     with in_file(path):
         layers = _find_layers(graph, named, classes)
-    return LocatedHead(
-        path=path,
-        layers=layers,
-        files=files,
-        stamps=stamps,
-        note=_note(graph),
-        detail=graph,
-        given_names=_class_names(graph, layers[0]),
-    )
-
-
-def _class_names(graph: Graph, layer: LayerSpans) -> tuple[str, ...] | None:
-    """Return the names in the file, if the head is a LinearClassifier that has one for each class."""
-    named = [node for node in graph.model.graph.node if node.op_type == CLASSIFIER]
-    names = next((classifier_names(node) for node in named if classifier_key(graph, node) == layer.key), None)
-    return names if names is not None and len(set(names)) == layer.classes else None
+    classifiers = {classifier_key(graph, node): node for node in graph.model.graph.node if node.op_type == CLASSIFIER}
+    names = classifier_names(classifiers[layers[0].key]) if layers[0].key in classifiers else None
+    names = names if len({*(names or ())}) == layers[0].classes else None  # one for each class
+    return LocatedHead(path, layers, files, stamps, _note(graph), detail=graph, given_names=names)
 
 
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
@@ -81,9 +70,8 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
             heads = heads_of(graph, output.name)
         except (ValueError, RecursionError) as error:
             reason = error if isinstance(error, ValueError) else "comes from too long a chain of nodes"
-            reasons.append(
-                f"{path}: output {output.name!r}: {' '.join(str(reason).split())}"
-            )  # with names of the file's
+            words = " ".join(str(reason).split())  # with names of the file's
+            reasons.append(f"{path}: output {output.name!r}: {words}")
             continue
         nodes: list[LinearNode] = [one.layer for one in heads]
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
@@ -251,7 +239,7 @@ def _attribute_span(graph: Graph, node: Any, key: str, name: str) -> Span:
     attribute = node.attribute[places[0]]
     count = len(attribute.floats)
     start, end = locate(graph.data, [(7, None), (1, i), (5, places[0])])
-    found = [(at, after) for number, at, after in fields(graph.data, start, end) if number == FLOATS]
+    found = [(at, after) for number, _, at, after in fields(graph.data, start, end) if number == FLOATS]
     first, last = found[0][0], found[-1][1]
     tagged = len(found) > 1
     span = Span(f"{key}.{name}", graph.path, first - tagged, "F32", (count,), tag=FLOATS_TAG if tagged else None)
@@ -279,20 +267,15 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
             raise LevelheadError(f"{graph.path}: {what}; export the model again")
         _check_untied(graph, tensor, span)
         return span
-    number = 9 if tensor.HasField("raw_data") else TYPED.get(tensor.data_type, 9)
+    number, held = 9, tensor.raw_data
+    if not tensor.HasField("raw_data") and tensor.data_type in TYPED:
+        number, name_of_field, form = TYPED[tensor.data_type]
+        held = np.array(getattr(tensor, name_of_field), form).tobytes()
     start, end = locate(graph.data, [*steps, (number, None)])
     span = Span(name, graph.path, start, dtype, shape, transposed)
-    if end - start != span.nbytes or graph.data[start:end] != _numbers(tensor, number):
+    if end - start != span.nbytes or graph.data[start:end] != held:
         raise LevelheadError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")
     return span
-
-
-def _numbers(tensor: Any, number: int) -> bytes:
-    """Return a tensor's numbers as protobuf read them."""
-    typed = {4: ("float_data", "<f4"), 10: ("double_data", "<f8")}
-    return (
-        np.array(getattr(tensor, typed[number][0]), typed[number][1]).tobytes() if number in typed else tensor.raw_data
-    )
 
 
 def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:

@@ -22,13 +22,8 @@ class Splice(NamedTuple):
     data: bytes
 
 
-def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Return the fields of the message at data[start:end]: (number, first byte of the value, byte after it)."""
-    return ((number, at, after) for number, _, at, after in _all_fields(data, start, end))
-
-
-def _all_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Return the fields of a message: (number, wire type, first byte of the value, byte after it)."""
+def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the fields of the message at data[start:end]: (number, wire type, first byte of the value, byte after)."""
     while start < end:
         tag, at = _varint(data, start)
         kind = tag & 7
@@ -49,7 +44,7 @@ def locate(data: bytes, steps: Steps) -> tuple[int, int]:
     """Follow (field number, index among those) from message to message; return where the last one's value is."""
     start, end = 0, len(data)
     for number, index in steps:
-        every = _all_fields(data, start, end)
+        every = fields(data, start, end)  # as in protobuf itself, one that holds a plain number is another field
         found = [place for field, kind, *place in every if field == number and kind == BYTES]
         if index is None and len(found) > 1:
             raise LevelheadError(f"expected one field {number} in a message, got {len(found)}; export the model again")

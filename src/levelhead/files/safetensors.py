@@ -42,15 +42,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if repeated := first_repeated(key for header in headers.values() for key in header.tensors):
         raise LevelheadError(f"{files[0]}: {repeated} is in two of its shards; save the model again")
     layers = find_layers(files[0], spans, named=named, classes=classes)
-    return LocatedHead(
-        path=files[0],
-        layers=layers,
-        files=files,
-        stamps=stamps,
-        note=_note(headers),
-        folder=is_folder(path),
-        detail=headers,
-    )
+    return LocatedHead(files[0], layers, files, stamps, _note(headers), folder=is_folder(path), detail=headers)
 
 
 def _files(path: Path) -> tuple[Path, ...]:

@@ -136,8 +136,16 @@ def _load_skeleton(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, Zip
     """Return what torch, from 2.11 on, loads from the archive with empty storages, and the record of each."""
     import torch
 
-    skeleton, storages = _skeleton(archive, pickled)
-    return torch.load(skeleton, weights_only=True, map_location="meta"), storages
+    file, storages = io.BytesIO(), {}
+    with ZipFile(file, "w") as made:
+        made.writestr("archive/data.pkl", pickled)
+        for record in archive.records:
+            if (name := archive.inside(record)).startswith("data/"):
+                made.writestr(f"archive/{name}", b"")
+                storages[made.start_dir] = record  # an empty record ends where its data would begin
+        made.writestr("archive/version", b"3\n")
+    file.seek(0)
+    return torch.load(file, weights_only=True, map_location="meta"), storages
 
 
 def _load_pickle(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipInfo]]:
@@ -165,20 +173,6 @@ def _load_pickle(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipIn
     finally:
         local.map_location = None
         _sparse_tensors_to_validate.clear()
-
-
-def _skeleton(archive: Archive, pickled: bytes) -> tuple[io.BytesIO, dict[int, ZipInfo]]:
-    """Return the archive with its pickle and all storages empty, and the record of each by its offset in that."""
-    file, storages = io.BytesIO(), {}
-    with ZipFile(file, "w") as made:
-        made.writestr("archive/data.pkl", pickled)
-        for record in archive.records:
-            if (name := archive.inside(record)).startswith("data/"):
-                made.writestr(f"archive/{name}", b"")
-                storages[made.start_dir] = record  # an empty record ends where its data would begin
-        made.writestr("archive/version", b"3\n")
-    file.seek(0)
-    return file, storages
 
 
 def _open(path: Path) -> Archive:

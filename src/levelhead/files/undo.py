@@ -15,7 +15,7 @@ from ..rules.rule import RULES
 from ..show.progress import ByteProgress
 from . import safetensors
 from .digest import file_sha256
-from .edits import Original, copy, load_originals, restore, staged
+from .edits import copy, load_originals, restore, staged
 from .format import check_not_input, copy_companions, layout
 from .locate import format_of, output_path, with_name
 from .spans import load
@@ -101,11 +101,10 @@ def _restore(
             problem = f"{out.parent / name} is of {files[0].name}, and {out.name} needs another file of that name"
             raise LevelheadError(f"{problem}; write to another folder")
     check_not_input(files, [out, *(out.parent / name for name in names.values())])
-    there = (
-        []
-        if folder
-        else [file for file in known if file != files[0] and _is_there(out.parent / names[file], known[file])]
-    )
+    there = []  # files that the model refers to and that are still there as they were: they stay
+    for file in () if folder else [file for file in known if file != files[0]]:
+        target = out.parent / names[file]
+        there += [file] if target.is_file() and file_sha256(target) == known[file].sha256 else []
     with staged(out, force=force) as stage:
         if folder:
             copy_companions(files[0].parent, files, stage / out.name)
@@ -114,7 +113,10 @@ def _restore(
                 continue
             if file not in known:
                 copy(file, stage / name, progress)
-            elif not _restore_file(file, stage / name, known[file], progress):
+                continue
+            original, size = known[file], file.stat().st_size
+            inside = all(edit.offset + edit.length <= size for edit in original.edits)
+            if not inside or restore(file, stage / name, original.edits, progress) != original.sha256:
                 raise _Changed(f"{file} is not the file that {kept.name} was kept for, or was changed since")
         for file, stamp in stamps.items():
             check_unchanged(file, stamp)
@@ -130,16 +132,6 @@ def _what_is_left(path: Path, kept: Path) -> str:
     if noted:
         return f"move {kept.name} away to undo by division instead"
     return "it has no record of an adjustment left, to undo by division; use the model that it was made from"
-
-
-def _is_there(path: Path, original: Original) -> bool:
-    return path.is_file() and file_sha256(path) == original.sha256
-
-
-def _restore_file(file: Path, out: Path, original: Original, progress: ByteProgress | None) -> bool:
-    if any(edit.offset + edit.length > file.stat().st_size for edit in original.edits):
-        return False
-    return restore(file, out, original.edits, progress) == original.sha256
 
 
 def _divide(path: Path, head: Head, note: Note) -> Head:

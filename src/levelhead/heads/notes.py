@@ -29,9 +29,6 @@ NOTE = {f"levelhead.{field}": field for field in (*TEXTS, "gamma", "counts", "he
 _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
 
-# In the metadata of files
-
-
 def note_entries(note: Note) -> dict[str, str]:
     """Return a note as the strings that metadata can hold: texts as they are, everything else as JSON."""
     return {
@@ -83,9 +80,6 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
     return note
 
 
-# In the configs of models and adapters
-
-
 def is_note(note: Any) -> TypeGuard[Note]:
     """Return whether something in a config is a note of ours: rule, strength, sha256 of what changed, version."""
     if not isinstance(note, Mapping) or not isinstance(rule := note.get("rule"), str) or rule not in RULES:
@@ -124,9 +118,11 @@ def leave_note(model: Any, note: Note) -> Callable[[], None]:
     if callable(getattr(config, "to_json_string", None)):
         back.append(partial(_put, config, getattr(config, NOTE_KEY, None)))
         _put(config, dict(note))
-    for adapter in _adapters_of(model, note):
+    names = dict.fromkeys(name for path in note.get("head", ()) for name in _ADAPTER.findall(f".{path}"))
+    for adapter in [one for name, one in _adapters(model).items() if name in names]:  # whose own heads were adjusted
         back.append(partial(setattr, adapter, "peft_version", adapter.peft_version))
-        adapter.peft_version = f"{_version_of(adapter)}{IN_VERSION}{json.dumps(note)}"
+        version, *_ = adapter.peft_version.partition(IN_VERSION)
+        adapter.peft_version = f"{version}{IN_VERSION}{json.dumps(note)}"
     return partial(run_all, back)
 
 
@@ -142,7 +138,7 @@ def drop_note(model: Any) -> None:
         _put(model.config, None)
     for adapter in _adapters(model).values():
         if is_note(note_in_version(adapter.peft_version)):
-            adapter.peft_version = _version_of(adapter)
+            adapter.peft_version, *_ = adapter.peft_version.partition(IN_VERSION)
 
 
 def run_all(steps: Sequence[Callable[[], None]]) -> None:
@@ -183,17 +179,6 @@ def _adapters(model: Any) -> dict[str, Any]:
     active: Any = model.active_adapters  # a property in PEFT, a method in transformers
     names: Any = active() if callable(active) else active
     return {name: configs[name] for name in names if isinstance(getattr(configs[name], "peft_version", None), str)}
-
-
-def _adapters_of(model: Any, note: Note) -> Iterator[Any]:
-    """Yield the configs of the adapters whose own heads were adjusted."""
-    adapters = _adapters(model)
-    names = dict.fromkeys(name for path in note.get("head", ()) for name in _ADAPTER.findall(f".{path}"))
-    return (adapters[name] for name in names if name in adapters)
-
-
-def _version_of(adapter: Any) -> str:
-    return adapter.peft_version.partition(IN_VERSION)[0]
 
 
 def _put(config: Any, note: Any) -> None:

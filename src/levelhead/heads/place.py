@@ -48,24 +48,23 @@ class Change:
 Written = TypeVar("Written", covariant=True)
 
 
+class Facts(NamedTuple):
+    """What is known of a head before its weights are read."""
+
+    keys: tuple[str, ...]  # the names of its layers; more than one if they feed one output
+    where: str  # its name in messages
+    sizes: tuple[int, ...]  # how many rows each layer has: K
+    names: Sequence[str] | None  # of the classes, where they are known
+    task: tuple[LabelTask, str] | None  # one class or several labels, and how that is known
+    half: str | None  # the dtype of its numbers, if that is half precision
+    plain: bool = True  # whether nothing is known to scale or bend its outputs
+
+
 class Place(Protocol[Written]):
     """Where a head is: what `apply` asks of it, and how it is changed."""
 
     @property
-    def keys(self) -> tuple[str, ...]: ...  # the names of its layers; more than one if they feed one output
-    @property
-    def where(self) -> str: ...  # its name in messages
-    @property
-    def sizes(self) -> tuple[int, ...]: ...  # how many rows each layer has: K
-    @property
-    def names(self) -> Sequence[str] | None: ...  # of the classes, where they are known
-    @property
-    def task(self) -> tuple[LabelTask, str] | None: ...  # one class or several labels, and how that is known
-    @property
-    def plain(self) -> bool: ...  # whether nothing is known to scale or bend its outputs
-    @property
-    def half(self) -> str | None: ...  # the dtype of its numbers, if that is half precision
-
+    def facts(self) -> Facts: ...
     def earlier(self) -> str | None: ...  # what was done to the head before and holds, as an error says it
     def check_adds(self) -> None: ...  # raises if what is added to the biases is known not to be added to the logits
     def check_takes_bias(self, key: str) -> None: ...  # raises if a layer without a bias cannot get one
@@ -116,31 +115,12 @@ class InMemory:
     model: ModelInMemory
     layers: Mapping[str, Any]  # the head's, by path
     example: Any = None  # an input, to try whether what is added to a bias is added to the logits
-    plain = True  # as far as is known; `check_adds` looks again
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(self.layers)
-
-    @property
-    def where(self) -> str:
-        return ", ".join(self.layers) or "the head"
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(self.model.classes(module) for module in self.layers.values())
-
-    @property
-    def names(self) -> list[str] | None:
-        return self.model.names(self.sizes[0])
-
-    @property
-    def task(self) -> tuple[LabelTask, str] | None:
-        return self.model.task(self.keys[0])
-
-    @property
-    def half(self) -> str | None:
-        return self.model.half_dtype(self.layers[self.keys[0]])
+    def facts(self) -> Facts:
+        model, keys, modules = self.model, tuple(self.layers), list(self.layers.values())
+        sizes, where = tuple(map(model.classes, modules)), ", ".join(keys) or "the head"
+        return Facts(keys, where, sizes, model.names(sizes[0]), model.task(keys[0]), model.half_dtype(modules[0]))
 
     def earlier(self) -> str | None:
         """Return the last mark on a layer, or note about the model, that tells of the layer as it is."""
@@ -159,7 +139,7 @@ class InMemory:
         self.model.check_takes_bias(key, self.layers[key])
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
-        read = ((path or "the head", self.model.head(module, self.names)) for path, module in self.layers.items())
+        read = ((path or "the head", self.model.head(module, self.facts.names)) for path, module in self.layers.items())
         return tuple(check_finite(head, path) for path, head in read)
 
     def saying_where(self) -> AbstractContextManager[None]:
@@ -179,7 +159,7 @@ class InMemory:
             if change.by.changes:
                 mark = _Mark(change.rule.name, change.gamma, *self.model.state(module, change.rule.name))
                 vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
-                if path == self.keys[0]:  # of several layers that feed one output, one is enough to notice
+                if path == self.facts.keys[0]:  # of several layers that feed one output, one is enough to notice
                     note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
                     note |= {"counts": change.counts.tolist(), "head": [*self.layers], **note_digests(mark.digests)}
                     undo.append(self.model.leave_note(note))
@@ -194,7 +174,7 @@ class InMemory:
             )
         if change.flips:
             warn(
-                f"rounding the scaled weights to {self.half} could flip {change.flips} of {change.predictions} "
+                f"rounding the scaled weights to {self.facts.half} could flip {change.flips} of {change.predictions} "
                 "predictions; scale in float32, or scale the logits",
                 PrecisionWarning,
             )

@@ -152,7 +152,8 @@ def _digests(values: Tensor) -> tuple[str, ...]:
     """Return the sha256 of a tensor's bytes, as it is and rounded to the other dtypes that models are saved in."""
     others = [dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if dtype != values.dtype]
     rounded = [values, *(values.to(dtype) for dtype in others)]
-    return tuple(sha256(one.flatten().contiguous().view(torch.uint8).numpy()).hexdigest() for one in rounded)
+    raw: list[Any] = [one.flatten().contiguous().view(torch.uint8).numpy() for one in rounded]
+    return tuple(sha256(one).hexdigest() for one in raw)
 
 
 def editable_head(
